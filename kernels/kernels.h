@@ -1,0 +1,151 @@
+// The only public header of the kernels: one table of functions per instruction set.
+// Kernels know blocks and pointers, nothing of models. A weight matrix is [rows][cols] with cols
+// contiguous, in the file's block format or packed (rows interleaved for the target). Both forms
+// run through the same arithmetic, so a result does not depend on the form, on the number of
+// tokens done together, or on how rows are split over threads: it is the same to the bit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::kernels {
+
+// Weight types with kernels; the numbers are ggml's type ids.
+enum class Type : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kIQ4_NL = 20,
+  kIQ4_XS = 23,
+  kBF16 = 30,
+  kTQ1_0 = 34,
+  kTQ2_0 = 35,
+  kMXFP4 = 39,
+};
+
+using f16 = uint16_t;  // IEEE binary16 bits
+
+// What a weight type multiplies with: f32 activations, or int8 with an f32 scale per 32 values.
+enum class ActFormat : uint8_t { kF32, kQ8 };
+
+struct Matrix {
+  Type type;
+  bool packed;
+  int64_t rows, cols;  // cols is a multiple of the type's block size
+  const void* data;
+};
+
+// n_tokens activation vectors of `cols` values. The form that the weight type asks for is read.
+struct Acts {
+  const float* f32;  // token t at f32 + t * ld
+  int64_t ld;        // in floats
+  const void* q8;    // token t at q8 + t * q8_bytes(cols)
+  int32_t n_tokens;
+};
+
+// y[t * ldy + r] = (add ? y : 0) + scale * (W[r] . x[t] + bias[r]) for r in [r0, r1).
+struct MatmulArgs {
+  Matrix w;
+  int64_t r0, r1;  // r0 is a multiple of row_group; r1 too, or w.rows
+  Acts x;
+  const float* bias;  // [rows] or null
+  float scale;        // 1 for none
+  bool add;
+  float* y;       // row 0 of token 0
+  int64_t ldy;    // in floats
+  void* scratch;  // matmul_scratch(type, cols) bytes, 64-byte aligned, one per thread
+};
+
+// Attention of n_rows query rows (tokens x the query heads of one KV head) over one KV head:
+// out[i] = softmax(softcap(scale * q[i] K[begin_i..end_i)^T)) V[begin_i..end_i), f32 accumulators.
+// With `partial_max` and `partial_sum` set, out is left unnormalised and each row's maximum and sum
+// are written there, for attention_merge over a split of the positions.
+struct AttentionArgs {
+  const float* q;  // row i at q + i * q_stride, [dk]
+  int64_t q_stride;
+  const f16* k;  // [positions][dk]
+  const f16* v;  // [positions][dv]
+  int32_t n_rows, dk, dv;
+  const int32_t* begin;  // [n_rows] first position seen
+  const int32_t* end;    // [n_rows] one past the last; end > begin
+  float scale;
+  float softcap;  // 0: none; else x -> softcap * tanh(x / softcap)
+  float* out;     // row i at out + i * out_stride, [dv]
+  int64_t out_stride;
+  float* partial_max;  // [n_rows] or null
+  float* partial_sum;  // [n_rows] or null
+  void* scratch;       // attention_scratch(n_rows, dk, dv) bytes, 64-byte aligned
+};
+
+struct Table {
+  const char* name;   // "scalar", "wasm128", "wasmrelaxed", "avx2", "avx512vnni", "neon", ...
+  int32_t row_group;  // rows interleaved in a packed group; packed data is padded to whole groups
+
+  bool (*supports)(Type type);
+  ActFormat (*act_format)(Type type);
+
+  // --- weights ---------------------------------------------------------------------------------
+  // Bytes of one packed group of row_group rows; never less than the file form of those rows.
+  size_t (*packed_group_bytes)(Type type, int64_t cols);
+  // Packs n_rows <= row_group rows from file layout (contiguous) into one group at dst, 64-byte
+  // aligned, not overlapping src.
+  void (*pack_group)(Type type, const void* src, int32_t n_rows, int64_t cols, void* dst);
+  // Dequantizes n values (whole blocks) of file layout.
+  void (*dequantize)(Type type, const void* src, int64_t n, float* out);
+  // Dequantizes row `row` of a packed matrix: out[cols].
+  void (*unpack_row)(const Matrix& packed, int64_t row, float* out);
+
+  // --- activations -----------------------------------------------------------------------------
+  size_t (*q8_bytes)(int64_t cols);  // one token, 64-byte multiple; cols is rounded up to 32
+  // Rounded to nearest, ties to even; scale = max|x| / 127 per 32 values.
+  void (*quantize_q8)(const float* x, int64_t cols, void* out);
+
+  // --- matrix products -------------------------------------------------------------------------
+  size_t (*matmul_scratch)(Type type, int64_t cols);
+  void (*matmul)(const MatmulArgs& args);
+
+  // --- attention -------------------------------------------------------------------------------
+  size_t (*attention_scratch)(int32_t n_rows, int32_t dk, int32_t dv);
+  void (*attention)(const AttentionArgs& args);
+  // Merges n_parts partial results of one row, part p at partial + p * stride, [dv], into out[dv].
+  void (*attention_merge)(const float* partial, int64_t stride, const float* part_max,
+                          const float* part_sum, int32_t n_parts, int32_t dv, float* out);
+
+  // --- vectors (n values; out may alias an input of the same shape) ------------------------------
+  void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int64_t n,
+                     float* out);  // weight and bias may be null (also in rms_norm)
+  // Rotates one head in place by cos[n_rot/2], sin[n_rot/2]; pairs (2i, 2i+1), or with neox
+  // (i, i + n_rot/2). Values past n_rot are left alone.
+  void (*rope)(float* x, const float* cos, const float* sin, int32_t n_rot, bool neox);
+  void (*silu_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*gelu_mul)(const float* gate, const float* up, int64_t n, float* out);  // tanh form
+  void (*gelu_tanh)(const float* x, int64_t n, float* out);
+  void (*gelu_erf)(const float* x, int64_t n, float* out);
+  void (*silu)(const float* x, int64_t n, float* out);
+  void (*add)(const float* a, const float* b, int64_t n, float* out);
+  void (*scale)(const float* x, float factor, int64_t n, float* out);
+  void (*soft_cap)(const float* x, float cap, int64_t n, float* out);
+  void (*softmax)(const float* x, int64_t n, float* out);
+  void (*f32_to_f16)(const float* x, int64_t n, f16* out);  // to nearest even
+  void (*f16_to_f32)(const f16* x, int64_t n, float* out);
+  int64_t (*argmax)(const float* x, int64_t n);  // the first of equals
+};
+
+// The best table for this CPU (cpuid natively; the chosen binary on wasm).
+[[nodiscard]] const Table& best();
+// A table by name, null when it is not built in or this CPU cannot run it.
+[[nodiscard]] const Table* by_name(const char* name);
+// Names of the tables that this machine can run, best first; null-terminated.
+[[nodiscard]] const char* const* available();
+
+}  // namespace sluice::kernels

@@ -1,0 +1,91 @@
+// Status and Result: how every room reports failure without exceptions.
+// A Status is a stable code plus one sentence for a person. Codes never change meaning: JavaScript
+// and scripts match on their names (code_name), which are the `code` of a SluiceError.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace sluice {
+
+enum class Code : uint8_t {
+  kOk = 0,
+  kInvalidArgument,          // a caller's value makes no sense; the message names it
+  kNotGguf,                  // the file is not a model file at all
+  kTruncated,                // the file ends before what its header promises
+  kBadHeader,                // a count, length, shape or offset in the header is impossible
+  kUnsupportedVersion,       // a GGUF version that we do not read
+  kUnsupportedArchitecture,  // a model family without an implementation, named
+  kUnsupportedType,          // a tensor type without a kernel, named
+  kMissingTensor,            // a tensor that the architecture needs is absent, named
+  kBadShape,                 // a tensor's shape disagrees with the metadata, named
+  kBadTokenizer,             // vocabulary or merges that contradict themselves
+  kUnsupportedTokenizer,     // tokenizer model or pre-tokenizer unknown, named
+  kBudgetTooSmall,           // the message names the smallest budget that works
+  kOutOfMemory,              // the platform refused an allocation inside the budget
+  kPromptEmpty,
+  kPromptTooLong,  // the message names both lengths
+  kContextFull,
+  kHttpStatus,      // the server answered with an error status, named
+  kNetwork,         // host unreachable, connection lost, after all retries
+  kNoRangeSupport,  // the server cannot serve byte ranges and no store is available
+  kSourceChanged,   // the file on the server is not the one that was being read
+  kNotFound,        // no such file
+  kIo,              // reading or writing local storage failed
+  kCorrupt,         // a checksum did not match and could not be mended
+  kAborted,
+  kInternal,
+};
+
+// The stable name of a code, such as "BUDGET_TOO_SMALL".
+[[nodiscard]] const char* code_name(Code code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  [[nodiscard]] bool ok() const { return code_ == Code::kOk; }
+  [[nodiscard]] Code code() const { return code_; }
+  [[nodiscard]] const std::string& message() const { return message_; }
+
+ private:
+  Code code_ = Code::kOk;
+  std::string message_;
+};
+
+// printf-style construction of an error.
+[[nodiscard]] Status error(Code code, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+// A value or the Status that says why there is none.
+template <typename T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}          // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT: implicit by design
+
+  [[nodiscard]] bool ok() const { return value_.has_value(); }
+  [[nodiscard]] const Status& status() const { return status_; }
+  [[nodiscard]] T& value() { return *value_; }
+  [[nodiscard]] const T& value() const { return *value_; }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  T& operator*() { return *value_; }
+  const T& operator*() const { return *value_; }
+
+ private:
+  Status status_;
+  std::optional<T> value_;
+};
+
+#define SLUICE_RETURN_IF_ERROR(expr)                        \
+  do {                                                      \
+    if (::sluice::Status status_ = (expr); !status_.ok()) { \
+      return status_;                                       \
+    }                                                       \
+  } while (0)
+
+}  // namespace sluice

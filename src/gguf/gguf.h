@@ -1,0 +1,172 @@
+// The GGUF container (v2 and v3): metadata and the tensor directory, without any I/O.
+// parse_header looks at a prefix of the file and either succeeds or says how many bytes it needs;
+// whoever owns the bytes fetches more and calls again. Nothing is copied: metadata values and names
+// are views into that prefix, which the caller keeps alive. Every count and length is checked
+// against a named cap and against the bytes that exist before anything is allocated.
+// Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sluice::gguf {
+
+using Bytes = std::span<const uint8_t>;
+
+// Caps for untrusted headers.
+inline constexpr uint64_t kMaxHeaderBytes = 256ull << 20;
+inline constexpr uint64_t kMaxMetadataCount = 1u << 16;
+inline constexpr uint64_t kMaxTensorCount = 1u << 17;
+inline constexpr uint64_t kMaxNameBytes = 1u << 10;
+inline constexpr uint64_t kMaxArrayDepth = 4;
+inline constexpr uint64_t kMaxDimension = 1ull << 40;
+inline constexpr uint32_t kMaxSplits = 1024;
+
+// ggml's tensor type ids. Every one is known by size, also those without a kernel.
+enum class TensorType : uint32_t {
+  kF32 = 0,
+  kF16 = 1,
+  kQ4_0 = 2,
+  kQ4_1 = 3,
+  kQ5_0 = 6,
+  kQ5_1 = 7,
+  kQ8_0 = 8,
+  kQ8_1 = 9,
+  kQ2_K = 10,
+  kQ3_K = 11,
+  kQ4_K = 12,
+  kQ5_K = 13,
+  kQ6_K = 14,
+  kQ8_K = 15,
+  kIQ2_XXS = 16,
+  kIQ2_XS = 17,
+  kIQ3_XXS = 18,
+  kIQ1_S = 19,
+  kIQ4_NL = 20,
+  kIQ3_S = 21,
+  kIQ2_S = 22,
+  kIQ4_XS = 23,
+  kI8 = 24,
+  kI16 = 25,
+  kI32 = 26,
+  kI64 = 27,
+  kF64 = 28,
+  kIQ1_M = 29,
+  kBF16 = 30,
+  kTQ1_0 = 34,
+  kTQ2_0 = 35,
+  kMXFP4 = 39,
+};
+
+struct TypeInfo {
+  const char* name;      // "Q4_0"
+  uint32_t block_size;   // weights per block
+  uint32_t block_bytes;  // bytes per block
+};
+// Null for an id that ggml does not define.
+[[nodiscard]] const TypeInfo* type_info(TensorType type);
+
+enum class ValueType : uint32_t {
+  kU8 = 0,
+  kI8 = 1,
+  kU16 = 2,
+  kI16 = 3,
+  kU32 = 4,
+  kI32 = 5,
+  kF32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kU64 = 10,
+  kI64 = 11,
+  kF64 = 12,
+};
+
+// A metadata value as a view of the header's bytes. For a scalar or string count is 1.
+struct Value {
+  ValueType type = ValueType::kU8;     // kArray for arrays
+  ValueType element = ValueType::kU8;  // element type of an array, else == type
+  uint64_t count = 0;                  // elements
+  Bytes bytes;                         // the elements' bytes as stored
+
+  [[nodiscard]] std::optional<uint64_t> as_u64() const;  // any integer or bool >= 0
+  [[nodiscard]] std::optional<int64_t> as_i64() const;
+  [[nodiscard]] std::optional<double> as_f64() const;  // any number
+  [[nodiscard]] std::optional<bool> as_bool() const;
+  [[nodiscard]] std::optional<std::string_view> as_string() const;
+  // Element i of a numeric array, 0 when out of range. O(1).
+  [[nodiscard]] double number_at(uint64_t i) const;
+};
+
+// Walks a string array in order; views point into the header.
+class StringCursor {
+ public:
+  explicit StringCursor(const Value& array);
+  [[nodiscard]] bool next(std::string_view* out);
+
+ private:
+  Bytes rest_;
+  uint64_t left_ = 0;
+};
+
+struct KeyValue {
+  std::string_view key;
+  Value value;
+};
+
+struct Tensor {
+  std::string_view name;
+  TensorType type = TensorType::kF32;
+  uint32_t n_dims = 0;
+  std::array<uint64_t, 4> ne{1, 1, 1, 1};  // ne[0] is contiguous: columns; ne[1]: rows
+  uint32_t file = 0;                       // index into the model's files (splits)
+  uint64_t offset = 0;                     // from the start of that file, in bytes
+  uint64_t bytes = 0;
+
+  [[nodiscard]] uint64_t cols() const { return ne[0]; }
+  [[nodiscard]] uint64_t rows() const { return ne[1] * ne[2] * ne[3]; }
+  [[nodiscard]] uint64_t row_bytes() const { return rows() ? bytes / rows() : 0; }
+};
+
+// One parsed file, or several splits merged (metadata from the first).
+struct Header {
+  uint32_t version = 0;
+  uint64_t alignment = 32;
+  uint64_t data_offset = 0;  // of file 0
+  std::vector<KeyValue> metadata;
+  std::vector<Tensor> tensors;
+  uint32_t n_files = 1;
+
+  [[nodiscard]] const Value* find(std::string_view key) const;
+  [[nodiscard]] const Tensor* find_tensor(std::string_view name) const;
+  [[nodiscard]] std::optional<uint64_t> get_u64(std::string_view key) const;
+  [[nodiscard]] std::optional<double> get_f64(std::string_view key) const;
+  [[nodiscard]] std::optional<bool> get_bool(std::string_view key) const;
+  [[nodiscard]] std::optional<std::string_view> get_string(std::string_view key) const;
+};
+
+struct ParseProgress {
+  bool done = false;
+  uint64_t need_bytes = 0;  // when not done: a longer prefix is wanted, at least this many bytes
+};
+
+// Parses the header in `prefix`, the first bytes of a file of `file_size` bytes (0: unknown).
+// Errors: kNotGguf, kUnsupportedVersion, kBadHeader, kTruncated (the file itself is too short).
+[[nodiscard]] Result<ParseProgress> parse_header(Bytes prefix, uint64_t file_size, Header* out);
+
+// Number of splits that a first file announces ("split.count"), 1 when it is not split.
+[[nodiscard]] Result<uint32_t> split_count(const Header& first);
+// "model-00001-of-00003.gguf" -> name of split `index` (0-based); empty when the name has no such
+// form. Works on URLs too (query strings are kept).
+[[nodiscard]] std::string split_name(std::string_view first, uint32_t index, uint32_t count);
+// Adds the tensors of split `index` to `model` after checking its split.no and split.count.
+[[nodiscard]] Status merge_split(Header* model, const Header& part, uint32_t index);
+
+}  // namespace sluice::gguf

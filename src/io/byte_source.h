@@ -1,0 +1,40 @@
+// ByteSource: where a native driver's bytes come from. Reads are positional and thread-safe, so
+// that several ranges can be in flight; a source never returns fewer bytes than asked for without
+// an error. The browser has no ByteSource: its worker feeds the same fill queue by itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+
+namespace sluice::io {
+
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+  // Total length in bytes.
+  [[nodiscard]] virtual uint64_t size() const = 0;
+  // Fills all of `out` from `offset`. Errors: kIo, kNetwork, kHttpStatus, kTruncated, kAborted...
+  [[nodiscard]] virtual Status read(uint64_t offset, std::span<uint8_t> out) = 0;
+  // Bytes that came over the network and from a local store so far.
+  [[nodiscard]] virtual uint64_t bytes_fetched() const { return 0; }
+  [[nodiscard]] virtual uint64_t bytes_from_store() const { return 0; }
+  // Makes a read that is under way in another thread return kAborted soon (within 100 ms).
+  virtual void abort() {}
+};
+
+struct OpenOptions {
+  std::string cache_dir;  // for URLs: where fetched chunks are kept; empty: no cache
+};
+
+// Opens a path or an http(s) URL.
+[[nodiscard]] Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
+                                                              const OpenOptions& options = {});
+[[nodiscard]] Result<std::unique_ptr<ByteSource>> open_file(const std::string& path);
+// A view of memory that the caller keeps alive.
+[[nodiscard]] std::unique_ptr<ByteSource> open_memory(std::span<const uint8_t> bytes);
+
+}  // namespace sluice::io

@@ -1,0 +1,48 @@
+// The only meeting point of engine and I/O: a ring of read requests in plain memory.
+// The engine pushes (file, offset, length, destination); the driver (a thread natively, a worker in
+// the browser) fills the destination and marks the request done, in any order, several at a time.
+// Fixed layout, little-endian, so that JavaScript reads it straight from the shared heap:
+//   word 0: pushed     total requests ever pushed (engine writes, driver waits on it)
+//   word 1: completed  total requests ever completed (driver adds, engine waits on it)
+//   word 2: capacity   requests in the ring, a power of two
+//   word 3: reserved
+//   then `capacity` requests of 32 bytes; request n lives at slot n % capacity.
+// A driver that fails leaves its requests pending; it or another one may serve them later.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace sluice::residency {
+
+enum FillState : uint32_t { kFillFree = 0, kFillPending = 1, kFillDone = 2 };
+
+struct FillRequest {
+  uint64_t offset;  // from the start of the file, in bytes
+  uint64_t dst;     // address of the first byte to write
+  uint32_t length;  // bytes, > 0
+  uint32_t file;    // index of the split
+  uint32_t unit;    // for progress and pictures only
+  std::atomic<uint32_t> state;
+};
+static_assert(sizeof(FillRequest) == 32);
+
+inline constexpr uint32_t kFillCapacity = 64;
+
+struct FillQueue {
+  std::atomic<uint32_t> pushed{0};
+  std::atomic<uint32_t> completed{0};
+  uint32_t capacity = kFillCapacity;
+  uint32_t reserved = 0;
+  FillRequest ring[kFillCapacity]{};
+
+  // Driver side: marks request `n` filled and wakes the engine.
+  void complete(uint32_t n) {
+    ring[n % kFillCapacity].state.store(kFillDone, std::memory_order_release);
+    completed.fetch_add(1, std::memory_order_release);
+    completed.notify_all();
+  }
+};
+static_assert(sizeof(FillQueue) == 16 + 32 * kFillCapacity);
+
+}  // namespace sluice::residency

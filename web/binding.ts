@@ -1,0 +1,101 @@
+// The Embind surface of the wasm engine, typed by hand: the one place where TypeScript and C++ agree.
+// One wasm instance holds one engine. No call blocks on I/O: the engine writes read requests into the
+// fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
+
+/** A failed call: stable code and one sentence. */
+export interface BindingError {
+  code: string;
+  message: string;
+}
+
+export const enum Step {
+  /** A unit that the next operation needs is not there yet: serve the fill queue, call again. */
+  Blocked = 0,
+  /** Worked up to its limit; call again. */
+  Progress = 1,
+  /** The pass is complete; logits of its last token are ready. */
+  Done = 2,
+  /** See error(). */
+  Failed = 3,
+}
+
+export interface OpenOptions {
+  /** Bytes that weights, KV cache, activations, tokenizer and scratch may take together. 0: as much as the model wants. */
+  memoryBudget: number;
+  /** Positions of the KV cache; 0: the model's own, at most 4096. */
+  contextLength: number;
+  /** 0: chosen by the engine. */
+  threads: number;
+  /** Kernel table by name; '': the best of this binary. */
+  kernels: string;
+  /** Measured or assumed speed of the store in bytes per second, for the plan's prediction. 0: unknown. */
+  storeBandwidth: number;
+}
+
+export interface EngineBinding {
+  // --- header: a prefix of each file is copied to the reserved place and parsed -----------------
+  /** Reserves room for `bytes` of the current file's prefix (what was there stays); returns its address, 0 when memory is out. */
+  headerReserve(bytes: number): number;
+  /** Parses `bytes` of prefix. 0: this file is done; > 0: call again with at least so many bytes; < 0: error(). */
+  headerParse(bytes: number, fileSize: number): number;
+  /** Files the model consists of, known after the first is parsed. Each further header is parsed in order. */
+  fileCount(): number;
+  /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. */
+  inspect(options: OpenOptions): string;
+  /** Allocates everything within the budget. false: error(). */
+  open(options: OpenOptions): boolean;
+  error(): BindingError;
+
+  // --- I/O ---------------------------------------------------------------------------------------
+  /** Address of the FillQueue. */
+  fillQueue(): number;
+  /** Lets the engine take over completed fills and push further requests (also done by step). */
+  pump(): void;
+
+  // --- text ----------------------------------------------------------------------------------------
+  tokenize(text: string, addBos: boolean, parseSpecial: boolean): Int32Array;
+  /** Whole-sequence decode. */
+  detokenize(tokens: Int32Array, special: boolean): string;
+  /** Streaming decode: the text that became complete with this token. */
+  decodePush(token: number, special: boolean): string;
+  decodeFinish(): string;
+  isEndOfGeneration(token: number): boolean;
+
+  // --- one timeline ----------------------------------------------------------------------------------
+  /** Tokens in the KV cache. */
+  position(): number;
+  /** Forgets all after the first n tokens (also aborts a pass under way). */
+  rewind(n: number): void;
+  /** Begins a pass over these tokens, appended at position(). false: error(). */
+  prefill(tokens: Int32Array): boolean;
+  /** Runs up to maxOps operations (about ten a layer); returns a Step. */
+  step(maxOps: number): number;
+  /** Parameters of the sampler; resets its random state. JSON of SamplingParams, missing fields take defaults. */
+  setSampler(paramsJson: string): boolean;
+  /** Chooses the next token from the logits of the finished pass, by the sampler. */
+  sample(): number;
+  /** JSON [[token, logprob]…] of the n likeliest and, last, of `chosen`, from the raw logits. */
+  topLogprobs(n: number, chosen: number): string;
+  /** Copy of the raw logits of the finished pass's last token. */
+  logits(): Float32Array;
+  /** Serialised KV cache of the first position() tokens, and its way back. */
+  saveState(): Uint8Array;
+  restoreState(state: Uint8Array): boolean;
+
+  // --- insight -----------------------------------------------------------------------------------------
+  /** JSON: budget, weights, pinned, ring, kv, activations, tokenizer, scratch, other, total, heap. */
+  memory(): string;
+  /** JSON of counters: tokens, bytes per pass, stalls, compute and wait milliseconds. */
+  stats(): string;
+  /** One byte a unit, in order: 0 absent, 1 loading, 2 resident in the ring, 3 pinned and there, 4 pinned, not there yet; +16 computing now. */
+  unitStates(): Uint8Array;
+  kernelName(): string;
+  threads(): number;
+  delete(): void;
+}
+
+export interface EngineModule {
+  Engine: new () => EngineBinding;
+  HEAPU8: Uint8Array;
+  wasmMemory: WebAssembly.Memory;
+}
