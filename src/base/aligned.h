@@ -1,0 +1,69 @@
+// Memory that kernels read and write: aligned to a cache line, owned by one object, released with
+// it. Allocation can fail (a browser's heap has a hard maximum), so it is a named function that
+// returns a Status, and never a constructor that could only abort.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "base/status.h"
+
+namespace sluice {
+
+inline constexpr size_t kAlignment = 64;
+
+// Bytes rounded up to whole cache lines; `bytes` is at most SIZE_MAX - 63.
+[[nodiscard]] constexpr size_t round_up_to_line(size_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  ~AlignedBuffer() { std::free(data_); }
+  AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    AlignedBuffer(std::move(other)).swap(*this);
+    return *this;
+  }
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+
+  // `bytes` of uninitialised memory, at a multiple of 64; what was held before is released first.
+  // Errors: kOutOfMemory, and the buffer is empty then.
+  Status allocate(uint64_t bytes) {
+    AlignedBuffer().swap(*this);
+    if (bytes == 0) return {};
+    if (bytes <= std::numeric_limits<size_t>::max() - kAlignment) {
+      const size_t size = static_cast<size_t>(bytes);
+      data_ = static_cast<std::byte*>(std::aligned_alloc(kAlignment, round_up_to_line(size)));
+    }
+    if (data_ == nullptr) {
+      return error(Code::kOutOfMemory, "the platform refused %llu bytes of memory",
+                   static_cast<unsigned long long>(bytes));
+    }
+    size_ = static_cast<size_t>(bytes);
+    return {};
+  }
+
+  [[nodiscard]] std::byte* data() const { return data_; }
+  [[nodiscard]] size_t size() const { return size_; }
+  template <typename T>
+  [[nodiscard]] T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+  void swap(AlignedBuffer& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace sluice

@@ -1,0 +1,284 @@
+// The persistent pool. A region is two words: `remaining` tasks that nobody has claimed, and
+// `pending` tasks that have not finished. Claiming is one compare-and-swap on `remaining`, and a
+// successful claim keeps its region open until the claimer subtracts from `pending`; so a worker
+// that wakes late finds nothing to claim or joins the region that is current, and no worker ever
+// has to check in. A worker that is descheduled, or was never started, therefore delays nothing.
+// Threads are pthreads because std::thread reports failure by exception, and sleeping is a futex
+// because libc++ under Emscripten 3.1 implements atomic waits by polling.
+#include "base/thread_pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+#include <new>
+
+#if defined(__EMSCRIPTEN__)
+#include <emscripten/threading.h>
+#elif defined(__linux__)
+#include <cstdio>
+#else
+#include <unistd.h>
+#endif
+
+namespace sluice {
+namespace {
+
+constexpr int kMaxThreads = 64;
+constexpr int64_t kMaxRegionTasks = 1 << 30;
+constexpr int kMaxDefaultThreads = 8;
+
+// Long enough to bridge the serial code between two regions of a layer, short enough that an idle
+// pool costs nothing: tens of microseconds, then a few yields, then sleep.
+#if defined(__EMSCRIPTEN__)
+constexpr int kSpins = 40000;  // without a pause instruction a turn is about a nanosecond
+constexpr size_t kStackBytes = 256 * 1024;
+#else
+constexpr int kSpins = 2000;  // a pause is 20 to 60 ns
+constexpr size_t kStackBytes = 2 * 1024 * 1024;
+#endif
+constexpr int kSpinsOversubscribed = 20;
+constexpr int kYields = 8;
+
+void cpu_relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
+#if defined(__EMSCRIPTEN__)
+  emscripten_futex_wait(&word, seen, std::numeric_limits<double>::infinity());
+#else
+  word.wait(seen, std::memory_order_seq_cst);
+#endif
+}
+
+void futex_wake_all(std::atomic<uint32_t>& word) {
+#if defined(__EMSCRIPTEN__)
+  emscripten_futex_wake(&word, std::numeric_limits<int>::max());
+#else
+  word.notify_all();
+#endif
+}
+
+// Spins, then yields, until ready(); false when it gave up.
+template <typename Ready>
+bool spin_until(int spins, Ready&& ready) {
+  for (int i = 0; i < spins; ++i) {
+    if (ready()) return true;
+    cpu_relax();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    if (ready()) return true;
+    sched_yield();
+  }
+  return ready();
+}
+
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
+// One number for the physical core of a logical CPU, or -1 where the kernel does not say.
+int core_of(int cpu) {
+  int ids[2] = {0, 0};
+  const char* const names[2] = {"physical_package_id", "core_id"};
+  for (int i = 0; i < 2; ++i) {
+    char path[96];
+    std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
+    std::FILE* file = std::fopen(path, "r");
+    if (file == nullptr) return -1;
+    const bool read = std::fscanf(file, "%d", &ids[i]) == 1;
+    std::fclose(file);
+    if (!read) return -1;
+  }
+  return ids[0] * 65536 + ids[1];
+}
+
+// Distinct physical cores (or, with `logical`, logical CPUs) that this process may run on.
+int usable_cpus(bool logical) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  int cores[CPU_SETSIZE];
+  int n = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &set)) continue;
+    const int core = logical ? -1 : core_of(cpu);
+    if (core >= 0 && std::find(cores, cores + n, core) != cores + n) continue;
+    cores[n++] = core;
+  }
+  return std::max(n, 1);
+}
+#elif defined(__EMSCRIPTEN__)
+int usable_cpus(bool logical) {
+#if defined(__EMSCRIPTEN_PTHREADS__)
+  const int n = std::max(emscripten_num_logical_cores(), 1);
+  // A browser tells logical cores only. Above two, half of them are taken to be SMT siblings or
+  // slow cores, which would hold every region up.
+  return logical || n <= 2 ? n : std::max(2, n / 2);
+#else
+  static_cast<void>(logical);
+  return 1;
+#endif
+}
+#else
+int usable_cpus(bool) {
+  const long n = sysconf(_SC_NPROCESSORS_ONLN);
+  return n < 1 ? 1 : static_cast<int>(std::min<long>(n, kMaxThreads));
+}
+#endif
+
+}  // namespace
+
+struct ThreadPool::Impl {
+  struct Worker {
+    Impl* pool;
+    int index;
+    pthread_t handle;
+  };
+
+  // Claimed by everyone, so alone in its line; `pending` is touched once per thread and region.
+  alignas(64) std::atomic<uint32_t> remaining{0};
+  alignas(64) std::atomic<uint32_t> pending{0};
+  std::atomic<uint32_t> caller_sleeps{0};
+  alignas(64) std::atomic<uint32_t> epoch{0};  // counts regions: what sleeping workers wait on
+  std::atomic<uint32_t> sleepers{0};
+  std::atomic<bool> stop{false};
+  // The region, written while it is closed, read only after a successful claim.
+  alignas(64) Task fn = nullptr;
+  void* context = nullptr;
+  int64_t first_task = 0;
+  uint32_t n_tasks = 0;
+
+  int spins = kSpins;
+  int n_workers = 0;
+  Worker workers[kMaxThreads];
+
+  // Claims and runs tasks until none is left; returns how many it ran.
+  uint32_t work(int thread) {
+    uint32_t n_done = 0;
+    uint32_t left = remaining.load(std::memory_order_relaxed);
+    while (left != 0) {
+      if (!remaining.compare_exchange_weak(left, left - 1, std::memory_order_acq_rel,
+                                           std::memory_order_relaxed)) {
+        continue;
+      }
+      fn(context, first_task + (n_tasks - left), thread);
+      ++n_done;
+      left = remaining.load(std::memory_order_relaxed);
+    }
+    return n_done;
+  }
+
+  void worker_loop(int thread) {
+    for (;;) {
+      const uint32_t seen = epoch.load(std::memory_order_seq_cst);
+      if (const uint32_t n_done = work(thread); n_done != 0) {
+        finish(n_done);
+        continue;
+      }
+      if (stop.load(std::memory_order_acquire)) return;
+      const bool more = spin_until(spins, [this] {
+        return remaining.load(std::memory_order_relaxed) != 0 ||
+               stop.load(std::memory_order_relaxed);
+      });
+      if (more) continue;
+      // Announce, then look once more (inside the wait): run() opens, then looks for sleepers.
+      sleepers.fetch_add(1, std::memory_order_seq_cst);
+      futex_wait(epoch, seen);
+      sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    }
+  }
+
+  void finish(uint32_t n_done) {
+    if (pending.fetch_sub(n_done, std::memory_order_seq_cst) == n_done &&
+        caller_sleeps.load(std::memory_order_seq_cst) != 0) {
+      futex_wake_all(pending);
+    }
+  }
+
+  void wake_workers() {
+    epoch.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake_all(epoch);
+  }
+
+  void run_region(int64_t first, uint32_t n, Task task, void* task_context) {
+    fn = task;
+    context = task_context;
+    first_task = first;
+    n_tasks = n;
+    pending.store(n, std::memory_order_relaxed);
+    remaining.store(n, std::memory_order_release);
+    wake_workers();
+    if (const uint32_t n_done = work(0); n_done != 0) finish(n_done);
+    if (spin_until(spins, [this] { return pending.load(std::memory_order_acquire) == 0; })) return;
+    caller_sleeps.store(1, std::memory_order_seq_cst);
+    for (uint32_t left; (left = pending.load(std::memory_order_seq_cst)) != 0;) {
+      futex_wait(pending, left);
+    }
+    caller_sleeps.store(0, std::memory_order_relaxed);
+  }
+
+  static void* thread_main(void* arg) {
+    auto* worker = static_cast<Worker*>(arg);
+    worker->pool->worker_loop(worker->index);
+    return nullptr;
+  }
+
+  void start(int n) {
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr) != 0) return;
+    pthread_attr_setstacksize(&attr, kStackBytes);
+    while (n_workers < n) {
+      Worker& worker = workers[n_workers];
+      worker.pool = this;
+      worker.index = n_workers + 1;
+      // Refused: go on with the threads there are.
+      if (pthread_create(&worker.handle, &attr, thread_main, &worker) != 0) break;
+      ++n_workers;
+    }
+    pthread_attr_destroy(&attr);
+  }
+
+  void join() {
+    stop.store(true, std::memory_order_release);
+    wake_workers();
+    for (int i = 0; i < n_workers; ++i) pthread_join(workers[i].handle, nullptr);
+  }
+};
+
+ThreadPool::ThreadPool(int n_threads) {
+  n_threads = std::clamp(n_threads, 1, kMaxThreads);
+  if (n_threads == 1) return;
+  impl_.reset(new (std::nothrow) Impl);
+  if (!impl_) return;
+  if (n_threads > usable_cpus(true)) impl_->spins = kSpinsOversubscribed;
+  impl_->start(n_threads - 1);
+}
+
+ThreadPool::~ThreadPool() {
+  if (impl_) impl_->join();
+}
+
+int ThreadPool::n_threads() const {
+  return impl_ ? impl_->n_workers + 1 : 1;
+}
+
+void ThreadPool::run(int64_t n_tasks, Task fn, void* context) {
+  if (!impl_ || impl_->n_workers == 0 || n_tasks <= 1) {
+    for (int64_t task = 0; task < n_tasks; ++task) fn(context, task, 0);
+    return;
+  }
+  for (int64_t first = 0; first < n_tasks; first += kMaxRegionTasks) {
+    const int64_t n = std::min(n_tasks - first, kMaxRegionTasks);
+    impl_->run_region(first, static_cast<uint32_t>(n), fn, context);
+  }
+}
+
+int default_thread_count() {
+  return std::clamp(usable_cpus(false), 1, kMaxDefaultThreads);
+}
+
+}  // namespace sluice
