@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -27,7 +28,9 @@ inline constexpr uint64_t kMaxTensorCount = 1u << 17;
 inline constexpr uint64_t kMaxNameBytes = 1u << 10;
 inline constexpr uint64_t kMaxArrayDepth = 4;
 inline constexpr uint64_t kMaxDimension = 1ull << 40;
+inline constexpr uint64_t kMaxAlignment = 1u << 20;
 inline constexpr uint32_t kMaxSplits = 1024;
+inline constexpr uint64_t kFirstHeaderRead = 1u << 20;  // bytes asked for when nothing is known
 
 // ggml's tensor type ids. Every one is known by size, also those without a kernel.
 enum class TensorType : uint32_t {
@@ -89,6 +92,9 @@ enum class ValueType : uint32_t {
   kF64 = 12,
 };
 
+// Bytes of one stored scalar; 0 for strings and arrays, whose size varies.
+[[nodiscard]] uint64_t value_type_bytes(ValueType type);
+
 // A metadata value as a view of the header's bytes. For a scalar or string count is 1.
 struct Value {
   ValueType type = ValueType::kU8;     // kArray for arrays
@@ -143,6 +149,8 @@ struct Header {
   std::vector<KeyValue> metadata;
   std::vector<Tensor> tensors;
   uint32_t n_files = 1;
+  std::vector<uint32_t> by_name;      // indices of `tensors` sorted by name, for find_tensor
+  std::shared_ptr<const void> owned;  // what the views point into, where no file prefix holds it
 
   [[nodiscard]] const Value* find(std::string_view key) const;
   [[nodiscard]] const Tensor* find_tensor(std::string_view name) const;
@@ -156,6 +164,11 @@ struct ParseProgress {
   bool done = false;
   uint64_t need_bytes = 0;  // when not done: a longer prefix is wanted, at least this many bytes
 };
+
+// Checks name, type and dimensions of `t` and sets its bytes. kBadHeader, kUnsupportedType.
+[[nodiscard]] Status set_tensor_bytes(Tensor* t);
+// Rebuilds `by_name`; kBadHeader names a tensor that occurs twice.
+[[nodiscard]] Status index_tensors(Header* header);
 
 // Parses the header in `prefix`, the first bytes of a file of `file_size` bytes (0: unknown).
 // Errors: kNotGguf, kUnsupportedVersion, kBadHeader, kTruncated (the file itself is too short).

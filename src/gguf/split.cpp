@@ -1,0 +1,95 @@
+// Models in several files ("-00001-of-00003.gguf"): what the first announces, how the others are
+// called, and how their tensors join it. Metadata of the later files is only checked.
+#include <algorithm>
+#include <cstdio>
+
+#include "gguf/gguf.h"
+
+namespace sluice::gguf {
+
+namespace {
+
+// Offset of "-NNNNN-of-NNNNN.gguf" at the end of a path or of a URL's path; npos when absent.
+size_t find_split_suffix(std::string_view name, size_t* path_end) {
+  constexpr std::string_view kPattern = "-00000-of-00000.gguf";
+  *path_end = name.size();
+  if (name.find("://") != std::string_view::npos) {
+    *path_end = std::min(name.find_first_of("?#"), name.size());
+  }
+  if (*path_end < kPattern.size()) return std::string_view::npos;
+  const size_t at = *path_end - kPattern.size();
+  for (size_t i = 0; i < kPattern.size(); i++) {
+    const char c = name[at + i];
+    const bool match = kPattern[i] == '0' ? (c >= '0' && c <= '9') : c == kPattern[i];
+    if (!match) return std::string_view::npos;
+  }
+  return at;
+}
+
+uint32_t five_digits(std::string_view digits) {
+  uint32_t n = 0;
+  for (const char c : digits.substr(0, 5)) n = n * 10 + static_cast<uint32_t>(c - '0');
+  return n;
+}
+
+}  // namespace
+
+Result<uint32_t> split_count(const Header& first) {
+  const Value* value = first.find("split.count");
+  if (value == nullptr) return uint32_t{1};
+  const std::optional<uint64_t> count = value->as_u64();
+  if (!count || *count > kMaxSplits) {
+    return error(Code::kBadHeader, "split.count is not a number between 1 and %u", kMaxSplits);
+  }
+  if (*count <= 1) return uint32_t{1};
+  if (const uint64_t no = first.get_u64("split.no").value_or(0); no != 0) {
+    return error(Code::kInvalidArgument,
+                 "this is file %llu of a model in %llu files; name the first one",
+                 static_cast<unsigned long long>(no + 1), static_cast<unsigned long long>(*count));
+  }
+  return static_cast<uint32_t>(*count);
+}
+
+std::string split_name(std::string_view first, uint32_t index, uint32_t count) {
+  size_t path_end = 0;
+  const size_t at = find_split_suffix(first, &path_end);
+  if (at == std::string_view::npos || index >= count || count > kMaxSplits) return {};
+  if (five_digits(first.substr(at + 10)) != count) return {};
+  char suffix[32];
+  std::snprintf(suffix, sizeof suffix, "-%05u-of-%05u.gguf", index + 1, count);
+  return std::string(first.substr(0, at)) + suffix + std::string(first.substr(path_end));
+}
+
+Status merge_split(Header* model, const Header& part, uint32_t index) {
+  const Result<uint32_t> count = split_count(*model);
+  if (!count.ok()) return count.status();
+  if (index == 0 || index >= *count || index != model->n_files) {
+    return error(Code::kInvalidArgument, "split %u does not follow the %u files read so far", index,
+                 model->n_files);
+  }
+  if (part.get_u64("split.no") != index || part.get_u64("split.count") != *count) {
+    return error(Code::kBadHeader, "file %u of %u says that it is another part of a model",
+                 index + 1, *count);
+  }
+  if (part.tensors.size() > kMaxTensorCount - model->tensors.size()) {
+    return error(Code::kBadHeader, "the files together have more than %llu tensors",
+                 static_cast<unsigned long long>(kMaxTensorCount));
+  }
+  for (Tensor t : part.tensors) {
+    t.file = index;
+    model->tensors.push_back(t);
+  }
+  model->n_files++;
+  SLUICE_RETURN_IF_ERROR(index_tensors(model));
+  if (index + 1 == *count) {
+    const Value* total = model->find("split.tensors.count");
+    if (total != nullptr && total->as_u64() != model->tensors.size()) {
+      return error(Code::kBadHeader,
+                   "the files of this model hold %zu tensors, not as many as split.tensors.count",
+                   model->tensors.size());
+    }
+  }
+  return {};
+}
+
+}  // namespace sluice::gguf
