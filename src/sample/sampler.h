@@ -2,6 +2,7 @@
 // the same seed gives the same text on every machine.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -50,6 +51,10 @@ class Sampler {
     float logit;
     Token token;
   };
+  void apply_penalties(std::span<float> logits, std::span<const Token> history);
+  size_t gather(std::span<const float> logits);
+  size_t cut(size_t n, bool sorted, float max);
+
   Params params_;
   uint64_t rng_[4];
   std::vector<Entry> entries_;

@@ -1,0 +1,266 @@
+// Sampling in a fixed order: bias, penalties, greedy shortcut, temperature, top-k, softmax, top-p,
+// min-p, draw. The vocabulary is never sorted as a whole: top-k keeps a heap of k, and without it
+// only the head that top-p needs is put in order, chunk by chunk. Candidates keep their logits and
+// weights are recomputed where they are used, rounded from double to float, so that C libraries
+// that differ in the last bit of exp still draw the same token.
+#include "sample/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace sluice::sample {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr size_t kFirstChunk = 64;
+
+// splitmix64 (Steele, Lea, Flood 2014): spreads one seed over the generator's state.
+uint64_t splitmix64(uint64_t& state) {
+  uint64_t z = (state += 0x9e3779b97f4a7c15U);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
+  return z ^ (z >> 31);
+}
+
+uint64_t rotl(uint64_t x, int k) {
+  return (x << k) | (x >> (64 - k));
+}
+
+// xoshiro256** 1.0 (Blackman, Vigna 2018), as a double in [0, 1).
+double next_uniform(uint64_t (&s)[4]) {
+  const uint64_t result = rotl(s[1] * 5, 7) * 9;
+  const uint64_t t = s[1] << 17;
+  s[2] ^= s[0];
+  s[3] ^= s[1];
+  s[1] ^= s[2];
+  s[0] ^= s[3];
+  s[2] ^= t;
+  s[3] = rotl(s[3], 45);
+  return static_cast<double>(result >> 11) * 0x1p-53;
+}
+
+// A broken model's NaN is never chosen before a number, and an infinity leaves differences finite.
+float sanitize(float logit) {
+  if (std::isnan(logit)) return -kInfinity;
+  return std::min(logit, std::numeric_limits<float>::max());
+}
+
+Token most_likely(std::span<const float> logits) {
+  size_t best = 0;
+  float best_logit = -kInfinity;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > best_logit) {  // false for NaN; equals keep the lower id
+      best_logit = logits[i];
+      best = i;
+    }
+  }
+  return static_cast<Token>(best);
+}
+
+// Higher logit first, equals by lower id: a strict order, so every selection has one answer.
+constexpr auto kBetter = [](const auto& a, const auto& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+};
+
+// The k best of the logits to out[0..k), best first; k <= logits.size().
+template <typename Entry>
+void select_best(std::span<const float> logits, size_t k, Entry* out) {
+  for (size_t i = 0; i < k; ++i) out[i] = {sanitize(logits[i]), static_cast<Token>(i)};
+  std::make_heap(out, out + k, kBetter);  // the worst of the kept on top
+  for (size_t i = k; k > 0 && i < logits.size(); ++i) {
+    if (!(logits[i] > out[0].logit)) continue;
+    std::pop_heap(out, out + k, kBetter);
+    out[k - 1] = {sanitize(logits[i]), static_cast<Token>(i)};
+    std::push_heap(out, out + k, kBetter);
+  }
+  std::sort_heap(out, out + k, kBetter);
+}
+
+// exp((logit - max) / temperature), 1 for the best.
+double weight(float logit, float max, float temperature) {
+  const double x = (static_cast<double>(logit) - static_cast<double>(max)) / temperature;
+  return x < -104.0 ? 0.0 : static_cast<double>(static_cast<float>(std::exp(x)));
+}
+
+bool within(float value, float low, float high) {
+  return value >= low && value <= high;
+}
+
+}  // namespace
+
+Status validate(const Params& params, int64_t n_vocab) {
+  const auto bad = [](const char* name, double value, const char* rule) {
+    return error(Code::kInvalidArgument, "%s is %g but must be %s", name, value, rule);
+  };
+  constexpr float kMax = std::numeric_limits<float>::max();
+  if (n_vocab < 1 || n_vocab > std::numeric_limits<Token>::max()) {
+    return bad("the vocabulary's size", static_cast<double>(n_vocab), "at least 1");
+  }
+  if (!within(params.temperature, 0, kMax)) {
+    return bad("temperature", params.temperature, "a finite number, 0 or more");
+  }
+  if (params.top_k < 0) return bad("top_k", params.top_k, "0 (all) or more");
+  if (!within(params.top_p, 0, 1)) return bad("top_p", params.top_p, "from 0 to 1");
+  if (!within(params.min_p, 0, 1)) return bad("min_p", params.min_p, "from 0 to 1");
+  if (!within(params.repeat_penalty, std::numeric_limits<float>::min(), kMax)) {
+    return bad("repeat_penalty", params.repeat_penalty, "a finite number above 0");
+  }
+  if (!within(params.frequency_penalty, -kMax, kMax)) {
+    return bad("frequency_penalty", params.frequency_penalty, "a finite number");
+  }
+  if (!within(params.presence_penalty, -kMax, kMax)) {
+    return bad("presence_penalty", params.presence_penalty, "a finite number");
+  }
+  if (params.penalty_last_n < -1) {
+    return bad("penalty_last_n", params.penalty_last_n, "-1 (all) or more");
+  }
+  for (const auto& [token, bias] : params.logit_bias) {
+    if (token < 0 || token >= n_vocab) {
+      return bad("a token of logit_bias", token, "an id of the vocabulary");
+    }
+    if (!within(bias, -kInfinity, kMax)) {
+      return bad("a value of logit_bias", bias, "a number, or minus infinity to ban the token");
+    }
+  }
+  return {};
+}
+
+Sampler::Sampler(const Params& params, int64_t n_vocab)
+    : params_(params), entries_(static_cast<size_t>(std::max<int64_t>(n_vocab, 1))) {
+  uint64_t state = params.seed;
+  for (uint64_t& word : rng_) word = splitmix64(state);
+}
+
+uint64_t Sampler::memory_bytes() const {
+  return sizeof(*this) + entries_.capacity() * sizeof(Entry) +
+         params_.logit_bias.capacity() * sizeof(params_.logit_bias[0]);
+}
+
+// Repetition as in Keskar et al. 2019 (CTRL), then frequency and presence, once per distinct token.
+// The entries serve as counters here; only those of the window's tokens are touched.
+void Sampler::apply_penalties(std::span<float> logits, std::span<const Token> history) {
+  const bool off = params_.repeat_penalty == 1 && params_.frequency_penalty == 0 &&
+                   params_.presence_penalty == 0;
+  if (off || params_.penalty_last_n == 0) return;
+  if (params_.penalty_last_n > 0) {
+    const size_t window = static_cast<size_t>(params_.penalty_last_n);
+    history = history.last(std::min(history.size(), window));
+  }
+  const auto known = [&](Token t) { return t >= 0 && static_cast<size_t>(t) < logits.size(); };
+  for (const Token t : history) {
+    if (known(t)) entries_[static_cast<size_t>(t)].token = 0;
+  }
+  for (const Token t : history) {
+    if (known(t)) ++entries_[static_cast<size_t>(t)].token;
+  }
+  for (const Token t : history) {
+    if (!known(t)) continue;
+    int32_t& count = entries_[static_cast<size_t>(t)].token;
+    if (count == 0) continue;  // done at an earlier occurrence
+    float& logit = logits[static_cast<size_t>(t)];
+    logit = logit > 0 ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
+    logit -= static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
+    count = 0;
+  }
+}
+
+// Fills the entries with what top-k leaves; returns how many, best first when k was in force.
+size_t Sampler::gather(std::span<const float> logits) {
+  const size_t k = static_cast<size_t>(params_.top_k);
+  if (k > 0 && k < logits.size()) {
+    select_best(logits, k, entries_.data());
+    return k;
+  }
+  for (size_t i = 0; i < logits.size(); ++i) {
+    entries_[i] = {sanitize(logits[i]), static_cast<Token>(i)};
+  }
+  return logits.size();
+}
+
+// Cuts n entries by top-p and min-p; returns how many stay, in front. Both keep a head of the
+// sorted order, so min-p may come first as long as top-p measures against the uncut total.
+size_t Sampler::cut(size_t n, bool sorted, float max) {
+  const float temperature = params_.temperature;
+  double total = 0;
+  size_t kept = 0;
+  for (size_t i = 0; i < n; ++i) {
+    const double w = weight(entries_[i].logit, max, temperature);
+    total += w;
+    if (w >= static_cast<double>(params_.min_p)) entries_[kept++] = entries_[i];
+  }
+  if (params_.top_p >= 1) return kept;
+  const double wanted = static_cast<double>(params_.top_p) * total;
+  double sum = 0;
+  size_t n_sorted = sorted ? kept : 0;
+  for (size_t i = 0; i < kept; ++i) {
+    if (i == n_sorted) {
+      const size_t end = std::min(kept, n_sorted + std::max(kFirstChunk, n_sorted));
+      const auto at = [&](size_t index) {
+        return entries_.begin() + static_cast<std::ptrdiff_t>(index);
+      };
+      if (end < kept) std::nth_element(at(i), at(end), at(kept), kBetter);
+      std::sort(at(i), at(end), kBetter);
+      n_sorted = end;
+    }
+    sum += weight(entries_[i].logit, max, temperature);
+    if (sum >= wanted) return i + 1;
+  }
+  return kept;
+}
+
+Token Sampler::sample(std::span<float> logits, std::span<const Token> history) {
+  logits = logits.first(std::min(logits.size(), entries_.size()));
+  for (const auto& [token, bias] : params_.logit_bias) {
+    if (token >= 0 && static_cast<size_t>(token) < logits.size()) {
+      logits[static_cast<size_t>(token)] += bias;
+    }
+  }
+  apply_penalties(logits, history);
+  const Token best = most_likely(logits);
+  if (params_.temperature <= 0 || logits.empty()) return best;
+  const float max = sanitize(logits[static_cast<size_t>(best)]);
+  const double uniform = next_uniform(rng_);  // one draw a token, whatever the logits are
+  if (max == -kInfinity) return best;         // everything is banned
+
+  const size_t n = gather(logits);
+  const size_t kept = cut(n, n < logits.size(), max);
+  double total = 0;
+  for (size_t i = 0; i < kept; ++i) total += weight(entries_[i].logit, max, params_.temperature);
+  double left = uniform * total;
+  for (size_t i = 0; i + 1 < kept; ++i) {
+    left -= weight(entries_[i].logit, max, params_.temperature);
+    if (left < 0) return entries_[i].token;
+  }
+  return kept > 0 ? entries_[kept - 1].token : best;
+}
+
+std::vector<Candidate> top_logprobs(std::span<const float> logits, int n, Token chosen) {
+  struct Entry {
+    float logit;
+    Token token;
+  };
+  if (logits.empty()) return {{chosen, -kInfinity}};
+  const float max = sanitize(logits[static_cast<size_t>(most_likely(logits))]);
+  double total = 0;
+  for (const float logit : logits) {
+    if (max != -kInfinity) total += weight(sanitize(logit), max, 1);
+  }
+  const auto logprob = [&](float logit) {
+    if (total == 0) return -kInfinity;
+    return static_cast<float>(static_cast<double>(logit) - static_cast<double>(max) -
+                              std::log(total));
+  };
+  const size_t k = std::min(static_cast<size_t>(std::max(n, 0)), logits.size());
+  std::vector<Entry> best(k);
+  select_best(logits, k, best.data());
+  std::vector<Candidate> result;
+  result.reserve(k + 1);
+  for (const Entry& entry : best) result.push_back({entry.token, logprob(entry.logit)});
+  const bool known = chosen >= 0 && static_cast<size_t>(chosen) < logits.size();
+  result.push_back(
+      {chosen, known ? logprob(sanitize(logits[static_cast<size_t>(chosen)])) : -kInfinity});
+  return result;
+}
+
+}  // namespace sluice::sample
