@@ -1,0 +1,20 @@
+;; The relaxed SIMD instructions that the kernels import from module "relaxed", one function each.
+;; The compiler (clang 14) does not know the final opcodes, so the C++ declares them as imported
+;; functions:
+;;   __attribute__((const, import_module("relaxed"), import_name("dot")))
+;;   v128_t relaxed_dot(v128_t acts_i8, v128_t weights_u7, v128_t acc);
+;; and the build merges this file into the linked binary, where each call becomes one instruction.
+;; relaxed_strict.wat holds the same functions in plain SIMD. A new one goes into both.
+(module
+  ;; acc[i] + sum over j of acts_i8[4i+j] * weights_u7[4i+j]; weights in 0..127 are exact everywhere
+  (func (export "dot") (param v128 v128 v128) (result v128)
+    (i32x4.relaxed_dot_i8x16_i7x16_add_s (local.get 0) (local.get 1) (local.get 2)))
+  ;; a * b + c, rounded once or twice as the machine likes
+  (func (export "madd") (param v128 v128 v128) (result v128)
+    (f32x4.relaxed_madd (local.get 0) (local.get 1) (local.get 2)))
+  ;; c - a * b
+  (func (export "nmadd") (param v128 v128 v128) (result v128)
+    (f32x4.relaxed_nmadd (local.get 0) (local.get 1) (local.get 2)))
+  ;; table lookup; indices must be in 0..15
+  (func (export "swizzle") (param v128 v128) (result v128)
+    (i8x16.relaxed_swizzle (local.get 0) (local.get 1))))

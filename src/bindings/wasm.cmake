@@ -1,0 +1,31 @@
+# Links the engine into build/wasm*/engine.{mjs,wasm}; web/scripts/build.mjs merges the relaxed
+# instructions in and turns the glue into the module that the worker imports.
+#  - The memory comes from JavaScript and its maximum is the caller's budget, so growth is exact and
+#    malloc answers null at the limit instead of aborting.
+#  - Threads are Emscripten's, created ahead of the start (threadPoolSize) because a worker that is
+#    busy computing could not load another one.
+#  - Link with -O2, not -O3: names of imports and exports stay readable, so that one glue serves
+#    both binaries.
+file(GLOB binding_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cpp)
+if(NOT binding_sources)
+  return()
+endif()
+
+add_executable(engine ${binding_sources})
+target_link_libraries(engine PRIVATE sluice_session)
+target_link_options(engine PRIVATE
+  -O2 -lembind -fno-rtti  # at the link too: it picks the matching libembind
+  -sMODULARIZE=1 -sEXPORT_ES6=1 -sUSE_ES6_IMPORT_META=0 -sENVIRONMENT=worker
+  -sEXPORT_NAME=createEngine -sFILESYSTEM=0 -sWASM_BIGINT=1
+  -sINCOMING_MODULE_JS_API=wasmMemory,instantiateWasm,print,printErr,onAbort
+  -sDYNAMIC_EXECUTION=0                   # works under a content security policy without eval
+  -sIMPORTED_MEMORY=1 -sALLOW_MEMORY_GROWTH=1 -sABORTING_MALLOC=0
+  -sINITIAL_MEMORY=${SLUICE_WASM_INITIAL_MEMORY} -sMAXIMUM_MEMORY=4GB
+  -sMEMORY_GROWTH_LINEAR_STEP=65536
+  -sTOTAL_STACK=262144 -sDEFAULT_PTHREAD_STACK_SIZE=262144
+  "-sPTHREAD_POOL_SIZE=Module[\"threadPoolSize\"]|0"
+  -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0  # build.mjs refuses any but relaxed.*
+  --js-library=${CMAKE_CURRENT_LIST_DIR}/no_canvas.js
+  -Wno-pthreads-mem-growth)
+set_target_properties(engine PROPERTIES SUFFIX .mjs
+  LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/no_canvas.js)

@@ -1,0 +1,117 @@
+// npm run build: the native program at build/native/sluice, the package in dist/.
+//   node web/scripts/build.mjs [native] [wasm] [web]     nothing named: all three
+// wasm: both binaries from the same sources; relaxed SIMD instructions, which this Emscripten's
+// compiler does not know, are imported functions until here, where binaryen merges their one-line
+// bodies in and inlines them. web: esbuild bundles, tsc writes the declarations.
+import { existsSync, copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { makeGlue, missingFunctions } from './glue.mjs';
+import { inRoot, jobs, root, run, runQuiet, write } from './lib.mjs';
+import { setup } from './setup.mjs';
+
+const bin = (name) => inRoot('node_modules', '.bin', name);
+
+export function cmakeBuild(preset, targets = [], extra = []) {
+  const quiet = process.env.CI ? run : runQuiet;
+  quiet('cmake', ['--preset', preset, ...extra]);
+  const chosen = targets.length ? ['--target', ...targets] : [];
+  run('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
+}
+
+function relaxedImports(wasmFile) {
+  const module = new WebAssembly.Module(readFileSync(wasmFile));
+  return WebAssembly.Module.imports(module).filter((i) => i.module === 'relaxed').map((i) => i.name);
+}
+
+// Returns the names merged in. The plain binary may import them as well: it gets bodies of plain
+// SIMD with the same results wherever the kernels use them.
+function finishBinary(preset, variant) {
+  const linked = inRoot('build', preset, 'engine.wasm');
+  const final = inRoot('build', 'wasm-glue', `engine.${variant}.wasm`);
+  const names = relaxedImports(linked);
+  let merged = linked;
+  const features = [
+    '--enable-simd', '--enable-threads', '--enable-bulk-memory', '--enable-mutable-globals',
+    '--enable-sign-ext', '--enable-nontrapping-float-to-int',
+    ...(variant === 'relaxed' ? ['--enable-relaxed-simd'] : []),
+  ];
+  if (names.length) {
+    const part = inRoot('build', preset, 'relaxed_part.wasm');
+    merged = inRoot('build', preset, 'merged.wasm');
+    const source = inRoot('kernels', 'isa', variant === 'relaxed' ? 'relaxed.wat' : 'relaxed_strict.wat');
+    runQuiet(bin('wasm-as'), [...features, source, '-o', part]);
+    runQuiet(bin('wasm-merge'), [...features, linked, 'main', part, 'relaxed', '-o', merged]);
+  }
+  runQuiet(bin('wasm-opt'), [...features, '-O3', '--strip-producers', merged, '-o', final]);
+  return names;
+}
+
+function buildWasm() {
+  const files = {};
+  const names = {};
+  mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
+  for (const [preset, variant] of [['wasm', 'simd128'], ['wasm-relaxed', 'relaxed']]) {
+    cmakeBuild(preset, ['engine']);
+    files[variant] = inRoot('build', preset, 'engine.mjs');
+    names[variant] = finishBinary(preset, variant);
+    const missing = missingFunctions(readFileSync(files[variant], 'utf8'))
+      .filter((name) => !names[variant].includes(name));
+    if (missing.length) throw new Error(`undefined in ${preset}: ${missing.join(', ')}`);
+  }
+  write(inRoot('build', 'wasm-glue', 'glue.js'), makeGlue(files, names));
+}
+
+const glueAtBuild = {
+  name: 'glue',
+  setup: (build) =>
+    build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
+};
+
+// Every entry is a file of its own with no import of another package, so that a page can use dist/
+// without a bundler; workers and wasm are found by new URL('./…', import.meta.url).
+async function buildWeb() {
+  const esbuild = await import('esbuild');
+  rmSync(inRoot('dist'), { recursive: true, force: true });
+  const entries = ['index', 'worker', 'node'].filter((e) => existsSync(inRoot('web', `${e}.ts`)));
+  await esbuild.build({
+    absWorkingDir: root,
+    entryPoints: entries.map((e) => `web/${e}.ts`),
+    outdir: 'dist', bundle: true, format: 'esm', target: 'es2022', minify: true, sourcemap: 'linked',
+    legalComments: 'linked', external: ['node:*'], plugins: [glueAtBuild], logLevel: 'warning',
+  });
+  for (const variant of ['simd128', 'relaxed']) {
+    const name = `engine.${variant}.wasm`;
+    copyFileSync(inRoot('build', 'wasm-glue', name), inRoot('dist', name));
+  }
+  run(bin('tsc'), ['-p', 'web/tsconfig.json', '--noEmit', 'false', '--declaration',
+    '--emitDeclarationOnly', '--outDir', 'dist']);
+}
+
+function printSizes() {
+  for (const name of readdirSync(inRoot('dist')).filter((n) => /\.(js|wasm)$/.test(n)).sort()) {
+    const bytes = readFileSync(inRoot('dist', name));
+    const kb = (n) => `${(n / 1024).toFixed(1)} kB`.padStart(10);
+    console.log(`  dist/${name.padEnd(22)}${kb(bytes.length)}${kb(gzipSync(bytes).length)} gzipped`);
+  }
+}
+
+export async function build(parts) {
+  const all = parts.length === 0;
+  const unknown = parts.filter((p) => !['native', 'wasm', 'web'].includes(p));
+  if (unknown.length) throw new Error(`unknown part '${unknown[0]}': native, wasm, web`);
+  setup(...(all ? ['build'] : parts.map((p) => (p === 'web' ? 'wasm' : p))));
+  if (all || parts.includes('native')) cmakeBuild('native', [], ['-DSLUICE_TESTS=OFF']);
+  if (all || parts.includes('wasm')) buildWasm();
+  if (all || parts.includes('web')) {
+    await buildWeb();
+    printSizes();
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  build(process.argv.slice(2)).catch((e) => {
+    console.error(`build: ${e.message}`);
+    process.exit(1);
+  });
+}

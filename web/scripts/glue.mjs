@@ -1,0 +1,133 @@
+// Turns what Emscripten 3.1.6 writes (engine.mjs, engine.worker.js, one pair per binary) into one
+// ES module: createEngine(options) and serveThread(port). Emscripten's own way of finding its worker
+// script and its wasm by URL breaks in bundlers, in Node and in pages with an inlined engine; here
+// the caller hands over the compiled module, the memory and the threads, and the glue finds nothing.
+// Every patch must match exactly as often as expected, so another Emscripten fails the build
+// instead of the page. web/glue.d.ts types the result.
+import { readFileSync } from 'node:fs';
+
+function patch(text, what, replacement, times = 1) {
+  const parts = text.split(what);
+  if (parts.length - 1 !== times) {
+    throw new Error(
+      `glue: expected ${times} time(s), found ${parts.length - 1}: ${what} (is this Emscripten 3.1.6?)`,
+    );
+  }
+  return parts.join(replacement);
+}
+
+// Stubs for the functions of the imported module 'relaxed', which wasm-merge has supplied by now.
+function dropRelaxedStubs(glue, names) {
+  for (const name of names) {
+    glue = patch(glue, `function _${name}(){err("missing function: ${name}");abort(-1)}`, '');
+    glue = patch(glue, `"${name}":_${name},`, '');
+  }
+  return glue;
+}
+
+/** Names of the functions that Emscripten found nowhere: the build accepts only relaxed.*. */
+export function missingFunctions(glue) {
+  return [...glue.matchAll(/missing function: (\w+)/g)].map((m) => m[1]);
+}
+
+// The two binaries lay their data out differently, so a few addresses in the glue differ; nothing
+// else may. Literals that differ become a choice by options.simd128.
+function mergeVariants(relaxed, simd128) {
+  const number = /(?<![\w.$])\d+(?![\w.])/g;
+  if (relaxed.replace(number, '#') !== simd128.replace(number, '#')) {
+    throw new Error('glue: the two binaries need different glue (imports or exports differ)');
+  }
+  const others = simd128.match(number);
+  let i = 0;
+  return relaxed.replace(number, (literal) => {
+    const other = others[i++];
+    return literal === other ? literal : `(Module["simd128"]?${other}:${literal})`;
+  });
+}
+
+// What engine.worker.js does, for a port that the caller supplies (self in a browser).
+const entryPoints = `
+export function createEngine({ wasmModule, ...options }) {
+  return new Promise((resolve, reject) => {
+    factory({
+      ...options,
+      instantiateWasm: (imports, receive) => {
+        WebAssembly.instantiate(wasmModule, imports).then((i) => receive(i, wasmModule)).catch(reject);
+        return {};
+      },
+    }).then(resolve, reject);
+  });
+}
+
+export function serveThread(port) {
+  let module, typesRegistered = false;
+  const load = (data) => factory({
+    ENVIRONMENT_IS_PTHREAD: true, simd128: data.simd128, port, wasmMemory: data.wasmMemory,
+    buffer: data.wasmMemory.buffer,
+    instantiateWasm: (imports, receive) => {
+      const instance = new WebAssembly.Instance(data.wasmModule, imports);
+      receive(instance);
+      return instance.exports;
+    },
+  }).then((m) => { module = m; });
+  const run = (data) => {
+    module.__performance_now_clock_drift = performance.now() - data.time;
+    module.__emscripten_thread_init(data.threadInfoStruct, 0, 0, 1);
+    module.establishStackSpace();
+    module.PThread.threadInit();
+    if (!typesRegistered) {
+      module.___embind_register_native_and_builtin_types();
+      typesRegistered = true;
+    }
+    try {
+      const result = module.invokeEntryPoint(data.start_routine, data.arg);
+      if (module.keepRuntimeAlive()) module.PThread.setExitStatus(result);
+      else module.__emscripten_thread_exit(result);
+    } catch (e) {
+      if (e === 'unwind') return;
+      if (!(e instanceof module.ExitStatus)) throw e;
+      if (!module.keepRuntimeAlive()) module.__emscripten_thread_exit(e.status);
+    }
+  };
+  port.onmessage = ({ data }) => {
+    if (data.cmd === 'load') return load(data);
+    if (data.cmd === 'run') return run(data);
+    if (!module?._pthread_self()) return;
+    if (data.cmd === 'cancel') module.__emscripten_thread_exit(-1);
+    else if (data.cmd === 'processThreadQueue') module._emscripten_current_thread_process_queued_calls();
+    else if (data.cmd === 'processProxyingQueue') module._emscripten_proxy_execute_queue(data.queue);
+  };
+}
+`;
+
+// The thread side posts through its port; the engine side creates threads by the caller's function.
+function patchOne(file, relaxedNames) {
+  let glue = readFileSync(file, 'utf8');
+  glue = dropRelaxedStubs(glue, relaxedNames);
+  glue = glue.replace(/(?<![.\w])postMessage\(/g, 'Module["port"].postMessage(');
+  glue = patch(glue, 'var pthreadMainJs=locateFile("engine.worker.js");', '');
+  glue = patch(glue, 'new Worker(pthreadMainJs)', 'Module["createThread"]()');
+  glue = patch(glue, '"urlOrBlob":Module["mainScriptUrlOrBlob"]', '"simd128":Module["simd128"]');
+  glue = patch(glue, 'scriptDirectory=self.location.href', '');
+  glue = glue.replaceAll('document.currentScript', 'undefined');
+  // Emscripten waits for the last of its workers to load, and forever where there is none.
+  glue = patch(glue, 'PThread.unusedWorkers.forEach(function(w)',
+    'if(!numWorkersToLoad)removeRunDependency("wasm-instantiate");PThread.unusedWorkers.forEach(function(w)');
+  glue = patch(glue, 'var createEngine = ', 'const factory = ');
+  return patch(glue, 'export default createEngine;', '');
+}
+
+/** files: { relaxed, simd128 } paths of engine.mjs; relaxedNames the same way. Returns JavaScript. */
+export function makeGlue(files, relaxedNames) {
+  const glue = mergeVariants(
+    patchOne(files.relaxed, relaxedNames.relaxed),
+    patchOne(files.simd128, relaxedNames.simd128),
+  );
+  const initial = /INITIAL_MEMORY=(\d+)[,;]/.exec(glue);
+  if (!initial) throw new Error('glue: INITIAL_MEMORY not found');
+  // A page without cross-origin isolation has shared memories but not the name SharedArrayBuffer.
+  const header =
+    'const SharedArrayBuffer = globalThis.SharedArrayBuffer ?? ' +
+    'new WebAssembly.Memory({ initial: 0, maximum: 0, shared: true }).buffer.constructor;\n';
+  return header + glue + entryPoints + `export const initialMemory = ${initial[1]};\n`;
+}

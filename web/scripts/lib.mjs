@@ -1,0 +1,79 @@
+// What the scripts share: where things are, and running programs with a readable failure.
+import { spawn, spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { availableParallelism } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+
+export const root = fileURLToPath(new URL('../..', import.meta.url));
+export const jobs = Math.max(1, availableParallelism());
+export const chromiumPath = process.env.CHROMIUM ?? '/usr/bin/chromium';
+export const chromiumArgs = [
+  '--no-sandbox', '--disable-background-networking', '--disable-component-update',
+  '--disable-sync', '--no-first-run', '--disable-dev-shm-usage',
+];
+
+/** Runs to the end with the terminal's own output; throws on failure. */
+export function run(command, args, options = {}) {
+  const { status, signal, error } = spawnSync(command, args, {
+    cwd: root, stdio: 'inherit', ...options, env: { ...process.env, ...options.env },
+  });
+  if (error) throw new Error(`${command}: ${error.message}`);
+  if (status !== 0) throw new Error(`${[command, ...args].join(' ')} ended with ${signal ?? status}`);
+}
+
+/** Runs quietly; on failure prints what it said and throws. Returns its output. */
+export function runQuiet(command, args, options = {}) {
+  const { status, signal, error, stdout, stderr } = spawnSync(command, args, {
+    cwd: root, encoding: 'utf8', maxBuffer: 1 << 28, ...options,
+    env: { ...process.env, ...options.env },
+  });
+  if (error) throw new Error(`${command}: ${error.message}`);
+  if (status !== 0) {
+    process.stderr.write(stdout + stderr);
+    throw new Error(`${[command, ...args].join(' ')} ended with ${signal ?? status}`);
+  }
+  return stdout + stderr;
+}
+
+/** The same without blocking the event loop; resolves to { code, output } and never throws. */
+export function capture(command, args, { echo = false, timeoutMs = 0, ...options } = {}) {
+  return new Promise((resolve) => {
+    let output = '';
+    const child = spawn(command, args, {
+      cwd: root, stdio: ['ignore', 'pipe', 'pipe'], ...options,
+      env: { ...process.env, ...options.env },
+    });
+    const take = (chunk) => {
+      output += chunk;
+      if (echo) process.stdout.write(chunk);
+    };
+    child.stdout.setEncoding('utf8').on('data', take);
+    child.stderr.setEncoding('utf8').on('data', take);
+    const timer = timeoutMs
+      ? setTimeout(() => {
+          output += `\n${command}: no end after ${timeoutMs / 1000} s, stopped\n`;
+          child.kill('SIGKILL');
+        }, timeoutMs)
+      : undefined;
+    child.on('error', (e) => take(`${command}: ${e.message}\n`));
+    child.on('close', (code, signal) => {
+      clearTimeout(timer);
+      resolve({ code: code ?? signal ?? 1, output });
+    });
+  });
+}
+
+export function write(path, content) {
+  mkdirSync(dirname(path), { recursive: true });
+  writeFileSync(path, content);
+}
+
+export const inRoot = (...parts) => join(root, ...parts);
+
+/** '64M', '1.5G', '300k' or plain bytes, as the program's --memory-budget takes them. */
+export function parseBytes(text) {
+  const match = /^(\d+(?:\.\d+)?)\s*([kKmMgG]?)(?:i?[bB])?$/.exec(String(text));
+  if (!match) throw new Error(`'${text}' is no number of bytes; write 300k, 64M or 1.5G`);
+  return Math.floor(Number(match[1]) * { '': 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 }[match[2].toLowerCase()]);
+}

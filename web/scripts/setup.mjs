@@ -1,0 +1,92 @@
+// Brings a Debian 12 machine with Node 20 to where the named purposes work: system packages by
+// apt-get, npm packages by npm ci. Does nothing, in a fraction of a second, where all is there.
+//   node web/scripts/setup.mjs build test bench
+import { spawnSync } from 'node:child_process';
+import { existsSync, statSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { inRoot, root, run } from './lib.mjs';
+
+const packages = {
+  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev'],
+  wasm: ['cmake', 'ninja-build', 'emscripten', 'nlohmann-json3-dev'],
+  browser: ['chromium'],
+  test: ['clang-format', 'libgtest-dev', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
+  fuzz: ['clang', 'libclang-rt-14-dev'],
+  bench: ['libbenchmark-dev'],
+};
+const purposes = {
+  build: ['native', 'wasm'],
+  native: ['native'],
+  wasm: ['wasm'],
+  test: ['native', 'wasm', 'browser', 'test'],
+  demo: ['native', 'wasm', 'browser'],
+  fuzz: ['native', 'fuzz'],
+  bench: ['native', 'wasm', 'browser', 'bench'],
+};
+
+function missingPackages(names) {
+  const query = spawnSync('dpkg-query', ['-W', '-f', '${Package} ${db:Status-Status}\n', ...names], {
+    encoding: 'utf8',
+  });
+  if (query.error) {
+    console.error(
+      `setup: this is not Debian, so what is needed is not checked. Debian's names: ${names.join(' ')}`,
+    );
+    return [];
+  }
+  const installed = new Set(
+    query.stdout.split('\n').filter((l) => l.endsWith(' installed')).map((l) => l.split(' ')[0]),
+  );
+  return names.filter((name) => !installed.has(name));
+}
+
+function installPackages(names) {
+  const command = ['apt-get', 'install', '-y', '--no-install-recommends', ...names];
+  const env = { DEBIAN_FRONTEND: 'noninteractive' };
+  const isRoot = process.getuid?.() === 0;
+  const canSudo = !isRoot && spawnSync('sudo', ['-n', 'true'], { stdio: 'ignore' }).status === 0;
+  if (!isRoot && !canSudo) {
+    throw new Error(
+      `system packages are missing and this user may not install them; run:\n  sudo ${command.join(' ')}`,
+    );
+  }
+  console.log(`setup: installing ${names.join(' ')}`);
+  const prefix = isRoot ? [] : ['sudo', '-n', 'DEBIAN_FRONTEND=noninteractive'];
+  for (const line of [['apt-get', 'update', '-q'], command]) {
+    const [program, ...args] = [...prefix, ...line];
+    run(program, args, { env, stdio: ['ignore', 'inherit', 'inherit'] });
+  }
+}
+
+function npmPackagesAreCurrent() {
+  const stamp = inRoot('node_modules', '.package-lock.json');
+  const lock = inRoot('package-lock.json');
+  return existsSync(stamp) && (!existsSync(lock) || statSync(lock).mtimeMs <= statSync(stamp).mtimeMs);
+}
+
+/** wanted: names among `purposes`. Throws a sentence that says what to do. */
+export function setup(...wanted) {
+  if (Number(process.versions.node.split('.')[0]) < 20) {
+    throw new Error(`Node 20 or later is needed, this is ${process.version}`);
+  }
+  const groups = wanted.flatMap((name) => {
+    if (!purposes[name]) throw new Error(`unknown purpose '${name}': ${Object.keys(purposes).join(', ')}`);
+    return purposes[name];
+  });
+  const missing = missingPackages([...new Set(groups.flatMap((g) => packages[g]))]);
+  if (missing.length) installPackages(missing);
+  if (!npmPackagesAreCurrent()) {
+    console.log('setup: npm ci');
+    run('npm', ['ci', '--loglevel=error'], { stdio: ['ignore', 'inherit', 'inherit'] });
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  process.chdir(root);
+  try {
+    setup(...(process.argv.length > 2 ? process.argv.slice(2) : ['build']));
+  } catch (e) {
+    console.error(`setup: ${e.message}`);
+    process.exit(1);
+  }
+}
