@@ -110,6 +110,11 @@ class Parser {
     return place_tensors();
   }
 
+  // The bytes read since `start`.
+  [[nodiscard]] Bytes since(uint64_t start) const {
+    return in_.data.subspan(static_cast<size_t>(start), static_cast<size_t>(in_.pos - start));
+  }
+
   // How many items of `item_bytes` the rest of the prefix can hold at most.
   [[nodiscard]] size_t bounded(uint64_t count, uint64_t item_bytes) const {
     return static_cast<size_t>(std::min(count, (in_.data.size() - in_.pos) / item_bytes));
@@ -175,10 +180,10 @@ class Parser {
       if (Step s = parse_array(&kv.value); s != Step::kOk) return s;
     } else if (kv.value.type == ValueType::kString) {
       if (Step s = skip_elements(ValueType::kString, 1, 0); s != Step::kOk) return s;
-      kv.value.bytes = in_.data.subspan(start + 8, in_.pos - start - 8);
+      kv.value.bytes = since(start + 8);
     } else {
       if (Step s = skip_elements(kv.value.type, 1, 0); s != Step::kOk) return s;
-      kv.value.bytes = in_.data.subspan(start, in_.pos - start);
+      kv.value.bytes = since(start);
     }
     out_->metadata.push_back(kv);
     return Step::kOk;
@@ -192,7 +197,7 @@ class Parser {
     value->element = static_cast<ValueType>(element);
     const uint64_t start = in_.pos;
     if (Step s = skip_elements(value->element, value->count, 1); s != Step::kOk) return s;
-    value->bytes = in_.data.subspan(start, in_.pos - start);
+    value->bytes = since(start);
     return Step::kOk;
   }
 
@@ -382,7 +387,9 @@ Status index_tensors(Header* header) {
 }
 
 Result<ParseProgress> parse_header(Bytes prefix, uint64_t file_size, Header* out) {
-  if (file_size != 0 && prefix.size() > file_size) prefix = prefix.first(file_size);
+  if (file_size != 0 && prefix.size() > file_size) {
+    prefix = prefix.first(static_cast<size_t>(file_size));
+  }
   return Parser(prefix, file_size, out).parse();
 }
 

@@ -27,9 +27,10 @@ const TypeInfo* type_info(TensorType type) {
       {"TQ1_0", 256, 54},   {"TQ2_0", 256, 66},
       {nullptr, 0, 0},      {nullptr, 0, 0},
       {nullptr, 0, 0},  // IQ4_NL_N_M, removed as well
-      {"MXFP4", 32, 17},
+      {"MXFP4", 32, 17},    {"NVFP4", 64, 36},
+      {"Q1_0", 128, 18},
   };
-  static_assert(sizeof(kTypes) / sizeof(kTypes[0]) == 40);
+  static_assert(sizeof(kTypes) / sizeof(kTypes[0]) == 42);
   const auto id = static_cast<uint32_t>(type);
   if (id >= sizeof(kTypes) / sizeof(kTypes[0]) || kTypes[id].name == nullptr) return nullptr;
   return &kTypes[id];

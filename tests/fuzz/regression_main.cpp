@@ -1,0 +1,46 @@
+// Runs a fuzz target over files and folders named on the command line, without libFuzzer, so that
+// the seed corpus and every input that once failed are part of the normal tests. Each file is also
+// run at every shorter length.
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <vector>
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+
+namespace {
+
+void run_file(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::vector<uint8_t> all{std::istreambuf_iterator<char>(in),
+                                 std::istreambuf_iterator<char>()};
+  const size_t step = all.size() / 4096 + 1;
+  for (size_t n = 0; n <= all.size(); n += step) {
+    auto exact = std::make_unique<uint8_t[]>(n);
+    for (size_t i = 0; i < n; i++) exact[i] = all[i];
+    LLVMFuzzerTestOneInput(exact.get(), n);
+  }
+  LLVMFuzzerTestOneInput(all.data(), all.size());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int n = 0;
+  for (int i = 1; i < argc; i++) {
+    if (!std::filesystem::is_directory(argv[i])) {
+      run_file(argv[i]);
+      n++;
+      continue;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
+      run_file(entry.path());
+      n++;
+    }
+  }
+  std::printf("%d inputs\n", n);
+  return n > 0 ? 0 : 1;
+}
