@@ -245,7 +245,7 @@ TEST(Gguf, RefusesHostileCounts) {
   for (const uint64_t n : {kMaxMetadataCount + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
     expect_error(GgufBuilder().claim_metadata(n).build(), Code::kBadHeader, "metadata");
   }
-  expect_error(GgufBuilder().claim_tensors(kMaxTensorCount).build(), Code::kTruncated, "header");
+  expect_error(GgufBuilder().claim_tensors(kMaxTensorCount).header(), Code::kTruncated, "header");
   for (const uint32_t element : {0u, 4u, 8u, 9u, 12u}) {
     for (const uint64_t n :
          {uint64_t{1} << 20, uint64_t{1} << 31, uint64_t{1} << 61, ~uint64_t{0}}) {
@@ -379,7 +379,9 @@ TEST(Gguf, EveryTypeHasItsSize) {
 GgufBuilder split_part(uint16_t no, uint16_t count, int32_t total) {
   GgufBuilder b;
   b.number("split.no", no).number("split.count", count).number("split.tensors.count", total);
-  b.f32("t" + std::to_string(no) + ".a", {8}).f32("t" + std::to_string(no) + ".b", {8});
+  for (const char* suffix : {".a", ".b"}) {
+    b.f32(std::string("t").append(std::to_string(no)).append(suffix), {8});
+  }
   return b;
 }
 
