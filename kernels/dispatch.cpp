@@ -1,0 +1,66 @@
+// Which table runs. Natively the CPU and the operating system (which must save the wide registers)
+// are asked once; on wasm the module that loaded has already decided. Best first.
+#include <cstring>
+
+#include "kernels/isa/targets.h"
+
+namespace sluice::kernels {
+namespace {
+
+struct Choice {
+  const Table* table;
+  bool (*runs_here)();
+};
+
+[[maybe_unused]] bool always() {
+  return true;
+}
+
+#if defined(__x86_64__)
+// __builtin_cpu_supports also checks XGETBV: it answers for the CPU and the system together.
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+         __builtin_cpu_supports("f16c");
+}
+bool has_avx512vnni() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni");
+}
+constexpr Choice kChoices[] = {
+    {&avx512vnni::kTable, has_avx512vnni}, {&avx2::kTable, has_avx2}, {&scalar::kTable, always}};
+#else
+constexpr Choice kChoices[] = {{&scalar::kTable, always}};
+#endif
+
+constexpr int kCount = sizeof(kChoices) / sizeof(kChoices[0]);
+
+}  // namespace
+
+const Table* by_name(const char* name) {
+  for (const Choice& choice : kChoices) {
+    if (std::strcmp(choice.table->name, name) == 0 && choice.runs_here()) return choice.table;
+  }
+  return nullptr;
+}
+
+const Table& best() {
+  for (const Choice& choice : kChoices) {
+    if (choice.runs_here()) return *choice.table;
+  }
+  return *kChoices[kCount - 1].table;  // not reached: the last one always runs
+}
+
+const char* const* available() {
+  static const char* names[kCount + 1];
+  static const bool filled = [] {
+    int n = 0;
+    for (const Choice& choice : kChoices) {
+      if (choice.runs_here()) names[n++] = choice.table->name;
+    }
+    return true;
+  }();
+  return filled ? names : nullptr;
+}
+
+}  // namespace sluice::kernels

@@ -1,0 +1,101 @@
+// Weight types without blocks: F32, F16, BF16, times f32 activations. Packed element by element
+// ([col][row]), so a vector is one column of several rows and the activation is a splat. Two
+// accumulators a row, even and odd columns, so that the chain of additions is not the limit.
+#pragma once
+
+#include "kernels/generic/matmul.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+struct WeightF32 {
+  using Element = float;
+  static constexpr Type kType = Type::kF32;
+  SLUICE_INLINE_METHOD static F32 get(const Element* p) { return load(p); }
+};
+struct WeightF16 {
+  using Element = uint16_t;
+  static constexpr Type kType = Type::kF16;
+  SLUICE_INLINE_METHOD static F32 get(const Element* p) { return load_f16(p); }
+};
+struct WeightBF16 {
+  using Element = uint16_t;
+  static constexpr Type kType = Type::kBF16;
+  SLUICE_INLINE_METHOD static F32 get(const Element* p) { return load_bf16(p); }
+};
+
+template <class K, int NV, int T>
+void multiply_float_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64_t t0) {
+  const int64_t n_rows = min_i64(kRowGroup, a.w.rows - row);
+  const float* x = a.x.f32 + t0 * a.x.ld;
+  for (int v0 = 0; v0 * kLanes < n_rows; v0 += NV) {
+    F32 even[NV][T], odd[NV][T];
+    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA { even[v][t] = odd[v][t] = splat(0.0f); });
+    });
+    const typename K::Element* w =
+        reinterpret_cast<const typename K::Element*>(group) + kLanes * v0;
+    const auto step = [&](int64_t c, F32(&acc)[NV][T]) SLUICE_INLINE_LAMBDA {
+      F32 column[NV];
+      unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { column[v] = K::get(w + kLanes * v); });
+      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+        const F32 value = splat(x[t * a.x.ld + c]);
+        unroll<NV>([&](auto v)
+                       SLUICE_INLINE_LAMBDA { acc[v][t] = mul_add(column[v], value, acc[v][t]); });
+      });
+      w += kRowGroup;
+    };
+    int64_t c = 0;
+    for (; c + 2 <= a.w.cols; c += 2) {
+      step(c, even);
+      step(c + 1, odd);
+    }
+    if (c < a.w.cols) step(c, even);
+    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+      const int64_t first = kLanes * (v0 + v);
+      const int n = static_cast<int>(min_i64(kLanes, n_rows - first));
+      if (n <= 0) return;
+      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+        put_result(a, row + first, t0 + t, n, even[v][t] + odd[v][t]);
+      });
+    });
+  }
+}
+
+template <class K>
+struct Float {
+  using Element = typename K::Element;
+  static constexpr Type kType = K::kType;
+  static constexpr ActFormat kActs = ActFormat::kF32;
+
+  static size_t group_bytes(int64_t cols) {
+    return round_up_64(static_cast<size_t>(cols) * sizeof(Element) * kRowGroup);
+  }
+  static void pack_group(const void* src, int32_t n_rows, int64_t cols, void* dst) {
+    const uint8_t* in = static_cast<const uint8_t*>(src);  // the file may not align elements
+    Element* out = static_cast<Element*>(dst);
+    const size_t row_bytes = static_cast<size_t>(cols) * sizeof(Element);
+    for (int64_t c = 0; c < cols; ++c) {
+      for (int r = 0; r < kRowGroup; ++r) out[r] = 0;
+      for (int r = 0; r < n_rows; ++r) {
+        memcpy(out + r, in + static_cast<size_t>(r) * row_bytes, sizeof(Element));
+      }
+      in += sizeof(Element);
+      out += kRowGroup;
+    }
+  }
+  static void unpack_row(const uint8_t* group, int row, int64_t cols, float* out) {
+    const Element* in = reinterpret_cast<const Element*>(group) + row;
+    for (int64_t c = 0; c < cols; ++c) {
+      reference::dequantize(kType, in + c * kRowGroup, 1, out + c);
+    }
+  }
+  static void multiply(const MatmulArgs& a, const uint8_t* group, int64_t row) {
+    int64_t t = 0;
+    for (; t + 4 <= a.x.n_tokens; t += 4) multiply_float_tile<K, 1, 4>(a, group, row, t);
+    for (; t < a.x.n_tokens; ++t) multiply_float_tile<K, kVecs, 1>(a, group, row, t);
+  }
+};
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET

@@ -1,0 +1,124 @@
+// The drivers of matrix products: GEMV and GEMM are one loop over row groups, tiles of tokens and
+// K-blocks, with the accumulators of a tile in registers. A group in file layout is packed into the
+// scratch first, so both forms share the arithmetic, and each (row, token) pair sees the same
+// operations in the same order whatever the tile: results are equal to the bit.
+#pragma once
+
+#include "kernels/generic/small_blocks.h"
+#include "kernels/reference/reference.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+SLUICE_INLINE size_t round_up_64(size_t n) {
+  return (n + 63) / 64 * 64;
+}
+SLUICE_INLINE int64_t min_i64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+constexpr int kVecs = kRowGroup / kLanes;
+
+// y = (add ? y : 0) + scale * (acc + bias) for n <= kLanes rows from row `row` of token t.
+SLUICE_INLINE void put_result(const MatmulArgs& a, int64_t row, int64_t t, int n, F32 acc) {
+  float* y = a.y + t * a.ldy + row;
+  if (a.bias != nullptr) acc = acc + load_n(a.bias + row, n);
+  acc = acc * splat(a.scale);
+  if (a.add) acc = acc + load_n(y, n);
+  store_n(y, acc, n);
+}
+
+// A group of rows times T tokens from token t0. With one token all vectors of the group go together
+// and share the activation loads; with more, one vector at a time leaves the registers to tokens.
+template <class K, int NV, int T>
+void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64_t t0) {
+  const int64_t n_blocks = a.w.cols / K::kBlock;
+  const uint8_t* scales = group + n_blocks * (K::kCodeBytes * kRowGroup);
+  const size_t stride = q8_bytes(a.w.cols);
+  const int64_t n_rows = min_i64(kRowGroup, a.w.rows - row);
+  for (int v0 = 0; v0 * kLanes < n_rows; v0 += NV) {
+    F32 acc[NV][T];
+    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA { acc[v][t] = splat(0.0f); });
+    });
+    const uint8_t* q = group + 4 * kLanes * v0;
+    const uint8_t* s = scales;
+    Tokens x = {static_cast<const uint8_t*>(a.x.q8) + static_cast<size_t>(t0) * stride, stride};
+    for (int64_t b = 0; b < n_blocks; ++b) {
+      K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
+      q += K::kCodeBytes * kRowGroup;
+      s += K::kScaleBytes * kRowGroup;
+      x.base += sizeof(ActBlock) * (K::kBlock / 32);
+    }
+    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+      const int64_t first = kLanes * (v0 + v);
+      const int n = static_cast<int>(min_i64(kLanes, n_rows - first));
+      if (n <= 0) return;
+      unroll<T>([&](auto t)
+                    SLUICE_INLINE_LAMBDA { put_result(a, row + first, t0 + t, n, acc[v][t]); });
+    });
+  }
+}
+
+template <class K>
+void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
+  int64_t t = 0;
+  for (; t + kTokenTile <= a.x.n_tokens; t += kTokenTile) {
+    multiply_tile<K, 1, kTokenTile>(a, group, row, t);
+  }
+  const int64_t rest = a.x.n_tokens - t;
+  if (kTokenTile > 4 && (rest & 4) != 0) {
+    multiply_tile<K, 1, 4>(a, group, row, t);
+    t += 4;
+  }
+  if ((rest & 2) != 0) {
+    multiply_tile<K, 1, 2>(a, group, row, t);
+    t += 2;
+  }
+  if ((rest & 1) != 0) multiply_tile<K, kVecs, 1>(a, group, row, t);
+}
+
+template <class K>
+struct Quantized {
+  static constexpr ActFormat kActs = ActFormat::kQ8;
+
+  static size_t group_bytes(int64_t cols) {
+    const size_t n_blocks = static_cast<size_t>(cols / K::kBlock);
+    return round_up_64(n_blocks * ((K::kCodeBytes + K::kScaleBytes) * kRowGroup));
+  }
+  static void pack_group(const void* src, int32_t n_rows, int64_t cols, void* dst) {
+    using Block = typename K::Block;
+    static constexpr Block kZero{};
+    const int64_t n_blocks = cols / K::kBlock;
+    uint8_t* q = static_cast<uint8_t*>(dst);
+    uint8_t* s = q + n_blocks * (K::kCodeBytes * kRowGroup);
+    const Block* base = static_cast<const Block*>(src);
+    const Block* rows[kRowGroup];
+    for (int r = 0; r < kRowGroup; ++r) rows[r] = r < n_rows ? base + r * n_blocks : &kZero;
+    for (int64_t b = 0; b < n_blocks; ++b) {
+      K::pack(rows, q, s);
+      for (int r = 0; r < n_rows; ++r) ++rows[r];
+      q += K::kCodeBytes * kRowGroup;
+      s += K::kScaleBytes * kRowGroup;
+    }
+  }
+  static void unpack_row(const uint8_t* group, int row, int64_t cols, float* out) {
+    const int64_t n_blocks = cols / K::kBlock;
+    const uint8_t* q = group;
+    const uint8_t* s = q + n_blocks * (K::kCodeBytes * kRowGroup);
+    for (int64_t b = 0; b < n_blocks; ++b) {
+      typename K::Block block;
+      K::unpack(q, s, row, block);
+      reference::dequantize(K::kType, &block, K::kBlock, out);
+      q += K::kCodeBytes * kRowGroup;
+      s += K::kScaleBytes * kRowGroup;
+      out += K::kBlock;
+    }
+  }
+  static void multiply(const MatmulArgs& a, const uint8_t* group, int64_t row) {
+    multiply_group<K>(a, group, row);
+  }
+};
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET

@@ -1,0 +1,111 @@
+// Gathers a target's kernels into its Table. Included last by isa/<target>.cpp, once.
+#pragma once
+
+#include "kernels/generic/acts.h"
+#include "kernels/generic/attention.h"
+#include "kernels/generic/float_rows.h"
+#include "kernels/generic/matmul.h"
+#include "kernels/generic/vector.h"
+#include "kernels/isa/targets.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+struct TypeOps {
+  Type type;
+  ActFormat acts;
+  size_t (*group_bytes)(int64_t cols);
+  void (*pack_group)(const void* src, int32_t n_rows, int64_t cols, void* dst);
+  void (*unpack_row)(const uint8_t* group, int row, int64_t cols, float* out);
+  void (*multiply)(const MatmulArgs& a, const uint8_t* group, int64_t row);
+};
+
+template <class K>
+constexpr TypeOps ops(Type type) {
+  return {type, K::kActs, K::group_bytes, K::pack_group, K::unpack_row, K::multiply};
+}
+
+constexpr TypeOps kTypes[] = {
+    ops<Float<WeightF32>>(Type::kF32),   ops<Float<WeightF16>>(Type::kF16),
+    ops<Float<WeightBF16>>(Type::kBF16), ops<Quantized<Q4_0>>(Type::kQ4_0),
+    ops<Quantized<Q8_0>>(Type::kQ8_0),
+};
+
+const TypeOps* find(Type type) {
+  for (const TypeOps& t : kTypes) {
+    if (t.type == type) return &t;
+  }
+  return nullptr;
+}
+
+bool supports(Type type) {
+  return find(type) != nullptr;
+}
+ActFormat act_format(Type type) {
+  return find(type)->acts;
+}
+size_t packed_group_bytes(Type type, int64_t cols) {
+  return find(type)->group_bytes(cols);
+}
+void pack_group(Type type, const void* src, int32_t n_rows, int64_t cols, void* dst) {
+  find(type)->pack_group(src, n_rows, cols, dst);
+}
+void unpack_row(const Matrix& m, int64_t row, float* out) {
+  const TypeOps& ops = *find(m.type);
+  const uint8_t* group = static_cast<const uint8_t*>(m.data) +
+                         static_cast<size_t>(row / kRowGroup) * ops.group_bytes(m.cols);
+  ops.unpack_row(group, static_cast<int>(row % kRowGroup), m.cols, out);
+}
+
+void matmul(const MatmulArgs& a) {
+  const TypeOps& ops = *find(a.w.type);
+  const size_t group_bytes = ops.group_bytes(a.w.cols);
+  const size_t row_bytes = reference::row_bytes(a.w.type, a.w.cols);
+  const uint8_t* data = static_cast<const uint8_t*>(a.w.data);
+  for (int64_t row = a.r0; row < a.r1; row += kRowGroup) {
+    const uint8_t* group = data + static_cast<size_t>(row / kRowGroup) * group_bytes;
+    if (!a.w.packed) {
+      const int32_t n_rows = static_cast<int32_t>(min_i64(kRowGroup, a.w.rows - row));
+      ops.pack_group(data + static_cast<size_t>(row) * row_bytes, n_rows, a.w.cols, a.scratch);
+      group = static_cast<const uint8_t*>(a.scratch);
+    }
+    ops.multiply(a, group, row);
+  }
+}
+
+}  // namespace
+
+const Table kTable = {
+    kTargetName,
+    kRowGroup,
+    supports,
+    act_format,
+    packed_group_bytes,
+    pack_group,
+    reference::dequantize,
+    unpack_row,
+    q8_bytes,
+    quantize_q8,
+    packed_group_bytes,  // the scratch holds one packed group
+    matmul,
+    attention_scratch,
+    attention,
+    attention_merge,
+    rms_norm,
+    layer_norm,
+    rope,
+    silu_mul,
+    gelu_mul,
+    gelu_tanh,
+    gelu_erf,
+    silu,
+    add,
+    scale,
+    soft_cap,
+    softmax,
+    f32_to_f16,
+    f16_to_f32,
+    argmax,
+};
+
+}  // namespace sluice::kernels::SLUICE_TARGET

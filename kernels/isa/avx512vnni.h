@@ -1,0 +1,211 @@
+// The vocabulary for AVX-512 with VNNI: sixteen rows a vector, and one vpdpbusd for 64 products.
+// Codes are the unsigned operand, so signed codes are held as w + 128 and the sum starts from
+// -128 * sum(x); everything stays exact in 32 bits.
+#pragma once
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/isa/act_block.h"
+#include "kernels/isa/vocabulary.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+constexpr int kLanes = 16;
+constexpr int kRowGroup = 16;
+constexpr int kTokenTile = 8;
+constexpr const char* kTargetName = "avx512vnni";
+
+struct F32 {
+  __m512 v;
+};
+struct I32 {
+  __m512i v;
+};
+struct Mask {
+  __mmask16 v;
+};
+struct Bytes {
+  __m512i v;
+};
+
+SLUICE_INLINE F32 splat(float x) {
+  return {_mm512_set1_ps(x)};
+}
+SLUICE_INLINE F32 load(const float* p) {
+  return {_mm512_loadu_ps(p)};
+}
+SLUICE_INLINE void store(float* p, F32 a) {
+  _mm512_storeu_ps(p, a.v);
+}
+SLUICE_INLINE __mmask16 first_lanes(int n) {
+  return static_cast<__mmask16>((1u << n) - 1);
+}
+SLUICE_INLINE F32 load_n(const float* p, int n) {
+  return {_mm512_maskz_loadu_ps(first_lanes(n), p)};
+}
+SLUICE_INLINE void store_n(float* p, F32 a, int n) {
+  _mm512_mask_storeu_ps(p, first_lanes(n), a.v);
+}
+SLUICE_INLINE F32 operator+(F32 a, F32 b) {
+  return {_mm512_add_ps(a.v, b.v)};
+}
+SLUICE_INLINE F32 operator-(F32 a, F32 b) {
+  return {_mm512_sub_ps(a.v, b.v)};
+}
+SLUICE_INLINE F32 operator*(F32 a, F32 b) {
+  return {_mm512_mul_ps(a.v, b.v)};
+}
+SLUICE_INLINE F32 operator/(F32 a, F32 b) {
+  return {_mm512_div_ps(a.v, b.v)};
+}
+SLUICE_INLINE F32 mul_add(F32 a, F32 b, F32 c) {
+  return {_mm512_fmadd_ps(a.v, b.v, c.v)};
+}
+SLUICE_INLINE F32 neg_mul_add(F32 a, F32 b, F32 c) {
+  return {_mm512_fnmadd_ps(a.v, b.v, c.v)};
+}
+SLUICE_INLINE F32 min(F32 a, F32 b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+SLUICE_INLINE F32 max(F32 a, F32 b) {
+  return {_mm512_max_ps(a.v, b.v)};
+}
+SLUICE_INLINE F32 abs(F32 a) {
+  return {_mm512_abs_ps(a.v)};
+}
+SLUICE_INLINE F32 sqrt(F32 a) {
+  return {_mm512_sqrt_ps(a.v)};
+}
+SLUICE_INLINE float reduce_add(F32 a) {
+  return _mm512_reduce_add_ps(a.v);
+}
+SLUICE_INLINE float reduce_max(F32 a) {
+  return _mm512_reduce_max_ps(a.v);
+}
+SLUICE_INLINE Mask operator<(F32 a, F32 b) {
+  return {_mm512_cmp_ps_mask(a.v, b.v, _CMP_LT_OQ)};
+}
+SLUICE_INLINE F32 select(Mask m, F32 a, F32 b) {
+  return {_mm512_mask_blend_ps(m.v, b.v, a.v)};
+}
+
+SLUICE_INLINE I32 splat_i32(int32_t x) {
+  return {_mm512_set1_epi32(x)};
+}
+SLUICE_INLINE void store(int32_t* p, I32 a) {
+  _mm512_storeu_si512(p, a.v);
+}
+SLUICE_INLINE I32 operator+(I32 a, I32 b) {
+  return {_mm512_add_epi32(a.v, b.v)};
+}
+SLUICE_INLINE I32 operator-(I32 a, I32 b) {
+  return {_mm512_sub_epi32(a.v, b.v)};
+}
+template <int kBits>
+SLUICE_INLINE I32 shl(I32 a) {
+  return {_mm512_slli_epi32(a.v, kBits)};
+}
+SLUICE_INLINE F32 to_f32(I32 a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+SLUICE_INLINE I32 round_i32(F32 a) {
+  return {_mm512_cvtps_epi32(a.v)};
+}
+SLUICE_INLINE F32 as_f32(I32 a) {
+  return {_mm512_castsi512_ps(a.v)};
+}
+SLUICE_INLINE I32 as_i32(F32 a) {
+  return {_mm512_castps_si512(a.v)};
+}
+
+SLUICE_INLINE F32 load_f16(const void* p) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(p)))};
+}
+SLUICE_INLINE void store_f16(void* p, F32 a) {
+  _mm256_storeu_si256(static_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+SLUICE_INLINE F32 load_bf16(const void* p) {
+  const __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(wide, 16))};
+}
+SLUICE_INLINE __m128i load_16_bytes(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+SLUICE_INLINE F32 load_u8(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)))};
+}
+SLUICE_INLINE F32 load_s8(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)))};
+}
+
+SLUICE_INLINE Bytes load_bytes(const uint8_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+SLUICE_INLINE void store_bytes(uint8_t* p, Bytes a) {
+  _mm512_storeu_si512(p, a.v);
+}
+SLUICE_INLINE Bytes operator|(Bytes a, Bytes b) {
+  return {_mm512_or_si512(a.v, b.v)};
+}
+template <int kShift, int kMask>
+SLUICE_INLINE Bytes bits(Bytes a) {
+  static_assert(kShift >= 0 ? (kMask << kShift) <= 0xff : (kMask & ((1 << -kShift) - 1)) == 0);
+  const __m512i shifted = kShift == 0  ? a.v
+                          : kShift > 0 ? _mm512_srli_epi16(a.v, kShift & 7)
+                                       : _mm512_slli_epi16(a.v, -kShift & 7);
+  return {_mm512_and_si512(shifted, _mm512_set1_epi8(static_cast<char>(kMask)))};
+}
+SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
+  const __m128i t = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(t), a.v)};
+}
+
+using ActBlock = ActBlock8;
+using Quad = I32;
+SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
+  int32_t four;
+  memcpy(&four, x.q + 4 * j, 4);
+  return splat_i32(four);
+}
+using Codes = Bytes;
+SLUICE_INLINE Codes prepare(Bytes a) {
+  return a;
+}
+
+template <int kMax, int kQuads>
+using Sum = I32;
+template <class S>
+SLUICE_INLINE S start(I32 offset) {
+  return offset;
+}
+SLUICE_INLINE I32 finish(I32 sum, I32) {
+  return sum;
+}
+SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
+  return {_mm512_dpbusd_epi32(sum.v, w.v, x.v)};
+}
+
+using SignedQuad = Quad;
+using SignedCodes = Bytes;
+SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
+  return load_quad(x, j);
+}
+SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
+  return {_mm512_xor_si512(a.v, _mm512_set1_epi8(static_cast<char>(0x80)))};
+}
+SLUICE_INLINE I32 signed_offset(const int32_t& nsum) {
+  return shl<7>(splat_i32(nsum));
+}
+SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
+  return dot(sum, w, x);
+}
+
+SLUICE_INLINE void prefetch(const void* p) {
+  _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET

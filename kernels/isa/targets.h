@@ -1,0 +1,25 @@
+// The tables that a build may hold, one per isa/<target>.cpp; dispatch.cpp knows which exist.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace sluice::kernels {
+namespace scalar {
+extern const Table kTable;
+}
+namespace avx2 {
+extern const Table kTable;
+}
+namespace avx512vnni {
+extern const Table kTable;
+}
+namespace neon {
+extern const Table kTable;
+}
+namespace wasm128 {
+extern const Table kTable;
+}
+namespace wasmrelaxed {
+extern const Table kTable;
+}
+}  // namespace sluice::kernels

@@ -1,0 +1,18 @@
+// What the target headers share: no functions (see blocks.h), only how to inline one, and the list
+// of names that a target provides. isa/scalar.h defines what each of them means.
+//
+//   sizes     kLanes, kRowGroup, kTokenTile, kTargetName
+//   F32       splat load store load_n store_n + - * / mul_add neg_mul_add min max abs sqrt
+//             reduce_add reduce_max < select
+//   I32       splat_i32 store + - shl<n> to_f32 round_i32 as_f32 as_i32
+//   loads     load_f16 store_f16 load_bf16 load_u8 load_s8
+//   Bytes     load_bytes store_bytes | bits<shift, mask> lookup16
+//   dots      ActBlock load_quad prepare start<Sum<max, quads>> dot finish
+//             load_signed_quad prepare_signed signed_offset dot_signed
+//   memory    prefetch
+#pragma once
+
+#include <cstdint>
+
+#define SLUICE_INLINE [[maybe_unused]] static inline __attribute__((always_inline))
+#define SLUICE_INLINE_METHOD inline __attribute__((always_inline))

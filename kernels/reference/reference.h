@@ -1,0 +1,28 @@
+// The oracle: plain scalar code written from the format definition, in the order in which the
+// definition reads. Slow on purpose, except that row gathers (dequantize) use it too.
+#pragma once
+
+#include "kernels/kernels.h"
+
+namespace sluice::kernels::reference {
+
+// Values and bytes of one block of file layout; 1 value for F32, F16, BF16.
+[[nodiscard]] int64_t block_values(Type type);
+[[nodiscard]] size_t block_bytes(Type type);
+// Bytes of a row of cols values; cols is a multiple of block_values.
+[[nodiscard]] size_t row_bytes(Type type, int64_t cols);
+
+[[nodiscard]] float f16_to_f32(f16 bits);
+[[nodiscard]] f16 f32_to_f16(float x);  // to nearest, ties to even
+
+// n values (whole blocks) of file layout, at any alignment.
+void dequantize(Type type, const void* src, int64_t n, float* out);
+
+// y[t * ldy + r] = sum over cols of W[r] . x[t], every product and sum in double. W in file layout.
+void matmul(Type type, const void* w, int64_t rows, int64_t cols, const float* x, int64_t ldx,
+            int32_t n_tokens, double* y, int64_t ldy);
+
+// int8 with one scale per 32 values: d = max|x| / 127, q = x / d rounded to nearest.
+void quantize_q8(const float* x, int64_t cols, int8_t* q, float* d);
+
+}  // namespace sluice::kernels::reference
