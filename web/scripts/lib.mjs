@@ -2,7 +2,7 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { availableParallelism } from 'node:os';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 export const root = fileURLToPath(new URL('../..', import.meta.url));
@@ -12,6 +12,10 @@ export const chromiumArgs = [
   '--no-sandbox', '--disable-background-networking', '--disable-component-update',
   '--disable-sync', '--no-first-run', '--disable-dev-shm-usage',
 ];
+
+if (!process.env.CMAKE_CXX_COMPILER_LAUNCHER && existsSync('/usr/bin/ccache')) {
+  process.env.CMAKE_CXX_COMPILER_LAUNCHER = 'ccache';
+}
 
 /** Runs to the end with the terminal's own output; throws on failure. */
 export function run(command, args, options = {}) {

@@ -1,0 +1,80 @@
+// The rooms of the source tree depend on each other one way only. The rule is read from the link
+// lists in CMakeLists.txt, checked against the order of the levels, and then every #include of
+// kernels/ and src/ is checked against the rule.
+import assert from 'node:assert/strict';
+import { readFileSync, readdirSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const levels = {
+  kernels: 0, base: 0,
+  gguf: 1, io: 1, residency: 1,
+  tokenizer: 2, kv: 2, sample: 2, model: 2,
+  session: 3,
+  bindings: 4, cli: 4, tools: 4,
+};
+
+function linkLists() {
+  const cmake = readFileSync(join(root, 'CMakeLists.txt'), 'utf8');
+  const direct = { kernels: [] };
+  for (const [, name, deps] of cmake.matchAll(/^sluice_room\((\w+)([^)]*)\)/gm)) {
+    direct[name] = deps.split(/\s+/).filter((d) => d.startsWith('sluice_')).map((d) => d.slice(7));
+  }
+  return direct;
+}
+
+function closure(direct, room, seen = new Set()) {
+  for (const dep of direct[room] ?? []) {
+    if (!seen.has(dep)) {
+      seen.add(dep);
+      closure(direct, dep, seen);
+    }
+  }
+  return seen;
+}
+
+function sourceFiles(folder) {
+  return readdirSync(join(root, folder), { withFileTypes: true }).flatMap((entry) => {
+    const path = `${folder}/${entry.name}`;
+    if (entry.isDirectory()) return sourceFiles(path);
+    return /\.(h|cpp|inc)$/.test(entry.name) ? [path] : [];
+  });
+}
+
+const direct = linkLists();
+
+test('no room links to one above it, or to itself by a detour', () => {
+  for (const [room, deps] of Object.entries(direct)) {
+    assert.ok(room in levels, `CMakeLists.txt names a room that has no level: ${room}`);
+    for (const dep of deps) {
+      assert.ok(levels[dep] <= levels[room], `${room} links to ${dep}, which is above it`);
+    }
+    assert.ok(!closure(direct, room).has(room), `${room} depends on itself`);
+  }
+});
+
+test('every #include stays within what its room links to', () => {
+  const wrong = [];
+  for (const file of [...sourceFiles('kernels'), ...sourceFiles('src')]) {
+    const room = file.startsWith('kernels/') ? 'kernels' : file.split('/')[1];
+    assert.ok(room in levels, `${file}: a room without a level`);
+    const allowed = levels[room] === 4 ? new Set(Object.keys(levels)) : closure(direct, room);
+    const text = readFileSync(join(root, file), 'utf8');
+    for (const [, path] of text.matchAll(/^\s*#\s*include\s+"([^"]+)"/gm)) {
+      const parts = path.replace(/^src\//, '').split('/');
+      if (parts.length < 2 || !(parts[0] in levels)) continue;  // beside the file itself, or a library
+      const target = parts[0];
+      const ok = target === room || (allowed.has(target) && levels[target] < 4);
+      if (!ok) wrong.push(`${file} includes ${path}`);
+    }
+  }
+  assert.deepEqual(wrong, []);
+});
+
+test('no #include climbs out of its folder', () => {
+  const wrong = [...sourceFiles('kernels'), ...sourceFiles('src')].filter((file) =>
+    /^\s*#\s*include\s+"\.\.\//m.test(readFileSync(join(root, file), 'utf8')));
+  assert.deepEqual(wrong, []);
+});

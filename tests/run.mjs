@@ -1,0 +1,192 @@
+// npm test: every suite of the project, from a fresh clone. Each suite prints one line; the last
+// line of all is "N passed, N failed". GoogleTest and node:test results are counted one by one; a
+// suite that could not be built or run counts as one failure and shows what it said.
+//   npm test                     all suites
+//   npm test -- native web       only these
+//   npm test -- --list           their names
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { capture, inRoot, jobs } from '../web/scripts/lib.mjs';
+import { setup } from '../web/scripts/setup.mjs';
+
+const results = inRoot('build', 'test-results');
+const minute = 60_000;
+
+class SuiteError extends Error {}
+
+async function must(command, args, options = {}) {
+  const { code, output } = await capture(command, args, { timeoutMs: 20 * minute, ...options });
+  if (code !== 0) throw new SuiteError(`${[command, ...args].join(' ')}\n${lastLines(output, 60)}`);
+  return output;
+}
+
+const lastLines = (text, n) => text.trimEnd().split('\n').slice(-n).join('\n');
+
+// --- counting ---------------------------------------------------------------------------------
+
+function countGtest(file) {
+  const report = JSON.parse(readFileSync(file, 'utf8'));
+  const count = { passed: 0, failed: 0, skipped: 0 };
+  for (const suite of report.testsuites) {
+    for (const t of suite.testsuite) {
+      if (t.failures?.length) count.failed++;
+      else if (t.status === 'NOTRUN' || t.result === 'SKIPPED') count.skipped++;
+      else count.passed++;
+    }
+  }
+  return count;
+}
+
+function countTap(text) {
+  const number = (name) => Number(new RegExp(`^# ${name} (\\d+)$`, 'm').exec(text)?.[1] ?? NaN);
+  return {
+    passed: number('pass'),
+    failed: number('fail') + number('cancelled'),
+    skipped: number('skipped') + number('todo'),
+  };
+}
+
+function add(a, b) {
+  for (const key of ['passed', 'failed', 'skipped']) a[key] += b[key];
+  if (b.details) a.details = `${a.details ?? ''}${b.details}\n`;
+  return a;
+}
+
+const none = () => ({ passed: 0, failed: 0, skipped: 0 });
+
+// --- ways to run ------------------------------------------------------------------------------
+
+async function cmake(preset, targets = [], variables = []) {
+  await must('cmake', ['--preset', preset, ...variables]);
+  const chosen = targets.length ? ['--target', ...targets] : [];
+  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
+}
+
+// One GoogleTest program; `wrapper` runs it (qemu), `filter` chooses tests.
+async function gtest(program, { wrapper = [], filter, env, label }) {
+  const report = join(results, `${label}.json`);
+  rmSync(report, { force: true });
+  const command = [...wrapper, program, '--gtest_brief=1', `--gtest_output=json:${report}`];
+  if (filter) command.push(`--gtest_filter=${filter}`);
+  const { code, output } = await capture(command[0], command.slice(1), { env, timeoutMs: 20 * minute });
+  if (!existsSync(report)) {
+    return { ...none(), failed: 1, details: `${label}: died (${code})\n${lastLines(output, 60)}` };
+  }
+  const count = countGtest(report);
+  if (code !== 0) count.details = `${label}:\n${lastLines(output, 60)}`;
+  if (code !== 0 && count.failed === 0) count.failed = 1;  // a sanitizer's word at exit
+  return count;
+}
+
+const testPrograms = (preset) => {
+  const folder = inRoot('build', preset, 'tests');
+  return readdirSync(folder).filter((f) => f.endsWith('_tests')).map((f) => [f, join(folder, f)]);
+};
+
+async function gtestAll(preset, options = {}) {
+  const total = none();
+  const queue = testPrograms(preset);
+  if (queue.length === 0) throw new SuiteError(`no test programs in build/${preset}/tests`);
+  const worker = async () => {
+    for (let next = queue.shift(); next; next = queue.shift()) {
+      add(total, await gtest(next[1], { ...options, label: `${preset}-${next[0]}` }));
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(jobs, 4) }, worker));
+  return total;
+}
+
+async function nodeTests(folder, env = {}) {
+  const files = existsSync(inRoot('tests', folder))
+    ? readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('.test.mjs')).sort()
+    : [];
+  if (files.length === 0) throw new SuiteError(`no tests in tests/${folder}`);
+  const args = ['--test', '--test-concurrency=1', '--test-reporter=tap',
+    ...files.map((f) => inRoot('tests', folder, f))];
+  const { code, output } = await capture(process.execPath, args, { env, timeoutMs: 20 * minute });
+  const count = countTap(output);
+  if (Number.isNaN(count.passed)) throw new SuiteError(lastLines(output, 60));
+  if (code !== 0) {
+    count.failed ||= 1;
+    const notOk = /^( *)not ok [\s\S]*?^\1  \.\.\.$/gm;
+    count.details = [...output.matchAll(notOk)].map((m) => lastLines(m[0], 30)).join('\n') || lastLines(output, 60);
+  }
+  return count;
+}
+
+// --- the suites -------------------------------------------------------------------------------
+
+const suites = {
+  async format() {
+    const files = (await must('git', ['ls-files', '*.h', '*.cpp'])).trim().split('\n').filter(existsSync);
+    await must('clang-format', ['--dry-run', '-Werror', ...files]);
+    return { ...none(), passed: 1 };
+  },
+  async rooms() {
+    return nodeTests('rooms');
+  },
+  async native() {
+    await cmake('native', [], ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
+    return gtestAll('native');
+  },
+  async asan() {
+    await cmake('asan');
+    return gtestAll('asan', { env: { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1' } });
+  },
+  async tsan() {
+    await cmake('tsan');
+    return gtestAll('tsan', { filter: '*Thread*:*Pool*:*Concurren*:*Driver*:*Session*:*Stream*',
+      env: { TSAN_OPTIONS: 'halt_on_error=1' } });
+  },
+  async aarch64() {
+    await cmake('aarch64', ['kernels_tests']);
+    return gtest(inRoot('build', 'aarch64', 'tests', 'kernels_tests'),
+      { wrapper: ['qemu-aarch64-static'], label: 'aarch64-kernels_tests' });
+  },
+  async types() {
+    await must(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '-p', 'web/tsconfig.json']);
+    return { ...none(), passed: 1 };
+  },
+  async package() {
+    await must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web']);
+    return nodeTests('package');
+  },
+  async web() {
+    await must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web']);
+    return nodeTests('web');
+  },
+};
+
+// --- main -------------------------------------------------------------------------------------
+
+async function main(argv) {
+  if (argv.includes('--list')) return void console.log(Object.keys(suites).join('\n'));
+  const unknown = argv.filter((name) => !suites[name]);
+  if (unknown.length) throw new Error(`no suite '${unknown[0]}'; there are ${Object.keys(suites).join(', ')}`);
+  setup('test');
+  mkdirSync(results, { recursive: true });
+  const total = none();
+  for (const name of argv.length ? argv : Object.keys(suites)) {
+    const start = Date.now();
+    let count;
+    try {
+      count = await suites[name]();
+    } catch (e) {
+      count = { ...none(), failed: 1, details: e instanceof SuiteError ? e.message : e.stack };
+    }
+    add(total, { ...count, details: undefined });
+    const skipped = count.skipped ? `, ${count.skipped} skipped` : '';
+    const seconds = `${((Date.now() - start) / 1000).toFixed(0)} s`;
+    if (count.details) console.log(count.details.trimEnd());
+    console.log(`${name.padEnd(10)} ${count.passed} passed, ${count.failed} failed${skipped}  (${seconds})`);
+  }
+  if (total.skipped) console.log(`${total.skipped} skipped`);
+  console.log(`${total.passed} passed, ${total.failed} failed`);
+  process.exitCode = total.failed ? 1 : 0;
+}
+
+main(process.argv.slice(2)).catch((e) => {
+  console.error(`test: ${e.message}`);
+  console.log('0 passed, 1 failed');
+  process.exitCode = 1;
+});
