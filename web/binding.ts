@@ -56,7 +56,10 @@ export interface EngineBinding {
   tokenize(text: string, addBos: boolean, parseSpecial: boolean): Int32Array;
   /** Whole-sequence decode. */
   detokenize(tokens: Int32Array, special: boolean): string;
-  /** Streaming decode: the text that became complete with this token. */
+  /**
+   * Streaming decode of generated text: what became complete with this token. The text continues a
+   * prompt, so a leading space stays. decodeFinish() ends it and starts afresh.
+   */
   decodePush(token: number, special: boolean): string;
   decodeFinish(): string;
   isEndOfGeneration(token: number): boolean;
@@ -70,9 +73,13 @@ export interface EngineBinding {
   prefill(tokens: Int32Array): boolean;
   /** Runs up to maxOps operations (about ten a layer); returns a Step. */
   step(maxOps: number): number;
-  /** Parameters of the sampler; resets its random state. JSON of SamplingParams, missing fields take defaults. */
+  /**
+   * Parameters of the sampler; resets its random state. JSON with the names of sample::Params
+   * (temperature, top_k, …, seed a whole number below 2^53, logit_bias [[token, bias]…]); missing
+   * fields take defaults. false: error().
+   */
   setSampler(paramsJson: string): boolean;
-  /** Chooses the next token from the logits of the finished pass, by the sampler. */
+  /** Chooses the next token from the logits of the finished pass, by the sampler. < 0: error(). */
   sample(): number;
   /** JSON [[token, logprob]…] of the n likeliest and, last, of `chosen`, from the raw logits. */
   topLogprobs(n: number, chosen: number): string;

@@ -57,10 +57,7 @@ class Tokenizer {
 // rest, invalid bytes become U+FFFD.
 class StreamDecoder {
  public:
-  // `at_start`: the tokens begin a text, so that a space SentencePiece added is dropped. Generated
-  // tokens continue the prompt: leave it false for them.
-  explicit StreamDecoder(const Tokenizer& tokenizer, bool at_start = false)
-      : tokenizer_(&tokenizer), starts_text_(at_start), at_start_(at_start) {}
+  explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
   // Appends one token; returns the text that became complete (may be empty).
   [[nodiscard]] std::string push(Token token, bool special = false);
   // What is left at the end, with U+FFFD for an unfinished character.
@@ -70,8 +67,7 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   std::string pending_;
-  bool starts_text_;  // as constructed
-  bool at_start_;     // nothing has been shown yet
+  bool at_start_ = true;
 };
 
 }  // namespace sluice::tokenizer

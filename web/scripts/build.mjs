@@ -73,7 +73,7 @@ const glueAtBuild = {
 async function buildWeb() {
   const esbuild = await import('esbuild');
   rmSync(inRoot('dist'), { recursive: true, force: true });
-  const entries = ['index', 'worker', 'node'].filter((e) => existsSync(inRoot('web', `${e}.ts`)));
+  const entries = ['index', 'worker', 'node', 'worker-node'].filter((e) => existsSync(inRoot('web', `${e}.ts`)));
   await esbuild.build({
     absWorkingDir: root,
     entryPoints: entries.map((e) => `web/${e}.ts`),

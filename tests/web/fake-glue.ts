@@ -1,0 +1,301 @@
+// A stand-in for the wasm engine that obeys web/binding.ts, in JavaScript: it pins some units,
+// streams the others through a ring, asks for its bytes by the real fill queue in real shared
+// memory, and derives every token from a hash over all bytes of a pass. A wrong, missing or late
+// byte therefore changes the text. It lets the I/O be tested without building the engine.
+//
+// Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes a unit, then padding
+// to the header's end and the units.
+
+import { Step, type EngineBinding, type OpenOptions } from '../../web/binding.js';
+import type { GlueModule, GlueOptions } from '../../web/glue.js';
+
+export const initialMemory = 1 << 20;
+const kQueue = 65536;
+const kCapacity = 64;
+const kSlots = 1 << 17;
+const kEnd = 2; // token that ends a generation when it is drawn
+
+interface Unit {
+  offset: number;
+  slot: number; // address, 0 when not in memory
+  pinned: boolean;
+  state: number; // as unitStates()
+  request: number;
+}
+
+class FakeEngine implements EngineBinding {
+  private problem = { code: 'INTERNAL', message: 'no error' };
+  private header: Uint8Array | null = null;
+  private headerAt = 0;
+  private fileSize = 0;
+  private unitBytes = 0;
+  private units: Unit[] = [];
+  private ring: number[] = [];
+  private next = 0; // unit of the pass that is computed next
+  private ahead = 0; // streamed units asked for so far, over all passes
+  private streamed: Unit[] = [];
+  private tokens: number[] = [];
+  private pending: number[] = [];
+  private hash = 0;
+  private seed = 0;
+  private temperature = 0;
+  private budget = 0;
+  private context = 64;
+  private done = false;
+  private skipping = false; // to the end of an aborted pass
+
+  constructor(
+    private readonly wasmMemory: WebAssembly.Memory,
+    private readonly options: GlueOptions,
+  ) {}
+
+  private fail(code: string, message: string): false {
+    this.problem = { code, message };
+    return false;
+  }
+  private get words(): Int32Array {
+    return new Int32Array(this.wasmMemory.buffer, kQueue);
+  }
+  private room(end: number): boolean {
+    const missing = end - this.wasmMemory.buffer.byteLength;
+    if (missing <= 0) return true;
+    try {
+      this.wasmMemory.grow(Math.ceil(missing / 65536));
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  headerReserve(bytes: number): number {
+    this.headerAt = kSlots;
+    return this.room(kSlots + bytes) ? kSlots : 0;
+  }
+  headerParse(bytes: number, fileSize: number): number {
+    const view = new DataView(this.wasmMemory.buffer, this.headerAt, bytes);
+    if (bytes < 20) return 20;
+    if (view.getUint32(0, false) !== 0x46414b45) {
+      this.fail('NOT_GGUF', 'This is not a model file.');
+      return -1;
+    }
+    const length = view.getUint32(8, true);
+    if (bytes < length) return length;
+    this.header = new Uint8Array(this.wasmMemory.buffer.slice(this.headerAt, this.headerAt + length));
+    this.fileSize = fileSize;
+    this.unitBytes = view.getUint32(16, true);
+    const count = view.getUint32(12, true);
+    this.units = Array.from({ length: count }, (_, i) => ({
+      offset: length + i * this.unitBytes, slot: 0, pinned: false, state: 0, request: -1,
+    }));
+    return 0;
+  }
+  fileCount(): number {
+    return 1;
+  }
+  inspect(options: OpenOptions): string {
+    return JSON.stringify({ architecture: 'fake', units: this.units.length, budget: options.memoryBudget });
+  }
+
+  open(options: OpenOptions): boolean {
+    this.budget = options.memoryBudget;
+    this.context = options.contextLength || 64;
+    const end = this.units.at(-1)!.offset + this.unitBytes;
+    if (this.fileSize < end) return this.fail('TRUNCATED', 'The file is shorter than its header says.');
+    const slots = Math.floor((this.budget - kSlots) / this.unitBytes);
+    if (slots < 2) {
+      const least = kSlots + 2 * this.unitBytes;
+      return this.fail('BUDGET_TOO_SMALL', `The smallest budget is ${least} bytes.`);
+    }
+    const all = slots >= this.units.length;
+    const pinned = all ? this.units.length : Math.max(0, slots - 2);
+    if (!this.room(kSlots + Math.min(slots, this.units.length) * this.unitBytes)) {
+      return this.fail('OUT_OF_MEMORY', 'No room for the slots.');
+    }
+    this.units.forEach((unit, i) => {
+      unit.pinned = i < pinned;
+      if (unit.pinned) unit.slot = kSlots + i * this.unitBytes;
+      if (unit.pinned) unit.state = 4;
+    });
+    this.streamed = this.units.slice(pinned);
+    this.ring = all ? [] : [0, 1].map((i) => kSlots + (pinned + i) * this.unitBytes);
+    this.words[2] = kCapacity;
+    for (const unit of this.units) if (unit.pinned && !this.request(unit)) break;
+    this.pump();
+    return true;
+  }
+  error() {
+    return this.problem;
+  }
+
+  fillQueue(): number {
+    return kQueue;
+  }
+  private request(unit: Unit): boolean {
+    const pushed = this.words[0]!;
+    const slot = kQueue + 16 + (pushed % kCapacity) * 32;
+    const view = new DataView(this.wasmMemory.buffer, slot, 32);
+    if (view.getUint32(28, true) !== 0) return false;
+    view.setBigUint64(0, BigInt(unit.offset), true);
+    view.setBigUint64(8, BigInt(unit.slot), true);
+    view.setUint32(16, this.unitBytes, true);
+    view.setUint32(20, 0, true);
+    view.setUint32(24, this.units.indexOf(unit), true);
+    view.setUint32(28, 1, true);
+    unit.request = pushed;
+    unit.state = 1;
+    Atomics.add(this.words, 0, 1);
+    return true;
+  }
+  pump(): void {
+    for (const unit of this.units) {
+      if (unit.request < 0) continue;
+      const slot = kQueue + 16 + (unit.request % kCapacity) * 32;
+      const view = new DataView(this.wasmMemory.buffer, slot, 32);
+      if (view.getUint32(28, true) !== 2) continue;
+      view.setUint32(28, 0, true);
+      unit.request = -1;
+      unit.state = unit.pinned ? 3 : 2;
+    }
+    for (const unit of this.units) if (unit.state === 4 && !this.request(unit)) break;
+    while (this.ring.length > 0 && this.streamed.length > 0) {
+      const unit = this.streamed[this.ahead % this.streamed.length]!;
+      if (unit.state !== 0) break;
+      unit.slot = this.ring[0]!;
+      if (!this.request(unit)) break;
+      this.ring.shift();
+      this.ahead++;
+    }
+  }
+
+  tokenize(text: string, addBos: boolean): Int32Array {
+    const codes = [...new TextEncoder().encode(text)].map((byte) => byte + 3);
+    return Int32Array.from(addBos ? [1, ...codes] : codes);
+  }
+  detokenize(tokens: Int32Array): string {
+    const bytes = [...tokens].filter((token) => token >= 3).map((token) => token - 3);
+    return new TextDecoder().decode(Uint8Array.from(bytes));
+  }
+  decodePush(token: number): string {
+    return token >= 3 ? String.fromCharCode(97 + (token % 26)) : '';
+  }
+  decodeFinish(): string {
+    return '';
+  }
+  isEndOfGeneration(token: number): boolean {
+    return token === kEnd;
+  }
+
+  position(): number {
+    return this.tokens.length;
+  }
+  rewind(n: number): void {
+    this.pending = [];
+    this.tokens.length = Math.min(n, this.tokens.length);
+    // The ring goes on where it is: a pass always starts at the first unit again.
+    if (this.next !== 0) this.skipping = true;
+  }
+
+  prefill(tokens: Int32Array): boolean {
+    if (tokens.length === 0) return this.fail('PROMPT_EMPTY', 'The prompt is empty.');
+    if (this.tokens.length + tokens.length > this.context) {
+      const code = tokens.length > 1 ? 'PROMPT_TOO_LONG' : 'CONTEXT_FULL';
+      return this.fail(code, `The context holds ${this.context} tokens.`);
+    }
+    this.pending = [...tokens];
+    this.done = false;
+    this.hash = 0;
+    return true;
+  }
+  step(maxOps: number): number {
+    this.pump();
+    for (let op = 0; op < Math.max(1, Math.floor(maxOps / 10)); op++) {
+      const unit = this.units[this.next]!;
+      if (unit.state !== 2 && unit.state !== 3) return op > 0 ? Step.Progress : Step.Blocked;
+      if (!this.skipping) this.compute(unit);
+      if (!unit.pinned) {
+        unit.state = 0;
+        this.ring.push(unit.slot);
+        this.pump();
+      }
+      this.next = (this.next + 1) % this.units.length;
+      if (this.next !== 0) continue;
+      if (this.skipping) {
+        this.skipping = false;
+        continue;
+      }
+      this.tokens.push(...this.pending);
+      this.done = true;
+      return Step.Done;
+    }
+    return Step.Progress;
+  }
+  private compute(unit: Unit): void {
+    const words = new Int32Array(this.wasmMemory.buffer, unit.slot, this.unitBytes >> 2);
+    let h = this.hash;
+    for (let i = 0; i < words.length; i++) h = Math.imul(h ^ words[i]!, 0x01000193);
+    this.hash = h;
+  }
+  setSampler(json: string): boolean {
+    const { seed = 0, temperature = 0.8 } = JSON.parse(json) as { seed?: number; temperature?: number };
+    this.seed = seed;
+    this.temperature = temperature;
+    return true;
+  }
+  sample(): number {
+    if (!this.done) {
+      this.fail('INTERNAL', 'There are no logits.');
+      return -1;
+    }
+    let h = this.hash;
+    for (const token of this.tokens) h = Math.imul(h ^ token, 0x01000193);
+    if (this.temperature > 0) h = Math.imul(h ^ this.seed, 0x01000193);
+    return 3 + ((h >>> 8) % 250);
+  }
+  topLogprobs(n: number, chosen: number): string {
+    const list = Array.from({ length: n + 1 }, (_, i) => [i < n ? i + 3 : chosen, -1 - i]);
+    return JSON.stringify(list);
+  }
+  logits(): Float32Array {
+    return new Float32Array(253);
+  }
+  saveState(): Uint8Array {
+    return Uint8Array.from(this.tokens.flatMap((token) => [token & 255, token >> 8]));
+  }
+  restoreState(state: Uint8Array): boolean {
+    this.tokens = Array.from({ length: state.length / 2 }, (_, i) => state[2 * i]! + 256 * state[2 * i + 1]!);
+    return true;
+  }
+
+  memory(): string {
+    const weights = this.units.filter((unit) => unit.slot).length * this.unitBytes;
+    return JSON.stringify({ budget: this.budget, weights, total: weights, kv: 0 });
+  }
+  stats(): string {
+    return JSON.stringify({ passes: 0 });
+  }
+  unitStates(): Uint8Array {
+    return Uint8Array.from(this.units, (unit, i) => unit.state + (i === this.next ? 16 : 0));
+  }
+  kernelName(): string {
+    return 'fake';
+  }
+  threads(): number {
+    return this.options.threadPoolSize + 1;
+  }
+  delete(): void {
+    this.units = [];
+  }
+}
+
+export async function createEngine(options: GlueOptions): Promise<GlueModule> {
+  const { wasmMemory } = options;
+  const bind = (): EngineBinding => new FakeEngine(wasmMemory, options);
+  return {
+    Engine: class { constructor() { return bind() as never; } } as never,
+    HEAPU8: new Uint8Array(wasmMemory.buffer),
+    wasmMemory,
+    PThread: { terminateAllThreads: () => {} },
+  };
+}
+
+export function serveThread(): void {}

@@ -1,0 +1,162 @@
+// What the web tests share: bundles of single modules and of the whole package over the fake
+// engine, a model file for it, a seeded random source, and a range server that misbehaves on demand.
+import { build } from 'esbuild';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { gzipSync } from 'node:zlib';
+
+export const root = fileURLToPath(new URL('../..', import.meta.url));
+const out = join(root, 'build', 'web-tests');
+
+/** Bundles one module of web/ and imports it. */
+export async function importWeb(name) {
+  const outfile = join(out, `${name}.mjs`);
+  await build({
+    entryPoints: [join(root, 'web', `${name}.ts`)], outfile, bundle: true, format: 'esm',
+    platform: 'node', target: 'node20', logLevel: 'warning',
+  });
+  return import(pathToFileURL(outfile).href);
+}
+
+const fakeGlue = {
+  name: 'fake-glue',
+  setup: (b) =>
+    b.onResolve({ filter: /\/glue\.js$/ }, () => ({ path: join(root, 'tests', 'web', 'fake-glue.ts') })),
+};
+
+const emptyWasm = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
+
+/** Builds the package with the fake engine inside; returns its folder. */
+export async function buildFakePackage() {
+  const outdir = join(out, 'fake');
+  await build({
+    entryPoints: ['index', 'worker', 'node', 'worker-node'].map((e) => join(root, 'web', `${e}.ts`)),
+    outdir, bundle: true, format: 'esm', target: 'es2022', external: ['node:*'], sourcemap: 'inline',
+    plugins: [fakeGlue], logLevel: 'warning',
+  });
+  mkdirSync(outdir, { recursive: true });
+  for (const variant of ['simd128', 'relaxed']) {
+    writeFileSync(join(outdir, `engine.${variant}.wasm`), emptyWasm);
+  }
+  return outdir;
+}
+
+/** Seeded random numbers in [0, 1). */
+export function random(seed) {
+  let s = seed >>> 0;
+  return () => {
+    s = (s + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(s ^ (s >>> 15), s | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+/** A model file of the fake engine. */
+export function fakeModel({ units = 12, unitBytes = 96 * 1024, header = 40000, seed = 1 } = {}) {
+  const bytes = Buffer.alloc(header + units * unitBytes);
+  const next = random(seed);
+  for (let i = 0; i + 4 <= bytes.length; i += 4) bytes.writeUInt32LE((next() * 4294967296) >>> 0, i);
+  bytes.write('FAKE', 0);
+  [1, header, units, unitBytes].forEach((value, i) => bytes.writeUInt32LE(value, 4 + 4 * i));
+  return bytes;
+}
+
+/**
+ * Serves `file.bytes` at every path. `fault(request, n)` may name what goes wrong with the n-th
+ * request: '200', 'no-content-range', '404', '429', '503', 'cut', 'stall', 'short', 'long', 'wrong-range',
+ * 'gzip', 'reset', 'redirect', 'expired', '416', 'slow'. file.bytes and file.etag may be replaced at any time.
+ */
+export async function faultyServer(file, fault = () => null) {
+  const state = { requests: 0, bytes: 0, log: [], ranges: [] };
+  const server = createServer((request, response) => {
+    const n = state.requests++;
+    const kind = fault(request, n);
+    state.log.push(kind);
+    response.setHeader('Access-Control-Allow-Origin', '*');
+    response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
+    answer(request, response, kind, file, state);
+  });
+  await new Promise((ok) => server.listen(0, '127.0.0.1', ok));
+  return {
+    url: `http://127.0.0.1:${server.address().port}/model.gguf`,
+    state,
+    close: () => new Promise((ok) => {
+      server.close(ok);
+      server.closeAllConnections();
+    }),
+  };
+}
+
+function answer(request, response, kind, file, state) {
+  const { bytes } = file;
+  const url = new URL(request.url, 'http://x');
+  if (kind === '404' || kind === '429' || kind === '503' || kind === '500') {
+    return response.writeHead(Number(kind), kind === '503' ? { 'Retry-After': '0' } : {}).end();
+  }
+  if (kind === 'reset') return request.socket.destroy();
+  if (kind === 'redirect' && !url.searchParams.has('signed')) {
+    return response.writeHead(302, { Location: '/elsewhere?signed=1' }).end();
+  }
+  if (kind === 'expired') {
+    if (url.searchParams.has('signed')) return response.writeHead(403).end();
+    return response.writeHead(302, { Location: '/elsewhere?signed=0' }).end();
+  }
+  if (kind === '416') {
+    return response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
+  }
+  const headers = {
+    'Content-Type': 'application/octet-stream',
+    ...(file.etag ? { ETag: file.etag } : {}),
+  };
+  const match = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '');
+  if (kind === 'gzip') {
+    const packed = gzipSync(bytes);
+    response.writeHead(200, { ...headers, 'Content-Encoding': 'gzip', 'Content-Length': packed.length });
+    return response.end(packed);
+  }
+  if (!match || kind === '200') {
+    response.writeHead(200, { ...headers, 'Content-Length': bytes.length });
+    if (request.method === 'HEAD') return response.end();
+    return send(response, bytes, null, state);
+  }
+  let first = Number(match[1]);
+  const last = Math.min(Number(match[2]), bytes.length - 1);
+  if (first > last) return response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
+  state.ranges.push([first, last]);
+  if (kind === 'wrong-range') first = Math.max(0, first - 100);
+  let body = bytes.subarray(first, last + 1);
+  if (kind === 'short') body = body.subarray(0, Math.ceil(body.length / 2));
+  const range = `bytes ${first}-${first + body.length - 1}/${bytes.length}`;
+  if (kind !== 'no-content-range') headers['Content-Range'] = range;
+  if (kind === 'long') body = bytes.subarray(first, last + 5000);
+  response.writeHead(206, { ...headers, 'Content-Length': body.length });
+  send(response, body, kind, state);
+}
+
+function send(response, body, kind, state) {
+  if (kind === 'cut' || kind === 'stall') {
+    const part = body.subarray(0, Math.floor(body.length / 3));
+    state.bytes += part.length;
+    response.write(part, () => {
+      if (kind === 'cut') setTimeout(() => response.destroy(), 5);
+    });
+    return;
+  }
+  if (kind === 'slow') {
+    let at = 0;
+    const step = () => {
+      if (response.destroyed) return;
+      if (at >= body.length) return response.end();
+      const part = body.subarray(at, (at += 16384));
+      state.bytes += part.length;
+      response.write(part);
+      setTimeout(step, 10);
+    };
+    return step();
+  }
+  state.bytes += body.length;
+  response.end(body);
+}

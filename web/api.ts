@@ -1,0 +1,19 @@
+// Every public name of the package, whatever the platform.
+
+export { Engine, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState } from './engine.js';
+export { Generation } from './generation.js';
+export { SluiceError, type ErrorCode } from './errors.js';
+export type {
+  EngineStats,
+  FinishReason,
+  GenerationResult,
+  MemoryReport,
+  ModelInfo,
+  Piece,
+  ProgressEvent,
+  SamplingOptions,
+  TokenLogprob,
+  UnitState,
+} from './protocol.js';
+export type { CacheMode } from './remote-file.js';
+export type { StoredModel, StoreManager } from './store.js';

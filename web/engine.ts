@@ -1,0 +1,330 @@
+// The public Engine: one loaded model in a worker of its own. It keeps the last snapshot that the
+// worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
+
+import { abortError, deserializeError, SluiceError, throwIfAborted } from './errors.js';
+import { Generation } from './generation.js';
+import type { Loaded } from './host.js';
+import { platform } from './platform.js';
+import type {
+  EngineStats,
+  GenerateSpec,
+  GenerationResult,
+  IoTuning,
+  LoadSpec,
+  MemoryReport,
+  ModelInfo,
+  ProgressEvent,
+  SamplingOptions,
+  Snapshot,
+  SourceSpec,
+  UnitState,
+  WorkerEvent,
+} from './protocol.js';
+import type { CacheMode } from './remote-file.js';
+import { RpcClient } from './rpc.js';
+import { StoreManager } from './store.js';
+
+/** A URL (absolute, relative, or a path in Node), a File or Blob, or the parts of a split model. */
+export type ModelSource = string | URL | Blob | readonly Blob[];
+
+export interface InspectOptions {
+  /**
+   * Bytes that the engine may hold: weights, KV cache, activations, tokenizer and scratch together.
+   * It is the hard maximum of the engine's memory. Default: the whole model where the device has
+   * room for it, else what the device can give.
+   */
+  memoryBudget?: number;
+  /** Positions of the KV cache. Default: the model's own, at most 4096. */
+  contextLength?: number;
+  /** Threads; more than one needs cross-origin isolation. Default: chosen by the device. */
+  threads?: number;
+  /** Kernel table by name, for tests and measurements. Default: the best. */
+  kernels?: string;
+  signal?: AbortSignal;
+  /**
+   * default: check with the server, then use what is stored; only: never use the network; reload:
+   * fetch anew; none: store nothing. In Node nothing is stored unless `cacheDir` is given.
+   */
+  cache?: CacheMode;
+  /** Node: the store's directory. */
+  cacheDir?: string;
+  onProgress?: (event: ProgressEvent) => void;
+  /** The engine's wasm, where it is not next to the script. */
+  wasmUrl?: string | URL;
+  wasmBinary?: Uint8Array | ArrayBuffer;
+  /** The worker script, where it is not next to the script; must be same-origin. */
+  workerUrl?: string | URL;
+  /** False: no I/O worker even where one is possible. */
+  ioWorker?: boolean;
+  /** @internal */
+  tuning?: IoTuning;
+}
+
+export type EngineOptions = InspectOptions;
+
+export interface GenerateOptions extends SamplingOptions {
+  /** Default: until the context is full or the model ends. */
+  maxTokens?: number;
+  /** Strings that end the text; they are not part of it. */
+  stop?: string | readonly string[];
+  signal?: AbortSignal;
+  /** true: the log-probability of each token; a number: also so many of the likeliest. */
+  logprobs?: boolean | number;
+  /** Prepend BOS as the model's metadata says (text prompts). Default true. */
+  addBos?: boolean;
+  /** Read "<|im_end|>" and the like in a text prompt as control tokens. Default true. */
+  parseSpecial?: boolean;
+  /** Emit the text of control tokens too. Default false. */
+  special?: boolean;
+  /** Keep what the KV cache already holds of this prompt. Default true. */
+  reusePrefix?: boolean;
+  /** Go on after an end token. Default false. */
+  ignoreEos?: boolean;
+}
+
+/** One unit of the model's weights, for pictures. */
+export interface LayerState {
+  unit: number;
+  state: UnitState;
+  computing: boolean;
+}
+
+/** A KV cache and its tokens, for restoreState(). */
+export interface SavedState {
+  tokens: Int32Array;
+  state: Uint8Array;
+}
+
+const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-absent'];
+const kDisposeMs = 2000;
+
+/** A loaded model. */
+export class Engine {
+  /** The models in the browser's file store (Node: in the default cache directory). */
+  static readonly store = new StoreManager(() => platform().storeBackend());
+
+  /** What the header says of the model, and how it is laid out in the budget. */
+  readonly info: ModelInfo = {};
+  /** Resolves when the whole file is in the store (or at once where nothing is stored). */
+  readonly downloaded: Promise<void>;
+  private rpc: RpcClient<WorkerEvent>;
+  private snapshot: Snapshot | null = null;
+  private readonly generations = new Map<number, Generation>();
+  private nextGeneration = 1;
+  private disposing: Promise<void> | null = null;
+  private onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
+
+  private constructor(options: InspectOptions) {
+    this.downloaded = new Promise((resolve, reject) => (this.onDownloaded = { resolve, reject }));
+    this.downloaded.catch(() => {});
+    const port = platform().startWorker(options.workerUrl);
+    this.rpc = new RpcClient(
+      port,
+      (event) => this.onEvent(event, options.onProgress),
+      (error) => this.onGone(error),
+    );
+  }
+
+  /**
+   * Opens a model. Resolves when the engine accepts work: header read, memory allocated. The
+   * weights go on arriving, and generate() starts on those that are there.
+   */
+  static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
+    const engine = new Engine(options);
+    try {
+      const spec = loadSpec(source, options);
+      const loaded = await engine.rpc.call<Loaded>('load', [spec], { signal: options.signal });
+      engine.snapshot ??= loaded.snapshot;
+      (engine as { info: ModelInfo }).info = loaded.info;
+      return engine;
+    } catch (error) {
+      engine.kill(error);
+      throw error;
+    }
+  }
+
+  /**
+   * Reads only the header (a few range requests) and answers what the model is, what would be
+   * resident under the budget, and how fast it would run.
+   */
+  static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
+    const engine = new Engine(options);
+    try {
+      const spec = loadSpec(source, { ...options, ioWorker: false });
+      return await engine.rpc.call<ModelInfo>('inspect', [spec], { signal: options.signal });
+    } finally {
+      await engine.dispose();
+    }
+  }
+
+  /** Continues a text or a sequence of tokens. Generations of one engine run one after another. */
+  generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
+    const { signal } = options;
+    const id = this.nextGeneration++;
+    const cancel = (): void => void this.rpc.call('cancel', [id]).catch(() => {});
+    const generation = new Generation({ cancel }, signal);
+    if (signal?.aborted) {
+      generation.fail(abortError(signal));
+      return generation;
+    }
+    this.generations.set(id, generation);
+    this.rpc
+      .call<GenerationResult>('generate', [id, generateSpec(prompt, options)])
+      .then(
+        (result) => generation.finish(result),
+        (error) => generation.fail(error),
+      )
+      .finally(() => this.generations.delete(id));
+    return generation;
+  }
+
+  /** Token ids of a text. */
+  tokenize(
+    text: string,
+    options: { addBos?: boolean; parseSpecial?: boolean } = {},
+  ): Promise<Int32Array> {
+    return this.rpc.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
+  }
+
+  /** The text of token ids; control tokens are left out unless `special`. */
+  detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
+    return this.rpc.call('detokenize', [Int32Array.from(tokens), options.special ?? false]);
+  }
+
+  async countTokens(text: string): Promise<number> {
+    return (await this.tokenize(text)).length;
+  }
+
+  /** Counters and rates as of the last moment the worker reported (ten times a second). */
+  stats(): EngineStats {
+    return { ...this.latest().stats };
+  }
+
+  /** Bytes by purpose, against the budget. */
+  memory(): MemoryReport {
+    return { ...this.latest().memory };
+  }
+
+  /** The state of every unit of weights, in file order of the model's computation. */
+  layers(): LayerState[] {
+    return Array.from(this.latest().units, (byte, unit) => ({
+      unit,
+      state: kUnitStates[byte & 15] ?? 'absent',
+      computing: byte >= 16,
+    }));
+  }
+
+  /** A copy of the KV cache and the tokens in it. */
+  saveState(): Promise<SavedState> {
+    return this.rpc.call('saveState');
+  }
+
+  /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
+  restoreState(saved: SavedState): Promise<void> {
+    return this.rpc.call('restoreState', [saved.tokens, saved.state]);
+  }
+
+  /** Ends the engine and gives all its memory back. Idempotent. */
+  dispose(): Promise<void> {
+    this.disposing ??= this.shutDown();
+    return this.disposing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.dispose();
+  }
+
+  private async shutDown(): Promise<void> {
+    const gone = new SluiceError('DISPOSED', 'The engine was disposed of.');
+    for (const generation of this.generations.values()) generation.fail(gone);
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const limit = new Promise((resolve) => (timer = setTimeout(resolve, kDisposeMs)));
+    await Promise.race([this.rpc.call('dispose').catch(() => {}), limit]);
+    clearTimeout(timer);
+    this.kill(gone);
+  }
+
+  private kill(error: unknown): void {
+    this.disposing ??= Promise.resolve();
+    this.rpc.gone(error);
+  }
+
+  private latest(): Snapshot {
+    if (!this.snapshot) throw new SluiceError('ENGINE_GONE', 'The engine is not loaded.');
+    return this.snapshot;
+  }
+
+  private onEvent(message: WorkerEvent, onProgress?: (event: ProgressEvent) => void): void {
+    switch (message.event) {
+      case 'snapshot':
+        this.snapshot = message.snapshot;
+        break;
+      case 'piece':
+        this.generations.get(message.generation)?.receive(message.pieces);
+        break;
+      case 'downloaded':
+        if (message.error) this.onDownloaded.reject(deserializeError(message.error));
+        else this.onDownloaded.resolve();
+        break;
+      case 'progress':
+        onProgress?.(message.progress);
+        break;
+    }
+  }
+
+  private onGone(error: unknown): void {
+    this.onDownloaded.reject(error);
+    for (const generation of this.generations.values()) generation.fail(error);
+  }
+}
+
+function sourceSpec(source: ModelSource): SourceSpec {
+  if (typeof source === 'string') return platform().resolveSource(source);
+  if (source instanceof URL) {
+    return source.protocol === 'file:'
+      ? platform().resolveSource(decodeURIComponent(source.pathname))
+      : { kind: 'url', url: source.href };
+  }
+  const blobs = source instanceof Blob ? [source] : [...source];
+  if (blobs.length === 0) throw new SluiceError('INVALID_ARGUMENT', 'No file was given.');
+  return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
+}
+
+function loadSpec(source: ModelSource, options: InspectOptions): LoadSpec {
+  throwIfAborted(options.signal);
+  return {
+    source: sourceSpec(source),
+    io: { cache: options.cache ?? 'default', cacheDir: options.cacheDir, tuning: options.tuning },
+    wasm: { url: options.wasmUrl?.toString(), binary: options.wasmBinary },
+    memoryBudget: count('memoryBudget', options.memoryBudget),
+    contextLength: count('contextLength', options.contextLength),
+    threads: count('threads', options.threads),
+    kernels: options.kernels ?? '',
+    ioWorker: options.ioWorker ?? true,
+  };
+}
+
+/** A whole number that is not negative; 0 when it is left out. */
+function count(name: string, value: number | undefined): number {
+  if (value === undefined) return 0;
+  if (Number.isFinite(value) && value >= 0) return Math.floor(value);
+  throw new SluiceError('INVALID_ARGUMENT', `${name} must be a number that is not negative.`);
+}
+
+function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions): GenerateSpec {
+  const { stop, logprobs, signal: _, ...sampling } = options;
+  const maxTokens = options.maxTokens === undefined ? Infinity : count('maxTokens', options.maxTokens);
+  return {
+    ...sampling,
+    prompt: typeof prompt === 'string' ? prompt : Int32Array.from(prompt),
+    maxTokens,
+    stop: (typeof stop === 'string' ? [stop] : [...(stop ?? [])]).filter((text) => text !== ''),
+    logprobs: logprobs === true ? 0 : logprobs === false ? undefined : logprobs,
+    seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
+    addBos: options.addBos ?? true,
+    parseSpecial: options.parseSpecial ?? true,
+    special: options.special ?? false,
+    reusePrefix: options.reusePrefix ?? true,
+    ignoreEos: options.ignoreEos ?? false,
+  };
+}

@@ -1,0 +1,97 @@
+// The two error classes that callers meet. A SluiceError has a stable `code` to switch on and a
+// message that says what to do; an abort is always a DOMException-like AbortError, as everywhere in
+// the platform. Errors cross worker borders as plain objects (serializeError) because structured
+// clone drops the extra fields.
+
+/**
+ * Every code that a {@link SluiceError} can carry. Codes never change meaning.
+ *
+ * From the engine: INVALID_ARGUMENT, NOT_GGUF, TRUNCATED, BAD_HEADER, UNSUPPORTED_VERSION,
+ * UNSUPPORTED_ARCHITECTURE, UNSUPPORTED_TYPE, MISSING_TENSOR, BAD_SHAPE, BAD_TOKENIZER,
+ * UNSUPPORTED_TOKENIZER, BUDGET_TOO_SMALL, OUT_OF_MEMORY, PROMPT_EMPTY, PROMPT_TOO_LONG,
+ * CONTEXT_FULL, HTTP_STATUS, NETWORK, NO_RANGE_SUPPORT, SOURCE_CHANGED, NOT_FOUND, IO, CORRUPT,
+ * INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the engine was
+ * disposed of), WASM_LOAD (the engine's own files could not be loaded), NOT_SUPPORTED (the platform
+ * lacks something, named), STORE_BUSY (the entry is in use by another engine or tab), TEMPLATE
+ * (a chat template failed or raised).
+ */
+export type ErrorCode =
+  | 'INVALID_ARGUMENT'
+  | 'NOT_GGUF'
+  | 'TRUNCATED'
+  | 'BAD_HEADER'
+  | 'UNSUPPORTED_VERSION'
+  | 'UNSUPPORTED_ARCHITECTURE'
+  | 'UNSUPPORTED_TYPE'
+  | 'MISSING_TENSOR'
+  | 'BAD_SHAPE'
+  | 'BAD_TOKENIZER'
+  | 'UNSUPPORTED_TOKENIZER'
+  | 'BUDGET_TOO_SMALL'
+  | 'OUT_OF_MEMORY'
+  | 'PROMPT_EMPTY'
+  | 'PROMPT_TOO_LONG'
+  | 'CONTEXT_FULL'
+  | 'HTTP_STATUS'
+  | 'NETWORK'
+  | 'NO_RANGE_SUPPORT'
+  | 'SOURCE_CHANGED'
+  | 'NOT_FOUND'
+  | 'IO'
+  | 'CORRUPT'
+  | 'INTERNAL'
+  | 'ENGINE_GONE'
+  | 'DISPOSED'
+  | 'WASM_LOAD'
+  | 'NOT_SUPPORTED'
+  | 'STORE_BUSY'
+  | 'TEMPLATE';
+
+/** An error with a stable `code` and a sentence that says what happened and what to do. */
+export class SluiceError extends Error {
+  override readonly name = 'SluiceError';
+  readonly code: ErrorCode;
+
+  constructor(code: ErrorCode | (string & {}), message: string, options?: { cause?: unknown }) {
+    super(message, options);
+    this.code = code as ErrorCode;
+  }
+}
+
+/** The platform's abort error; an AbortSignal's own reason wins when it carries one. */
+export function abortError(signal?: AbortSignal): unknown {
+  if (signal?.aborted && signal.reason !== undefined) return signal.reason;
+  return new DOMException('The operation was aborted.', 'AbortError');
+}
+
+export function isAbort(error: unknown): boolean {
+  return error instanceof Error && error.name === 'AbortError';
+}
+
+export function throwIfAborted(signal?: AbortSignal): void {
+  if (signal?.aborted) throw abortError(signal);
+}
+
+/** An error as it travels between threads. */
+export interface PlainError {
+  name: string;
+  code?: string;
+  message: string;
+  stack?: string | undefined;
+}
+
+export function serializeError(error: unknown): PlainError {
+  if (error instanceof SluiceError) {
+    return { name: 'SluiceError', code: error.code, message: error.message, stack: error.stack };
+  }
+  if (error instanceof Error) {
+    return { name: error.name, message: error.message, stack: error.stack };
+  }
+  return { name: 'Error', message: String(error) };
+}
+
+export function deserializeError(plain: PlainError): Error {
+  if (plain.name === 'AbortError') return new DOMException(plain.message, 'AbortError');
+  const error = new SluiceError(plain.code ?? 'INTERNAL', plain.message);
+  return error;
+}

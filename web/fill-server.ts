@@ -1,0 +1,172 @@
+// Serves the engine's read requests: watches the fill queue in the wasm memory (layout in
+// src/residency/fill_queue.h), reads each range straight into its place and marks it done. Runs in
+// the engine's worker or, with cross-origin isolation, in the I/O worker; it is the same code.
+// A request that fails stays pending and is tried again by retry().
+
+import type { ModelFile } from './model-file.js';
+import { yieldToEvents } from './rpc.js';
+
+const kHeadBytes = 16;
+const kRequestBytes = 32;
+const kDone = 2;
+const kBurstMs = 8;
+
+/** The index words of the queue's head. */
+const enum Word {
+  Pushed = 0,
+  Completed = 1,
+  Capacity = 2,
+}
+
+type WaitAsync = (
+  words: Int32Array,
+  index: number,
+  value: number,
+  ms: number,
+) => { async: boolean; value: Promise<string> | string };
+
+const { waitAsync } = Atomics as unknown as { waitAsync?: WaitAsync };
+
+/** The queue's counters, readable from any thread that has the memory. */
+export class QueueView {
+  /** Without Atomics.waitAsync the engine's worker wakes the I/O worker by message. */
+  static readonly needsMessages = waitAsync === undefined;
+  readonly words: Int32Array;
+
+  constructor(
+    memory: WebAssembly.Memory,
+    readonly address: number,
+  ) {
+    this.words = new Int32Array(memory.buffer);
+  }
+
+  get pushed(): number {
+    return Atomics.load(this.words, this.index(Word.Pushed)) >>> 0;
+  }
+  get completed(): number {
+    return Atomics.load(this.words, this.index(Word.Completed)) >>> 0;
+  }
+  get capacity(): number {
+    return this.words[this.index(Word.Capacity)]!;
+  }
+
+  notifyPushed(): void {
+    Atomics.notify(this.words, this.index(Word.Pushed));
+  }
+
+  complete(request: number): void {
+    const at = this.address + kHeadBytes + (request % this.capacity) * kRequestBytes;
+    Atomics.store(this.words, (at >> 2) + 7, kDone);
+    Atomics.add(this.words, this.index(Word.Completed), 1);
+    Atomics.notify(this.words, this.index(Word.Completed));
+  }
+
+  /** Blocks this thread until a request has been completed since `seen`, at most `ms`. */
+  blockCompleted(seen: number, ms: number): void {
+    Atomics.wait(this.words, this.index(Word.Completed), seen | 0, ms);
+  }
+  /** The same without blocking. */
+  waitCompleted(seen: number, ms: number): Promise<unknown> {
+    return this.wait(Word.Completed, seen, ms);
+  }
+  /** Resolves when the pushed counter is no longer `seen`, or after `ms`. */
+  waitPushed(seen: number, ms: number): Promise<unknown> {
+    return this.wait(Word.Pushed, seen, ms);
+  }
+
+  private index(word: Word): number {
+    return (this.address >> 2) + word;
+  }
+
+  private wait(word: Word, seen: number, ms: number): Promise<unknown> {
+    if (!waitAsync) return new Promise((resolve) => setTimeout(resolve, Math.min(ms, 8)));
+    const wait = waitAsync(this.words, this.index(word), seen | 0, ms);
+    return wait.async ? (wait.value as Promise<string>) : yieldToEvents();
+  }
+}
+
+export interface FillEvents {
+  /** The file with this index; opened by then. */
+  file(index: number): ModelFile;
+  /** A request ended; its bytes went to `unit`. */
+  onFilled(unit: number, bytes: number, network: boolean): void;
+  onError(error: unknown): void;
+}
+
+export class FillServer {
+  readonly queue: QueueView;
+  /** Requests taken from the queue so far. */
+  taken = 0;
+  private readonly failed = new Set<number>();
+  private stopped = false;
+  private serving = false;
+
+  constructor(
+    private readonly memory: WebAssembly.Memory,
+    address: number,
+    private readonly events: FillEvents,
+  ) {
+    this.queue = new QueueView(memory, address);
+  }
+
+  /**
+   * Takes all new requests: what is local is served at once, the rest starts. With `bounded` it
+   * lets the event loop run now and then and resolves when all are taken.
+   */
+  async serve(bounded: boolean): Promise<void> {
+    if (this.serving) return;
+    this.serving = true;
+    let start = performance.now();
+    while (!this.stopped && this.taken !== this.queue.pushed) {
+      const n = this.taken;
+      this.taken = (n + 1) >>> 0;
+      this.start(n);
+      if (!bounded || performance.now() - start < kBurstMs) continue;
+      await yieldToEvents();
+      start = performance.now();
+    }
+    this.serving = false;
+  }
+
+  /** Tries the failed requests once more. */
+  retry(): void {
+    const again = [...this.failed];
+    this.failed.clear();
+    for (const n of again) this.start(n);
+  }
+
+  /** Nothing is completed after this. */
+  stop(): void {
+    this.stopped = true;
+  }
+
+  private start(n: number): void {
+    const at = this.queue.address + kHeadBytes + (n % this.queue.capacity) * kRequestBytes;
+    // A grown memory has a new buffer object; views are made anew each time.
+    const view = new DataView(this.memory.buffer, at, kRequestBytes);
+    const offset = Number(view.getBigUint64(0, true));
+    const into = Number(view.getBigUint64(8, true));
+    const length = view.getUint32(16, true);
+    const file = view.getUint32(20, true);
+    const unit = view.getUint32(24, true);
+    const done = (network: boolean): void => {
+      if (this.stopped) return;
+      this.queue.complete(n);
+      this.events.onFilled(unit, length, network);
+    };
+    try {
+      const bytes = new Uint8Array(this.memory.buffer, into, length);
+      const reading = this.events.file(file).read(offset, bytes);
+      if (reading === true) done(false);
+      else reading.then(() => done(true), (error: unknown) => this.fail(n, error));
+    } catch (error) {
+      this.fail(n, error);
+    }
+  }
+
+  private fail(n: number, error: unknown): void {
+    if (this.stopped) return;
+    this.failed.add(n);
+    this.events.onError(error);
+  }
+}

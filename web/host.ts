@@ -1,0 +1,381 @@
+// The engine's worker: owns the wasm instance, feeds it bytes and steps it. Everything here runs
+// between two calls of step(): nothing blocks the event loop for longer than about one layer, so an
+// abort is heard at once. One generation runs at a time; further ones wait in line.
+
+import { Step, type EngineBinding, type OpenOptions } from './binding.js';
+import { SluiceError } from './errors.js';
+import { QueueView } from './fill-server.js';
+import type { Io, IoEvents, IoPlatform, OpenedFile } from './io.js';
+import { LocalIo } from './io.js';
+import { RemoteIo } from './io-worker.js';
+import { Generator } from './generator.js';
+import type {
+  EngineStats,
+  GenerateSpec,
+  LoadSpec,
+  ModelInfo,
+  Port,
+  ProgressEvent,
+  Snapshot,
+  WasmSource,
+  WorkerPort,
+} from './protocol.js';
+import { serveRpc, Transferred, yieldToEvents } from './rpc.js';
+
+export interface WasmInstance {
+  binding: EngineBinding;
+  memory: WebAssembly.Memory;
+  /** Ends the engine's threads. */
+  close(): void;
+}
+
+/** What the engine's worker needs from its surroundings. */
+export interface HostPlatform extends IoPlatform {
+  /** True where a memory can be shared between threads. */
+  readonly isolated: boolean;
+  /** Most bytes that an engine takes when no budget is given. */
+  readonly budgetCap: number;
+  readonly hardwareThreads: number;
+  spawnIo(): WorkerPort;
+  /** Compiles the wasm that suits (or the one named by `kernels`). */
+  compile(source: WasmSource, kernels: string): Promise<CompiledWasm>;
+  instantiate(wasm: CompiledWasm, memoryBudget: number, threads: number): Promise<WasmInstance>;
+}
+
+export interface CompiledWasm {
+  module: WebAssembly.Module;
+  simd128: boolean;
+}
+
+export interface Loaded {
+  info: ModelInfo;
+  snapshot: Snapshot;
+  /** A compiled module can be shared with further engines. */
+  simd128: boolean;
+}
+
+const kHeaderGuess = 1 << 20;
+const kSliceMs = 12;
+const kSnapshotMs = 100;
+const kBlockMs = 10;
+
+export class Host {
+  binding!: EngineBinding;
+  /** Tokens in the KV cache, in order. */
+  history: number[] = [];
+  stats: Omit<EngineStats, 'bytesFetched' | 'bytesFromStore' | 'bytesStored' | 'bytesTotal' | 'position' | 'engine'> = {
+    promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0,
+    timeToFirstTokenMs: 0, tokensPerSecond: 0, loadMs: 0, threads: 1, kernels: '',
+  };
+  info: ModelInfo = {};
+  layers = 1;
+  private wasm: WasmInstance | null = null;
+  private io!: Io;
+  private first: OpenedFile = { name: '', size: 0 };
+  private queue!: QueueView;
+  private ioError: unknown = null;
+  private line: Promise<unknown> = Promise.resolve();
+  private waiting = 0;
+  private readonly running = new Map<number, { cancelled: boolean }>();
+  private lastSnapshot = 0;
+  private lastYield = 0;
+  private lastCompleted = -1;
+  private opsPerStep = 10;
+  private closed = false;
+
+  constructor(
+    private readonly port: Port,
+    private readonly platform: HostPlatform,
+  ) {
+    serveRpc(port, {
+      load: (spec: LoadSpec) => this.load(spec),
+      inspect: (spec: LoadSpec) => this.inspect(spec),
+      generate: (id: number, spec: GenerateSpec) => this.generate(id, spec),
+      cancel: (id: number) => this.cancel(id),
+      tokenize: (text: string, addBos: boolean, parseSpecial: boolean) =>
+        this.binding.tokenize(text, addBos, parseSpecial).slice(),
+      detokenize: (tokens: Int32Array, special: boolean) =>
+        this.binding.detokenize(tokens, special),
+      saveState: () => this.inLine(() => this.saveState()),
+      restoreState: (tokens: Int32Array, state: Uint8Array) =>
+        this.inLine(() => this.restoreState(tokens, state)),
+      snapshot: () => this.snapshot(),
+      dispose: () => this.dispose(),
+    });
+  }
+
+  // --- loading -------------------------------------------------------------------------------
+
+  private async load(spec: LoadSpec): Promise<Loaded> {
+    const started = performance.now();
+    const compiled = await this.prepare(spec);
+    const budget = spec.memoryBudget || this.defaultBudget(this.first);
+    const threads = this.threadsFor(spec);
+    const options = openOptions(spec, budget, threads);
+    await this.start(spec, compiled, budget, threads, options);
+    this.info = JSON.parse(this.binding.inspect(options)) as ModelInfo;
+    this.queue = new QueueView(this.wasm!.memory, this.binding.fillQueue());
+    await this.io.attach(this.wasm!.memory, this.binding.fillQueue());
+    this.io.startDownload();
+    this.stats.threads = this.binding.threads();
+    this.stats.kernels = this.binding.kernelName();
+    this.layers = this.binding.unitStates().length;
+    this.stats.loadMs = performance.now() - started;
+    this.post({ phase: 'ready', bytesTotal: this.io.stats.bytesTotal });
+    void this.idle();
+    return { info: this.info, snapshot: this.snapshot(), simd128: compiled.simd128 };
+  }
+
+  /** The header's answer to "will it run here, and how fast", without weights. */
+  private async inspect(spec: LoadSpec): Promise<ModelInfo> {
+    const compiled = await this.prepare(spec);
+    const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
+    this.wasm = await this.platform.instantiate(compiled, headerRoom, 0);
+    this.binding = this.wasm.binding;
+    await this.parseHeaders();
+    const budget = spec.memoryBudget || this.defaultBudget(this.first);
+    return JSON.parse(
+      this.binding.inspect(openOptions(spec, budget, this.threadsFor(spec))),
+    ) as ModelInfo;
+  }
+
+  private async prepare(spec: LoadSpec): Promise<CompiledWasm> {
+    const events: IoEvents = {
+      onProgress: (event) => this.post(event),
+      onError: (error) => (this.ioError = error),
+      onDownloaded: (error) => this.port.postMessage({ event: 'downloaded', error }),
+    };
+    const separate = spec.ioWorker && this.platform.isolated;
+    this.io = separate
+      ? new RemoteIo(this.platform.spawnIo(), spec.source, spec.io, events)
+      : new LocalIo(spec.source, spec.io, this.platform, events);
+    const compiling = this.platform.compile(spec.wasm, spec.kernels);
+    compiling.catch(() => {}); // reported below, unless the file's error comes first
+    this.first = await this.io.openFile(0);
+    return await compiling;
+  }
+
+  private async start(
+    spec: LoadSpec,
+    compiled: CompiledWasm,
+    budget: number,
+    threads: number,
+    options: OpenOptions,
+  ): Promise<void> {
+    try {
+      this.wasm = await this.platform.instantiate(compiled, budget, threads - 1);
+      this.binding = this.wasm.binding;
+      await this.parseHeaders();
+    } catch (error) {
+      const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
+      if (!room || !spec.memoryBudget) throw error;
+      // Not even the header fits: ask an engine with more room what the smallest budget would be.
+      this.wasm?.close();
+      this.wasm = await this.platform.instantiate(compiled, 1 << 30, 0);
+      this.binding = this.wasm.binding;
+      await this.parseHeaders();
+    }
+    if (!this.binding.open(options)) throw this.engineError();
+  }
+
+  private async parseHeaders(): Promise<void> {
+    for (let file = 0; ; file++) {
+      const { size } = file === 0 ? this.first : await this.io.openFile(file);
+      await this.parseHeader(file, size);
+      if (file + 1 >= this.binding.fileCount()) return;
+    }
+  }
+
+  private async parseHeader(file: number, size: number): Promise<void> {
+    let want = Math.min(kHeaderGuess, size);
+    for (;;) {
+      const bytes = await this.io.readPrefix(file, want);
+      const address = this.binding.headerReserve(bytes.length);
+      if (address === 0) {
+        throw new SluiceError('OUT_OF_MEMORY', 'The budget does not even hold the file header.');
+      }
+      new Uint8Array(this.wasm!.memory.buffer, address, bytes.length).set(bytes);
+      const more = this.binding.headerParse(bytes.length, size);
+      if (more < 0) throw this.engineError();
+      if (more === 0) return;
+      if (bytes.length >= size) {
+        throw new SluiceError('TRUNCATED', 'The file ends inside its header.');
+      }
+      want = Math.min(size, Math.max(more, bytes.length * 2));
+    }
+  }
+
+  private defaultBudget(first: OpenedFile): number {
+    const parts = /-of-(\d{5})\.gguf/.exec(first.name);
+    const total = first.size * (parts ? Number(parts[1]) : 1);
+    return Math.min(this.platform.budgetCap, Math.ceil(total * 1.1) + (512 << 20));
+  }
+
+  private threadsFor(spec: LoadSpec): number {
+    if (!this.platform.isolated) return 1;
+    return spec.threads || this.platform.hardwareThreads;
+  }
+
+  // --- working -------------------------------------------------------------------------------
+
+  private inLine<T>(work: () => Promise<T> | T): Promise<T> {
+    this.waiting++;
+    const run = this.line.then(work).finally(() => this.waiting--);
+    this.line = run.catch(() => {});
+    return run;
+  }
+
+  private generate(id: number, spec: GenerateSpec): Promise<unknown> {
+    const ticket = { cancelled: false };
+    this.running.set(id, ticket);
+    return this.inLine(async () => {
+      const generator = new Generator(this, spec, ticket, (pieces) =>
+        this.port.postMessage({ event: 'piece', generation: id, pieces }),
+      );
+      try {
+        return await generator.run();
+      } finally {
+        this.running.delete(id);
+        this.publish(true);
+        void this.idle();
+      }
+    });
+  }
+
+  private cancel(id: number): void {
+    const ticket = this.running.get(id);
+    if (ticket) ticket.cancelled = true;
+  }
+
+  /** A new piece of work: what failed to load before is worth another try. */
+  begin(): void {
+    if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
+    if (this.ioError === null) return;
+    this.ioError = null;
+    this.io.retry();
+  }
+
+  /**
+   * Runs the pass that prefill() began to its end. False when `ticket` was cancelled; the pass is
+   * then aborted, and what is in the KV cache is what position() says.
+   */
+  async pass(ticket: { cancelled: boolean }, onSlice?: () => void): Promise<boolean> {
+    for (;;) {
+      if (ticket.cancelled) return false;
+      const before = performance.now();
+      const step = this.binding.step(this.opsPerStep);
+      this.io.poke();
+      if (step === Step.Done) return true;
+      if (step === Step.Failed) throw this.engineError();
+      const now = performance.now();
+      if (step === Step.Blocked) await this.waitForBytes();
+      else this.adapt(now - before);
+      if (now - this.lastYield > kSliceMs) {
+        onSlice?.();
+        this.publish(false);
+        await this.breathe();
+      }
+    }
+  }
+
+  async breathe(): Promise<void> {
+    await yieldToEvents();
+    this.lastYield = performance.now();
+  }
+
+  /** Keeps one step() at around half a slice, whatever the model's size. */
+  private adapt(ms: number): void {
+    if (ms < kSliceMs / 4 && this.opsPerStep < 4096) this.opsPerStep *= 2;
+    else if (ms > kSliceMs && this.opsPerStep > 1) this.opsPerStep = Math.ceil(this.opsPerStep / 2);
+  }
+
+  private async waitForBytes(): Promise<void> {
+    const seen = this.queue.completed;
+    if (seen !== this.lastCompleted) {
+      this.lastCompleted = seen; // something arrived since the engine looked
+      return;
+    }
+    if (this.ioError !== null) throw this.ioError;
+    if (this.io.concurrent) this.queue.blockCompleted(seen, kBlockMs);
+    else await this.queue.waitCompleted(seen, 5 * kBlockMs);
+  }
+
+  /** Between generations: lets weights arrive. */
+  private async idle(): Promise<void> {
+    while (!this.closed && this.waiting === 0) {
+      this.binding.pump();
+      this.io.poke();
+      const { completed, pushed } = this.queue;
+      if (completed === pushed) return this.publish(true);
+      await this.queue.waitCompleted(completed, kSnapshotMs);
+      await this.breathe();
+      this.publish(false);
+    }
+  }
+
+  private saveState(): Transferred {
+    const state = this.binding.saveState().slice();
+    const tokens = Int32Array.from(this.history);
+    return new Transferred({ tokens, state }, [tokens.buffer, state.buffer]);
+  }
+
+  private restoreState(tokens: Int32Array, state: Uint8Array): void {
+    if (!this.binding.restoreState(state)) {
+      this.history = [];
+      this.binding.rewind(0);
+      throw this.engineError();
+    }
+    this.history = Array.from(tokens);
+  }
+
+  // --- reporting -----------------------------------------------------------------------------
+
+  engineError(): SluiceError {
+    const { code, message } = this.binding.error();
+    return new SluiceError(code, message);
+  }
+
+  post(progress: ProgressEvent): void {
+    this.port.postMessage({ event: 'progress', progress });
+  }
+
+  private snapshot(): Snapshot {
+    const io = this.io.stats;
+    const stats: EngineStats = {
+      ...this.stats,
+      bytesFetched: io.bytesFetched,
+      bytesFromStore: io.bytesFromStore,
+      bytesStored: io.bytesLocal,
+      bytesTotal: io.bytesTotal,
+      position: this.binding.position(),
+      engine: JSON.parse(this.binding.stats()) as Record<string, number>,
+    };
+    const memory = JSON.parse(this.binding.memory()) as Snapshot['memory'];
+    memory.heap = this.wasm!.memory.buffer.byteLength;
+    return { stats, memory, units: this.binding.unitStates().slice() };
+  }
+
+  /** Sends a snapshot, at most ten a second unless it is the last of something. */
+  publish(now: boolean): void {
+    const time = performance.now();
+    if (this.closed || (!now && time - this.lastSnapshot < kSnapshotMs)) return;
+    this.lastSnapshot = time;
+    this.port.postMessage({ event: 'snapshot', snapshot: this.snapshot() });
+  }
+
+  private async dispose(): Promise<void> {
+    if (this.closed) return;
+    this.closed = true;
+    for (const ticket of this.running.values()) ticket.cancelled = true;
+    await this.line;
+    await this.io?.close();
+    this.wasm?.binding.delete();
+    this.wasm?.close();
+    this.wasm = null;
+  }
+}
+
+function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
+  const { contextLength, kernels } = spec;
+  return { memoryBudget: budget, contextLength, threads, kernels, storeBandwidth: 0 };
+}

@@ -1,0 +1,109 @@
+// The I/O worker: a LocalIo in a thread of its own, which owns the store's files and reads straight
+// into the shared wasm memory while the engine computes. RemoteIo is its owner's end. Used with
+// cross-origin isolation, where the memory can be shared.
+
+import type { PlainError } from './errors.js';
+import { deserializeError, serializeError } from './errors.js';
+import { LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type OpenedFile } from './io.js';
+import { QueueView } from './fill-server.js';
+import type { IoOptions, Port, ProgressEvent, SourceSpec, WorkerPort } from './protocol.js';
+import { RpcClient, serveRpc, Transferred } from './rpc.js';
+
+type IoMessage = { stats: IoStats } & (
+  | { event: 'progress'; progress: ProgressEvent }
+  | { event: 'error'; error: PlainError }
+  | { event: 'downloaded'; error?: PlainError | undefined }
+  | { event: 'stats' }
+);
+
+const kStatsMs = 100;
+
+/** The worker's end. */
+export function runIoWorker(port: Port, platform: IoPlatform): void {
+  let io: LocalIo;
+  const post = (message: Record<string, unknown>): void =>
+    port.postMessage({ ...message, stats: io.stats });
+  const events: IoEvents = {
+    onProgress: (progress) => post({ event: 'progress', progress }),
+    onError: (error) => post({ event: 'error', error: serializeError(error) }),
+    onDownloaded: (error) => post({ event: 'downloaded', error }),
+  };
+  serveRpc(port, {
+    start: (source: SourceSpec, options: IoOptions) => {
+      io = new LocalIo(source, options, platform, events);
+    },
+    openFile: (index: number) => io.openFile(index),
+    readPrefix: async (index: number, length: number) => {
+      const bytes = await io.readPrefix(index, length);
+      return new Transferred(bytes, [bytes.buffer]);
+    },
+    attach: async (memory: WebAssembly.Memory, address: number) => {
+      await io.attach(memory, address);
+      void io.serveForever();
+      let last = '';
+      setInterval(() => {
+        const now = JSON.stringify(io.stats);
+        if (now !== last) post({ event: 'stats' });
+        last = now;
+      }, kStatsMs);
+    },
+    poke: () => io.poke(),
+    retry: () => io.retry(),
+    startDownload: () => io.startDownload(),
+    close: () => io.close(),
+  });
+}
+
+/** The owner's end: the same interface as LocalIo. */
+export class RemoteIo implements Io {
+  readonly concurrent = true;
+  stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
+  private readonly rpc: RpcClient<IoMessage>;
+  private queue: QueueView | null = null;
+  private poked = 0;
+
+  constructor(port: WorkerPort, source: SourceSpec, options: IoOptions, events: IoEvents) {
+    const onEvent = (message: IoMessage): void => {
+      this.stats = message.stats;
+      if (message.event === 'progress') events.onProgress(message.progress);
+      if (message.event === 'error') events.onError(deserializeError(message.error));
+      if (message.event === 'downloaded') events.onDownloaded(message.error);
+    };
+    this.rpc = new RpcClient(port, onEvent, (error) => events.onError(error));
+    this.rpc.call('start', [source, options]).catch(() => {});
+  }
+
+  openFile(index: number): Promise<OpenedFile> {
+    return this.rpc.call('openFile', [index]);
+  }
+  readPrefix(index: number, length: number): Promise<Uint8Array> {
+    return this.rpc.call('readPrefix', [index, length]);
+  }
+  async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
+    await this.rpc.call('attach', [memory, queueAddress]);
+    this.queue = new QueueView(memory, queueAddress);
+    this.poke();
+  }
+
+  poke(): void {
+    if (!this.queue || this.queue.pushed === this.poked) return;
+    this.poked = this.queue.pushed;
+    this.queue.notifyPushed();
+    if (QueueView.needsMessages) this.fire('poke');
+  }
+  retry(): void {
+    this.fire('retry');
+  }
+  startDownload(): void {
+    this.fire('startDownload');
+  }
+
+  async close(): Promise<void> {
+    await this.rpc.call('close').catch(() => {});
+    this.rpc.gone(new Error('closed'));
+  }
+
+  private fire(method: string): void {
+    this.rpc.call(method).catch(() => {}); // a dead worker has been reported already
+  }
+}

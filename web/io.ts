@@ -1,0 +1,252 @@
+// All I/O of one engine behind one interface: opening the model's files, their first bytes for the
+// header, the fill queue, the background download and its progress. LocalIo does the work in the
+// thread that it is in; RemoteIo (io-worker.ts) is the same thing in a worker of its own.
+
+import { isAbort, SluiceError, type PlainError, serializeError } from './errors.js';
+import { FillServer, QueueView } from './fill-server.js';
+import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
+import type { IoOptions, ProgressEvent, SourceSpec } from './protocol.js';
+import { RemoteFile } from './remote-file.js';
+import type { StoreBackend } from './store.js';
+
+export interface OpenedFile {
+  name: string;
+  size: number;
+}
+
+export interface IoStats extends FileProgress {
+  bytesTotal: number;
+}
+
+export interface IoEvents {
+  onProgress(event: ProgressEvent): void;
+  /** A fill failed and waits for retry(). */
+  onError(error: unknown): void;
+  onDownloaded(error?: PlainError): void;
+}
+
+/** What a thread can offer to LocalIo. */
+export interface IoPlatform {
+  store(options: IoOptions): Promise<StoreBackend | null>;
+  openPath?(path: string): ModelFile;
+}
+
+export interface Io {
+  /** True when a read can make progress while the engine's thread is blocked. */
+  readonly concurrent: boolean;
+  readonly stats: IoStats;
+  /** Opens the next file; the first one tells the names of a split model's others. */
+  openFile(index: number): Promise<OpenedFile>;
+  /** The first `length` bytes of an open file. */
+  readPrefix(index: number, length: number): Promise<Uint8Array>;
+  /** Serves this queue from now on. */
+  attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void>;
+  /** The engine may have pushed requests. */
+  poke(): void;
+  /** Tries the failed requests again. */
+  retry(): void;
+  startDownload(): void;
+  close(): Promise<void>;
+}
+
+/** The name of part `index` of a split model, when `name` is its first part; else null. */
+export function splitName(name: string, index: number): string | null {
+  const match = /^(.*-)(\d{5})(-of-\d{5}\.gguf)((?:[?#].*)?)$/.exec(name);
+  if (!match) return null;
+  const part = String(Number(match[2]) + index).padStart(5, '0');
+  return match[1]! + part + match[3]! + match[4]!;
+}
+
+const kReportMs = 100;
+
+export class LocalIo implements Io {
+  readonly concurrent = false;
+  private readonly files: ModelFile[] = [];
+  private readonly abort = new AbortController();
+  private backend: Promise<StoreBackend | null> | undefined;
+  private server: FillServer | null = null;
+  private downloading = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private lastReport = 0;
+  private readonly rate = new RateMeter();
+  private filled = 0;
+  private lastUnit = 0;
+
+  constructor(
+    private readonly source: SourceSpec,
+    private readonly options: IoOptions,
+    private readonly platform: IoPlatform,
+    private readonly events: IoEvents,
+  ) {}
+
+  get stats(): IoStats {
+    const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
+    for (const file of this.files) {
+      const progress = file.progress();
+      sum.bytesLocal += progress.bytesLocal;
+      sum.bytesFetched += progress.bytesFetched;
+      sum.bytesFromStore += progress.bytesFromStore;
+      sum.bytesTotal += file.size;
+    }
+    return sum;
+  }
+
+  async openFile(index: number): Promise<OpenedFile> {
+    const file = await this.open(index);
+    this.files[index] = file;
+    return { name: file.name, size: file.size };
+  }
+
+  async readPrefix(index: number, length: number): Promise<Uint8Array> {
+    const file = this.files[index]!;
+    const bytes = new Uint8Array(Math.min(length, file.size));
+    await file.read(0, bytes);
+    this.events.onProgress({
+      phase: 'header',
+      bytesLoaded: bytes.length,
+      bytesTotal: file.size,
+    });
+    return bytes;
+  }
+
+  async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
+    this.server = new FillServer(memory, queueAddress, {
+      file: (index) => this.files[index]!,
+      onFilled: (unit, bytes, network) => this.onFilled(unit, bytes, network),
+      onError: (error) => this.events.onError(error),
+    });
+  }
+
+  poke(): void {
+    void this.server?.serve(false);
+  }
+
+  /** Serves for ever, for a thread that has nothing else to do. */
+  async serveForever(): Promise<void> {
+    while (this.server && !this.abort.signal.aborted) {
+      await this.server.serve(true);
+      await this.server.queue.waitPushed(this.server.taken, 500);
+    }
+  }
+
+  retry(): void {
+    this.server?.retry();
+  }
+
+  startDownload(): void {
+    this.downloading = true;
+    Promise.all(this.files.map((file) => file.download())).then(
+      () => {
+        this.downloading = false;
+        this.report(true);
+        this.events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
+        this.events.onDownloaded();
+      },
+      (error: unknown) => {
+        this.downloading = false;
+        if (!isAbort(error)) this.events.onDownloaded(serializeError(error));
+      },
+    );
+  }
+
+  async close(): Promise<void> {
+    this.abort.abort();
+    clearTimeout(this.timer);
+    this.server?.stop();
+    this.server = null;
+    for (const file of this.files) file.close();
+  }
+
+  private async open(index: number): Promise<ModelFile> {
+    const { source } = this;
+    if (source.kind === 'blob') {
+      const blob = source.blobs[index];
+      if (!blob) throw new SluiceError('NOT_FOUND', `Part ${index + 1} of the model is missing.`);
+      return new BlobFile(blob, source.names[index] ?? 'model');
+    }
+    const first = source.kind === 'url' ? source.url : source.path;
+    const name = index === 0 ? first : splitName(first, index);
+    if (name === null) {
+      throw new SluiceError('NOT_FOUND', `${first} is part of a split model; open its first part.`);
+    }
+    if (source.kind === 'path') {
+      if (!this.platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
+      return this.platform.openPath(name);
+    }
+    return this.openUrl(name);
+  }
+
+  private async openUrl(url: string): Promise<ModelFile> {
+    const { cache, tuning = {} } = this.options;
+    const warn = (code: string, message: string): void =>
+      this.events.onProgress({ phase: 'warning', code, message });
+    if (cache !== 'none') {
+      this.backend ??= this.platform.store(this.options).catch((error: Error) => {
+        warn('NOT_SUPPORTED', error.message);
+        return null;
+      });
+    }
+    return RemoteFile.open(url, (await this.backend) ?? null, {
+      cache,
+      signal: this.abort.signal,
+      fetcher: tuning,
+      ...tuning,
+      onWarning: warn,
+      onProgress: () => this.report(false),
+    });
+  }
+
+  private onFilled(unit: number, bytes: number, network: boolean): void {
+    this.lastUnit = unit;
+    this.filled += bytes;
+    const { bytesTotal } = this.stats;
+    if (this.filled > bytesTotal || performance.now() - this.lastReport < kReportMs) return;
+    this.lastReport = performance.now();
+    this.events.onProgress({
+      phase: 'weights',
+      source: network ? 'network' : 'store',
+      bytesLoaded: this.filled,
+      bytesTotal,
+      layer: this.lastUnit,
+    });
+  }
+
+  /** Reports the download, at most ten times a second. */
+  private report(now: boolean): void {
+    if (this.abort.signal.aborted) return;
+    const { bytesLocal, bytesFetched, bytesTotal } = this.stats;
+    const perSecond = this.rate.add(bytesFetched);
+    if (!this.downloading && !now) return;
+    const due = this.lastReport + kReportMs - performance.now();
+    if (due > 0 && !now) {
+      this.timer ??= setTimeout(() => this.report(false), due);
+      return;
+    }
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    this.lastReport = performance.now();
+    const left = perSecond > 0 ? (bytesTotal - bytesLocal) / perSecond : undefined;
+    this.events.onProgress({
+      phase: 'download',
+      bytesLoaded: bytesLocal,
+      bytesTotal,
+      bytesPerSecond: perSecond,
+      secondsLeft: left,
+    });
+  }
+}
+
+/** Bytes per second over the last few seconds. */
+class RateMeter {
+  private readonly samples: { at: number; bytes: number }[] = [];
+
+  add(bytes: number): number {
+    const at = performance.now();
+    this.samples.push({ at, bytes });
+    while (this.samples.length > 2 && at - this.samples[0]!.at > 3000) this.samples.shift();
+    const first = this.samples[0]!;
+    return at > first.at ? ((bytes - first.bytes) * 1000) / (at - first.at) : 0;
+  }
+}
+
+export { QueueView };

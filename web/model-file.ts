@@ -1,0 +1,92 @@
+// A file of the model as the fill queue sees it: read any range into memory, at once where the
+// bytes are local, later where they must come over the network. Blobs and Node files are here;
+// remote-file.ts has the one that downloads and stores.
+
+import { abortError, SluiceError } from './errors.js';
+import type { SyncFile } from './store.js';
+
+export interface FileProgress {
+  /** Bytes of the file that are local (stored or in a local file). */
+  bytesLocal: number;
+  /** Bytes that this engine has had from the network and from local storage. */
+  bytesFetched: number;
+  bytesFromStore: number;
+}
+
+export interface ModelFile {
+  readonly name: string;
+  readonly size: number;
+  /** Fills `into` from `offset`. True when that happened at once. */
+  read(offset: number, into: Uint8Array): true | Promise<void>;
+  progress(): FileProgress;
+  /** Starts fetching what is missing in file order; resolves when everything is stored. */
+  download(): Promise<void>;
+  /** Stops all transfers; reads that wait reject. Idempotent. */
+  close(): void;
+}
+
+/** A File or Blob, read by slices. */
+export class BlobFile implements ModelFile {
+  readonly size: number;
+  private bytes = 0;
+  private closed = false;
+
+  constructor(
+    private readonly blob: Blob,
+    readonly name: string,
+  ) {
+    this.size = blob.size;
+  }
+
+  async read(offset: number, into: Uint8Array): Promise<void> {
+    let slice: ArrayBuffer;
+    try {
+      slice = await this.blob.slice(offset, offset + into.length).arrayBuffer();
+    } catch (cause) {
+      throw new SluiceError('IO', `${this.name} can no longer be read; choose it again.`, { cause });
+    }
+    if (this.closed) throw abortError();
+    if (slice.byteLength !== into.length) throw truncated(this.name);
+    into.set(new Uint8Array(slice));
+    this.bytes += into.length;
+  }
+
+  progress(): FileProgress {
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
+  }
+  async download(): Promise<void> {}
+  close(): void {
+    this.closed = true;
+  }
+}
+
+/** A local file with synchronous access. */
+export class LocalFile implements ModelFile {
+  readonly size: number;
+  private bytes = 0;
+
+  constructor(
+    private readonly file: SyncFile,
+    readonly name: string,
+  ) {
+    this.size = file.getSize();
+  }
+
+  read(offset: number, into: Uint8Array): true {
+    if (this.file.read(into, { at: offset }) !== into.length) throw truncated(this.name);
+    this.bytes += into.length;
+    return true;
+  }
+
+  progress(): FileProgress {
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
+  }
+  async download(): Promise<void> {}
+  close(): void {
+    this.file.close();
+  }
+}
+
+function truncated(name: string): SluiceError {
+  return new SluiceError('TRUNCATED', `${name} is shorter than its header says.`);
+}

@@ -1,0 +1,24 @@
+// What the caller's thread needs from its surroundings: a way to start the engine's worker, and the
+// store's listing. index.ts (browser) and node.ts install theirs; nothing else tells them apart.
+
+import { SluiceError } from './errors.js';
+import type { SourceSpec, WorkerPort } from './protocol.js';
+import type { StoreBackend } from './store.js';
+
+export interface Platform {
+  startWorker(workerUrl?: string | URL): WorkerPort;
+  storeBackend(cacheDir?: string): Promise<StoreBackend>;
+  /** A string that is no URL: a relative URL, or a path in Node. */
+  resolveSource(source: string): SourceSpec;
+}
+
+let current: Platform | null = null;
+
+export function setPlatform(platform: Platform): void {
+  current = platform;
+}
+
+export function platform(): Platform {
+  if (!current) throw new SluiceError('NOT_SUPPORTED', 'Import sluice-llm, not one of its parts.');
+  return current;
+}

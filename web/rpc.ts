@@ -1,0 +1,123 @@
+// Calls with ids over a message port, both ends. When the other side dies, everything pending
+// rejects at once and further calls reject too: nothing may hang on a crashed worker.
+
+import { abortError, deserializeError, serializeError, SluiceError } from './errors.js';
+import type { Call, Port, Reply, WorkerPort } from './protocol.js';
+
+interface Pending {
+  resolve: (value: any) => void;
+  reject: (error: unknown) => void;
+}
+
+/** The caller's end. `onEvent` gets every message that is no reply. */
+export class RpcClient<Event> {
+  private next = 1;
+  private readonly pending = new Map<number, Pending>();
+  private dead: unknown = null;
+
+  constructor(
+    private readonly port: WorkerPort,
+    private readonly onEvent: (event: Event) => void,
+    private readonly onGone: (error: unknown) => void = () => {},
+  ) {
+    port.onmessage = ({ data }) => this.receive(data as Reply | Event);
+    port.onerror = (event) => {
+      event?.preventDefault?.();
+      const reason = event?.message || event?.error?.message || 'it could not be started or crashed';
+      this.gone(new SluiceError('ENGINE_GONE', `The engine's worker is gone: ${reason}`));
+    };
+    port.onmessageerror = () => {
+      this.gone(new SluiceError('ENGINE_GONE', "A message of the engine's worker was unreadable."));
+    };
+  }
+
+  get failure(): unknown {
+    return this.dead;
+  }
+
+  /** Calls `method`; an abort rejects at once and leaves the call to end by itself. */
+  call<T>(
+    method: string,
+    args: unknown[] = [],
+    options: { signal?: AbortSignal | undefined; transfer?: Transferable[] } = {},
+  ): Promise<T> {
+    if (this.dead) return Promise.reject(this.dead);
+    const { signal } = options;
+    if (signal?.aborted) return Promise.reject(abortError(signal));
+    const id = this.next++;
+    return new Promise<T>((resolve, reject) => {
+      const onAbort = (): void => {
+        this.pending.delete(id);
+        reject(abortError(signal));
+      };
+      signal?.addEventListener('abort', onAbort, { once: true });
+      const done = (): void => signal?.removeEventListener('abort', onAbort);
+      this.pending.set(id, {
+        resolve: (value) => (done(), resolve(value)),
+        reject: (error) => (done(), reject(error)),
+      });
+      this.port.postMessage({ id, method, args } satisfies Call, options.transfer ?? []);
+    });
+  }
+
+  /** Rejects everything, now and later, and ends the worker. */
+  gone(error: unknown): void {
+    if (this.dead) return;
+    this.dead = error;
+    for (const { reject } of this.pending.values()) reject(error);
+    this.pending.clear();
+    this.port.onmessage = this.port.onerror = this.port.onmessageerror = null;
+    this.port.terminate();
+    this.onGone(error);
+  }
+
+  private receive(data: Reply | Event): void {
+    if (typeof (data as Reply).id !== 'number') {
+      this.onEvent(data as Event);
+      return;
+    }
+    const reply = data as Reply;
+    const waiting = this.pending.get(reply.id);
+    if (!waiting) return;
+    this.pending.delete(reply.id);
+    if ('error' in reply) waiting.reject(deserializeError(reply.error));
+    else waiting.resolve(reply.result);
+  }
+}
+
+/** A result whose buffers move instead of being copied. */
+export class Transferred {
+  constructor(
+    readonly value: unknown,
+    readonly transfer: Transferable[],
+  ) {}
+}
+
+/** The worker's end: answers calls with the methods of `target`. */
+export function serveRpc(port: Port, target: Record<string, (...args: any[]) => unknown>): void {
+  port.onmessage = async ({ data }) => {
+    const { id, method, args } = data as Call;
+    try {
+      const run = target[method];
+      if (!run) throw new SluiceError('INTERNAL', `No such method: ${method}.`);
+      const result = await run(...args);
+      if (result instanceof Transferred) port.postMessage({ id, result: result.value }, result.transfer);
+      else port.postMessage({ id, result } satisfies Reply);
+    } catch (error) {
+      port.postMessage({ id, error: serializeError(error) } satisfies Reply);
+    }
+  };
+}
+
+const channel = new MessageChannel();
+const resumes: (() => void)[] = [];
+channel.port1.onmessage = () => resumes.shift()?.();
+(channel.port1 as { unref?: () => void }).unref?.();
+
+/** Lets the event loop run once; a MessageChannel, because timers are clamped to 4 ms. */
+export function yieldToEvents(): Promise<void> {
+  return new Promise((resolve) => {
+    resumes.push(resolve);
+    channel.port2.postMessage(0);
+  });
+}

@@ -1,0 +1,123 @@
+// The store's files in Node: a directory per model under the cache directory. A lock file that
+// names the owner's process makes one engine the writer; a lock whose owner is dead is taken over.
+
+import * as fs from 'node:fs';
+import * as path from 'node:path';
+
+import { SluiceError } from './errors.js';
+import type { EntryFiles, StoreBackend, SyncFile } from './store.js';
+
+/** A file with the methods of a FileSystemSyncAccessHandle. */
+export class NodeFile implements SyncFile {
+  private fd: number;
+  private open = true;
+
+  constructor(file: string, flags = 'r+') {
+    if (flags !== 'r') fs.closeSync(fs.openSync(file, 'a'));
+    this.fd = fs.openSync(file, flags);
+  }
+  read(into: Uint8Array, { at }: { at: number }): number {
+    let done = 0;
+    while (done < into.length) {
+      const n = fs.readSync(this.fd, into, done, into.length - done, at + done);
+      if (n === 0) break;
+      done += n;
+    }
+    return done;
+  }
+  write(from: Uint8Array, { at }: { at: number }): number {
+    let done = 0;
+    while (done < from.length) {
+      done += fs.writeSync(this.fd, from, done, from.length - done, at + done);
+    }
+    return done;
+  }
+  truncate(size: number): void {
+    fs.ftruncateSync(this.fd, size);
+  }
+  getSize(): number {
+    return fs.fstatSync(this.fd).size;
+  }
+  flush(): void {
+    // The operating system keeps what a killed process wrote; checksums find what a power cut lost.
+  }
+  close(): void {
+    if (this.open) fs.closeSync(this.fd);
+    this.open = false;
+  }
+}
+
+const kStaleMs = 15_000;
+const kBeatMs = 3_000;
+
+function alive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * Creates the lock file and keeps it fresh; takes over one whose process is gone or whose thread
+ * has stopped refreshing it. Null when another holds it.
+ */
+function takeLock(file: string): (() => void) | null {
+  for (let attempt = 0; attempt < 2; attempt++) {
+    try {
+      fs.writeFileSync(file, String(process.pid), { flag: 'wx' });
+      const beat = setInterval(() => fs.utimes(file, new Date(), new Date(), () => {}), kBeatMs);
+      beat.unref();
+      return () => {
+        clearInterval(beat);
+        fs.rmSync(file, { force: true });
+      };
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+    const age = Date.now() - (fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
+    if (age < kStaleMs && alive(Number(fs.readFileSync(file, 'utf8')))) return null;
+    fs.rmSync(file, { force: true });
+  }
+  return null;
+}
+
+class NodeBackend implements StoreBackend {
+  constructor(private readonly root: string) {}
+
+  async open(key: string): Promise<EntryFiles | null> {
+    const directory = path.join(this.root, key);
+    fs.mkdirSync(directory, { recursive: true });
+    const unlock = takeLock(path.join(directory, 'lock'));
+    const data = new NodeFile(path.join(directory, 'data'));
+    const index = new NodeFile(path.join(directory, 'index'));
+    const release = (): void => {
+      data.close();
+      index.close();
+      unlock?.();
+    };
+    return { data, index, writable: unlock !== null, release };
+  }
+
+  async keys(): Promise<string[]> {
+    return fs.existsSync(this.root) ? fs.readdirSync(this.root) : [];
+  }
+
+  async readIndex(key: string): Promise<Uint8Array | null> {
+    const file = path.join(this.root, key, 'index');
+    return fs.existsSync(file) ? new Uint8Array(fs.readFileSync(file)) : null;
+  }
+
+  async remove(key: string): Promise<void> {
+    const unlock = takeLock(path.join(this.root, key, 'lock'));
+    if (!unlock) throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
+    fs.rmSync(path.join(this.root, key), { recursive: true, force: true });
+    unlock();
+  }
+}
+
+/** A store in this directory, which is created when something is stored. */
+export function nodeBackend(directory: string): StoreBackend {
+  return new NodeBackend(directory);
+}

@@ -1,0 +1,93 @@
+// The store's files in the browser: a directory per model in the origin private file system. A Web
+// Lock makes one engine the writer of an entry across tabs; where the platform can share handles
+// ('readwrite-unsafe') another tab reads along, otherwise it goes to the network.
+
+import { SluiceError } from './errors.js';
+import type { EntryFiles, StoreBackend, SyncFile } from './store.js';
+
+const kRoot = 'sluice-llm';
+
+interface HandleWithSync extends FileSystemFileHandle {
+  createSyncAccessHandle(options?: { mode: string }): Promise<SyncFile>;
+}
+
+async function openShared(handle: FileSystemFileHandle): Promise<SyncFile> {
+  return (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' });
+}
+
+/** Holds the entry's lock until the returned function is called; null when another holds it. */
+function takeLock(key: string): Promise<(() => void) | null> {
+  return new Promise((resolve, reject) => {
+    const name = `sluice-llm:${key}`;
+    navigator.locks
+      .request(name, { ifAvailable: true }, (lock) => {
+        if (!lock) {
+          resolve(null);
+          return undefined;
+        }
+        return new Promise<void>((release) => resolve(release));
+      })
+      .catch(reject);
+  });
+}
+
+class OpfsBackend implements StoreBackend {
+  constructor(private readonly root: FileSystemDirectoryHandle) {}
+
+  async open(key: string): Promise<EntryFiles | null> {
+    const unlock = await takeLock(key);
+    const opened: SyncFile[] = [];
+    const release = (): void => {
+      for (const file of opened) file.close();
+      unlock?.();
+    };
+    try {
+      const directory = await this.root.getDirectoryHandle(key, { create: true });
+      for (const name of ['data', 'index']) {
+        opened.push(await openShared(await directory.getFileHandle(name, { create: true })));
+      }
+    } catch (error) {
+      release();
+      if ((error as Error).name === 'NoModificationAllowedError') return null;
+      throw error;
+    }
+    const [data, index] = opened as [SyncFile, SyncFile];
+    return { data, index, writable: unlock !== null, release };
+  }
+
+  async keys(): Promise<string[]> {
+    const keys: string[] = [];
+    for await (const key of this.root.keys()) keys.push(key);
+    return keys;
+  }
+
+  async readIndex(key: string): Promise<Uint8Array | null> {
+    try {
+      const directory = await this.root.getDirectoryHandle(key);
+      const file = await (await directory.getFileHandle('index')).getFile();
+      return new Uint8Array(await file.arrayBuffer());
+    } catch {
+      return null;
+    }
+  }
+
+  async remove(key: string): Promise<void> {
+    const unlock = await takeLock(key);
+    if (!unlock) throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
+    try {
+      await this.root.removeEntry(key, { recursive: true });
+    } finally {
+      unlock();
+    }
+  }
+}
+
+/** Opens the browser's store; throws NOT_SUPPORTED where there is none (such as plain http). */
+export async function opfsBackend(): Promise<StoreBackend> {
+  const storage = globalThis.navigator?.storage;
+  if (!storage?.getDirectory || !navigator.locks) {
+    throw new SluiceError('NOT_SUPPORTED', 'This page has no file store (it needs https or localhost).');
+  }
+  const root = await storage.getDirectory();
+  return new OpfsBackend(await root.getDirectoryHandle(kRoot, { create: true }));
+}

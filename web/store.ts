@@ -1,0 +1,375 @@
+// The store: one data file and one index file per model, as sync-access files in a worker (OPFS) or
+// a plain directory (Node). Network bytes are written through chunk by chunk; the index holds eight
+// bytes a chunk (present flag, checksum), written after the data, so that a killed worker loses at
+// most the chunk it was assembling. Each chunk is checked once a session, when it is first read; a
+// damaged one simply becomes missing again. No I/O primitives live here: see SyncFile.
+
+import { xxh32 } from './xxh32.js';
+
+/** What a FileSystemSyncAccessHandle offers, as far as we use it. */
+export interface SyncFile {
+  read(into: Uint8Array, options: { at: number }): number;
+  write(from: Uint8Array, options: { at: number }): number;
+  truncate(size: number): void;
+  getSize(): number;
+  flush(): void;
+  close(): void;
+}
+
+/** The two files of an entry. `writable` is false where another tab or engine is the writer. */
+export interface EntryFiles {
+  data: SyncFile;
+  index: SyncFile;
+  writable: boolean;
+  /** Closes the files and gives the writer's lock back. */
+  release(): void;
+}
+
+/** Where entries live: OPFS or a directory. */
+export interface StoreBackend {
+  /** Opens or creates an entry; null when it is locked and cannot even be read. */
+  open(key: string): Promise<EntryFiles | null>;
+  keys(): Promise<string[]>;
+  /** The first bytes of an entry's index, without any lock; null when there is none. */
+  readIndex(key: string): Promise<Uint8Array | null>;
+  /** Throws STORE_BUSY while a writer holds the entry. */
+  remove(key: string): Promise<void>;
+}
+
+/** What identifies a version of a file on a server; fields that cannot be read stay undefined. */
+export interface Validators {
+  size?: number | undefined;
+  etag?: string | undefined;
+  lastModified?: string | undefined;
+}
+
+export interface EntryMeta extends Validators {
+  url: string;
+  size: number;
+  chunkSize: number;
+  /** Milliseconds since 1970. */
+  created: number;
+  used: number;
+}
+
+export const kChunkSize = 256 * 1024;
+const kHeadBytes = 8192;
+const kRecordBytes = 8;
+const kMagic = 0x31434c53; // "SLC1"
+const kPresent = 0x21;
+
+const enum Chunk {
+  Missing = 0,
+  Stored = 1,
+  Verified = 2,
+}
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder();
+
+function encodeMeta(meta: EntryMeta): Uint8Array {
+  const json = encoder.encode(JSON.stringify(meta));
+  if (json.length > kHeadBytes - 12) throw new RangeError('URL too long for the store');
+  const out = new Uint8Array(kHeadBytes);
+  out.set(json, 12);
+  const view = new DataView(out.buffer);
+  view.setUint32(0, kMagic, true);
+  view.setUint32(4, json.length, true);
+  view.setUint32(8, xxh32(out.slice(12, 12 + json.length)), true);
+  return out;
+}
+
+function decodeMeta(head: Uint8Array): EntryMeta | null {
+  if (head.length < kHeadBytes) return null;
+  const view = new DataView(head.buffer, head.byteOffset, head.length);
+  const length = view.getUint32(4, true);
+  if (view.getUint32(0, true) !== kMagic || length > kHeadBytes - 12) return null;
+  const json = head.slice(12, 12 + length);
+  if (xxh32(json) !== view.getUint32(8, true)) return null;
+  const meta = JSON.parse(decoder.decode(json)) as EntryMeta;
+  const sane = Number.isSafeInteger(meta.size) && meta.size >= 0 && meta.chunkSize >= 4096;
+  return sane ? meta : null;
+}
+
+/** Meta data and stored bytes of an index file, for listings. */
+export function describeIndex(index: Uint8Array): (EntryMeta & { bytesStored: number }) | null {
+  const meta = decodeMeta(index.subarray(0, kHeadBytes));
+  if (!meta) return null;
+  const count = Math.ceil(meta.size / meta.chunkSize);
+  let bytesStored = 0;
+  for (let i = 0; i < count; i++) {
+    if (index[kHeadBytes + i * kRecordBytes] !== kPresent) continue;
+    bytesStored += Math.min(meta.chunkSize, meta.size - i * meta.chunkSize);
+  }
+  return { ...meta, bytesStored };
+}
+
+/** One model file in the store. All methods are synchronous. */
+export class StoreEntry {
+  meta: EntryMeta | null = null;
+  /** Chunks present. */
+  chunksStored = 0;
+  /** Chunks whose checksum did not match since open. */
+  corruptChunks = 0;
+  private chunks = new Uint8Array(0);
+  private scratch = new Uint8Array(0);
+  private sharedReads = true;
+  private lastReload = 0;
+  private closed = false;
+
+  constructor(
+    private readonly files: EntryFiles,
+    private readonly now: () => number = Date.now,
+  ) {
+    this.load();
+  }
+
+  get writable(): boolean {
+    return this.files.writable && !this.closed;
+  }
+
+  get complete(): boolean {
+    return this.meta !== null && this.chunksStored === this.chunks.length;
+  }
+
+  has(chunk: number): boolean {
+    if (this.chunks[chunk] !== Chunk.Missing) return true;
+    if (this.files.writable || this.now() - this.lastReload < 250) return false;
+    this.load(); // the writer may have got further
+    return this.chunks[chunk] !== Chunk.Missing && this.chunks[chunk] !== undefined;
+  }
+
+  /** Starts afresh for a file of these properties. */
+  create(url: string, validators: Validators & { size: number }, chunkSize = kChunkSize): void {
+    const now = this.now();
+    this.wipe();
+    this.meta = { url, ...validators, chunkSize, created: now, used: now };
+    this.files.index.write(encodeMeta(this.meta), { at: 0 });
+    this.chunks = new Uint8Array(Math.ceil(validators.size / chunkSize));
+  }
+
+  /** Forgets everything stored. */
+  wipe(): void {
+    this.files.index.truncate(0);
+    this.files.data.truncate(0);
+    this.meta = null;
+    this.chunks = new Uint8Array(0);
+    this.chunksStored = 0;
+  }
+
+  /** Notes the time of use and late-learned validators. */
+  touch(validators: Validators = {}): void {
+    if (!this.meta || !this.writable) return;
+    const { etag, lastModified } = validators;
+    this.meta = { ...this.meta, ...(etag && { etag }), ...(lastModified && { lastModified }) };
+    this.meta.used = this.now();
+    this.files.index.write(encodeMeta(this.meta), { at: 0 });
+  }
+
+  /**
+   * Keeps one whole chunk. Throws what the platform throws when there is no room; the entry then
+   * still holds what it held before.
+   */
+  write(chunk: number, bytes: Uint8Array): void {
+    const at = chunk * this.meta!.chunkSize;
+    const written = this.files.data.write(bytes, { at });
+    if (written !== bytes.length) throw new DOMException('no room left', 'QuotaExceededError');
+    const record = new Uint8Array(kRecordBytes);
+    const view = new DataView(record.buffer);
+    view.setUint32(0, kPresent, true);
+    view.setUint32(4, xxh32(bytes), true);
+    if (this.files.index.write(record, { at: kHeadBytes + chunk * kRecordBytes }) !== 8) {
+      throw new DOMException('no room left', 'QuotaExceededError');
+    }
+    if (this.chunks[chunk] === Chunk.Missing) this.chunksStored++;
+    this.chunks[chunk] = Chunk.Verified;
+  }
+
+  /**
+   * Reads [offset, offset + into.length), whose chunks must all be present. Returns the chunks that
+   * turned out damaged (now missing, `into` is then worthless there); empty means success.
+   */
+  read(offset: number, into: Uint8Array): number[] {
+    const { chunkSize, size } = this.meta!;
+    const end = offset + into.length;
+    const first = Math.floor(offset / chunkSize);
+    const last = Math.floor((end - 1) / chunkSize);
+    const bad: number[] = [];
+    if (this.readFile(into, offset) !== into.length) {
+      // The data file is shorter than its index says.
+      const stored = this.files.data.getSize();
+      for (let i = first; i <= last; i++) {
+        if (Math.min((i + 1) * chunkSize, size) > stored) bad.push(i);
+      }
+      if (bad.length === 0) bad.push(first);
+    }
+    for (let i = first; i <= last; i++) {
+      if (this.chunks[i] !== Chunk.Stored || bad.includes(i)) continue;
+      const from = i * chunkSize;
+      const to = Math.min(from + chunkSize, size);
+      const inside = from >= offset && to <= end;
+      const aligned = (into.byteOffset + from - offset) % 4 === 0;
+      const view = inside && aligned ? into.subarray(from - offset, to - offset) : null;
+      if (this.verify(i, view, from, to - from)) this.chunks[i] = Chunk.Verified;
+      else bad.push(i);
+    }
+    for (const i of bad) this.drop(i);
+    return bad;
+  }
+
+  flush(): void {
+    if (!this.writable) return;
+    this.files.data.flush();
+    this.files.index.flush();
+  }
+
+  close(): void {
+    if (this.closed) return;
+    this.flush();
+    this.closed = true;
+    this.files.release();
+  }
+
+  private verify(chunk: number, view: Uint8Array | null, from: number, length: number): boolean {
+    let bytes = view;
+    if (!bytes) {
+      if (this.scratch.length < length) this.scratch = new Uint8Array(this.meta!.chunkSize);
+      bytes = this.scratch.subarray(0, length);
+      if (this.files.data.read(bytes, { at: from }) !== length) return false;
+    }
+    const record = new Uint8Array(kRecordBytes);
+    this.files.index.read(record, { at: kHeadBytes + chunk * kRecordBytes });
+    const view32 = new DataView(record.buffer);
+    return view32.getUint32(0, true) === kPresent && view32.getUint32(4, true) === xxh32(bytes);
+  }
+
+  private drop(chunk: number): void {
+    this.corruptChunks++;
+    if (this.chunks[chunk] !== Chunk.Missing) this.chunksStored--;
+    this.chunks[chunk] = Chunk.Missing;
+    if (this.writable) {
+      this.files.index.write(new Uint8Array(kRecordBytes), {
+        at: kHeadBytes + chunk * kRecordBytes,
+      });
+    }
+  }
+
+  /** Reads into any view; some platforms refuse views of shared memory, which then take a copy. */
+  private readFile(into: Uint8Array, at: number): number {
+    if (this.sharedReads) {
+      try {
+        return this.files.data.read(into, { at });
+      } catch (error) {
+        if (!(error instanceof TypeError)) throw error;
+        this.sharedReads = false;
+      }
+    }
+    const copy = new Uint8Array(into.length);
+    const n = this.files.data.read(copy, { at });
+    into.set(copy);
+    return n;
+  }
+
+  private load(): void {
+    this.lastReload = this.now();
+    const index = new Uint8Array(this.files.index.getSize());
+    this.files.index.read(index, { at: 0 });
+    const described = describeIndex(index);
+    if (!described) {
+      if (this.files.writable && index.length > 0) this.wipe();
+      return;
+    }
+    const { bytesStored: _, ...meta } = described;
+    const count = Math.ceil(meta.size / meta.chunkSize);
+    const verified = this.chunks;
+    this.chunks = new Uint8Array(count);
+    this.chunksStored = 0;
+    this.meta = meta;
+    for (let i = 0; i < count; i++) {
+      if (index[kHeadBytes + i * kRecordBytes] !== kPresent) continue;
+      this.chunks[i] = verified[i] === Chunk.Verified ? Chunk.Verified : Chunk.Stored;
+      this.chunksStored++;
+    }
+  }
+}
+
+/** The key of a URL's entry: its fragment does not count. */
+export async function keyOf(url: string): Promise<string> {
+  const bytes = encoder.encode(url.replace(/#.*$/, ''));
+  const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
+  return Array.from(digest.subarray(0, 16), (b) => b.toString(16).padStart(2, '0')).join('');
+}
+
+/** A model in the store. */
+export interface StoredModel {
+  url: string;
+  /** Size of the file and how much of it is stored, in bytes. */
+  size: number;
+  bytesStored: number;
+  complete: boolean;
+  created: Date;
+  used: Date;
+}
+
+/** Lists, measures and deletes what the store holds; works without any engine. */
+export class StoreManager {
+  constructor(private readonly backend: () => Promise<StoreBackend>) {}
+
+  /** Stored models, the one used last first. */
+  async list(): Promise<StoredModel[]> {
+    const backend = await this.backend();
+    const models: StoredModel[] = [];
+    for (const key of await backend.keys()) {
+      const index = await backend.readIndex(key);
+      const entry = index && describeIndex(index);
+      if (!entry) continue;
+      models.push({
+        url: entry.url,
+        size: entry.size,
+        bytesStored: entry.bytesStored,
+        complete: entry.bytesStored === entry.size,
+        created: new Date(entry.created),
+        used: new Date(entry.used),
+      });
+    }
+    return models.sort((a, b) => b.used.getTime() - a.used.getTime());
+  }
+
+  /** Bytes that all models take together. */
+  async size(): Promise<number> {
+    return (await this.list()).reduce((sum, model) => sum + model.bytesStored, 0);
+  }
+
+  /** Deletes one model; false when it was not there. Throws STORE_BUSY while it is in use. */
+  async delete(url: string): Promise<boolean> {
+    const backend = await this.backend();
+    const key = await keyOf(url);
+    if (!(await backend.keys()).includes(key)) return false;
+    await backend.remove(key);
+    return true;
+  }
+
+  /** Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs. */
+  async evictOldest(maxBytes: number): Promise<string[]> {
+    const models = await this.list();
+    let total = models.reduce((sum, model) => sum + model.bytesStored, 0);
+    const evicted: string[] = [];
+    for (const model of models.reverse()) {
+      if (total <= maxBytes) break;
+      try {
+        await this.delete(model.url);
+      } catch {
+        continue; // in use
+      }
+      total -= model.bytesStored;
+      evicted.push(model.url);
+    }
+    return evicted;
+  }
+
+  /** Asks the browser not to evict the store under pressure; false when it declines. */
+  async persist(): Promise<boolean> {
+    const storage = globalThis.navigator?.storage;
+    return (await storage?.persist?.()) ?? false;
+  }
+}

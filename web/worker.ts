@@ -1,0 +1,49 @@
+// The worker script of the browser. One file plays three parts, told apart by the worker's name:
+// the engine, its I/O worker, and the engine's threads; the engine starts the other two from its own
+// URL, so that a bundler has one worker to find and nothing else.
+
+import { serveThread, type ThreadPort } from './glue.js';
+import { Host, type HostPlatform } from './host.js';
+import { runIoWorker } from './io-worker.js';
+import type { Port, Role, WorkerPort } from './protocol.js';
+import { opfsBackend } from './store-opfs.js';
+import { compileWasm, instantiateWasm, type Variant } from './wasm.js';
+
+declare const self: { name: string; location: Location } & Port;
+
+const kMiB = 1 << 20;
+
+function spawn(role: Role): WorkerPort & ThreadPort {
+  return new Worker(self.location.href, { type: 'module', name: role }) as WorkerPort & ThreadPort;
+}
+
+const isolated = (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;
+
+/** Half of what the device says it has (browsers report at most 8 GiB), within the 32-bit range. */
+function budgetCap(): number {
+  const gib = (navigator as { deviceMemory?: number }).deviceMemory;
+  return gib === undefined ? 1536 * kMiB : Math.min(3584, Math.max(512, gib * 512)) * kMiB;
+}
+
+// Written out in full, twice, because bundlers recognise only this form.
+function wasmUrl(variant: Variant): URL {
+  return variant === 'relaxed'
+    ? new URL('./engine.relaxed.wasm', import.meta.url)
+    : new URL('./engine.simd128.wasm', import.meta.url);
+}
+
+const platform: HostPlatform = {
+  isolated,
+  budgetCap: budgetCap(),
+  hardwareThreads: Math.min(8, navigator.hardwareConcurrency || 1),
+  store: () => opfsBackend(),
+  spawnIo: () => spawn('sluice-io'),
+  compile: (source, kernels) =>
+    compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),
+  instantiate: (wasm, budget, threads) =>
+    instantiateWasm(wasm, budget, threads, () => spawn('sluice-thread')),
+};
+
+if (self.name === 'sluice-thread') serveThread(self as unknown as ThreadPort);
+else if (self.name === 'sluice-io') runIoWorker(self, platform);
+else new Host(self, platform);
