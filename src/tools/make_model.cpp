@@ -1,0 +1,231 @@
+// sluice-make-model: a GGUF file of random weights with a published shape, so that every speed
+// figure can be reproduced without a download. The data is cut into chunks with a random stream
+// each; threads take chunks and write them in place, so the file depends on the seed alone.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tools/gguf_writer.h"
+#include "tools/model_plan.h"
+#include "tools/random_blocks.h"
+
+namespace sluice::tools {
+namespace {
+
+constexpr uint64_t kChunkBytes = 4 << 20;
+// Caps on what is asked for: above any model there is, and low enough that no product overflows.
+constexpr uint32_t kMaxLayers = 1024, kMaxWidth = 1 << 17, kMaxVocabulary = 1 << 20;
+
+struct Options {
+  std::string shape = "tiny", type = "q4_0", arch, out;
+  uint32_t n_layer = 0, n_embd = 0, n_head = 0, n_head_kv = 0, head_dim = 0, n_ff = 0, n_vocab = 0;
+  uint32_t n_ctx = 0, n_expert = 0, n_expert_used = 2, threads = 2;
+  uint64_t seed = 1;
+  bool tied = false, pure = false, quiet = false;
+};
+
+struct Chunk {
+  const PlannedTensor* tensor;
+  uint64_t first_block, n_blocks;
+  uint64_t file_offset;
+};
+
+template <typename T>
+std::vector<std::string> names_of(std::span<const T> entries) {
+  std::vector<std::string> names;
+  for (const T& entry : entries) names.emplace_back(entry.name);
+  return names;
+}
+
+template <typename T>
+const T& by_name(std::span<const T> entries, const std::string& name) {
+  for (const T& entry : entries) {
+    if (entry.name == name) return entry;
+  }
+  return entries[0];  // not reached: the argument parser has checked the name
+}
+
+Shape wanted_shape(const Options& options) {
+  Shape shape = by_name(shapes(), options.shape);
+  const auto set = [](uint32_t* field, uint32_t value) {
+    if (value != 0) *field = value;
+  };
+  if (!options.arch.empty() && options.arch != shape.arch) {
+    shape.arch = options.arch;
+    shape.llama3_rope = false;
+    shape.vocabulary = options.arch == "qwen3" ? VocabularyKind::kQwen : shape.vocabulary;
+  }
+  set(&shape.n_layer, options.n_layer);
+  set(&shape.n_embd, options.n_embd);
+  set(&shape.n_head, options.n_head);
+  set(&shape.n_head_kv, options.n_head_kv);
+  if (options.n_embd != 0 || options.n_head != 0) shape.head_dim = shape.n_embd / shape.n_head;
+  set(&shape.head_dim, options.head_dim);
+  set(&shape.n_ff, options.n_ff);
+  set(&shape.n_vocab, options.n_vocab);
+  set(&shape.n_ctx, options.n_ctx);
+  shape.tied = shape.tied || options.tied;
+  if (options.n_expert > 0) {
+    shape.n_expert = options.n_expert;
+    shape.n_expert_used = options.n_expert_used;
+  }
+  return shape;
+}
+
+// The sentence that says what is wrong with a shape, or an empty one.
+std::string complaint(const Shape& s) {
+  if (s.n_head % s.n_head_kv != 0) return "--heads must be a multiple of --heads-kv";
+  if (s.head_dim == 0 || s.head_dim % 2 != 0) return "the head size must be even";
+  if (s.n_vocab < smallest_vocabulary(s.vocabulary)) {
+    return "--vocab must be at least " + std::to_string(smallest_vocabulary(s.vocabulary));
+  }
+  if (s.n_expert > 0 && s.arch != "llama") return "--experts is for --arch llama";
+  if (s.n_expert_used > s.n_expert) return "--experts-used must be at most --experts";
+  return "";
+}
+
+std::vector<Chunk> cut(const std::vector<PlannedTensor>& tensors,
+                       const std::vector<uint64_t>& offsets) {
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const BlockType& block = block_type(tensors[i].type);
+    const uint64_t n_blocks = tensors[i].n_weights / block.block_size;
+    const uint64_t step = kChunkBytes / block.block_bytes;
+    for (uint64_t at = 0; at < n_blocks; at += step) {
+      const uint64_t n = std::min(step, n_blocks - at);
+      chunks.push_back({&tensors[i], at, n, offsets[i] + at * block.block_bytes});
+    }
+  }
+  return chunks;
+}
+
+bool write_at(int file, const void* data, uint64_t size, uint64_t offset) {
+  const char* bytes = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = pwrite(file, bytes, size, static_cast<off_t>(offset));
+    if (written <= 0) return false;
+    bytes += written;
+    offset += static_cast<uint64_t>(written);
+    size -= static_cast<uint64_t>(written);
+  }
+  return true;
+}
+
+bool write_chunks(int file, const std::vector<Chunk>& chunks, uint64_t seed, uint32_t n_threads) {
+  std::atomic<size_t> next{0};
+  std::atomic<bool> ok{true};
+  const auto work = [&] {
+    std::vector<uint8_t> buffer(kChunkBytes);
+    for (size_t i = next++; i < chunks.size() && ok; i = next++) {
+      const Chunk& chunk = chunks[i];
+      const BlockType& block = block_type(chunk.tensor->type);
+      Random random(seed, i);
+      block.fill(buffer.data(), chunk.n_blocks, chunk.tensor->sigma, chunk.tensor->mean, random);
+      const uint64_t bytes = chunk.n_blocks * block.block_bytes;
+      if (!write_at(file, buffer.data(), bytes, chunk.file_offset)) ok = false;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint32_t i = 1; i < n_threads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  return ok;
+}
+
+int make(const Options& options) {
+  const Shape shape = wanted_shape(options);
+  const FileType& type = by_name(file_types(), options.type);
+  if (const std::string wrong = complaint(shape); !wrong.empty()) {
+    std::fprintf(stderr, "sluice-make-model: %s\n", wrong.c_str());
+    return 1;
+  }
+  GgufWriter writer;
+  add_hyperparameters(&writer, shape, type);
+  add_vocabulary(&writer, shape.vocabulary, shape.n_vocab, options.seed);
+
+  const std::vector<float> factors = llama3_rope_factors(shape);
+  uint64_t factors_offset = 0;
+  std::vector<uint64_t> offsets;
+  const std::vector<PlannedTensor> tensors = plan_tensors(shape, type, options.pure);
+  for (const PlannedTensor& tensor : tensors) {
+    if (shape.llama3_rope && tensor.name == "token_embd.weight") {
+      const uint64_t ne[] = {factors.size()};
+      factors_offset = writer.add_tensor("rope_freqs.weight", gguf::TensorType::kF32, ne,
+                                         factors.size() * sizeof(float));
+    }
+    offsets.push_back(writer.add_tensor(tensor.name, tensor.type, tensor.ne, tensor.bytes));
+  }
+  const std::string header = writer.header();
+  for (uint64_t& offset : offsets) offset += header.size();
+
+  const int file = open(options.out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+  if (file < 0) {
+    std::fprintf(stderr, "sluice-make-model: cannot write %s\n", options.out.c_str());
+    return 1;
+  }
+  const uint64_t size = header.size() + writer.data_bytes();
+  bool ok = ftruncate(file, static_cast<off_t>(size)) == 0;
+  ok = ok && write_at(file, header.data(), header.size(), 0);
+  if (shape.llama3_rope) {
+    ok = ok && write_at(file, factors.data(), factors.size() * sizeof(float),
+                        header.size() + factors_offset);
+  }
+  ok = ok && write_chunks(file, cut(tensors, offsets), options.seed, options.threads);
+  ok = close(file) == 0 && ok;
+  if (!ok) {
+    std::fprintf(stderr, "sluice-make-model: writing %s failed (disk full?)\n",
+                 options.out.c_str());
+    return 1;
+  }
+  if (!options.quiet) {
+    std::printf("%s: %s %s, %zu tensors, %llu bytes\n", options.out.c_str(), shape.name.c_str(),
+                options.type.c_str(), tensors.size() + (shape.llama3_rope ? 1 : 0),
+                static_cast<unsigned long long>(size));
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice::tools
+
+int main(int argc, char** argv) {
+  using namespace sluice::tools;
+  Options o;
+  CLI::App app("Makes a GGUF model of random weights, with a working vocabulary.");
+  app.add_option("out", o.out, "The file to write")->required();
+  app.add_option("-s,--shape", o.shape, "The published shape to take")
+      ->check(CLI::IsMember(names_of(shapes())))
+      ->capture_default_str();
+  app.add_option("-t,--type", o.type, "The weight type or mixture")
+      ->check(CLI::IsMember(names_of(file_types())))
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "Decides every byte")->capture_default_str();
+  app.add_flag("--pure", o.pure, "Give the output head the common type instead of Q6_K");
+  const auto size = [&](const char* flag, uint32_t* field, uint32_t most, const char* help) {
+    app.add_option(flag, *field, help)->check(CLI::Range(1u, most))->group("Dimensions");
+  };
+  size("--layers", &o.n_layer, kMaxLayers, "Layers");
+  size("--embd", &o.n_embd, kMaxWidth, "Hidden size");
+  size("--heads", &o.n_head, kMaxWidth, "Query heads");
+  size("--heads-kv", &o.n_head_kv, kMaxWidth, "Key and value heads");
+  size("--head-dim", &o.head_dim, kMaxWidth, "Head size; the hidden size over the heads if unset");
+  size("--ff", &o.n_ff, kMaxWidth, "Feed-forward size");
+  size("--vocab", &o.n_vocab, kMaxVocabulary, "Vocabulary size");
+  size("--ctx", &o.n_ctx, kMaxVocabulary, "Context length to announce");
+  size("--experts", &o.n_expert, kMaxLayers, "Experts in each feed-forward (Mixtral-style)");
+  size("--experts-used", &o.n_expert_used, kMaxLayers, "Experts that a token uses");
+  app.add_option("--arch", o.arch, "The family")
+      ->check(CLI::IsMember({"llama", "qwen3"}))
+      ->group("Dimensions");
+  app.add_flag("--tied", o.tied, "Use the embedding as the output head")->group("Dimensions");
+  app.add_option("--threads", o.threads, "Threads")->check(CLI::Range(1u, 64u));
+  app.add_flag("-q,--quiet", o.quiet, "Print nothing");
+  CLI11_PARSE(app, argc, argv);
+  return make(o);
+}

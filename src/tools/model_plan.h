@@ -1,0 +1,58 @@
+// What a made model contains: the published shapes by name, and from a shape and a type the list of
+// tensors, each with its type, in the order and with the mixture that llama-quantize would write.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gguf/gguf.h"
+#include "tools/made_vocabulary.h"
+
+namespace sluice::tools {
+
+struct Shape {
+  std::string name;
+  std::string arch;  // llama or qwen3
+  uint32_t n_layer, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx;
+  uint32_t n_expert = 0, n_expert_used = 0;  // > 0: Mixtral-style feed-forward, arch llama
+  bool tied = false;                         // the output head is the embedding
+  float rms_eps = 1e-5f, rope_freq_base = 10000.0f;
+  bool llama3_rope = false;  // rope_freqs.weight, as Llama 3.1 and later
+  VocabularyKind vocabulary = VocabularyKind::kSentencePiece;
+};
+
+[[nodiscard]] std::span<const Shape> shapes();
+
+// A file type: one block type for all matrices, or one of llama-quantize's mixtures.
+struct FileType {
+  std::string_view name;
+  gguf::TensorType type;   // of most matrices
+  gguf::TensorType heads;  // of the output head (the embedding where tied)
+  bool more_bits;          // _M mixtures: half of attn_v and ffn_down take Q6_K
+  uint32_t ftype;          // general.file_type
+};
+
+[[nodiscard]] std::span<const FileType> file_types();
+
+struct PlannedTensor {
+  std::string name;
+  gguf::TensorType type;
+  std::vector<uint64_t> ne;  // ne[0] is contiguous
+  float sigma, mean;         // of the weights
+  uint64_t n_weights = 0, bytes = 0;
+};
+
+// Every tensor but rope_freqs, in file order. `pure` gives the head the common type too.
+[[nodiscard]] std::vector<PlannedTensor> plan_tensors(const Shape& shape, const FileType& type,
+                                                      bool pure);
+
+// The llama3 factors by which RoPE frequencies are divided, head_dim / 2 of them.
+[[nodiscard]] std::vector<float> llama3_rope_factors(const Shape& shape);
+
+// The general.* and architecture keys.
+void add_hyperparameters(GgufWriter* writer, const Shape& shape, const FileType& type);
+
+}  // namespace sluice::tools
