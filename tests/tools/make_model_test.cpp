@@ -1,0 +1,194 @@
+// Made models are what every speed figure rests on: their blocks must decode to sane weights, their
+// headers must parse, their vocabularies must be usable, and a seed must decide every byte.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <unordered_set>
+
+#include "kernels/reference/reference.h"
+#include "tools/gguf_writer.h"
+#include "tools/made_vocabulary.h"
+#include "tools/model_plan.h"
+#include "tools/random_blocks.h"
+
+namespace sluice::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(RandomBlocks, SizesAreTheFormats) {
+  for (const BlockType& block : block_types()) {
+    const gguf::TypeInfo* info = gguf::type_info(block.type);
+    ASSERT_NE(info, nullptr) << block.name;
+    EXPECT_EQ(block.block_size, info->block_size) << block.name;
+    EXPECT_EQ(block.block_bytes, info->block_bytes) << block.name;
+  }
+}
+
+TEST(RandomBlocks, DecodeToTheAskedMeanAndDeviation) {
+  constexpr int64_t kWeights = 1 << 16;
+  constexpr float kSigma = 0.022f;
+  for (const BlockType& block : block_types()) {
+    const uint64_t n_blocks = kWeights / block.block_size;
+    std::vector<uint8_t> bytes(n_blocks * block.block_bytes);
+    Random random(7, 0);
+    block.fill(bytes.data(), n_blocks, kSigma, 0.0f, random);
+    std::vector<float> values(kWeights);
+    kernels::reference::dequantize(static_cast<kernels::Type>(block.type), bytes.data(), kWeights,
+                                   values.data());
+    double sum = 0, squares = 0;
+    for (const float value : values) {
+      ASSERT_TRUE(std::isfinite(value)) << block.name;
+      sum += value;
+      squares += static_cast<double>(value) * value;
+    }
+    const double mean = sum / kWeights;
+    EXPECT_NEAR(mean, 0, 0.08 * kSigma) << block.name;
+    // MXFP4's scales are powers of two: the nearest one is up to a factor of 1.42 away.
+    const double tolerance = block.type == gguf::TensorType::kMXFP4 ? 0.45 : 0.1;
+    EXPECT_NEAR(std::sqrt(squares / kWeights - mean * mean) / kSigma, 1.0, tolerance) << block.name;
+  }
+}
+
+gguf::Header parsed(const std::string& bytes, uint64_t file_size) {
+  gguf::Header header;
+  const gguf::Bytes prefix(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  const auto progress = gguf::parse_header(prefix, file_size, &header);
+  EXPECT_TRUE(progress.ok()) << (progress.ok() ? "" : progress.status().message());
+  EXPECT_TRUE(progress.ok() && progress.value().done);
+  return header;
+}
+
+TEST(ModelPlan, EveryShapeOfEveryTypeParses) {
+  for (const Shape& shape : shapes()) {
+    for (const FileType& type : file_types()) {
+      GgufWriter writer;
+      add_hyperparameters(&writer, shape, type);
+      const auto tensors = plan_tensors(shape, type, false);
+      for (const PlannedTensor& t : tensors) writer.add_tensor(t.name, t.type, t.ne, t.bytes);
+      const std::string bytes = writer.header();
+      const gguf::Header header = parsed(bytes, bytes.size() + writer.data_bytes());
+      ASSERT_EQ(header.tensors.size(), tensors.size());
+      EXPECT_EQ(header.data_offset, bytes.size());
+      for (const PlannedTensor& t : tensors) {
+        const gguf::Tensor* found = header.find_tensor(t.name);
+        ASSERT_NE(found, nullptr) << t.name;
+        EXPECT_EQ(found->bytes, t.bytes) << shape.name << " " << type.name << " " << t.name;
+      }
+    }
+  }
+}
+
+// The counts that llama.cpp prints for the published TinyLlama-1.1B Q4_K_M.
+TEST(ModelPlan, MixtureIsLlamaQuantizes) {
+  std::map<gguf::TensorType, int> counts;
+  for (const PlannedTensor& tensor : plan_tensors(shapes()[0], file_types()[11], false)) {
+    ++counts[tensor.type];
+  }
+  ASSERT_EQ(file_types()[11].name, "q4_k_m");
+  EXPECT_EQ(counts[gguf::TensorType::kF32], 45);
+  EXPECT_EQ(counts[gguf::TensorType::kQ4_K], 135);
+  EXPECT_EQ(counts[gguf::TensorType::kQ6_K], 21);
+}
+
+TEST(ModelPlan, Llama3FactorsRunFromOneToThirtyTwo) {
+  const auto factors = llama3_rope_factors(shapes()[2]);
+  ASSERT_EQ(factors.size(), 32u);
+  EXPECT_EQ(factors.front(), 1.0f);
+  EXPECT_NEAR(factors.back(), 32.0f, 1e-4f);
+  for (size_t i = 1; i < factors.size(); ++i) EXPECT_GE(factors[i], factors[i - 1]);
+}
+
+std::vector<std::string> strings(const gguf::Header& header, const char* key) {
+  std::vector<std::string> out;
+  const gguf::Value* value = header.find(key);
+  if (value == nullptr) return out;
+  gguf::StringCursor cursor(*value);
+  for (std::string_view text; cursor.next(&text);) out.emplace_back(text);
+  return out;
+}
+
+TEST(MadeVocabulary, TokensAreDistinctAndMergesNameThem) {
+  for (const auto kind :
+       {VocabularyKind::kSentencePiece, VocabularyKind::kQwen, VocabularyKind::kLlama3}) {
+    for (const uint32_t size : {smallest_vocabulary(kind), 2000u}) {
+      GgufWriter writer;
+      add_vocabulary(&writer, kind, size, 3);
+      const std::string bytes = writer.header();
+      const gguf::Header header = parsed(bytes, bytes.size());
+      const auto tokens = strings(header, "tokenizer.ggml.tokens");
+      EXPECT_EQ(tokens.size(), size);
+      const std::unordered_set<std::string> known(tokens.begin(), tokens.end());
+      EXPECT_EQ(known.size(), tokens.size());
+      EXPECT_EQ(header.find("tokenizer.ggml.token_type")->count, size);
+      const auto merges = strings(header, "tokenizer.ggml.merges");
+      for (const std::string& merge : merges) {
+        const size_t space = merge.find(' ');
+        EXPECT_TRUE(known.contains(merge.substr(0, space)) &&
+                    known.contains(merge.substr(space + 1)) &&
+                    known.contains(merge.substr(0, space) + merge.substr(space + 1)))
+            << merge;
+      }
+      if (kind != VocabularyKind::kSentencePiece && size == 2000u) {
+        EXPECT_GT(merges.size(), 1000u);
+      }
+    }
+  }
+}
+
+class MakeModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / ("sluice-make-" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  int run(const std::string& arguments) {
+    return std::system((SLUICE_MAKE_MODEL " " + arguments + " > /dev/null 2>&1").c_str());
+  }
+  std::string made(const char* name, const std::string& arguments) {
+    const fs::path path = folder_ / name;
+    EXPECT_EQ(run(path.string() + " " + arguments), 0);
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(MakeModel, SeedDecidesEveryByteAndThreadsNone) {
+  const std::string dimensions = "-t f32 --layers 3 --embd 512 --ff 4096 --vocab 600 --seed ";
+  const std::string one = made("one.gguf", dimensions + "5 --threads 1");
+  EXPECT_GT(one.size(), size_t{3} * 3 * 512 * 4096 * 4);  // several chunks
+  EXPECT_EQ(one, made("three.gguf", dimensions + "5 --threads 3"));
+  const std::string other = made("other.gguf", dimensions + "6");
+  EXPECT_EQ(one.size(), other.size());
+  EXPECT_NE(one, other);
+  const gguf::Header header = parsed(one, one.size());
+  EXPECT_EQ(header.get_u64("llama.feed_forward_length"), 4096u);
+  EXPECT_EQ(header.get_u64("llama.block_count"), 3u);
+  // The last tensor's last weights were written too.
+  EXPECT_NE(one.substr(one.size() - 64), std::string(64, '\0'));
+}
+
+TEST_F(MakeModel, RefusesShapesThatCannotBe) {
+  const std::string out = (folder_ / "x.gguf").string();
+  EXPECT_NE(run(out + " --heads 7 --heads-kv 2"), 0);
+  EXPECT_NE(run(out + " --vocab 100"), 0);
+  EXPECT_NE(run(out + " --embd 10 --heads 10 --heads-kv 1"), 0);
+  EXPECT_NE(run(out + " --experts 2 --experts-used 3"), 0);
+  EXPECT_NE(run(out + " --type q9"), 0);
+  EXPECT_NE(run(out + " --layers 100000"), 0);
+  EXPECT_NE(run("/nonexistent/folder/x.gguf"), 0);
+  EXPECT_FALSE(fs::exists(out));
+}
+
+}  // namespace
+}  // namespace sluice::tools
