@@ -1,0 +1,52 @@
+// llama.cpp through node-llama-cpp's prebuilt CPU library: prefill and decode rates of one model.
+//   node llama.mjs MODEL THREADS PROMPT_TOKENS GENERATED_TOKENS REPEATS    → one JSON line
+// A process of its own, so that nothing of ours is in it. Both attention settings are tried and the
+// faster one counts.
+import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
+
+const [modelPath, ...numbers] = process.argv.slice(2);
+const [threads, nPrompt, nGenerate, repeats] = numbers.map(Number);
+
+const llama = await getLlama({
+  gpu: false, build: 'never', maxThreads: threads, progressLogs: false, logLevel: LlamaLogLevel.error,
+});
+const model = await llama.loadModel({ modelPath, useMmap: false });
+const vocabulary = model.fileInfo.metadata.tokenizer?.ggml?.tokens?.length ?? 256;
+const prompt = Array.from({ length: nPrompt }, (_, i) => 3 + ((i * 7919) % (vocabulary - 3)));
+
+async function measure(flashAttention) {
+  const context = await model.createContext({
+    contextSize: nPrompt + nGenerate + 8, batchSize: Math.max(512, nPrompt), flashAttention,
+    threads: { ideal: threads, min: threads },
+  });
+  const sequence = context.getSequence();
+  const best = { prefill: 0, decode: 0 };
+  for (let i = 0; i <= repeats; i++) {  // the first round warms up
+    await sequence.clearHistory();
+    let start = performance.now();
+    await sequence.evaluateWithoutGeneratingNewTokens(prompt.slice(0, -1));
+    const prefill = ((nPrompt - 1) * 1000) / (performance.now() - start);
+    // The first token takes the clock's start: it finishes the prompt.
+    let generated = -1;
+    for await (const _ of sequence.evaluate(prompt.slice(-1), { temperature: 0, yieldEogToken: true })) {
+      if (++generated === 0) start = performance.now();
+      if (generated === nGenerate) break;
+    }
+    const decode = (generated * 1000) / (performance.now() - start);
+    if (i > 0) {
+      best.prefill = Math.max(best.prefill, prefill);
+      best.decode = Math.max(best.decode, decode);
+    }
+  }
+  await context.dispose();
+  return best;
+}
+
+const plain = await measure(false);
+const flash = await measure(true);
+console.log(JSON.stringify({
+  name: 'llama.cpp', threads,
+  prefill: Math.max(plain.prefill, flash.prefill), decode: Math.max(plain.decode, flash.decode),
+  plain, flash,
+}));
+process.exit(0);

@@ -1,0 +1,157 @@
+// npm run bench:web: this package and wllama (llama.cpp in WebAssembly, CPU only) run the same model
+// in the same headless Chromium with the same number of threads, in turns; prints rates and ratios.
+//   npm run bench:web -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
+//                        [--kernels wasm128] [--json]
+// -p 2048 -n 16 measures decode at 2048 tokens of context.
+import { statSync } from 'node:fs';
+import { basename, dirname, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { build } from '../../web/scripts/build.mjs';
+import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+import { setup } from '../../web/scripts/setup.mjs';
+import { inTurns, modelFile, modelLabel, promptWords, table } from './lib.mjs';
+
+const { values } = parseArgs({
+  options: {
+    model: { type: 'string', multiple: true,
+      default: ['tinyllama-1.1b:q4_0', 'tinyllama-1.1b:q4_k_m', 'tinyllama-1.1b:q8_0', 'qwen3-0.6b:q8_0'] },
+    threads: { type: 'string', default: '1,2' },
+    prompt: { type: 'string', short: 'p', default: '128' },
+    generate: { type: 'string', short: 'n', default: '32' },
+    rounds: { type: 'string', default: '2' },
+    kernels: { type: 'string', default: '' },
+    'no-build': { type: 'boolean' },
+    json: { type: 'boolean' },
+  },
+});
+const nPrompt = Number(values.prompt);
+const nGenerate = Number(values.generate);
+
+// --- in the page (these functions are sent there as text) -----------------------------------------
+
+async function loadOurs({ url, threads, budget, context, kernels }) {
+  const { Engine } = await import('/dist/index.js');
+  globalThis.ours = await Engine.load(new URL(url, location.href), {
+    memoryBudget: budget, contextLength: context, threads, kernels, cache: 'none',
+  });
+  return ours.stats().kernels;
+}
+
+// As many of the words as make at most n tokens.
+async function fitPrompt({ words, n }) {
+  let low = 1;
+  let high = words.length;
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if ((await ours.countTokens(words.slice(0, middle).join(' '))) <= n) low = middle;
+    else high = middle - 1;
+  }
+  return words.slice(0, low).join(' ');
+}
+
+async function measureOurs({ prompt, n }) {
+  const generation = ours.generate(prompt, {
+    maxTokens: n, temperature: 0, ignoreEos: true, reusePrefix: false,
+  });
+  const { usage, timings } = await generation.result;
+  // The first token comes out of the prompt's own pass.
+  return {
+    prefill: (usage.promptTokens * 1000) / timings.promptMs,
+    decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
+    promptTokens: usage.promptTokens, generated: usage.completionTokens,
+    kernels: ours.stats().kernels, threads: ours.stats().threads,
+  };
+}
+
+async function loadPeer({ url, threads, context }) {
+  const { Wllama } = await import('/wllama/index.js');
+  globalThis.peer = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { suppressNativeLog: true });
+  const blob = await (await fetch(url)).blob();
+  await peer.loadModel([blob], {
+    n_ctx: context, n_threads: threads, n_gpu_layers: 0, n_batch: 2048, seed: 1,
+  });
+}
+
+async function measurePeer({ prompt, n }) {
+  const { timings } = await peer.createCompletion({
+    prompt, max_tokens: n, temperature: 0, ignore_eos: true, cache_prompt: false,
+  });
+  return {
+    prefill: timings.prompt_per_second, decode: timings.predicted_per_second,
+    promptTokens: timings.prompt_n, generated: timings.predicted_n, threads: peer.getNumThreads(),
+  };
+}
+
+async function dispose() {
+  await globalThis.ours?.dispose();
+  await globalThis.peer?.exit();
+}
+
+// --- here --------------------------------------------------------------------------------------------
+
+async function compare(browser, file, threads) {
+  const server = await serve([
+    ['/dist/', inRoot('dist')],
+    ['/wllama/', inRoot('node_modules', '@wllama', 'wllama', 'esm')],
+    ['/model/', dirname(resolve(file))],
+  ], {
+    onRequest(request, response) {
+      if (request.url !== '/') return false;
+      response.setHeader('Content-Type', 'text/html').end('<!doctype html><title>bench</title>');
+      return true;
+    },
+  });
+  const page = await browser.newPage();
+  page.setDefaultTimeout(0);
+  try {
+    await page.goto(server.url);
+    const url = `/model/${basename(file)}`;
+    const context = nPrompt + nGenerate + 64;
+    const budget = Math.min(4 * 2 ** 30 - 65536, Math.ceil(statSync(file).size * 1.3) + 512 * 2 ** 20);
+    await page.evaluate(loadOurs, { url, threads, budget, context, kernels: values.kernels });
+    await page.evaluate(loadPeer, { url, threads, context });
+    const prompt = await page.evaluate(fitPrompt, { words: promptWords(nPrompt), n: nPrompt });
+    const work = { prompt, n: nGenerate };
+    const [ours, peer] = await inTurns([
+      () => page.evaluate(measureOurs, work),
+      () => page.evaluate(measurePeer, work),
+    ], Number(values.rounds));
+    await page.evaluate(dispose);
+    return { model: modelLabel(file), threads, ours, peer };
+  } finally {
+    await page.close();
+    await server.close();
+  }
+}
+
+setup('bench');
+if (!values['no-build']) await build(['wasm', 'web']);
+const { chromium } = await import('playwright-core');
+const files = values.model.map(modelFile);
+const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
+const results = [];
+try {
+  for (const file of files) {
+    for (const threads of values.threads.split(',').map(Number)) {
+      results.push(await compare(browser, file, threads));
+      const { ours, peer } = results.at(-1);
+      if (ours.promptTokens !== peer.promptTokens) {
+        console.log(`  (prompt tokens: ours ${ours.promptTokens}, wllama ${peer.promptTokens})`);
+      }
+    }
+  }
+} finally {
+  await browser.close();
+}
+if (values.json) console.log(JSON.stringify(results, null, 1));
+else {
+  console.log(`\nChromium, tokens per second; prefill of ${nPrompt} tokens, decode of ${nGenerate} after them`);
+  console.log(table([
+    ['model', 'threads', 'kernels', 'prefill', 'wllama', 'ratio', 'decode', 'wllama', 'ratio'],
+    ...results.map(({ model, threads, ours, peer }) => [
+      model, String(threads), ours.kernels, ours.prefill, peer.prefill, ours.prefill / peer.prefill,
+      ours.decode, peer.decode, ours.decode / peer.decode,
+    ]),
+  ]));
+}
