@@ -2,12 +2,19 @@
 find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
 
 add_library(sluice_tools STATIC
+  ${CMAKE_SOURCE_DIR}/src/tools/checkpoints.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/gguf_writer.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/made_vocabulary.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/model_plan.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/random_blocks.cpp)
-target_link_libraries(sluice_tools PUBLIC sluice_flags Threads::Threads)
+target_link_libraries(sluice_tools PUBLIC sluice_base sluice_flags Threads::Threads)
 
-add_executable(sluice-make-model ${CMAKE_SOURCE_DIR}/src/tools/make_model.cpp)
-target_link_libraries(sluice-make-model PRIVATE sluice_tools)
-target_include_directories(sluice-make-model SYSTEM PRIVATE ${CLI11_INCLUDE_DIR})
+foreach(tool make-model compare)
+  string(REPLACE "-" "_" source ${tool})
+  add_executable(sluice-${tool} ${CMAKE_SOURCE_DIR}/src/tools/${source}.cpp)
+  # CLI11 throws; the engine's libraries hand their -fno-exceptions on, so this must come last.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/tools/${source}.cpp
+                              PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
+  target_link_libraries(sluice-${tool} PRIVATE sluice_tools)
+  target_include_directories(sluice-${tool} SYSTEM PRIVATE ${CLI11_INCLUDE_DIR})
+endforeach()
