@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -26,13 +27,31 @@ class ByteSource {
   virtual void abort() {}
 };
 
+// Patience with servers. The defaults suit a hub far away; tests make them short.
+struct HttpOptions {
+  int connect_timeout_ms = 10'000;
+  int stall_timeout_ms = 15'000;  // a transfer slower than 512 B/s for so long is cut
+  int open_attempts = 3;          // for the first question, when nobody waits for much
+  int attempts = 8;               // in a row without progress, later
+  int backoff_ms = 250;           // doubles with each attempt, with jitter
+  int max_backoff_ms = 8'000;
+  int max_retry_after_ms = 60'000;          // a server that asks for more patience is an error
+  int max_parallel = 6;                     // requests in flight; more readers wait their turn
+  uint64_t max_whole_bytes = 256ull << 30;  // largest file taken whole from a server without ranges
+};
+
 struct OpenOptions {
   std::string cache_dir;  // for URLs: where fetched chunks are kept; empty: no cache
+  HttpOptions http;
+  // Told once, from any thread, what degraded without failing (a full disk: network only).
+  std::function<void(const std::string&)> on_warning;
 };
 
 // Opens a path or an http(s) URL.
 [[nodiscard]] Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
                                                               const OpenOptions& options = {});
+[[nodiscard]] Result<std::unique_ptr<ByteSource>> open_http(const std::string& url,
+                                                            const OpenOptions& options = {});
 [[nodiscard]] Result<std::unique_ptr<ByteSource>> open_file(const std::string& path);
 // A view of memory that the caller keeps alive.
 [[nodiscard]] std::unique_ptr<ByteSource> open_memory(std::span<const uint8_t> bytes);

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { inRoot, root, run } from './lib.mjs';
 
 const packages = {
-  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev'],
+  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev', 'zlib1g-dev'],
   wasm: ['cmake', 'ninja-build', 'emscripten', 'nlohmann-json3-dev'],
   browser: ['chromium'],
   test: ['clang-format', 'libgtest-dev', 'g++-aarch64-linux-gnu', 'qemu-user-static'],

@@ -1,0 +1,365 @@
+// The chunk store over two POSIX files. See the header for the layout's reasons.
+#include "io/cache_native.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <thread>
+
+namespace sluice::io {
+
+namespace {
+
+constexpr char kMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', '1'};
+constexpr uint64_t kRecordsOffset = 16 << 10;
+constexpr size_t kMaxKeyBytes = 8 << 10;
+constexpr uint32_t kPresent = 0x4b4e4843;        // "CHNK"
+constexpr uint64_t kLockBase = 1ull << 40;       // byte-range locks live past the file's end
+constexpr uint64_t kMaxStoreBytes = 1ull << 44;  // 16 TB: a sane file, and small record tables
+
+struct MetaHeader {
+  char magic[8];
+  uint64_t size;
+  uint64_t chunk_bytes;
+  uint32_t key_bytes;
+  uint32_t checksum;  // of the fields before it and of the key
+};
+static_assert(sizeof(MetaHeader) == 32);
+
+Status io_error(const char* what, const std::string& path) {
+  return error(Code::kIo, "%s %s: %s", what, path.c_str(), std::strerror(errno));
+}
+
+bool pread_all(int fd, void* out, size_t n, uint64_t offset) {
+  auto* p = static_cast<uint8_t*>(out);
+  while (n > 0) {
+    const ssize_t got = ::pread(fd, p, n, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    p += got;
+    offset += static_cast<uint64_t>(got);
+    n -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+bool pwrite_all(int fd, const void* data, size_t n, uint64_t offset) {
+  const auto* p = static_cast<const uint8_t*>(data);
+  while (n > 0) {
+    const ssize_t put = ::pwrite(fd, p, n, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR) continue;
+    if (put <= 0) return false;
+    p += put;
+    offset += static_cast<uint64_t>(put);
+    n -= static_cast<size_t>(put);
+  }
+  return true;
+}
+
+uint32_t checksum(uint32_t seed, const void* data, size_t n) {
+  return static_cast<uint32_t>(::crc32_z(seed, static_cast<const Bytef*>(data), n));
+}
+
+// FNV-1a: names files only; the full key is compared.
+std::string hash_name(std::string_view text) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : text) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  char name[17];
+  std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(h));
+  return name;
+}
+
+Status make_directories(const std::string& dir) {
+  for (size_t i = 1; i <= dir.size(); i++) {
+    if (i != dir.size() && dir[i] != '/') continue;
+    if (::mkdir(dir.substr(0, i).c_str(), 0755) != 0 && errno != EEXIST) {
+      return io_error("cannot create the cache directory", dir);
+    }
+  }
+  return {};
+}
+
+// A file descriptor that closes itself.
+struct Fd {
+  int fd = -1;
+  explicit Fd(int f) : fd(f) {}
+  ~Fd() {
+    if (fd >= 0) ::close(fd);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int release() {
+    const int f = fd;
+    fd = -1;
+    return f;
+  }
+};
+
+uint32_t header_checksum(const MetaHeader& header, std::string_view key) {
+  const uint32_t fields = checksum(0, &header, offsetof(MetaHeader, checksum));
+  return checksum(fields, key.data(), key.size());
+}
+
+// The key and size of a meta file, when it is intact.
+std::optional<std::string> read_meta(int fd, uint64_t* size) {
+  MetaHeader header{};
+  if (!pread_all(fd, &header, sizeof header, 0)) return std::nullopt;
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 ||
+      header.chunk_bytes != ChunkStore::kChunkBytes || header.key_bytes > kMaxKeyBytes ||
+      header.size > kMaxStoreBytes) {
+    return std::nullopt;
+  }
+  std::string key(header.key_bytes, '\0');
+  if (!pread_all(fd, key.data(), key.size(), sizeof header)) return std::nullopt;
+  if (header_checksum(header, key) != header.checksum) return std::nullopt;
+  *size = header.size;
+  return key;
+}
+
+// Makes an empty entry of the two files.
+bool write_meta(int meta, int data, std::string_view key, uint64_t size) {
+  MetaHeader header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.size = size;
+  header.chunk_bytes = ChunkStore::kChunkBytes;
+  header.key_bytes = static_cast<uint32_t>(key.size());
+  header.checksum = header_checksum(header, key);
+  const uint64_t chunks = (size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
+  return ::ftruncate(meta, 0) == 0 &&
+         ::ftruncate(meta, static_cast<off_t>(kRecordsOffset + 8 * chunks)) == 0 &&
+         ::ftruncate(data, static_cast<off_t>(size)) == 0 &&
+         pwrite_all(meta, key.data(), key.size(), sizeof header) &&
+         pwrite_all(meta, &header, sizeof header, 0);
+}
+
+template <typename Fn>
+void for_each_meta(const std::string& dir, const std::string& prefix, Fn&& fn) {
+  DIR* d = ::opendir(dir.c_str());
+  if (d == nullptr) return;
+  while (const dirent* entry = ::readdir(d)) {
+    const std::string name = entry->d_name;
+    if (name.size() > 5 && name.substr(0, prefix.size()) == prefix &&
+        name.substr(name.size() - 5) == ".meta") {
+      fn(dir + "/" + name.substr(0, name.size() - 5));
+    }
+  }
+  ::closedir(d);
+}
+
+// Removes the other versions of a URL, unless another process is using them.
+void remove_stale(const std::string& dir, const std::string& prefix, const std::string& keep) {
+  for_each_meta(dir, prefix, [&](const std::string& base) {
+    if (base == keep) return;
+    const Fd fd(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
+    if (fd.fd < 0 || ::flock(fd.fd, LOCK_EX | LOCK_NB) != 0) return;
+    ::unlink((base + ".data").c_str());
+    ::unlink((base + ".meta").c_str());
+  });
+}
+
+bool range_lock(int fd, uint64_t chunk, short type) {
+#ifdef F_OFD_SETLK
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = static_cast<off_t>(kLockBase + chunk);
+  lock.l_len = 1;
+  // A file system without locks must not stop anybody.
+  return ::fcntl(fd, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES);
+#else
+  (void)fd, (void)chunk, (void)type;
+  return true;
+#endif
+}
+
+}  // namespace
+
+ChunkStore::ChunkStore(int meta, int data, uint64_t size)
+    : meta_(meta), data_(data), size_(size), checked_(static_cast<size_t>(n_chunks())) {}
+
+ChunkStore::~ChunkStore() {
+  ::close(data_);
+  ::close(meta_);
+}
+
+Result<std::unique_ptr<ChunkStore>> ChunkStore::open(const std::string& dir, const std::string& url,
+                                                     const std::string& version, uint64_t size) {
+  const std::string key = url + '\n' + version;
+  if (key.size() > kMaxKeyBytes || size > kMaxStoreBytes) {
+    return error(Code::kIo, "the address or the size of the file is too long for the cache");
+  }
+  SLUICE_RETURN_IF_ERROR(make_directories(dir));
+  const std::string prefix = hash_name(url) + '-';
+  const std::string base = dir + "/" + prefix + hash_name(version + '\n' + std::to_string(size));
+  Fd meta(::open((base + ".meta").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (meta.fd < 0) return io_error("cannot open", base + ".meta");
+  Fd data(::open((base + ".data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (data.fd < 0) return io_error("cannot open", base + ".data");
+  const auto intact = [&] {
+    uint64_t stored = 0;
+    return read_meta(meta.fd, &stored) == key && stored == size;
+  };
+  // Alone: may create or mend the entry. Otherwise it is in use, so it must be right already.
+  if (::flock(meta.fd, LOCK_EX | LOCK_NB) == 0 && !intact() &&
+      !write_meta(meta.fd, data.fd, key, size)) {
+    return io_error("cannot write", base + ".meta");
+  }
+  (void)::flock(meta.fd, LOCK_SH);
+  if (!intact()) return error(Code::kIo, "the cache entry %s is damaged", base.c_str());
+  remove_stale(dir, prefix, base);
+  return std::unique_ptr<ChunkStore>(new ChunkStore(meta.release(), data.release(), size));
+}
+
+Result<std::unique_ptr<ChunkStore>> ChunkStore::open_complete(const std::string& dir,
+                                                              const std::string& url) {
+  std::unique_ptr<ChunkStore> found;
+  for_each_meta(dir, hash_name(url) + '-', [&](const std::string& base) {
+    Fd meta(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
+    Fd data(::open((base + ".data").c_str(), O_RDWR | O_CLOEXEC));
+    if (found != nullptr || meta.fd < 0 || data.fd < 0) return;
+    if (::flock(meta.fd, LOCK_SH | LOCK_NB) != 0) return;
+    uint64_t size = 0;
+    const std::optional<std::string> key = read_meta(meta.fd, &size);
+    if (!key || key->substr(0, key->find('\n')) != url) return;
+    std::unique_ptr<ChunkStore> store(new ChunkStore(meta.release(), data.release(), size));
+    for (uint64_t c = 0; c < store->n_chunks(); c++) {
+      if (!store->has(c)) return;
+    }
+    found = std::move(store);
+  });
+  if (found == nullptr) return error(Code::kNotFound, "the cache does not hold all of the file");
+  return found;
+}
+
+Result<std::unique_ptr<ChunkStore>> ChunkStore::open_temporary(uint64_t size) {
+  if (size > kMaxStoreBytes) return error(Code::kIo, "the file is too long to keep");
+  const char* dir = std::getenv("TMPDIR");
+  int fds[2] = {-1, -1};
+  for (int& fd : fds) {
+    std::string path = std::string(dir != nullptr ? dir : "/var/tmp").append("/sluice-XXXXXX");
+    fd = ::mkostemp(path.data(), O_CLOEXEC);
+    if (fd < 0) {
+      const Status status = io_error("cannot create a temporary file", path);
+      if (fds[0] >= 0) ::close(fds[0]);
+      return status;
+    }
+    ::unlink(path.c_str());
+  }
+  std::unique_ptr<ChunkStore> store(new ChunkStore(fds[0], fds[1], size));
+  if (!write_meta(fds[0], fds[1], "", size)) return io_error("cannot write", "a temporary file");
+  return store;
+}
+
+uint64_t ChunkStore::chunk_bytes(uint64_t chunk) const {
+  return std::min(kChunkBytes, size_ - chunk * kChunkBytes);
+}
+
+bool ChunkStore::read_record(uint64_t chunk, Record* record) const {
+  return pread_all(meta_, record, sizeof *record, kRecordsOffset + 8 * chunk) &&
+         record->mark == kPresent;
+}
+
+bool ChunkStore::has(uint64_t chunk) const {
+  Record record{};
+  return read_record(chunk, &record);
+}
+
+bool ChunkStore::is_checked(uint64_t chunk) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return checked_[static_cast<size_t>(chunk)];
+}
+
+void ChunkStore::set_checked(uint64_t chunk, bool value) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  checked_[static_cast<size_t>(chunk)] = value;
+}
+
+void ChunkStore::drop(uint64_t chunk) {
+  const Record none{};
+  set_checked(chunk, false);
+  (void)pwrite_all(meta_, &none, sizeof none, kRecordsOffset + 8 * chunk);
+}
+
+void ChunkStore::clear() {
+  for (uint64_t c = 0; c < n_chunks(); c++) drop(c);
+}
+
+Status ChunkStore::check(uint64_t chunk) {
+  Record record{};
+  uint32_t sum = 0;
+  bool good = read_record(chunk, &record);
+  std::vector<uint8_t> buffer(256 << 10);
+  uint64_t left = chunk_bytes(chunk);
+  for (uint64_t at = chunk * kChunkBytes; good && left > 0;) {
+    const auto n = static_cast<size_t>(std::min<uint64_t>(left, buffer.size()));
+    good = pread_all(data_, buffer.data(), n, at);
+    if (good) sum = checksum(sum, buffer.data(), n);
+    at += n;
+    left -= n;
+  }
+  if (good && sum == record.checksum) {
+    set_checked(chunk, true);
+    return {};
+  }
+  drop(chunk);
+  return error(Code::kCorrupt, "chunk %llu of the cache was damaged",
+               static_cast<unsigned long long>(chunk));
+}
+
+Status ChunkStore::read(uint64_t chunk, uint64_t offset, std::span<uint8_t> out) {
+  if (!is_checked(chunk)) SLUICE_RETURN_IF_ERROR(check(chunk));
+  if (pread_all(data_, out.data(), out.size(), chunk * kChunkBytes + offset)) return {};
+  drop(chunk);
+  return error(Code::kCorrupt, "chunk %llu of the cache could not be read",
+               static_cast<unsigned long long>(chunk));
+}
+
+std::unique_ptr<ChunkStore::Lock> ChunkStore::lock(uint64_t chunk,
+                                                   const std::function<bool()>& give_up) {
+  while (!range_lock(meta_, chunk, F_WRLCK)) {
+    if (give_up()) return nullptr;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return std::make_unique<Lock>(meta_, chunk);
+}
+
+ChunkStore::Lock::~Lock() {
+  (void)range_lock(fd_, chunk_, F_UNLCK);
+}
+
+bool ChunkStore::Writer::append(std::span<const uint8_t> bytes) {
+  if (bytes.size() > store_->chunk_bytes(chunk_) - written_) return false;
+  if (!pwrite_all(store_->data_, bytes.data(), bytes.size(), chunk_ * kChunkBytes + written_)) {
+    error_ = errno;
+    return false;
+  }
+  checksum_ = checksum(checksum_, bytes.data(), bytes.size());
+  written_ += bytes.size();
+  return true;
+}
+
+Status ChunkStore::Writer::commit() {
+  if (error_ != 0 || written_ != store_->chunk_bytes(chunk_)) {
+    return error(Code::kIo, "the cache cannot be written: %s",
+                 error_ != 0 ? std::strerror(error_) : "the chunk is incomplete");
+  }
+  const Record record{checksum_, kPresent};
+  if (!pwrite_all(store_->meta_, &record, sizeof record, kRecordsOffset + 8 * chunk_)) {
+    return error(Code::kIo, "the cache cannot be written: %s", std::strerror(errno));
+  }
+  store_->set_checked(chunk_, true);
+  return {};
+}
+
+}  // namespace sluice::io

@@ -1,0 +1,103 @@
+// The chunk store: a remote file's bytes on disk, 4 MB at a time, each with a checksum.
+// Two files: KEY.data (sparse, as long as the remote file) and KEY.meta (a header that names the
+// remote file, then one record per chunk: checksum and mark). A record is written after its data,
+// so a crash at any moment costs at most the chunk under way; a checksum that does not match makes
+// a chunk missing again, so nothing needs fsync. Several processes share an entry: the entry holds
+// a shared flock, a chunk being fetched a byte-range lock.
+// KEY is made of the URL and of what identifies the version on the server: versions never mix.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+
+namespace sluice::io {
+
+class ChunkStore {
+ public:
+  static constexpr uint64_t kChunkBytes = 4ull << 20;
+
+  // Opens or creates the entry of (url, version, size) in `dir`, which is created when absent, and
+  // removes entries of other versions of the url that nobody uses. Errors: kIo.
+  [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open(const std::string& dir,
+                                                                const std::string& url,
+                                                                const std::string& version,
+                                                                uint64_t size);
+  // The entry of whatever version of `url` is there entirely; kNotFound when there is none.
+  [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open_complete(const std::string& dir,
+                                                                         const std::string& url);
+  // Without a name: lives as long as the object.
+  [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open_temporary(uint64_t size);
+  ~ChunkStore();
+  ChunkStore(const ChunkStore&) = delete;
+  ChunkStore& operator=(const ChunkStore&) = delete;
+
+  [[nodiscard]] uint64_t size() const { return size_; }
+  [[nodiscard]] uint64_t n_chunks() const { return (size_ + kChunkBytes - 1) / kChunkBytes; }
+  [[nodiscard]] uint64_t chunk_bytes(uint64_t chunk) const;
+  [[nodiscard]] bool has(uint64_t chunk) const;
+
+  // Forgets all chunks.
+  void clear();
+
+  // Reads a part of a chunk that has() says is there. The first read of a chunk checks all of it.
+  // kCorrupt: it was not intact and has been dropped.
+  [[nodiscard]] Status read(uint64_t chunk, uint64_t offset, std::span<uint8_t> out);
+
+  // Keeps other processes from fetching the same chunk. False when `give_up` said so.
+  class Lock;
+  [[nodiscard]] std::unique_ptr<Lock> lock(uint64_t chunk, const std::function<bool()>& give_up);
+
+  // Writes one chunk front to back; it exists once commit() has succeeded.
+  class Writer {
+   public:
+    Writer(ChunkStore* store, uint64_t chunk) : store_(store), chunk_(chunk) {}
+    [[nodiscard]] bool append(std::span<const uint8_t> bytes);
+    [[nodiscard]] Status commit();
+
+   private:
+    ChunkStore* store_;
+    uint64_t chunk_;
+    uint64_t written_ = 0;
+    uint32_t checksum_ = 0;
+    int error_ = 0;
+  };
+
+  class Lock {
+   public:
+    Lock(int fd, uint64_t chunk) : fd_(fd), chunk_(chunk) {}
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    int fd_;
+    uint64_t chunk_;
+  };
+
+ private:
+  struct Record {
+    uint32_t checksum;
+    uint32_t mark;
+  };
+  ChunkStore(int meta, int data, uint64_t size);
+  [[nodiscard]] Status check(uint64_t chunk);
+  [[nodiscard]] bool read_record(uint64_t chunk, Record* record) const;
+  void drop(uint64_t chunk);
+  void set_checked(uint64_t chunk, bool value);
+  [[nodiscard]] bool is_checked(uint64_t chunk);
+
+  const int meta_;
+  const int data_;
+  const uint64_t size_;
+  std::mutex mutex_;
+  std::vector<bool> checked_;  // chunks whose checksum this process has seen to match
+};
+
+}  // namespace sluice::io

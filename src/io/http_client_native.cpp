@@ -1,0 +1,602 @@
+// The HTTP client over libcurl: one attempt, the judgement of its answer, and the retry loop.
+#include "io/http_client_native.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+namespace sluice::io {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr size_t kMaxErrorBody = 64 << 10;     // read to keep the connection, then cut
+constexpr size_t kMaxHeaderValue = 4 << 10;    // longer ETags and the like are ignored
+constexpr uint64_t kProgressBytes = 64 << 10;  // a cut after fewer bytes counts as no progress
+constexpr int kMaxRequests = 1000;             // for one fetch, whatever the progress
+
+std::string lower(std::string_view s) {
+  std::string out(s);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+std::string_view trim(std::string_view s) {
+  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
+  while (!s.empty() &&
+         (s.back() == ' ' || s.back() == '\t' || s.back() == '\r' || s.back() == '\n')) {
+    s.remove_suffix(1);
+  }
+  return s;
+}
+
+std::optional<uint64_t> parse_u64(std::string_view s) {
+  uint64_t v = 0;
+  const auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), v);
+  if (ec != std::errc() || end != s.data() + s.size() || v >> 62 != 0) return std::nullopt;
+  return v;
+}
+
+// scheme://host[:port]/path of a URL, as messages show it.
+std::string public_name(const std::string& url) {
+  std::string name = url.substr(0, url.find_first_of("?#"));
+  const size_t host = name.find("://") == std::string::npos ? 0 : name.find("://") + 3;
+  const size_t at = name.find('@', host);
+  if (at != std::string::npos && at < name.find('/', host)) name.erase(host, at + 1 - host);
+  for (char& c : name) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return name.substr(0, 200);
+}
+
+unsigned long long ull(uint64_t v) {
+  return v;
+}
+
+}  // namespace
+
+// What a server says about the part that it sends.
+struct ContentRange {
+  bool present = false;
+  std::optional<uint64_t> first, last, total;
+};
+
+struct HttpClient::Connection {
+  CURLM* multi = nullptr;
+  CURL* easy = nullptr;
+  curl_slist* headers = nullptr;
+  bool busy = false;
+
+  Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  ~Connection() {
+    if (easy != nullptr) curl_easy_cleanup(easy);
+    if (multi != nullptr) curl_multi_cleanup(multi);
+    curl_slist_free_all(headers);
+  }
+};
+
+// One fetch over all its attempts (first block), and the answer of the attempt under way.
+struct HttpClient::Transfer {
+  enum class Kind { kProbe, kProbeLength, kRange, kWhole };
+  Kind kind = Kind::kRange;
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint64_t done = 0;  // bytes handed to the sink
+  uint64_t epoch = 0;
+  const Sink* sink = nullptr;
+  HttpClient* client = nullptr;
+
+  bool redirected = false;  // asked at a remembered redirect target
+  int status = 0;
+  std::string etag, last_modified, encoding, type;
+  std::optional<uint64_t> content_length;
+  ContentRange range;
+  int retry_after_ms = 0;
+  bool judged = false;
+  bool accepted = false;
+  bool stop = false;  // the headers said all that is wanted
+  uint64_t skip = 0;  // bytes of the body before `done`
+  uint64_t body = 0;  // bytes of the body so far
+  uint64_t window_bytes = 0;
+
+  Status failure;  // of this attempt
+  bool retry = false;
+
+  void begin_attempt() {
+    begin_response();
+    failure = {};
+    retry = false;
+    body = 0;
+    window_bytes = 0;
+    skip = kind == Kind::kWhole ? done : 0;
+  }
+  void begin_response() {
+    status = 0;
+    etag.clear();
+    last_modified.clear();
+    encoding.clear();
+    type.clear();
+    content_length.reset();
+    range = {};
+    retry_after_ms = 0;
+    judged = accepted = stop = false;
+  }
+  void fail(Status s, bool again) {
+    failure = std::move(s);
+    retry = again;
+  }
+};
+
+struct HttpClient::Callbacks {
+  static size_t header(char* data, size_t size, size_t count, void* user) {
+    auto* t = static_cast<Transfer*>(user);
+    const std::string_view line(data, size * count);
+    t->window_bytes += line.size();
+    if (line.substr(0, 5) == "HTTP/") {  // a new answer: after a redirect or 100 Continue
+      t->begin_response();
+      const size_t space = line.find(' ');
+      if (space != std::string_view::npos) {
+        t->status = static_cast<int>(parse_u64(line.substr(space + 1, 3)).value_or(0));
+      }
+      return line.size();
+    }
+    const size_t colon = line.find(':');
+    if (colon == std::string_view::npos || line.size() > kMaxHeaderValue) return line.size();
+    field(lower(line.substr(0, colon)), trim(line.substr(colon + 1)), t);
+    return line.size();
+  }
+
+  static void field(const std::string& name, std::string_view value, Transfer* t) {
+    if (name == "etag") t->etag = value;
+    if (name == "last-modified") t->last_modified = value;
+    if (name == "content-encoding") t->encoding = lower(value);
+    if (name == "content-type") t->type = lower(value);
+    if (name == "content-length") t->content_length = parse_u64(value);
+    if (name == "content-range") t->range = content_range(lower(value));
+    if (name == "retry-after") t->retry_after_ms = retry_after(value);
+  }
+
+  // "bytes 0-99/1000", "bytes 0-99/*", "bytes */1000"
+  static ContentRange content_range(std::string_view value) {
+    ContentRange range;
+    range.present = true;
+    if (value.substr(0, 5) != "bytes") return range;
+    value = trim(value.substr(5));
+    const size_t slash = value.find('/');
+    if (slash == std::string_view::npos) return range;
+    range.total = parse_u64(trim(value.substr(slash + 1)));
+    const std::string_view part = value.substr(0, slash);
+    const size_t dash = part.find('-');
+    if (dash != std::string_view::npos) {
+      range.first = parse_u64(trim(part.substr(0, dash)));
+      range.last = parse_u64(trim(part.substr(dash + 1)));
+    }
+    return range;
+  }
+
+  static int retry_after(std::string_view value) {
+    if (const auto seconds = parse_u64(value)) {
+      return static_cast<int>(std::min<uint64_t>(*seconds, 1'000'000) * 1000);
+    }
+    const time_t when = curl_getdate(std::string(value).c_str(), nullptr);
+    const time_t now = std::time(nullptr);
+    if (when <= now) return 0;
+    return static_cast<int>(std::min<int64_t>(when - now, 1'000'000) * 1000);
+  }
+
+  static size_t write(char* data, size_t size, size_t count, void* user) {
+    auto* t = static_cast<Transfer*>(user);
+    const size_t n = size * count;
+    t->window_bytes += n;
+    t->client->check_response(t);
+    if (t->stop) return 0;
+    if (!t->accepted) {  // the body of an error: read a little, so that the connection lives on
+      t->body += n;
+      return t->body > kMaxErrorBody ? 0 : n;
+    }
+    t->client->bytes_fetched_.fetch_add(n, std::memory_order_relaxed);
+    std::span<const uint8_t> bytes(reinterpret_cast<const uint8_t*>(data), n);
+    t->body += n;
+    const uint64_t skipped = std::min<uint64_t>(t->skip, n);
+    t->skip -= skipped;
+    bytes = bytes.subspan(static_cast<size_t>(skipped));
+    if (bytes.size() > t->length - t->done) {
+      t->fail(
+          error(Code::kNetwork, "%s sent more bytes than it announced", t->client->name().c_str()),
+          true);
+      return 0;
+    }
+    if (!bytes.empty() && !(*t->sink)(bytes)) {
+      t->fail(error(Code::kIo, "the bytes of %s could not be kept", t->client->name().c_str()),
+              false);
+      return 0;
+    }
+    t->done += bytes.size();
+    return n;
+  }
+};
+
+struct HttpClient::Backoff {
+  int failures = 0;
+  int requests = 0;
+};
+
+HttpClient::HttpClient(std::string url, const HttpOptions& options)
+    : url_(std::move(url)), name_(public_name(url_)), options_(options) {
+  static std::once_flag once;
+  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+  jitter_ = static_cast<uint64_t>(Clock::now().time_since_epoch().count()) | 1;
+}
+
+HttpClient::~HttpClient() {
+  abort();
+}
+
+void HttpClient::abort() {
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& c : connections_) {
+    if (c->busy) curl_multi_wakeup(c->multi);
+  }
+  changed_.notify_all();
+}
+
+bool HttpClient::wait(int ms, uint64_t epoch) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return !changed_.wait_until(lock, Clock::now() + std::chrono::milliseconds(ms),
+                              [&] { return epoch_.load() != epoch; });
+}
+
+HttpClient::Connection* HttpClient::acquire(uint64_t epoch) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    if (epoch_.load() != epoch) return nullptr;
+    for (const auto& c : connections_) {
+      if (!c->busy) {
+        c->busy = true;
+        return c.get();
+      }
+    }
+    if (connections_.size() < static_cast<size_t>(std::max(1, options_.max_parallel))) break;
+    changed_.wait(lock);
+  }
+  auto c = std::make_unique<Connection>();
+  c->multi = curl_multi_init();
+  c->easy = curl_easy_init();
+  c->headers = curl_slist_append(nullptr, "Accept-Encoding: identity");
+  c->busy = true;
+  connections_.push_back(std::move(c));
+  return connections_.back().get();
+}
+
+void HttpClient::release(Connection* c) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  c->busy = false;
+  changed_.notify_all();
+}
+
+std::string HttpClient::current_url(bool* redirected) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  *redirected = !redirect_.empty();
+  return *redirected ? redirect_ : url_;
+}
+
+void HttpClient::setup(Connection* c, Transfer* t) {
+  CURL* e = c->easy;
+  curl_easy_reset(e);
+  const std::string url = current_url(&t->redirected);
+  const bool secure = lower(url_.substr(0, 6)) == "https:";
+  curl_easy_setopt(e, CURLOPT_URL, url.c_str());
+  curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(e, CURLOPT_REDIR_PROTOCOLS_STR, secure ? "https" : "http,https");
+  curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 1L);
+  curl_easy_setopt(e, CURLOPT_MAXREDIRS, 10L);
+  curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(e, CURLOPT_QUICK_EXIT, 1L);  // an abort does not wait for a name look-up
+  // Parallel ranges want a connection each, not streams of one.
+  curl_easy_setopt(e, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(options_.connect_timeout_ms));
+  curl_easy_setopt(e, CURLOPT_TCP_KEEPALIVE, 1L);
+  curl_easy_setopt(e, CURLOPT_BUFFERSIZE, 256L << 10);
+  curl_easy_setopt(e, CURLOPT_USERAGENT, "sluice");
+  curl_easy_setopt(e, CURLOPT_HTTPHEADER, c->headers);
+  curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, &Callbacks::header);
+  curl_easy_setopt(e, CURLOPT_HEADERDATA, t);
+  curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, &Callbacks::write);
+  curl_easy_setopt(e, CURLOPT_WRITEDATA, t);
+  if (t->kind == Transfer::Kind::kRange || t->kind == Transfer::Kind::kProbe) {
+    const uint64_t first = t->offset + t->done;
+    char range[64];
+    std::snprintf(range, sizeof range, "%llu-%llu", ull(first), ull(t->offset + t->length - 1));
+    curl_easy_setopt(e, CURLOPT_RANGE, range);
+  }
+}
+
+void HttpClient::attempt(Transfer* t) {
+  t->begin_attempt();
+  Connection* c = acquire(t->epoch);
+  if (c == nullptr) {
+    t->fail(error(Code::kAborted, "the read of %s was aborted", name_.c_str()), false);
+    return;
+  }
+  if (c->multi == nullptr || c->easy == nullptr) {
+    t->fail(error(Code::kOutOfMemory, "libcurl could not start a request"), false);
+  } else {
+    run(c, t);
+  }
+  release(c);
+}
+
+// Drives one request to its end, watching for abort() and for stalls.
+void HttpClient::run(Connection* c, Transfer* t) {
+  char detail[CURL_ERROR_SIZE] = "";
+  setup(c, t);
+  curl_easy_setopt(c->easy, CURLOPT_ERRORBUFFER, detail);
+  curl_multi_add_handle(c->multi, c->easy);
+  const auto window = std::chrono::milliseconds(std::max(1, options_.stall_timeout_ms));
+  const uint64_t least = std::max<uint64_t>(1, static_cast<uint64_t>(window.count()) * 512 / 1000);
+  auto window_end = Clock::now() + window;
+  int running = 1;
+  while (true) {
+    const CURLMcode code = curl_multi_perform(c->multi, &running);
+    if (running == 0 || code != CURLM_OK) break;
+    if (epoch() != t->epoch) break;
+    const auto now = Clock::now();
+    if (now >= window_end) {
+      if (t->window_bytes < least) break;
+      t->window_bytes = 0;
+      window_end = now + window;
+    }
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(window_end - now);
+    curl_multi_poll(c->multi, nullptr, 0, static_cast<int>(std::min<int64_t>(left.count(), 1000)),
+                    nullptr);
+  }
+  if (epoch() != t->epoch) {
+    t->fail(error(Code::kAborted, "the read of %s was aborted", name_.c_str()), false);
+  } else if (running != 0 && t->accepted && t->done == t->length && t->length != 0) {
+    // All bytes are there; the server only promised more than it had.
+  } else if (running != 0) {
+    t->fail(error(Code::kNetwork, "%s stopped sending", name_.c_str()), true);
+  } else {
+    int left = 0;
+    const CURLMsg* message = curl_multi_info_read(c->multi, &left);
+    const CURLcode code = message != nullptr ? message->data.result : CURLE_FAILED_INIT;
+    conclude(static_cast<int>(code), detail, t);
+    long redirects = 0;
+    const char* effective = nullptr;
+    curl_easy_getinfo(c->easy, CURLINFO_REDIRECT_COUNT, &redirects);
+    curl_easy_getinfo(c->easy, CURLINFO_EFFECTIVE_URL, &effective);
+    if (t->accepted && redirects > 0 && effective != nullptr) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      redirect_ = effective;
+    }
+  }
+  curl_multi_remove_handle(c->multi, c->easy);
+}
+
+// Judges an attempt that ended by itself.
+void HttpClient::conclude(int curl_code, const char* detail, Transfer* t) {
+  const auto code = static_cast<CURLcode>(curl_code);
+  if (t->status != 0 && (code == CURLE_OK || code == CURLE_PARTIAL_FILE)) check_response(t);
+  if (t->stop || !t->failure.ok()) return;  // judged from the headers, or by the sink
+  if (code == CURLE_OK && t->accepted) {
+    if (t->done == t->length) return;
+    t->fail(error(Code::kNetwork, "%s sent %llu of %llu bytes", name_.c_str(), ull(t->done),
+                  ull(t->length)),
+            true);
+    return;
+  }
+  // What asking again cannot mend.
+  const bool final = code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL ||
+                     code == CURLE_TOO_MANY_REDIRECTS || code == CURLE_PEER_FAILED_VERIFICATION ||
+                     code == CURLE_SSL_CACERT_BADFILE || code == CURLE_OUT_OF_MEMORY;
+  const char* why = detail[0] != '\0' ? detail : curl_easy_strerror(code);
+  t->fail(error(code == CURLE_URL_MALFORMAT ? Code::kInvalidArgument : Code::kNetwork, "%s: %s",
+                name_.c_str(), why),
+          !final);
+}
+
+bool HttpClient::same_file(const Transfer& t) const {
+  if (!opened_) return true;
+  const auto differs = [](const std::string& a, const std::string& b) {
+    return !a.empty() && !b.empty() && a != b;
+  };
+  if (differs(remote_.etag, t.etag)) return false;
+  const bool tagged = !remote_.etag.empty() && !t.etag.empty();
+  if (!tagged && differs(remote_.last_modified, t.last_modified)) return false;
+  return !t.range.total || *t.range.total == remote_.size;
+}
+
+// Looks at the headers of an answer once, before its first body byte is believed.
+void HttpClient::check_response(Transfer* t) {
+  if (t->judged) return;
+  t->judged = true;
+  if (t->status >= 400 && !(t->status == 416 && t->kind == Transfer::Kind::kProbe)) {
+    return check_error_status(t);
+  }
+  if (!t->encoding.empty() && t->encoding != "identity") {
+    t->stop = true;
+    return t->fail(error(Code::kNetwork, "%s is sent compressed (%.40s) although that was refused",
+                         name_.c_str(), t->encoding.c_str()),
+                   false);
+  }
+  if (t->status != 200 && t->status != 206 && t->status != 416) {
+    t->stop = true;
+    return t->fail(
+        error(Code::kHttpStatus, "%s answered with HTTP status %d", name_.c_str(), t->status),
+        false);
+  }
+  if (t->kind == Transfer::Kind::kProbe || t->kind == Transfer::Kind::kProbeLength) {
+    return check_probe(t);
+  }
+  if (!same_file(*t)) {
+    t->stop = true;
+    return t->fail(
+        error(Code::kSourceChanged, "%s is no longer the file that was opened", name_.c_str()),
+        false);
+  }
+  if (t->status == 206 && t->kind == Transfer::Kind::kRange) return check_partial(t);
+  const bool whole = t->offset + t->done == 0 && t->length == remote_.size;
+  if (t->kind == Transfer::Kind::kRange && !whole) {
+    t->stop = true;  // asked again: of several servers behind one name, one may know ranges
+    return t->fail(error(Code::kNoRangeSupport, "%s answered a range request with the whole file",
+                         name_.c_str()),
+                   true);
+  }
+  if (t->content_length && *t->content_length != remote_.size) {
+    t->stop = true;
+    return t->fail(error(Code::kSourceChanged, "%s changed its length from %llu to %llu bytes",
+                         name_.c_str(), ull(remote_.size), ull(*t->content_length)),
+                   false);
+  }
+  t->accepted = true;
+}
+
+void HttpClient::check_probe(Transfer* t) {
+  t->stop = true;  // the headers say it all
+  t->accepted = true;
+  if (t->kind == Transfer::Kind::kProbeLength || t->status == 200) {
+    if (!t->content_length) {
+      t->accepted = false;
+      t->fail(error(Code::kNoRangeSupport, "%s does not tell how long the file is", name_.c_str()),
+              false);
+      return;
+    }
+    remote_.size = *t->content_length;
+    if (t->kind == Transfer::Kind::kProbe) remote_.ranges = false;
+  } else if (t->status == 206) {
+    t->stop = t->content_length.value_or(2) > 1;  // one byte: read it, keep the connection
+    remote_.ranges = true;
+    remote_.size = t->range.total.value_or(0);
+  } else {
+    remote_.ranges = true;  // 416 to the first byte: the file is empty
+    remote_.size = 0;
+    t->range.total = 0;
+  }
+  remote_.etag = t->etag;
+  remote_.last_modified = t->last_modified;
+}
+
+void HttpClient::check_partial(Transfer* t) {
+  const uint64_t first = t->offset + t->done;
+  const uint64_t wanted = t->length - t->done;
+  const ContentRange& r = t->range;
+  bool good = t->type.find("multipart/") == std::string::npos;
+  if (r.present) {
+    good = good && r.first && *r.first == first && r.last && *r.last >= first &&
+           *r.last - first < wanted;
+    if (good && t->content_length) good = *t->content_length == *r.last - first + 1;
+  } else {
+    good = good && t->content_length.value_or(wanted) == wanted;
+  }
+  if (!good) {
+    t->stop = true;
+    return t->fail(error(Code::kNetwork, "%s answered with other bytes than the %llu at %llu",
+                         name_.c_str(), ull(wanted), ull(first)),
+                   true);
+  }
+  t->accepted = true;
+}
+
+void HttpClient::check_error_status(Transfer* t) {
+  if (t->status == 416) {
+    return t->fail(
+        error(Code::kSourceChanged, "%s no longer has the bytes at %llu (HTTP status 416)",
+              name_.c_str(), ull(t->offset + t->done)),
+        false);
+  }
+  const bool busy = t->status == 408 || t->status == 429 || t->status >= 500;
+  t->fail(error(Code::kHttpStatus, "%s answered with HTTP status %d", name_.c_str(), t->status),
+          busy || t->redirected);
+}
+
+Status HttpClient::transfer_with_retries(Transfer* t) {
+  const int patience = opened_ ? options_.attempts : options_.open_attempts;
+  t->client = this;
+  Backoff state;
+  for (;;) {
+    const uint64_t before = t->done;
+    attempt(t);
+    state.requests++;
+    if (t->failure.ok()) return {};
+    if (!t->retry) return t->failure;
+    if (t->done - before >= kProgressBytes) state.failures = 0;
+    state.failures++;
+    const bool was_redirected = t->redirected;
+    if (was_redirected) {  // its signature may have expired: ask the original again
+      const std::lock_guard<std::mutex> lock(mutex_);
+      redirect_.clear();
+    }
+    if (state.failures >= std::max(1, patience) || state.requests >= kMaxRequests) {
+      return error(t->failure.code(), "%s (after %d attempts)", t->failure.message().c_str(),
+                   state.failures);
+    }
+    if (t->retry_after_ms > options_.max_retry_after_ms) {
+      return error(t->failure.code(), "%s and asks to come back in %d seconds",
+                   t->failure.message().c_str(), t->retry_after_ms / 1000);
+    }
+    if (was_redirected && t->status >= 400 && t->status < 500 && t->retry_after_ms == 0) continue;
+    int delay = options_.backoff_ms;
+    for (int i = 1; i < state.failures && delay < options_.max_backoff_ms; i++) delay *= 2;
+    delay = std::min(delay, options_.max_backoff_ms);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      jitter_ = jitter_ * 6364136223846793005u + 1442695040888963407u;
+      delay = delay / 2 + static_cast<int>((jitter_ >> 33) % static_cast<uint64_t>(delay / 2 + 1));
+    }
+    if (!wait(std::max(delay, t->retry_after_ms), t->epoch)) {
+      return error(Code::kAborted, "the read of %s was aborted", name_.c_str());
+    }
+  }
+}
+
+Status HttpClient::open() {
+  Transfer t;
+  t.kind = Transfer::Kind::kProbe;
+  t.length = 1;
+  t.epoch = epoch();
+  const Sink ignore = [](std::span<const uint8_t>) { return true; };
+  t.sink = &ignore;
+  SLUICE_RETURN_IF_ERROR(transfer_with_retries(&t));
+  if (remote_.ranges && !t.range.total) {  // a 206 that hides its Content-Range
+    Transfer length;
+    length.kind = Transfer::Kind::kProbeLength;
+    length.epoch = t.epoch;
+    length.sink = &ignore;
+    SLUICE_RETURN_IF_ERROR(transfer_with_retries(&length));
+  }
+  opened_ = true;
+  return {};
+}
+
+Status HttpClient::fetch(uint64_t offset, uint64_t length, uint64_t epoch, const Sink& sink) {
+  if (length == 0) return {};
+  Transfer t;
+  t.kind = Transfer::Kind::kRange;
+  t.offset = offset;
+  t.length = length;
+  t.epoch = epoch;
+  t.sink = &sink;
+  return transfer_with_retries(&t);
+}
+
+Status HttpClient::fetch_whole(uint64_t epoch, const Sink& sink) {
+  Transfer t;
+  t.kind = Transfer::Kind::kWhole;
+  t.length = remote_.size;
+  t.epoch = epoch;
+  t.sink = &sink;
+  return transfer_with_retries(&t);
+}
+
+}  // namespace sluice::io

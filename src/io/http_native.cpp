@@ -1,0 +1,346 @@
+// A remote file as a ByteSource. Three ways, one interface:
+//   direct     ranges go from the network to the reader
+//   stored     ranges are fetched as whole chunks into the chunk store and read from there
+//   whole      a server without ranges: a thread takes the file from front to back into a store
+//              (the cache's, or a temporary one) and readers wait for their chunk
+// Readers that want the same chunk share one fetch; readers of different chunks fetch in parallel.
+// A store that cannot be written any more (a full disk) is left, with a warning: stored becomes
+// direct for what is missing.
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <thread>
+
+#include "io/byte_source.h"
+#include "io/cache_native.h"
+#include "io/http_client_native.h"
+
+namespace sluice::io {
+
+namespace {
+
+constexpr int kMaxWholeRuns = 3;  // of the thread that takes the file from front to back
+
+class HttpSource final : public ByteSource {
+ public:
+  HttpSource(std::unique_ptr<HttpClient> client, std::unique_ptr<ChunkStore> store,
+             const OpenOptions& options, bool whole, Status offline)
+      : client_(std::move(client)),
+        store_(std::move(store)),
+        on_warning_(options.on_warning),
+        whole_(whole),
+        offline_(std::move(offline)) {
+    size_ = store_ != nullptr ? store_->size() : client_->remote().size;
+  }
+
+  ~HttpSource() override {
+    closing_ = true;
+    abort();
+    if (thread_.joinable()) thread_.join();
+  }
+  HttpSource(const HttpSource&) = delete;
+  HttpSource& operator=(const HttpSource&) = delete;
+
+  [[nodiscard]] uint64_t size() const override { return size_; }
+  [[nodiscard]] uint64_t bytes_fetched() const override { return client_->bytes_fetched(); }
+  [[nodiscard]] uint64_t bytes_from_store() const override { return from_store_.load(); }
+
+  void abort() override {
+    reader_epoch_.fetch_add(1);
+    // The thread of a whole file is nobody's read: it goes on, unless the source is closing.
+    if (!whole_ || closing_) client_->abort();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    changed_.notify_all();
+  }
+
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    if (offset > size_ || out.size() > size_ - offset) {
+      return error(Code::kTruncated, "%s ends before byte %llu", client_->name().c_str(),
+                   static_cast<unsigned long long>(offset + out.size()));
+    }
+    const Turn turn{reader_epoch_.load(), client_->epoch()};
+    if (store_ == nullptr) return read_direct(offset, out, turn);
+    if (!whole_ && !degraded_) {
+      // First what nobody is fetching yet, so that readers of neighbouring ranges share the work.
+      const uint64_t last = out.empty() ? 0 : (offset + out.size() - 1) / ChunkStore::kChunkBytes;
+      for (uint64_t c = offset / ChunkStore::kChunkBytes; !out.empty() && c <= last; c++) {
+        if (claim(c)) SLUICE_RETURN_IF_ERROR(fetch_claimed(c, turn));
+      }
+    }
+    while (!out.empty()) {
+      const uint64_t chunk = offset / ChunkStore::kChunkBytes;
+      const uint64_t within = offset % ChunkStore::kChunkBytes;
+      const auto n =
+          static_cast<size_t>(std::min<uint64_t>(out.size(), store_->chunk_bytes(chunk) - within));
+      SLUICE_RETURN_IF_ERROR(read_chunk(chunk, within, out.first(n), turn));
+      offset += n;
+      out = out.subspan(n);
+    }
+    return {};
+  }
+
+ private:
+  // When a read began: what abort() makes old.
+  struct Turn {
+    uint64_t reader;
+    uint64_t client;
+  };
+
+  [[nodiscard]] bool aborted(const Turn& turn) const { return reader_epoch_.load() != turn.reader; }
+  [[nodiscard]] Status aborted_error() const {
+    return error(Code::kAborted, "the read of %s was aborted", client_->name().c_str());
+  }
+
+  [[nodiscard]] Status read_direct(uint64_t offset, std::span<uint8_t> out, const Turn& turn) {
+    if (!offline_.ok()) return offline_;
+    size_t done = 0;
+    return client_->fetch(offset, out.size(), turn.client, [&](std::span<const uint8_t> bytes) {
+      std::memcpy(out.data() + done, bytes.data(), bytes.size());
+      done += bytes.size();
+      return true;
+    });
+  }
+
+  // One part of one chunk, from the store; mended or fetched when it is not (intact) there.
+  [[nodiscard]] Status read_chunk(uint64_t chunk, uint64_t within, std::span<uint8_t> out,
+                                  const Turn& turn) {
+    for (int attempt = 0; attempt < 3; attempt++) {
+      const bool was_there = store_->has(chunk) && !is_fetched_here(chunk);
+      if (!store_->has(chunk)) {
+        if (degraded_ && !whole_) break;
+        SLUICE_RETURN_IF_ERROR(whole_ ? await_whole(chunk, turn) : obtain(chunk, turn));
+        if (!store_->has(chunk)) continue;
+      }
+      const Status status = store_->read(chunk, within, out);
+      if (status.ok() && was_there) from_store_ += out.size();
+      if (status.ok() || status.code() != Code::kCorrupt) return status;
+    }
+    if (!whole_) return read_direct(chunk * ChunkStore::kChunkBytes + within, out, turn);
+    return error(Code::kCorrupt, "the local copy of %s is damaged again and again",
+                 client_->name().c_str());
+  }
+
+  [[nodiscard]] bool is_fetched_here(uint64_t chunk) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return fetched_.count(chunk) != 0;
+  }
+
+  // True when this thread now has the duty to fetch the chunk.
+  [[nodiscard]] bool claim(uint64_t chunk) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return !store_->has(chunk) && in_flight_.insert(chunk).second;
+  }
+
+  // Waits until the chunk is there, fetching it unless another thread does.
+  [[nodiscard]] Status obtain(uint64_t chunk, const Turn& turn) {
+    for (;;) {
+      if (claim(chunk)) return fetch_claimed(chunk, turn);
+      std::unique_lock<std::mutex> lock(mutex_);
+      changed_.wait(lock, [&] { return in_flight_.count(chunk) == 0 || aborted(turn); });
+      if (aborted(turn)) return aborted_error();
+      if (store_->has(chunk) || degraded_) return {};
+    }
+  }
+
+  [[nodiscard]] Status fetch_claimed(uint64_t chunk, const Turn& turn) {
+    Status status = fetch_chunk(chunk, turn);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    in_flight_.erase(chunk);
+    if (status.ok()) fetched_.insert(chunk);
+    changed_.notify_all();
+    return status;
+  }
+
+  [[nodiscard]] Status fetch_chunk(uint64_t chunk, const Turn& turn) {
+    if (!offline_.ok()) return offline_;
+    const auto lock = store_->lock(chunk, [&] { return aborted(turn); });
+    if (lock == nullptr) return aborted_error();
+    if (store_->has(chunk)) return {};  // another process was faster
+    ChunkStore::Writer writer(store_.get(), chunk);
+    bool written = true;
+    const Status fetched =
+        client_->fetch(chunk * ChunkStore::kChunkBytes, store_->chunk_bytes(chunk), turn.client,
+                       [&](std::span<const uint8_t> b) { return written = writer.append(b); });
+    if (written && !fetched.ok()) return fetched;
+    if (const Status status = writer.commit(); !status.ok()) degrade(status);
+    return {};
+  }
+
+  void degrade(const Status& why) {
+    if (degraded_.exchange(true)) return;
+    if (on_warning_) on_warning_(why.message() + "; what is missing is read from the network");
+  }
+
+  // --- whole files
+
+  // Waits for the thread to reach the chunk; starts it, also again after a failure that an earlier
+  // reader was told of.
+  [[nodiscard]] Status await_whole(uint64_t chunk, const Turn& turn) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int seen = whole_runs_;
+    for (;;) {
+      if (aborted(turn)) return aborted_error();
+      if (store_->has(chunk)) return {};
+      if (!thread_running_) {
+        if (whole_runs_ != seen && !whole_status_.ok()) return whole_status_;
+        if (whole_runs_ - seen >= kMaxWholeRuns) {
+          return error(Code::kCorrupt, "the local copy of %s does not keep its bytes",
+                       client_->name().c_str());
+        }
+        if (thread_.joinable()) thread_.join();
+        whole_runs_++;
+        thread_running_ = true;
+        thread_ = std::thread([this] { take_whole(); });
+      }
+      changed_.wait(lock);
+    }
+  }
+
+  void take_whole() {
+    uint64_t at = 0;
+    Status store_status;
+    auto writer = std::make_unique<ChunkStore::Writer>(store_.get(), 0);
+    const Status fetched =
+        client_->fetch_whole(client_->epoch(), [&](std::span<const uint8_t> bytes) {
+          while (!bytes.empty() && store_status.ok()) {
+            const uint64_t chunk = at / ChunkStore::kChunkBytes;
+            const uint64_t left = store_->chunk_bytes(chunk) - at % ChunkStore::kChunkBytes;
+            const auto part =
+                bytes.first(static_cast<size_t>(std::min<uint64_t>(bytes.size(), left)));
+            (void)writer->append(part);  // commit() tells
+            at += part.size();
+            bytes = bytes.subspan(part.size());
+            if (part.size() < left) continue;
+            store_status = writer->commit();
+            writer = std::make_unique<ChunkStore::Writer>(store_.get(), chunk + 1);
+            const std::lock_guard<std::mutex> lock(mutex_);
+            fetched_.insert(chunk);
+            changed_.notify_all();
+          }
+          return store_status.ok() && !closing_;
+        });
+    const std::lock_guard<std::mutex> lock(mutex_);
+    whole_status_ = store_status.ok() ? fetched : store_status;
+    thread_running_ = false;
+    changed_.notify_all();
+  }
+
+  std::unique_ptr<HttpClient> client_;
+  std::unique_ptr<ChunkStore> store_;  // null: direct
+  std::function<void(const std::string&)> on_warning_;
+  const bool whole_;
+  const Status offline_;  // why there is no server behind the store; ok when there is one
+  uint64_t size_ = 0;
+  std::atomic<uint64_t> reader_epoch_{1};
+  std::atomic<uint64_t> from_store_{0};
+  std::atomic<bool> degraded_{false};
+  std::atomic<bool> closing_{false};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::set<uint64_t> in_flight_;
+  std::set<uint64_t> fetched_;  // by this source, so not counted as found in the store
+  std::thread thread_;
+  bool thread_running_ = false;
+  Status whole_status_;
+  int whole_runs_ = 0;
+};
+
+// What identifies this version of the file; empty when the server says nothing about it.
+std::string version_of(const RemoteFile& file) {
+  return file.etag.empty() ? file.last_modified : file.etag;
+}
+
+// Where the server names no version, the file's beginning does: a store that begins otherwise is of
+// another file and is emptied.
+Status check_beginning(HttpClient& client, ChunkStore& store) {
+  if (store.n_chunks() == 0 || !store.has(0) || !client.remote().ranges) return {};
+  std::vector<uint8_t> stored(std::min<size_t>(64 << 10, store.chunk_bytes(0)));
+  if (!store.read(0, 0, stored).ok()) return {};  // damaged: it will be fetched
+  size_t at = 0;
+  bool same = true;
+  const auto compare = [&](std::span<const uint8_t> bytes) {
+    same =
+        same && std::equal(bytes.begin(), bytes.end(), stored.begin() + static_cast<ptrdiff_t>(at));
+    at += bytes.size();
+    return true;
+  };
+  SLUICE_RETURN_IF_ERROR(client.fetch(0, stored.size(), client.epoch(), compare));
+  if (!same) store.clear();
+  return {};
+}
+
+// Why the whole file cannot be kept in `dir`.
+Status check_room(const HttpClient& client, const std::string& dir, uint64_t cap) {
+  const uint64_t size = client.remote().size;
+  struct statvfs info {};
+  uint64_t room = cap;
+  if (::statvfs(dir.c_str(), &info) == 0) {
+    room = std::min<uint64_t>(room, static_cast<uint64_t>(info.f_bavail) * info.f_frsize);
+  }
+  if (size <= room) return {};
+  return error(Code::kNoRangeSupport,
+               "%s cannot be read in parts, and there is no room for its %llu bytes in %s",
+               client.name().c_str(), static_cast<unsigned long long>(size), dir.c_str());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const OpenOptions& options) {
+  auto client = std::make_unique<HttpClient>(url, options.http);
+  const auto warn = [&](const std::string& text) {
+    if (options.on_warning) options.on_warning(text);
+  };
+  if (const Status status = client->open(); !status.ok()) {
+    if (status.code() != Code::kNetwork || options.cache_dir.empty()) return status;
+    auto complete = ChunkStore::open_complete(options.cache_dir, url);
+    if (!complete.ok()) return status;
+    warn(status.message() + "; using the complete copy in the cache");
+    return std::unique_ptr<ByteSource>(std::make_unique<HttpSource>(
+        std::move(client), std::move(*complete), options, false, status));
+  }
+  const RemoteFile& remote = client->remote();
+  std::unique_ptr<ChunkStore> store;
+  if (!options.cache_dir.empty()) {
+    auto opened = ChunkStore::open(options.cache_dir, url, version_of(remote), remote.size);
+    if (opened.ok()) {
+      store = std::move(*opened);
+      if (version_of(remote).empty()) SLUICE_RETURN_IF_ERROR(check_beginning(*client, *store));
+    } else {
+      warn(opened.status().message() + "; going on without the cache");
+    }
+  }
+  if (!remote.ranges) {
+    const char* tmp = std::getenv("TMPDIR");
+    const std::string dir = store != nullptr ? options.cache_dir
+                            : tmp != nullptr ? tmp
+                                             : "/var/tmp";
+    SLUICE_RETURN_IF_ERROR(check_room(*client, dir, options.http.max_whole_bytes));
+    if (store == nullptr) {
+      auto opened = ChunkStore::open_temporary(remote.size);
+      if (!opened.ok()) return opened.status();
+      store = std::move(*opened);
+    }
+  }
+  return std::unique_ptr<ByteSource>(std::make_unique<HttpSource>(
+      std::move(client), std::move(store), options, !remote.ranges, Status()));
+}
+
+Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
+                                                const OpenOptions& options) {
+  const size_t colon = path_or_url.find("://");
+  if (colon == std::string::npos) return open_file(path_or_url);
+  std::string scheme = path_or_url.substr(0, colon);
+  for (char& c : scheme) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  if (scheme == "http" || scheme == "https") return open_http(path_or_url, options);
+  if (scheme == "file") return open_file(path_or_url.substr(colon + 3));
+  return error(Code::kInvalidArgument, "%s: only http and https addresses can be read",
+               path_or_url.substr(0, 200).c_str());
+}
+
+}  // namespace sluice::io

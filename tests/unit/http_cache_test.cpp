@@ -1,0 +1,427 @@
+// The chunk store behind the HTTP source: paid once, resumed, checked, shared, and left when the
+// disk is full. What crossed the network is counted by the test server.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "http_test_server.h"
+#include "io/byte_source.h"
+#include "io/cache_native.h"
+
+namespace sluice::io {
+namespace {
+
+using test::HttpReply;
+using test::HttpRequest;
+using test::HttpTestServer;
+
+constexpr uint64_t kChunk = ChunkStore::kChunkBytes;
+constexpr uint64_t kFile = 2 * kChunk + 1'500'000;  // the last chunk is short
+constexpr uint64_t kProbe = 1;                      // body bytes of the first question
+
+class HttpCacheTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
+    std::string name = (std::filesystem::temp_directory_path() / "sluice-cache-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    dir_ = name;
+    options_.cache_dir = (dir_ / "deeper" / "cache").string();
+    options_.http.backoff_ms = 1;
+    options_.http.max_backoff_ms = 2;
+    options_.http.attempts = 3;
+    options_.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
+    server_ = std::make_unique<HttpTestServer>([this](const HttpRequest& request) {
+      if (!ranges_) return HttpReply{.status = 200, .headers = {{"ETag", etag_}}, .body = file_};
+      HttpReply reply = test::serve_file(request, file_, etag_);
+      if (request.range() && request.range()->second != 0) reply.cut_after = cut_after_;
+      return reply;
+    });
+  }
+  void TearDown() override {
+    source_.reset();
+    std::filesystem::remove_all(dir_);
+  }
+
+  void open() {
+    source_.reset();
+    auto source = open_source(server_->url(), options_);
+    ASSERT_TRUE(source.ok()) << source.status().message();
+    source_ = std::move(*source);
+  }
+  Status read(uint64_t offset, uint64_t length) {
+    std::vector<uint8_t> out(static_cast<size_t>(length));
+    Status status = source_->read(offset, out);
+    if (status.ok()) {
+      EXPECT_EQ(file_.compare(static_cast<size_t>(offset), out.size(),
+                              reinterpret_cast<const char*>(out.data()), out.size()),
+                0)
+          << offset;
+    }
+    return status;
+  }
+  void expect_read(uint64_t offset, uint64_t length) {
+    const Status status = read(offset, length);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  void expect_all() { expect_read(0, file_.size()); }
+  // Body bytes that the server sends while `what` runs.
+  template <typename Fn>
+  uint64_t sent(Fn&& what) {
+    const uint64_t before = server_->body_bytes();
+    what();
+    return server_->body_bytes() - before;
+  }
+  [[nodiscard]] std::filesystem::path entry(const char* extension) const {
+    std::filesystem::path found;
+    for (const auto& e : std::filesystem::directory_iterator(options_.cache_dir)) {
+      if (e.path().extension() == extension) found = e.path();
+    }
+    return found;
+  }
+  static void flip(const std::filesystem::path& path, uint64_t at) {
+    std::fstream f(path, std::ios::binary | std::ios::in | std::ios::out);
+    f.seekg(static_cast<std::streamoff>(at));
+    const auto c = static_cast<char>(f.get() ^ 0x10);
+    f.seekp(static_cast<std::streamoff>(at));
+    f.put(c);
+  }
+
+  std::filesystem::path dir_;
+  std::string file_ = test::patterned(kFile);
+  std::string etag_ = "\"v1\"";
+  bool ranges_ = true;
+  std::atomic<size_t> cut_after_{SIZE_MAX};
+  OpenOptions options_;
+  std::vector<std::string> warnings_;
+  std::unique_ptr<HttpTestServer> server_;
+  std::unique_ptr<ByteSource> source_;
+};
+
+TEST_F(HttpCacheTest, PaidOnce) {
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kFile + kProbe);
+  EXPECT_EQ(source_->bytes_from_store(), 0u);
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kProbe);
+  EXPECT_EQ(source_->bytes_from_store(), kFile);
+  EXPECT_EQ(source_->bytes_fetched(), kProbe);
+}
+
+TEST_F(HttpCacheTest, ResumesAtTheMissingChunks) {
+  open();
+  expect_read(kChunk - 10, 20);  // chunks 0 and 1
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kFile - 2 * kChunk + kProbe);
+  EXPECT_EQ(sent([&] { expect_all(); }), 0u);
+}
+
+TEST_F(HttpCacheTest, CutInsideAChunkCostsAtMostThatChunk) {
+  open();
+  expect_read(0, 100);
+  cut_after_ = 1000;  // the connection dies inside chunk 1, on every attempt
+  EXPECT_EQ(read(kChunk, 100).code(), Code::kNetwork);
+  cut_after_ = SIZE_MAX;
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kFile - kChunk + kProbe);
+}
+
+TEST_F(HttpCacheTest, KilledProcessLosesAtMostOneChunk) {
+  open();
+  source_.reset();
+  for (const uint64_t written : {uint64_t{0}, uint64_t{1}, kChunk - 1, kChunk}) {
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {  // writes a chunk's beginning, then dies without any goodbye
+      auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, kFile);
+      if (!store.ok()) ::_exit(2);
+      ChunkStore::Writer writer(store->get(), 1);
+      const std::string wrong(static_cast<size_t>(written), 'w');
+      const bool kept = writer.append({reinterpret_cast<const uint8_t*>(wrong.data()), written});
+      (void)::raise(kept ? SIGKILL : SIGABRT);
+    }
+    int state = 0;
+    ASSERT_EQ(::waitpid(child, &state, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL);
+    auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, kFile);
+    ASSERT_TRUE(store.ok());
+    EXPECT_FALSE((*store)->has(1));
+  }
+  open();
+  expect_all();
+}
+
+TEST_F(HttpCacheTest, FlippedBytesAreFoundAndMendedAlone) {
+  open();
+  expect_all();
+  source_.reset();
+  const uint64_t kPlaces[] = {0, kChunk - 1, kChunk, kChunk + 123'456, 2 * kChunk, kFile - 1};
+  for (const uint64_t at : kPlaces) {
+    flip(entry(".data"), at);
+    const uint64_t chunk = at / kChunk;
+    EXPECT_EQ(sent([&] {
+                open();
+                expect_all();
+              }),
+              std::min(kChunk, kFile - chunk * kChunk) + kProbe)
+        << at;
+    source_.reset();
+  }
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kProbe);
+}
+
+TEST_F(HttpCacheTest, DamagedMetaIsRebuilt) {
+  open();
+  expect_all();
+  source_.reset();
+  const auto size = std::filesystem::file_size(entry(".meta"));
+  for (uint64_t at = 0; at < size; at += at < 200 ? 17 : at < 16'000 ? 5000 : 7) {
+    flip(entry(".meta"), at);
+    open();
+    expect_all();
+    source_.reset();
+  }
+  for (uint64_t length = 0; length < size; length += length < 40 ? 7 : 3001) {
+    std::filesystem::resize_file(entry(".meta"), length);
+    open();
+    expect_all();
+    source_.reset();
+  }
+}
+
+TEST_F(HttpCacheTest, TruncatedDataIsRefetched) {
+  open();
+  expect_all();
+  source_.reset();
+  std::filesystem::resize_file(entry(".data"), kChunk + 5);
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kFile - kChunk + kProbe);
+}
+
+TEST_F(HttpCacheTest, DataThatShrinksWhileInUse) {
+  open();
+  expect_all();
+  std::filesystem::resize_file(entry(".data"), 5);
+  expect_all();
+}
+
+TEST_F(HttpCacheTest, ReplacedFileIsNeverMixed) {
+  open();
+  expect_read(0, 100);
+  file_ = test::patterned(kFile + 1).substr(1);  // the same length, other bytes
+  etag_ = "\"v2\"";
+  EXPECT_EQ(read(kChunk, 100).code(), Code::kSourceChanged);
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kFile + kProbe);
+  int entries = 0;
+  for (const auto& e : std::filesystem::directory_iterator(options_.cache_dir)) {
+    entries += e.path().extension() == ".data";
+  }
+  EXPECT_EQ(entries, 1);  // the old version is gone
+}
+
+TEST_F(HttpCacheTest, ReplacedFileWithoutVersionIsKnownByItsBeginning) {
+  etag_ = "";
+  open();
+  expect_all();
+  EXPECT_LT(sent([&] {
+              open();
+              expect_all();
+            }),
+            kChunk);
+  file_ = test::patterned(kFile + 1).substr(1);
+  open();
+  expect_all();
+}
+
+TEST_F(HttpCacheTest, TwoSourcesShareOneEntry) {
+  const auto use = [&] {
+    auto source = open_source(server_->url(), options_);
+    ASSERT_TRUE(source.ok());
+    std::vector<uint8_t> out(kFile);
+    ASSERT_TRUE((*source)->read(0, out).ok());
+    EXPECT_TRUE(std::equal(out.begin(), out.end(), reinterpret_cast<const uint8_t*>(file_.data())));
+  };
+  EXPECT_EQ(sent([&] {
+              std::thread a(use);
+              std::thread b(use);
+              std::thread c(use);
+              a.join();
+              b.join();
+              c.join();
+            }),
+            kFile + 3 * kProbe);
+}
+
+TEST_F(HttpCacheTest, ReadersOfOneSourceShareFetches) {
+  EXPECT_EQ(sent([&] {
+              open();
+              std::vector<std::thread> threads;
+              for (uint64_t t = 0; t < 6; t++) {
+                threads.emplace_back([&, t] {
+                  for (uint64_t i = 0; i < 5; i++) {
+                    const uint64_t n = kFile / 30;
+                    expect_read((i * 6 + t) * n, n);
+                  }
+                });
+              }
+              for (auto& t : threads) t.join();
+              expect_all();
+            }),
+            kFile + kProbe);
+}
+
+// Limits the size of files that this process may write, as a full disk would.
+class WriteLimit {
+ public:
+  explicit WriteLimit(uint64_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    old_handler_ = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~WriteLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, old_handler_);
+  }
+  WriteLimit(const WriteLimit&) = delete;
+  WriteLimit& operator=(const WriteLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*old_handler_)(int) = nullptr;
+};
+
+TEST_F(HttpCacheTest, FullDiskMeansNetworkOnlyWithOneWarning) {
+  open();
+  {
+    const WriteLimit limit(kChunk + 1000);
+    expect_all();
+    expect_all();
+  }
+  EXPECT_EQ(warnings_.size(), 1u);
+  EXPECT_EQ(sent([&] {  // chunk 0 was kept
+              open();
+              expect_all();
+            }),
+            kFile - kChunk + kProbe);
+}
+
+TEST_F(HttpCacheTest, FullDiskFromTheBeginning) {
+  const WriteLimit limit(100);
+  open();
+  expect_all();
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+TEST_F(HttpCacheTest, UnusableDirectory) {
+  std::ofstream(dir_ / "file") << "x";
+  options_.cache_dir = (dir_ / "file" / "cache").string();
+  open();
+  expect_all();
+  EXPECT_EQ(warnings_.size(), 1u);
+}
+
+TEST_F(HttpCacheTest, ServerWithoutRangesIsTakenWholeOnce) {
+  ranges_ = false;
+  open();
+  expect_read(kChunk, 100);
+  expect_all();
+  EXPECT_EQ(source_->bytes_fetched(), kFile);
+  open();
+  expect_all();
+  EXPECT_EQ(source_->bytes_fetched(), 0u);
+  flip(entry(".data"), kChunk + 5);
+  open();
+  expect_all();
+}
+
+TEST_F(HttpCacheTest, ServerWithoutRangesAndFullDisk) {
+  ranges_ = false;
+  open();
+  const WriteLimit limit(kChunk + 1000);
+  expect_read(0, 1000);
+  EXPECT_EQ(read(kChunk, 1000).code(), Code::kIo);
+}
+
+TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
+  options_.http.open_attempts = 1;
+  open();
+  expect_read(0, 100);
+  source_.reset();
+  const std::string url = server_->url();
+  const auto open_again = [&] { return open_source(url, options_); };
+  auto partial = [&] {
+    server_.reset();
+    return open_again();
+  }();
+  EXPECT_EQ(partial.status().code(), Code::kNetwork);
+
+  // Completed by hand, since the server's port is gone.
+  auto store = ChunkStore::open(options_.cache_dir, url, etag_, kFile);
+  ASSERT_TRUE(store.ok());
+  for (uint64_t c = 1; c < (*store)->n_chunks(); c++) {
+    ChunkStore::Writer writer(store->get(), c);
+    ASSERT_TRUE(writer.append({reinterpret_cast<const uint8_t*>(file_.data()) + c * kChunk,
+                               static_cast<size_t>((*store)->chunk_bytes(c))}));
+    ASSERT_TRUE(writer.commit().ok());
+  }
+  store->reset();
+  auto complete = open_again();
+  ASSERT_TRUE(complete.ok()) << complete.status().message();
+  source_ = std::move(*complete);
+  expect_all();
+  EXPECT_EQ(warnings_.size(), 1u);
+  source_.reset();
+  flip(entry(".data"), 5);  // nothing to mend it with
+  complete = open_again();
+  ASSERT_TRUE(complete.ok());
+  source_ = std::move(*complete);
+  EXPECT_EQ(read(0, 100).code(), Code::kNetwork);
+}
+
+TEST(ChunkStore, WriterRefusesWrongLengths) {
+  auto store = ChunkStore::open_temporary(kChunk + 10);
+  ASSERT_TRUE(store.ok()) << store.status().message();
+  const std::vector<uint8_t> bytes(11, 7);
+  ChunkStore::Writer too_long(store->get(), 1);
+  EXPECT_FALSE(too_long.append(bytes));
+  ChunkStore::Writer too_short(store->get(), 1);
+  EXPECT_TRUE(too_short.append(std::span(bytes).first(9)));
+  EXPECT_EQ(too_short.commit().code(), Code::kIo);
+  EXPECT_FALSE((*store)->has(1));
+  ChunkStore::Writer right(store->get(), 1);
+  EXPECT_TRUE(right.append(std::span(bytes).first(10)));
+  EXPECT_TRUE(right.commit().ok());
+  EXPECT_TRUE((*store)->has(1));
+}
+
+}  // namespace
+}  // namespace sluice::io

@@ -1,0 +1,576 @@
+// The HTTP source against a server that does what servers do: every fault is scripted once, then a
+// seeded soak mixes them. The rule throughout: exact bytes, or a typed error that names the URL.
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <random>
+#include <thread>
+
+#include "http_test_server.h"
+#include "io/byte_source.h"
+
+namespace sluice::io {
+namespace {
+
+using test::HttpReply;
+using test::HttpRequest;
+using test::HttpTestServer;
+using test::patterned;
+using test::serve_file;
+
+constexpr uint64_t kFile = 1 << 20;
+
+class HttpTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
+    options_.http.backoff_ms = 1;
+    options_.http.max_backoff_ms = 4;
+    options_.http.stall_timeout_ms = 10'000;
+    options_.http.attempts = 4;
+  }
+
+  // Serves `file_` as `change` leaves the right answer.
+  void start(std::function<void(const HttpRequest&, HttpReply*)> change = {}) {
+    server_ = std::make_unique<HttpTestServer>([this, change](const HttpRequest& request) {
+      HttpReply reply = serve_file(request, file_);
+      if (change) change(request, &reply);
+      return reply;
+    });
+  }
+  void open() {
+    auto source = open_source(server_->url("/dir/model.gguf?token=secret"), options_);
+    ASSERT_TRUE(source.ok()) << source.status().message();
+    source_ = std::move(*source);
+    ASSERT_EQ(source_->size(), file_.size());
+  }
+  Status open_status() {
+    return open_source(server_->url("/dir/model.gguf?token=secret"), options_).status();
+  }
+  Status read(uint64_t offset, size_t length) {
+    std::vector<uint8_t> out(length);
+    Status status = source_->read(offset, out);
+    if (status.ok()) {
+      EXPECT_EQ(file_.compare(static_cast<size_t>(offset), length,
+                              reinterpret_cast<const char*>(out.data()), length),
+                0)
+          << offset << "+" << length;
+    }
+    return status;
+  }
+  static void expect_error(const Status& status, Code code, const char* word) {
+    EXPECT_STREQ(code_name(status.code()), code_name(code)) << status.message();
+    EXPECT_NE(status.message().find(word), std::string::npos) << status.message();
+    EXPECT_EQ(status.message().find("secret"), std::string::npos) << status.message();
+  }
+  static void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
+
+  std::string file_ = patterned(kFile);
+  OpenOptions options_;
+  std::unique_ptr<HttpTestServer> server_;
+  std::unique_ptr<ByteSource> source_;
+};
+
+void set_header(HttpReply* reply, const std::string& name, const std::string& value) {
+  std::erase_if(reply->headers, [&](const auto& h) { return h.first == name; });
+  if (!value.empty()) reply->headers.emplace_back(name, value);
+}
+
+bool is_probe(const HttpRequest& request) {
+  return request.range() && request.range()->second == 0;
+}
+
+TEST_F(HttpTest, ReadsRangesOverOneConnection) {
+  start();
+  open();
+  for (uint64_t offset = 0; offset < kFile; offset += 100'000) {
+    expect_ok(read(offset, std::min<size_t>(100'000, kFile - offset)));
+  }
+  expect_ok(read(kFile, 0));
+  EXPECT_EQ(read(kFile - 1, 2).code(), Code::kTruncated);
+  EXPECT_EQ(server_->connections(), 1);
+  EXPECT_EQ(source_->bytes_fetched(), kFile + 1);  // and the one byte of the first question
+}
+
+TEST_F(HttpTest, ReadsInParallel) {
+  start();
+  open();
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 8; t++) {
+    threads.emplace_back([&, t] {
+      for (uint64_t i = 0; i < 10; i++) expect_ok(read((t * 10 + i) * 13'000, 13'000));
+    });
+  }
+  for (auto& t : threads) t.join();
+  EXPECT_LE(server_->connections(), options_.http.max_parallel);
+}
+
+TEST_F(HttpTest, AsksForNoEncodingAndOnePlainRange) {
+  start([](const HttpRequest& request, HttpReply* reply) {
+    const auto& encoding = request.headers.at("accept-encoding");
+    if (encoding != "identity" || !request.range()) reply->status = 500;
+  });
+  open();
+  expect_ok(read(5, 10));
+}
+
+TEST_F(HttpTest, ContentRangeMayBeAbsent) {
+  start([](const HttpRequest&, HttpReply* reply) { set_header(reply, "Content-Range", ""); });
+  open();
+  expect_ok(read(1000, 5000));
+}
+
+TEST_F(HttpTest, ContentRangeMayHideTheTotal) {
+  start([](const HttpRequest& request, HttpReply* reply) {
+    if (request.range()) {
+      set_header(reply, "Content-Range",
+                 "bytes " + std::to_string(request.range()->first) + "-" +
+                     std::to_string(request.range()->second) + "/*");
+    }
+  });
+  open();
+  expect_ok(read(1000, 5000));
+}
+
+TEST_F(HttpTest, OtherRangeThanAsked) {
+  bool always = false;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request)) return;
+    if (always || request.number == 1) {
+      set_header(reply, "Content-Range", "bytes 0-99/" + std::to_string(kFile));
+      reply->body.resize(100);
+    }
+  });
+  open();
+  expect_ok(read(1000, 100));
+  always = true;
+  expect_error(read(1000, 100), Code::kNetwork, "other bytes");
+}
+
+TEST_F(HttpTest, MultipartAnswerIsRefused) {
+  start([](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request)) return;
+    set_header(reply, "Content-Type", "multipart/byteranges; boundary=x");
+  });
+  open();
+  expect_error(read(1000, 100), Code::kNetwork, "other bytes");
+}
+
+TEST_F(HttpTest, ServerWithoutRanges) {
+  start([this](const HttpRequest&, HttpReply* reply) {
+    *reply = HttpReply{};
+    reply->body = file_;
+  });
+  open();
+  expect_ok(read(kFile - 100, 100));
+  expect_ok(read(0, 1000));
+  const uint64_t fetched = source_->bytes_fetched();
+  expect_ok(read(500'000, 100'000));
+  EXPECT_EQ(source_->bytes_fetched(), fetched);
+  EXPECT_EQ(fetched, kFile);
+}
+
+TEST_F(HttpTest, ServerWithoutRangesThatCuts) {
+  start([this](const HttpRequest& request, HttpReply* reply) {
+    *reply = HttpReply{};
+    reply->body = file_;
+    if (request.number < 3) reply->cut_after = 200'000 * static_cast<size_t>(request.number);
+  });
+  open();
+  expect_ok(read(0, kFile));
+}
+
+TEST_F(HttpTest, ServerWithoutRangesAndFileTooLarge) {
+  options_.http.max_whole_bytes = kFile - 1;
+  start([this](const HttpRequest&, HttpReply* reply) {
+    *reply = HttpReply{};
+    reply->body = file_;
+  });
+  expect_error(open_status(), Code::kNoRangeSupport, "no room");
+}
+
+TEST_F(HttpTest, ServerThatTellsNoLength) {
+  start([this](const HttpRequest&, HttpReply* reply) {
+    *reply = HttpReply{};
+    reply->body = file_;
+    reply->announce_length = false;
+  });
+  expect_error(open_status(), Code::kNoRangeSupport, "how long");
+}
+
+TEST_F(HttpTest, RangesThatStopWorking) {
+  start([this](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request) || request.number == 2) return;
+    *reply = HttpReply{};
+    reply->body = file_;
+  });
+  open();
+  expect_ok(read(1000, 1000));  // answered with 200 once, then well
+  expect_ok(read(0, kFile));    // 200 is as good when everything was asked for
+  expect_error(read(1000, 1000), Code::kNoRangeSupport, "whole file");
+}
+
+TEST_F(HttpTest, Status416) {
+  start([](const HttpRequest& request, HttpReply* reply) {
+    if (!is_probe(request)) *reply = HttpReply{.status = 416, .headers = {}, .body = ""};
+  });
+  open();
+  expect_error(read(1000, 1000), Code::kSourceChanged, "416");
+}
+
+TEST_F(HttpTest, EmptyFile) {
+  file_.clear();
+  start();
+  open();
+  EXPECT_EQ(read(0, 1).code(), Code::kTruncated);
+}
+
+TEST_F(HttpTest, BusyServerIsAskedAgain) {
+  int status = 503;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (request.number % 3 == 0) return;
+    *reply = HttpReply{.status = status, .headers = {{"Retry-After", "0"}}, .body = "busy"};
+  });
+  open();
+  for (const int s : {503, 429, 500, 502, 504, 408}) {
+    status = s;
+    expect_ok(read(static_cast<uint64_t>(s), 1000));
+  }
+  EXPECT_EQ(server_->connections(), 1);  // an error's body is read, the connection lives on
+}
+
+TEST_F(HttpTest, RetryAfterAsADate) {
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (request.number != 1) return;
+    *reply = HttpReply{
+        .status = 429, .headers = {{"Retry-After", "Wed, 21 Oct 2015 07:28:00 GMT"}}, .body = ""};
+  });
+  open();
+  expect_ok(read(0, 1000));
+  EXPECT_EQ(server_->requests(), 3);
+}
+
+TEST_F(HttpTest, BusyServerIsGivenUp) {
+  bool slow = false;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request)) return;
+    *reply = HttpReply{.status = 503, .headers = {}, .body = ""};
+    if (slow) reply->headers.emplace_back("Retry-After", "86400");
+  });
+  open();
+  const Status status = read(0, 1000);
+  expect_error(status, Code::kHttpStatus, "503");
+  expect_error(status, Code::kHttpStatus, "4 attempts");
+  EXPECT_EQ(server_->requests(), 5);
+  slow = true;
+  expect_error(read(0, 1000), Code::kHttpStatus, "86400 seconds");
+}
+
+TEST_F(HttpTest, ErrorStatusesAreNamed) {
+  int status = 0;
+  start([&](const HttpRequest&, HttpReply* reply) {
+    *reply = HttpReply{.status = status, .headers = {}, .body = std::string(200'000, 'x')};
+  });
+  for (const int s : {401, 403, 404, 410, 451}) {
+    status = s;
+    const int before = server_->requests();
+    expect_error(open_status(), Code::kHttpStatus, std::to_string(s).c_str());
+    expect_error(open_status(), Code::kHttpStatus, "/dir/model.gguf");
+    EXPECT_EQ(server_->requests(), before + 2);
+  }
+  status = 304;
+  expect_error(open_status(), Code::kHttpStatus, "304");
+}
+
+TEST_F(HttpTest, RedirectIsRememberedUntilItExpires) {
+  std::atomic<int> originals{0};
+  std::atomic<int> valid{1};
+  server_ = std::make_unique<HttpTestServer>([&](const HttpRequest& request) {
+    if (request.target.find("/signed/") == std::string::npos) {
+      originals++;
+      HttpReply reply{.status = 302, .headers = {}, .body = "moved"};
+      reply.headers.emplace_back("Location",
+                                 server_->url("/signed/" + std::to_string(valid.load())));
+      return reply;
+    }
+    if (request.target != "/signed/" + std::to_string(valid.load())) {
+      return HttpReply{.status = 403, .headers = {}, .body = "expired"};
+    }
+    return serve_file(request, file_);
+  });
+  open();
+  for (int i = 0; i < 5; i++) expect_ok(read(1000, 1000));
+  EXPECT_EQ(originals, 1);
+  valid = 2;
+  for (int i = 0; i < 5; i++) expect_ok(read(1000, 1000));
+  EXPECT_EQ(originals, 2);
+}
+
+TEST_F(HttpTest, RedirectLoopsAndOddTargetsEnd) {
+  std::string target;
+  server_ = std::make_unique<HttpTestServer>([&](const HttpRequest&) {
+    HttpReply reply{.status = 302, .headers = {}, .body = ""};
+    if (!target.empty()) reply.headers.emplace_back("Location", target);
+    return reply;
+  });
+  target = server_->url("/again");
+  expect_error(open_status(), Code::kNetwork, "redirect");
+  target = "file:///etc/passwd";
+  EXPECT_EQ(open_status().code(), Code::kNetwork);
+  target = "";
+  expect_error(open_status(), Code::kHttpStatus, "302");
+}
+
+TEST_F(HttpTest, CutBodyIsResumedWhereItEnded) {
+  std::mutex mutex;
+  std::vector<uint64_t> starts;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request)) return;
+    const std::lock_guard<std::mutex> lock(mutex);
+    starts.push_back(request.range()->first);
+    if (starts.size() < 12) reply->cut_after = 65'536;  // more cuts than attempts
+  });
+  open();
+  expect_ok(read(0, kFile));
+  ASSERT_EQ(starts.size(), 12u);
+  for (size_t i = 0; i < starts.size(); i++) EXPECT_EQ(starts[i], i * 65'536);
+}
+
+TEST_F(HttpTest, EndlessCutsAreGivenUp) {
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (!is_probe(request)) reply->cut_after = 10;
+  });
+  open();
+  expect_error(read(0, kFile), Code::kNetwork, "4 attempts");
+}
+
+TEST_F(HttpTest, StalledConnectionIsCutAndResumed) {
+  options_.http.stall_timeout_ms = 50;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (request.number == 1) reply->stall_after = 300'000;
+    if (request.number == 2) reply->stall_after = 0;
+  });
+  open();
+  expect_ok(read(0, kFile));
+  EXPECT_EQ(server_->requests(), 4);
+}
+
+TEST_F(HttpTest, WrongLengths) {
+  int kind = 0;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request)) return;
+    if (kind == 0) set_header(reply, "Content-Length", "10");  // and then sends more
+    if (kind == 1) {                                           // a longer range than asked for
+      const uint64_t first = request.range()->first;
+      reply->body = file_.substr(static_cast<size_t>(first), 5000);
+      set_header(
+          reply, "Content-Range",
+          "bytes " + std::to_string(first) + "-" + std::to_string(first + 4999) + "/1048576");
+    }
+    if (kind == 2) {  // no length, no range, too many bytes
+      reply->announce_length = false;
+      set_header(reply, "Content-Range", "");
+      reply->body.append("more");
+    }
+    if (kind == 3) set_header(reply, "Content-Length", "99999999999999999999");
+  });
+  options_.http.stall_timeout_ms = 50;
+  open();
+  for (kind = 0; kind < 3; kind++) {
+    EXPECT_EQ(read(1000, 1000).code(), Code::kNetwork) << kind;
+  }
+  expect_ok(read(1000, 1000));  // all that was asked for came, and then nothing
+}
+
+TEST_F(HttpTest, ShorterRangesAreCompleted) {  // a server may cap what it sends at once
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    const auto [first, last] = *request.range();
+    if (last - first < 100'000) return;
+    reply->body.resize(100'000);
+    set_header(
+        reply, "Content-Range",
+        "bytes " + std::to_string(first) + "-" + std::to_string(first + 99'999) + "/1048576");
+  });
+  open();
+  expect_ok(read(0, kFile));
+}
+
+TEST_F(HttpTest, CompressedAnswerIsRefused) {
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (!is_probe(request)) set_header(reply, "Content-Encoding", "gzip");
+  });
+  open();
+  expect_error(read(0, 1000), Code::kNetwork, "gzip");
+}
+
+TEST_F(HttpTest, ChangedFileIsNoticed) {
+  std::string etag = "\"v1\"";
+  std::string modified = "Mon, 01 Jan 2024 00:00:00 GMT";
+  start([&](const HttpRequest&, HttpReply* reply) {
+    set_header(reply, "ETag", etag);
+    set_header(reply, "Last-Modified", modified);
+  });
+  open();
+  modified = "Tue, 02 Jan 2024 00:00:00 GMT";
+  expect_ok(read(0, 1000));  // the ETag is the better witness
+  etag = "\"v2\"";
+  expect_error(read(0, 1000), Code::kSourceChanged, "model.gguf");
+  etag = "";
+  open();
+  modified = "Wed, 03 Jan 2024 00:00:00 GMT";
+  expect_error(read(0, 1000), Code::kSourceChanged, "model.gguf");
+  etag = "\"v3\"";
+  open();
+  file_ += "longer";
+  expect_error(read(0, 1000), Code::kSourceChanged, "model.gguf");
+}
+
+TEST_F(HttpTest, NobodyListens) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(::bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);  // and no listen()
+  ASSERT_EQ(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const std::string url =
+      std::string("http://127.0.0.1:").append(std::to_string(ntohs(address.sin_port))).append("/m");
+  expect_error(open_source(url, options_).status(), Code::kNetwork, "127.0.0.1");
+  ::close(fd);
+}
+
+TEST_F(HttpTest, OddAddresses) {
+  EXPECT_EQ(open_source("ftp://h/x.gguf").status().code(), Code::kInvalidArgument);
+  EXPECT_FALSE(open_source("http://", options_).ok());
+  EXPECT_FALSE(open_source("http://exa mple/x", options_).ok());
+}
+
+// abort() is called over and over until the read is back, because it ends only reads that began.
+void abort_until_done(ByteSource* source, const std::atomic<bool>& done) {
+  while (!done) {
+    source->abort();
+    std::this_thread::yield();
+  }
+}
+
+TEST_F(HttpTest, AbortEndsAStalledRead) {
+  options_.http.stall_timeout_ms = 3'600'000;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (!is_probe(request)) reply->stall_after = 100;
+  });
+  open();
+  std::atomic<bool> done{false};
+  Status status;
+  std::thread reader([&] {
+    status = read(0, 1000);
+    done = true;
+  });
+  abort_until_done(source_.get(), done);
+  reader.join();
+  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
+}
+
+TEST_F(HttpTest, AbortEndsAWaitAndTheSourceStaysUsable) {
+  bool busy = true;
+  options_.http.max_retry_after_ms = 3'600'000;
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    if (is_probe(request) || !busy) return;
+    *reply = HttpReply{.status = 503, .headers = {{"Retry-After", "3600"}}, .body = ""};
+  });
+  open();
+  std::atomic<bool> done{false};
+  Status status;
+  std::thread reader([&] {
+    status = read(0, 1000);
+    done = true;
+  });
+  abort_until_done(source_.get(), done);
+  reader.join();
+  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
+  busy = false;
+  expect_ok(read(0, 1000));
+}
+
+TEST_F(HttpTest, AbortEndsAReadFromAServerWithoutRanges) {
+  start([this](const HttpRequest&, HttpReply* reply) {
+    *reply = HttpReply{};
+    reply->body = file_;
+    reply->stall_after = 1000;
+  });
+  open();
+  std::atomic<bool> done{false};
+  Status status;
+  std::thread reader([&] {
+    status = read(0, 1000);
+    done = true;
+  });
+  abort_until_done(source_.get(), done);
+  reader.join();
+  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
+  source_.reset();  // must not hang on the stalled download
+}
+
+// One of the faults above at random in every second answer.
+void random_fault(std::mt19937* rng, const HttpRequest& request, HttpReply* reply) {
+  const size_t n = reply->body.size();
+  switch ((*rng)() % 18) {
+    case 0:
+      *reply = HttpReply{.status = 503, .headers = {{"Retry-After", "0"}}, .body = "busy"};
+      break;
+    case 1:
+      *reply = HttpReply{.status = 429, .headers = {}, .body = std::string(100'000, 'x')};
+      break;
+    case 2:
+      reply->cut_after = (*rng)() % (n + 1);
+      break;
+    case 3:
+      reply->stall_after = (*rng)() % (n + 1);
+      break;
+    case 4:
+      set_header(reply, "Content-Range", "");
+      break;
+    case 5:
+      set_header(reply, "Content-Range", "bytes 1-2/1048576");
+      break;
+    case 6:
+      set_header(reply, "Content-Length", std::to_string(n / 2));
+      break;
+    case 7:
+      reply->body.resize(n / 2);
+      set_header(reply, "Content-Length", std::to_string(n));
+      reply->cut_after = n / 2;
+      break;
+    case 8:
+      *reply = HttpReply{.status = request.number % 2 == 0 ? 500 : 200, .headers = {}, .body = "?"};
+      break;
+    default:
+      break;
+  }
+}
+
+TEST_F(HttpTest, SoakOfRandomFaults) {
+  options_.http.stall_timeout_ms = 30;
+  options_.http.attempts = 40;
+  options_.http.open_attempts = 40;
+  std::mutex mutex;
+  std::mt19937 rng(7);
+  start([&](const HttpRequest& request, HttpReply* reply) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!is_probe(request)) random_fault(&rng, request, reply);
+  });
+  open();
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; t++) {
+    threads.emplace_back([&, t] {
+      std::mt19937 mine(t);
+      for (int i = 0; i < 75; i++) {
+        const size_t length = mine() % 60'000 + 1;
+        expect_ok(read(mine() % (kFile - length), length));
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+}
+
+}  // namespace
+}  // namespace sluice::io
