@@ -57,7 +57,10 @@ class Tokenizer {
 // rest, invalid bytes become U+FFFD.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(const Tokenizer& tokenizer) : tokenizer_(&tokenizer) {}
+  // `at_start`: the tokens begin a text, so that a space SentencePiece added is dropped. Generated
+  // tokens continue the prompt: leave it false for them.
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool at_start = false)
+      : tokenizer_(&tokenizer), starts_text_(at_start), at_start_(at_start) {}
   // Appends one token; returns the text that became complete (may be empty).
   [[nodiscard]] std::string push(Token token, bool special = false);
   // What is left at the end, with U+FFFD for an unfinished character.
@@ -67,7 +70,8 @@ class StreamDecoder {
  private:
   const Tokenizer* tokenizer_;
   std::string pending_;
-  bool at_start_ = true;
+  bool starts_text_;  // as constructed
+  bool at_start_;     // nothing has been shown yet
 };
 
 }  // namespace sluice::tokenizer

@@ -1,0 +1,55 @@
+// What every kind of tokenizer shares: the vocabulary, the special tokens, and an encode that cuts
+// the text at special tokens and leaves the stretches between to the kind.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/merge.h"
+#include "tokenizer/specials.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocab.h"
+
+namespace sluice::tokenizer {
+
+// U+2581, which stands for a space in SentencePiece vocabularies.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
+class BaseTokenizer : public Tokenizer {
+ public:
+  [[nodiscard]] std::vector<Token> encode(std::string_view text,
+                                          const EncodeOptions& options) const final;
+  [[nodiscard]] std::string token_bytes(Token token, bool special) const final;
+  [[nodiscard]] int32_t n_vocab() const final { return vocab_.size(); }
+  [[nodiscard]] Token bos() const final { return specials_.bos; }
+  [[nodiscard]] Token eos() const final { return specials_.eos; }
+  [[nodiscard]] bool adds_bos() const final { return specials_.add_bos; }
+  [[nodiscard]] bool is_end_of_generation(Token token) const final;
+  [[nodiscard]] bool is_control(Token token) const final;
+  [[nodiscard]] bool strips_leading_space() const override { return false; }
+  [[nodiscard]] std::string_view piece(Token token) const final;
+  [[nodiscard]] uint64_t memory_bytes() const override;
+
+ protected:
+  // Encodes text without special tokens. `starts`: it begins the text or follows a special token.
+  virtual void encode_text(std::string_view text, bool starts, MergeScratch* scratch,
+                           std::vector<Token>* out) const = 0;
+  // The bytes of a token that is not a control token.
+  [[nodiscard]] virtual std::string text_bytes(Token token) const = 0;
+  // Reads vocabulary and special tokens; `specials_` holds the kind's defaults before.
+  [[nodiscard]] Status read_common(const gguf::Header& header);
+
+  Vocab vocab_;
+  Specials specials_;
+  SpecialMatcher matcher_;
+};
+
+using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;
+
+// tokenizer.ggml.model = "llama": SentencePiece BPE.
+[[nodiscard]] TokenizerResult create_sentencepiece(const gguf::Header& header);
+// tokenizer.ggml.model = "gpt2": byte-level BPE.
+[[nodiscard]] TokenizerResult create_byte_bpe(const gguf::Header& header);
+
+}  // namespace sluice::tokenizer

@@ -1,0 +1,202 @@
+// Reading special token ids and matching special tokens in text. The matcher narrows a range of a
+// sorted list byte by byte: no trie to hold in memory, and the length of special tokens is capped,
+// so the work per byte of text is bounded.
+#include "tokenizer/specials.h"
+
+#include <algorithm>
+#include <string>
+
+namespace sluice::tokenizer {
+
+namespace {
+
+// Texts that end a turn or a document in the model families of the last years.
+constexpr std::string_view kEndNames[] = {
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<|return|>",
+    "<|call|>",
+    "<|flush|>",
+    "<|calls|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "</s>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]",
+    "<|end_of_text|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "<turn|>",
+    "<|tool_response>",
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+    "[e~[",
+};
+
+// Fill-in-the-middle padding, repository and file separators: a model that writes one is done.
+constexpr std::string_view kFimEndNames[] = {
+    "<|fim_pad|>",   "<fim-pad>",  "<fim_pad>", "<PAD>",      "[PAD]",        "<|fim_repo|>",
+    "<|repo_name|>", "<fim-repo>", "<REPO>",    "<reponame>", "<|file_sep|>",
+};
+
+// Reads an id key; absent and "-1" leave *id alone.
+Status read_id(const gguf::Header& header, const char* key, int32_t n_vocab, Token* id) {
+  if (*id >= n_vocab) *id = kNoToken;
+  const gguf::Value* value = header.find(key);
+  if (value == nullptr) return {};
+  const auto number = value->as_i64();
+  if (!number) return error(Code::kBadTokenizer, "%s is not an integer", key);
+  if (*number == -1 || *number == UINT32_MAX) return {};
+  if (*number < 0 || *number >= n_vocab) {
+    return error(Code::kBadTokenizer, "%s is %lld, outside the vocabulary of %d tokens", key,
+                 static_cast<long long>(*number), n_vocab);
+  }
+  *id = static_cast<Token>(*number);
+  return {};
+}
+
+Status read_flag(const gguf::Header& header, const char* key, bool* flag) {
+  if (header.find(key) == nullptr) return {};
+  const auto value = header.get_bool(key);
+  if (!value) return error(Code::kBadTokenizer, "%s is not a bool", key);
+  *flag = *value;
+  return {};
+}
+
+}  // namespace
+
+Status Specials::read(const gguf::Header& header, Vocab* vocab) {
+  const int32_t n = vocab->size();
+  SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.bos_token_id", n, &bos));
+  SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.eos_token_id", n, &eos));
+  SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.unknown_token_id", n, &unknown));
+  SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.seperator_token_id", n, &separator));
+  SLUICE_RETURN_IF_ERROR(read_flag(header, "tokenizer.ggml.add_bos_token", &add_bos));
+  SLUICE_RETURN_IF_ERROR(read_flag(header, "tokenizer.ggml.add_eos_token", &add_eos));
+  if (add_bos && bos == kNoToken) {
+    return error(Code::kBadTokenizer, "tokenizer.ggml.add_bos_token is set but there is no BOS");
+  }
+  if (add_eos && eos == kNoToken) {
+    return error(Code::kBadTokenizer, "tokenizer.ggml.add_eos_token is set but there is no EOS");
+  }
+  Token eot = kNoToken;
+  Token eom = kNoToken;
+  SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.eot_token_id", n, &eot));
+  SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.eom_token_id", n, &eom));
+  for (const Token id : {eos, eot, eom}) {
+    if (id != kNoToken) end_of_generation.push_back(id);
+  }
+  find_end_of_generation(header, vocab);
+  return {};
+}
+
+void Specials::find_end_of_generation(const gguf::Header& header, Vocab* vocab) {
+  auto& ends = end_of_generation;
+  const auto add = [&](std::string_view name) {
+    const Token id = vocab->find(name);
+    if (id == kNoToken) return;
+    vocab->set_type(id, TokenType::kControl);
+    ends.push_back(id);
+  };
+  for (const std::string_view name : kEndNames) add(name);
+  for (const std::string_view name : kFimEndNames) add(name);
+  for (const char* key : {"tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id",
+                          "tokenizer.ggml.fim_sep_token_id"}) {
+    const auto id = header.get_u64(key);
+    if (id && *id < static_cast<uint64_t>(vocab->size())) ends.push_back(static_cast<Token>(*id));
+  }
+  // gpt-oss shows its channel markers as text.
+  for (const char* name : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}) {
+    const Token id = vocab->find(name);
+    if (id != kNoToken) vocab->set_type(id, TokenType::kUserDefined);
+  }
+  const auto drop = [&](std::string_view name, TokenType type) {
+    const Token id = vocab->find(name);
+    if (id == kNoToken) return;
+    ends.erase(std::remove(ends.begin(), ends.end(), id), ends.end());
+    vocab->set_type(id, type);
+  };
+  const auto has = [&](std::string_view name) { return vocab->find(name) != kNoToken; };
+  const bool has_call = has("<|call|>") || has("<|calls|>");
+  if (has_call && (has("<|return|>") || has("<|flush|>"))) {
+    drop("<|end|>", TokenType::kUserDefined);  // there it ends a channel, not the answer
+  }
+  if (has("<|tool_response>")) drop("</s>", TokenType::kNormal);
+  std::sort(ends.begin(), ends.end());
+  ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+}
+
+Status SpecialMatcher::build(const Vocab& vocab, bool strip_right) {
+  strip_right_ = strip_right;
+  for (Token id = 0; id < vocab.size(); ++id) {
+    const TokenType type = vocab.type(id);
+    if (type != TokenType::kControl && type != TokenType::kUserDefined &&
+        type != TokenType::kUnknown) {
+      continue;
+    }
+    if (vocab.text(id).size() > kMaxSpecialBytes) {
+      return error(Code::kBadTokenizer, "special token %d has %zu bytes, more than %llu", id,
+                   vocab.text(id).size(), static_cast<unsigned long long>(kMaxSpecialBytes));
+    }
+    sorted_.push_back(id);
+  }
+  sorted_.shrink_to_fit();
+  std::sort(sorted_.begin(), sorted_.end(),
+            [&](Token a, Token b) { return vocab.text(a) < vocab.text(b); });
+  uint32_t at = 0;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    first_byte_[byte] = at;
+    while (at < sorted_.size() && static_cast<uint8_t>(vocab.text(sorted_[at])[0]) == byte) ++at;
+  }
+  first_byte_[256] = at;
+  return {};
+}
+
+Token SpecialMatcher::longest_at(const Vocab& vocab, std::string_view text, size_t pos,
+                                 bool parse_special) const {
+  const auto byte_of = [](char c) { return static_cast<uint8_t>(c); };
+  const uint8_t first = byte_of(text[pos]);
+  const Token* low = sorted_.data() + first_byte_[first];
+  const Token* high = sorted_.data() + first_byte_[first + 1u];
+  Token best = kNoToken;
+  for (size_t length = 1; low != high; ++length) {
+    if (vocab.text(*low).size() == length) {  // the shortest text of a range comes first
+      if (parse_special || vocab.type(*low) == TokenType::kUserDefined) best = *low;
+      ++low;
+    }
+    if (low == high || pos + length >= text.size()) break;
+    const uint8_t c = byte_of(text[pos + length]);
+    low = std::partition_point(low, high,
+                               [&](Token id) { return byte_of(vocab.text(id)[length]) < c; });
+    high = std::partition_point(low, high,
+                                [&](Token id) { return byte_of(vocab.text(id)[length]) == c; });
+  }
+  return best;
+}
+
+SpecialMatcher::Match SpecialMatcher::next(const Vocab& vocab, std::string_view text, size_t from,
+                                           bool parse_special) const {
+  if (!sorted_.empty()) {
+    for (size_t pos = from; pos < text.size(); ++pos) {
+      const auto first = static_cast<uint8_t>(text[pos]);
+      if (first_byte_[first] == first_byte_[first + 1u]) continue;
+      const Token id = longest_at(vocab, text, pos, parse_special);
+      if (id == kNoToken) continue;
+      Match match{pos, pos + vocab.text(id).size(), 0, id};
+      match.resume = match.end;
+      const std::string_view name = vocab.text(id);
+      if (strip_right_ && name != "<unk>" && name != "<s>" && name != "<|endoftext|>") {
+        const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+        while (match.resume < text.size() && is_space(text[match.resume])) ++match.resume;
+      }
+      return match;
+    }
+  }
+  return {text.size(), text.size(), text.size(), kNoToken};
+}
+
+}  // namespace sluice::tokenizer

@@ -1,0 +1,61 @@
+// The tokens that mean something besides text: BOS, EOS, what ends generation, and the matcher that
+// finds special tokens written out in the input. Rules of llama.cpp, whose converters write the
+// files: metadata first, then well-known names.
+#pragma once
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf.h"
+#include "tokenizer/vocab.h"
+
+namespace sluice::tokenizer {
+
+struct Specials {
+  Token bos = kNoToken;
+  Token eos = kNoToken;
+  Token unknown = kNoToken;
+  Token separator = kNoToken;
+  bool add_bos = false;
+  bool add_eos = false;
+  std::vector<Token> end_of_generation;  // sorted
+
+  // Takes what the metadata says over what is set, which are the kind's defaults (an id beyond the
+  // vocabulary among the defaults is dropped, in the metadata it is an error), and marks tokens
+  // with a well-known name as control tokens in `vocab`. Errors: kBadTokenizer.
+  [[nodiscard]] Status read(const gguf::Header& header, Vocab* vocab);
+
+ private:
+  void find_end_of_generation(const gguf::Header& header, Vocab* vocab);
+};
+
+// Finds control, unknown and user-defined tokens in text: at each place the longest.
+class SpecialMatcher {
+ public:
+  // `strip_right`: spaces after most special tokens are swallowed (the Phi-3 rule).
+  [[nodiscard]] Status build(const Vocab& vocab, bool strip_right);
+
+  struct Match {
+    size_t begin = 0;
+    size_t end = 0;          // of the token's text
+    size_t resume = 0;       // where ordinary text goes on
+    Token token = kNoToken;  // kNoToken: nothing found up to the end
+  };
+  // The first match at or after `from`. User-defined tokens always count, the others only with
+  // `parse_special`.
+  [[nodiscard]] Match next(const Vocab& vocab, std::string_view text, size_t from,
+                           bool parse_special) const;
+  [[nodiscard]] uint64_t memory_bytes() const { return sorted_.capacity() * sizeof(Token); }
+
+ private:
+  [[nodiscard]] Token longest_at(const Vocab& vocab, std::string_view text, size_t pos,
+                                 bool parse_special) const;
+
+  std::vector<Token> sorted_;             // by text, so that a prefix is a range
+  std::array<uint32_t, 257> first_byte_;  // range of sorted_ that starts with a byte
+  bool strip_right_ = false;
+};
+
+}  // namespace sluice::tokenizer

@@ -1,0 +1,74 @@
+// Choosing the kind, the account of memory before anything is built, and the detokenizer.
+#include "tokenizer/tokenizer.h"
+
+#include "tokenizer/base.h"
+#include "tokenizer/utf8.h"
+
+namespace sluice::tokenizer {
+
+Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const gguf::Header& header) {
+  const auto model = header.get_string("tokenizer.ggml.model");
+  if (!model) return error(Code::kBadTokenizer, "tokenizer.ggml.model is missing");
+  if (*model == "llama") return create_sentencepiece(header);
+  if (*model == "gpt2") return create_byte_bpe(header);
+  return error(Code::kUnsupportedTokenizer, "tokenizer model \"%.64s\" is not supported",
+               std::string(*model).c_str());
+}
+
+uint64_t estimate_memory(const gguf::Header& header) {
+  uint64_t bytes = 64 << 10;  // objects, byte tables and the allocator's rounding
+  const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
+  const gguf::Value* merges = header.find("tokenizer.ggml.merges");
+  if (tokens != nullptr) {
+    // Text (stored with 8 bytes of length each), offsets, types, the table of 1.5 slots a token,
+    // ranks of scores with their sorted copy, and the adjacency set.
+    const uint64_t n = tokens->count;
+    bytes += tokens->bytes.size() + n * (4 + 1 + 6 + 4 + 4 + 4) + tokens->bytes.size() / 8;
+  }
+  if (merges != nullptr) bytes += merges->count * 24;
+  return bytes;
+}
+
+std::string Tokenizer::decode(std::span<const Token> tokens, bool special) const {
+  StreamDecoder decoder(*this, /*at_start=*/true);
+  std::string text;
+  for (const Token token : tokens) text += decoder.push(token, special);
+  text += decoder.finish();
+  return text;
+}
+
+std::string StreamDecoder::push(Token token, bool special) {
+  std::string bytes = tokenizer_->token_bytes(token, special);
+  if (at_start_ && !bytes.empty()) {
+    if (tokenizer_->strips_leading_space() && bytes[0] == ' ') bytes.erase(0, 1);
+    at_start_ = false;
+  }
+  pending_ += bytes;
+  // At most the last three bytes can be an unfinished character.
+  size_t whole = pending_.size();
+  for (size_t back = 1; back <= 3 && back <= pending_.size(); ++back) {
+    const size_t at = pending_.size() - back;
+    if (is_unfinished_utf8(std::string_view(pending_).substr(at))) {
+      whole = at;
+      break;
+    }
+  }
+  std::string text;
+  append_valid_utf8(std::string_view(pending_).substr(0, whole), Replace::kEachPart, &text);
+  pending_.erase(0, whole);
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text;
+  append_valid_utf8(pending_, Replace::kEachPart, &text);
+  pending_.clear();
+  return text;
+}
+
+void StreamDecoder::reset() {
+  pending_.clear();
+  at_start_ = starts_text_;
+}
+
+}  // namespace sluice::tokenizer

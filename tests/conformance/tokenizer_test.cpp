@@ -1,0 +1,139 @@
+// Real vocabularies against the ids that llama.cpp gives: every line of every fixture. The
+// vocabularies are other people's work and live beside the checkout; without them this skips.
+#include "tokenizer/tokenizer.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "tokenizer/utf8.h"
+
+namespace sluice::tokenizer {
+namespace {
+
+const std::string kFixtures = std::string(SLUICE_SHARED_DIR) + "/fixtures";
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A tokenizer from a file; the bytes need not outlive creation.
+std::unique_ptr<Tokenizer> load(const std::string& path) {
+  const std::string bytes = read_file(path);
+  gguf::Header header;
+  const gguf::Bytes span(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  auto parsed = gguf::parse_header(span, bytes.size(), &header);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+  EXPECT_TRUE(parsed->done) << path;
+  auto tokenizer = Tokenizer::create(header);
+  EXPECT_TRUE(tokenizer.ok()) << path << ": " << tokenizer.status().message();
+  if (!tokenizer.ok()) return nullptr;
+  EXPECT_LE((*tokenizer)->memory_bytes(), estimate_memory(header)) << path;
+  return std::move(*tokenizer);
+}
+
+std::vector<std::string> split_inputs(const std::string& all) {
+  const std::string separator = "\n__ggml_vocab_test__\n";
+  std::vector<std::string> inputs;
+  for (size_t pos = 0; pos < all.size();) {  // every input is followed by the separator
+    const size_t end = std::min(all.find(separator, pos), all.size());
+    inputs.push_back(all.substr(pos, end - pos));
+    pos = end + separator.size();
+  }
+  return inputs;
+}
+
+std::vector<std::vector<Token>> read_ids(const std::string& path) {
+  std::vector<std::vector<Token>> lines;
+  std::istringstream file(read_file(path));
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line);
+    lines.emplace_back(std::istream_iterator<Token>(words), std::istream_iterator<Token>());
+  }
+  return lines;
+}
+
+std::vector<std::string> vocabulary_files() {
+  std::vector<std::string> files;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(kFixtures + "/tokenizer", ignored)) {
+    if (entry.path().extension() == ".gguf") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TEST(TokenizerFixtures, EveryLineOfEveryVocabulary) {
+  const auto files = vocabulary_files();
+  if (files.empty()) GTEST_SKIP() << "no vocabularies in " << kFixtures << "/tokenizer";
+  for (const std::string& file : files) {
+    SCOPED_TRACE(file);
+    const auto tokenizer = load(file);
+    ASSERT_NE(tokenizer, nullptr);
+    const auto inputs = split_inputs(read_file(file + ".inp"));
+    const auto expected = read_ids(file + ".out");
+    ASSERT_EQ(inputs.size(), expected.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      EXPECT_EQ(tokenizer->encode(inputs[i], {.add_bos = false}), expected[i])
+          << "line " << i + 1 << ": \"" << inputs[i] << '"';
+      EXPECT_EQ(tokenizer->decode(expected[i]), inputs[i]) << "line " << i + 1;
+    }
+  }
+}
+
+// The text of a JSON string whose only escapes are \uXXXX.
+std::string unescape(const std::string& json) {
+  std::string text;
+  const auto unit = [&](size_t at) {
+    return static_cast<uint32_t>(std::stoul(json.substr(at + 2, 4), nullptr, 16));
+  };
+  for (size_t i = 0; i < json.size(); ++i) {
+    if (json[i] != '\\') {
+      text += json[i];
+      continue;
+    }
+    uint32_t cp = unit(i);
+    i += 5;
+    if (cp >= 0xD800 && cp < 0xDC00) {
+      cp = 0x10000 + ((cp - 0xD800) << 10) + (unit(i + 1) - 0xDC00);
+      i += 6;
+    }
+    append_utf8(cp, &text);
+  }
+  return text;
+}
+
+// expected.json is read with two searches: its prompts hold no escaped quotes.
+TEST(TokenizerFixtures, Stories260KPrompts) {
+  const std::string json = read_file(kFixtures + "/stories260K/expected.json");
+  if (json.empty()) GTEST_SKIP() << "no " << kFixtures << "/stories260K";
+  const auto tokenizer = load(kFixtures + "/stories260K/stories260K-Q8_0.gguf");
+  ASSERT_NE(tokenizer, nullptr);
+  int checked = 0;
+  for (size_t pos = 0; (pos = json.find("\"prompt_ids\"", pos)) != std::string::npos; ++pos) {
+    const size_t key = json.rfind("\"prompt\"", pos);
+    const size_t open = json.find('"', json.find(':', key)) + 1;
+    const std::string prompt = unescape(json.substr(open, json.find('"', open) - open));
+    const size_t list = json.find('[', pos) + 1;
+    std::string numbers = json.substr(list, json.find(']', list) - list);
+    std::replace(numbers.begin(), numbers.end(), ',', ' ');
+    std::istringstream words(numbers);
+    const std::vector<Token> ids{std::istream_iterator<Token>(words),
+                                 std::istream_iterator<Token>()};
+    EXPECT_EQ(tokenizer->encode(prompt), ids) << prompt;
+    EXPECT_EQ(tokenizer->decode(ids), prompt);
+    ++checked;
+  }
+  EXPECT_GE(checked, 4);
+}
+
+}  // namespace
+}  // namespace sluice::tokenizer
