@@ -143,6 +143,16 @@ const suites = {
     return gtest(inRoot('build', 'aarch64', 'tests', 'kernels_tests'),
       { wrapper: ['qemu-aarch64-static'], label: 'aarch64-kernels_tests' });
   },
+  async wasm() {
+    const { buildProgram, countLines, runInChromium, runInNode } = await import('./wasm/gtest.mjs');
+    const total = none();
+    for (const variant of ['simd128', 'relaxed']) {
+      buildProgram('kernels_tests', variant);
+      if (variant === 'simd128') add(total, countLines(await runInNode('kernels_tests', variant)));
+      add(total, countLines(await runInChromium('kernels_tests', variant)));
+    }
+    return total;
+  },
   async types() {
     await must(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '-p', 'web/tsconfig.json']);
     return { ...none(), passed: 1 };

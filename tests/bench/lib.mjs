@@ -18,7 +18,7 @@ export function modelFile(name) {
   const file = join(modelFolder, `${shape}-${type}.gguf`);
   if (!existsSync(file)) {
     mkdirSync(modelFolder, { recursive: true });
-    cmakeBuild('native', ['sluice-make-model']);
+    cmakeBuild('native', { targets: ['sluice-make-model'] });
     run(inRoot('build', 'native', 'sluice-make-model'), ['--quiet', '-s', shape, '-t', type, `${file}.part`]);
     renameSync(`${file}.part`, file);
   }

@@ -12,11 +12,10 @@ import { setup } from './setup.mjs';
 
 const bin = (name) => inRoot('node_modules', '.bin', name);
 
-export function cmakeBuild(preset, targets = [], extra = []) {
-  const quiet = process.env.CI ? run : runQuiet;
-  quiet('cmake', ['--preset', preset, ...extra]);
+export function cmakeBuild(preset, { targets = [], variables = [], quiet = false } = {}) {
+  runQuiet('cmake', ['--preset', preset, ...variables]);
   const chosen = targets.length ? ['--target', ...targets] : [];
-  run('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
+  (quiet ? runQuiet : run)('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
 }
 
 function relaxedImports(wasmFile) {
@@ -24,12 +23,14 @@ function relaxedImports(wasmFile) {
   return WebAssembly.Module.imports(module).filter((i) => i.module === 'relaxed').map((i) => i.name);
 }
 
-// Returns the names merged in. The plain binary may import them as well: it gets bodies of plain
-// SIMD with the same results wherever the kernels use them.
-function finishBinary(preset, variant) {
-  const linked = inRoot('build', preset, 'engine.wasm');
-  const final = inRoot('build', 'wasm-glue', `engine.${variant}.wasm`);
+/**
+ * Merges the relaxed functions that a linked program imports into it and optimizes the result.
+ * Returns their names. The plain binary may import them as well: it gets bodies of plain SIMD with
+ * the same results wherever the kernels use them.
+ */
+export function finishBinary(linked, variant, final) {
   const names = relaxedImports(linked);
+  const scratch = final.replace(/\.wasm$/, '');
   let merged = linked;
   const features = [
     '--enable-simd', '--enable-threads', '--enable-bulk-memory', '--enable-mutable-globals',
@@ -37,13 +38,14 @@ function finishBinary(preset, variant) {
     ...(variant === 'relaxed' ? ['--enable-relaxed-simd'] : []),
   ];
   if (names.length) {
-    const part = inRoot('build', preset, 'relaxed_part.wasm');
-    merged = inRoot('build', preset, 'merged.wasm');
+    const part = `${scratch}.part`;
+    merged = `${scratch}.merged`;
     const source = inRoot('kernels', 'isa', variant === 'relaxed' ? 'relaxed.wat' : 'relaxed_strict.wat');
     runQuiet(bin('wasm-as'), [...features, source, '-o', part]);
     runQuiet(bin('wasm-merge'), [...features, linked, 'main', part, 'relaxed', '-o', merged]);
   }
   runQuiet(bin('wasm-opt'), [...features, '-O3', '--strip-producers', merged, '-o', final]);
+  for (const file of [`${scratch}.part`, `${scratch}.merged`]) rmSync(file, { force: true });
   return names;
 }
 
@@ -52,9 +54,10 @@ function buildWasm() {
   const names = {};
   mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
   for (const [preset, variant] of [['wasm', 'simd128'], ['wasm-relaxed', 'relaxed']]) {
-    cmakeBuild(preset, ['engine']);
+    cmakeBuild(preset, { targets: ['engine'] });
     files[variant] = inRoot('build', preset, 'engine.mjs');
-    names[variant] = finishBinary(preset, variant);
+    names[variant] = finishBinary(inRoot('build', preset, 'engine.wasm'), variant,
+      inRoot('build', 'wasm-glue', `engine.${variant}.wasm`));
     const missing = missingFunctions(readFileSync(files[variant], 'utf8'))
       .filter((name) => !names[variant].includes(name));
     if (missing.length) throw new Error(`undefined in ${preset}: ${missing.join(', ')}`);
@@ -101,7 +104,7 @@ export async function build(parts) {
   const unknown = parts.filter((p) => !['native', 'wasm', 'web'].includes(p));
   if (unknown.length) throw new Error(`unknown part '${unknown[0]}': native, wasm, web`);
   setup(...(all ? ['build'] : parts.map((p) => (p === 'web' ? 'wasm' : p))));
-  if (all || parts.includes('native')) cmakeBuild('native', [], ['-DSLUICE_TESTS=OFF']);
+  if (all || parts.includes('native')) cmakeBuild('native', { variables: ['-DSLUICE_TESTS=OFF'] });
   if (all || parts.includes('wasm')) buildWasm();
   if (all || parts.includes('web')) {
     await buildWeb();

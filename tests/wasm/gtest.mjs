@@ -1,0 +1,95 @@
+// Runs a GoogleTest program compiled to WebAssembly, in Node or in headless Chromium, for either
+// binary: build/<preset>/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged
+// in. Node 20 can be told to accept relaxed SIMD, but its dot product forgets the accumulator, so
+// that binary runs in Chromium only.
+import { readFileSync } from 'node:fs';
+import { cmakeBuild, finishBinary } from '../../web/scripts/build.mjs';
+import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+
+const presets = { simd128: 'wasm', relaxed: 'wasm-relaxed' };
+const folder = (variant) => inRoot('build', presets[variant], 'tests');
+
+/** Builds one variant of the program; its finished binary lies beside the linked one. */
+export function buildProgram(name, variant) {
+  cmakeBuild(presets[variant], { targets: [name], variables: ['-DSLUICE_TESTS=ON'], quiet: true });
+  finishBinary(`${folder(variant)}/${name}.wasm`, variant, `${folder(variant)}/${name}.final.wasm`);
+}
+
+// The same few lines start the program in both places. Sent to the browser as text.
+async function start(createProgram, wasmModule, args, print) {
+  const memory = new WebAssembly.Memory({ initial: 1024, maximum: 16384, shared: true });
+  const program = await createProgram({
+    wasmMemory: memory, print, printErr: print,
+    instantiateWasm(imports, receive) {
+      WebAssembly.instantiate(wasmModule, imports).then((i) => receive(i, wasmModule));
+      return {};
+    },
+  });
+  try {
+    return program.callMain(args);
+  } catch (e) {
+    if (typeof e?.status === 'number') return e.status;
+    print(String(e?.stack ?? e));
+    return 1;
+  }
+}
+
+export async function runInNode(name, variant, args = []) {
+  const base = `${folder(variant)}/${name}`;
+  globalThis.self ??= { location: { href: '' } };
+  const createProgram = new Function(`${readFileSync(`${base}.js`, 'utf8')};return createProgram`)();
+  const lines = [];
+  const wasmModule = new WebAssembly.Module(readFileSync(`${base}.final.wasm`));
+  const code = await start(createProgram, wasmModule, args, (line) => lines.push(line));
+  return { code, output: lines.join('\n') };
+}
+
+export async function runInChromium(name, variant, args = []) {
+  const worker = `${start}
+    importScripts('/${name}.js');
+    onmessage = async ({ data }) => {
+      const lines = [];
+      let code;
+      try {
+        const wasmModule = await WebAssembly.compileStreaming(fetch('/${name}.final.wasm'));
+        code = await start(createProgram, wasmModule, data, (line) => lines.push(line));
+      } catch (e) {
+        code = 1;
+        lines.push(String(e?.stack ?? e));
+      }
+      postMessage({ code, output: lines.join('\\n') });
+    };`;
+  const server = await serve([['/', folder(variant)]], {
+    onRequest(request, response) {
+      if (request.url === '/') response.setHeader('Content-Type', 'text/html').end('<!doctype html>');
+      else if (request.url === '/run.js') response.setHeader('Content-Type', 'text/javascript').end(worker);
+      else return false;
+      return true;
+    },
+  });
+  const { chromium } = await import('playwright-core');
+  const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
+  try {
+    const page = await browser.newPage();
+    await page.goto(server.url);
+    return await page.evaluate((programArgs) => new Promise((resolve) => {
+      const w = new Worker('/run.js');
+      w.onmessage = ({ data }) => resolve(data);
+      w.onerror = (e) => resolve({ code: 1, output: `worker: ${e.message}` });
+      w.postMessage(programArgs);
+    }), args);
+  } finally {
+    await browser.close();
+    await server.close();
+  }
+}
+
+/** Counts the lines that GoogleTest prints for each test. */
+export function countLines({ code, output }) {
+  const count = (mark) => output.split('\n').filter((l) => l.startsWith(mark) && l.endsWith(')')).length;
+  const result = { passed: count('[       OK ]'), failed: count('[  FAILED  ]'), skipped: count('[  SKIPPED ]') };
+  if (code !== 0 && result.failed === 0) result.failed = 1;
+  if (result.failed) result.details = output.split('\n').slice(-60).join('\n');
+  return result;
+}
