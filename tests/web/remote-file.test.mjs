@@ -1,0 +1,306 @@
+// The range fetcher and the store together: every fault that HTTP has to offer, one by one and at
+// random, with the bytes compared in the end.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, writeFileSync, rmSync, readdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
+
+const { RemoteFile } = await importWeb('remote-file');
+const { nodeBackend } = await importWeb('store-node');
+const { StoreManager, keyOf } = await importWeb('store');
+
+const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
+const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };
+const folders = [];
+const folder = () => folders[folders.push(mkdtempSync(join(tmpdir(), 'sluice-'))) - 1];
+after(() => folders.forEach((f) => rmSync(f, { recursive: true, force: true })));
+
+async function readAll(file, step = 50000) {
+  const all = Buffer.alloc(file.size);
+  const reads = [];
+  for (let at = 0; at < file.size; at += step) {
+    reads.push(file.read(at, all.subarray(at, Math.min(at + step, file.size))));
+  }
+  await Promise.all(reads);
+  return all;
+}
+
+async function withServer(file, fault, work) {
+  const server = await faultyServer(file, fault);
+  try {
+    return await work(server);
+  } finally {
+    await server.close();
+  }
+}
+
+/** Opens, reads everything, waits for the download; the bytes must be right. */
+async function load(url, bytes, store, extra = {}) {
+  const file = await RemoteFile.open(url, store, { ...options, ...extra });
+  try {
+    const [all] = await Promise.all([readAll(file), file.download()]);
+    assert.ok(all.equals(bytes), 'the bytes differ');
+    return file.progress();
+  } finally {
+    file.close();
+  }
+}
+
+const model = fakeModel();
+
+for (const store of [true, false]) {
+  const where = store ? 'with a store' : 'without a store';
+  test(`reads a whole file by ranges ${where}`, () =>
+    withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url, state }) => {
+      await load(url, model, store ? nodeBackend(folder()) : null);
+      assert.ok(state.requests < 40, `${state.requests} requests`);
+    }));
+}
+
+for (const kind of ['cut', 'stall', 'short', 'long', 'wrong-range', '429', '503', '500', 'reset', 'expired', '416']) {
+  test(`survives ${kind}, every other request`, () =>
+    withServer({ bytes: model, etag: '"1"' }, (_, n) => (n % 2 === 1 ? kind : null), ({ url }) =>
+      load(url, model, nodeBackend(folder()))));
+}
+
+for (const kind of ['redirect', 'no-content-range', '200', 'gzip']) {
+  test(`reads from a server that always answers with ${kind}`, () =>
+    withServer({ bytes: model, etag: '"1"' }, (request) => (request.method === 'GET' ? kind : null), ({ url }) =>
+      load(url, model, nodeBackend(folder()))));
+}
+
+test('downloads once from a server without ranges, in one request', () =>
+  withServer({ bytes: model }, () => '200', async ({ url, state }) => {
+    await load(url, model, nodeBackend(folder()));
+    assert.equal(state.requests, 1);
+  }));
+
+test('says why a server without ranges needs a store', () =>
+  withServer({ bytes: model }, () => '200', ({ url }) =>
+    assert.rejects(load(url, model, null), { code: 'NO_RANGE_SUPPORT' })));
+
+test('reports 404 at once', () =>
+  withServer({ bytes: model }, () => '404', async ({ url, state }) => {
+    await assert.rejects(load(url, model, null), { code: 'HTTP_STATUS', message: /404/ });
+    assert.equal(state.requests, 1);
+  }));
+
+test('gives up on an unreachable host with NETWORK', () =>
+  assert.rejects(load('http://127.0.0.1:9/x.gguf', model, null), { code: 'NETWORK' }));
+
+test('reports an empty file as truncated', () =>
+  withServer({ bytes: Buffer.alloc(0) }, () => null, ({ url }) =>
+    assert.rejects(RemoteFile.open(url, null, options), { code: 'TRUNCATED' })));
+
+test('uses the store the second time', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
+    const store = nodeBackend(folder());
+    await load(url, model, store);
+    const again = await load(url, model, store);
+    assert.ok(again.bytesFetched <= 65536, `${again.bytesFetched} fetched again`);
+    assert.ok(again.bytesFromStore >= model.length);
+  }));
+
+test('uses the stored file when the server is gone', async () => {
+  const store = nodeBackend(folder());
+  const url = await withServer({ bytes: model }, () => null, async (server) => {
+    await load(server.url, model, store);
+    return server.url;
+  });
+  const warnings = [];
+  await load(url, model, store, { onWarning: (code) => warnings.push(code) });
+  assert.deepEqual(warnings, ['NETWORK']);
+  await load(url, model, store, { cache: 'only' });
+});
+
+test('cache: only refuses what is not stored', () =>
+  assert.rejects(load('http://127.0.0.1:9/x.gguf', model, nodeBackend(folder()), { cache: 'only' }), {
+    code: 'NOT_FOUND',
+  }));
+
+for (const etag of [true, false]) {
+  test(`a file replaced between loads is fetched anew (${etag ? 'by ETag' : 'by its header'})`, async () => {
+    const file = { bytes: model, etag: etag ? '"1"' : undefined };
+    await withServer(file, () => null, async ({ url }) => {
+      const store = nodeBackend(folder());
+      await load(url, model, store);
+      file.bytes = fakeModel({ seed: 2 });
+      if (etag) file.etag = '"2"';
+      const { bytesFetched } = await load(url, file.bytes, store);
+      assert.ok(bytesFetched >= model.length);
+    });
+  });
+}
+
+test('a file replaced during the download is SOURCE_CHANGED, and the next load is right', async () => {
+  const file = { bytes: model, etag: '"1"' };
+  await withServer(file, () => null, async ({ url }) => {
+    const store = nodeBackend(folder());
+    const opened = await RemoteFile.open(url, store, { ...options, streamBytes: 32768 });
+    file.bytes = fakeModel({ seed: 3 });
+    file.etag = '"3"';
+    await assert.rejects(readAll(opened), { code: 'SOURCE_CHANGED' });
+    await assert.rejects(opened.download(), { code: 'SOURCE_CHANGED' });
+    opened.close();
+    await load(url, file.bytes, store);
+  });
+});
+
+test('resumes at the missing chunks after an early close', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
+    const store = nodeBackend(folder());
+    const first = await RemoteFile.open(url, store, options);
+    await first.read(300000, Buffer.alloc(100000));
+    const had = first.progress().bytesLocal;
+    first.close();
+    assert.ok(had > 0);
+    const { bytesFetched } = await load(url, model, store);
+    const limit = model.length - had + 65536 + options.chunkSize;
+    assert.ok(bytesFetched <= limit, `${bytesFetched} fetched, ${limit} would do`);
+  }));
+
+test('finds 20 flipped bytes and refetches only their chunks', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
+    const directory = folder();
+    const store = nodeBackend(directory);
+    await load(url, model, store);
+    const next = random(5);
+    const data = join(directory, await keyOf(url), 'data');
+    const stored = readFileSync(data);
+    const hit = new Set();
+    for (let i = 0; i < 20; i++) {
+      const at = Math.floor(next() * stored.length);
+      stored[at] ^= 1 << Math.floor(next() * 8);
+      hit.add(Math.floor(at / options.chunkSize));
+    }
+    writeFileSync(data, stored);
+    const warnings = [];
+    const { bytesFetched } = await load(url, model, store, { onWarning: (code) => warnings.push(code) });
+    assert.ok(warnings.includes('CORRUPT'));
+    assert.ok(bytesFetched <= 65536 + hit.size * options.chunkSize, `${bytesFetched} fetched`);
+    assert.ok(readFileSync(data).equals(model));
+  }));
+
+test('a damaged index or a short data file costs a refetch, nothing else', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
+    const directory = folder();
+    const store = nodeBackend(directory);
+    await load(url, model, store);
+    const entry = join(directory, await keyOf(url));
+    writeFileSync(join(entry, 'index'), 'rubbish');
+    await load(url, model, store);
+    writeFileSync(join(entry, 'data'), readFileSync(join(entry, 'data')).subarray(0, 700000));
+    await load(url, model, store);
+  }));
+
+test('a full disk degrades to the network', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
+    const real = nodeBackend(folder());
+    let room = 20;
+    const full = {
+      ...real,
+      open: async (key) => {
+        const files = await real.open(key);
+        const write = files.data.write.bind(files.data);
+        files.data.write = (bytes, at) => {
+          if (room-- <= 0) throw new DOMException('disk full', 'QuotaExceededError');
+          return write(bytes, at);
+        };
+        return files;
+      },
+    };
+    const warnings = [];
+    await load(url, model, full, { onWarning: (code) => warnings.push(code) });
+    assert.deepEqual(warnings, ['QUOTA']);
+  }));
+
+test('a second reader of the same entry does not write and reads right', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
+    const store = nodeBackend(folder());
+    const first = await RemoteFile.open(url, store, options);
+    await load(url, model, store);
+    const [all] = await Promise.all([readAll(first), first.download()]);
+    assert.ok(all.equals(model));
+    first.close();
+  }));
+
+test('what is asked for is fetched before the rest', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => 'slow', async ({ url, state }) => {
+    const file = await RemoteFile.open(url, nodeBackend(folder()), { ...options, streams: 1 });
+    file.download().catch(() => {});
+    const tail = Buffer.alloc(1000);
+    await file.read(model.length - 1000, tail);
+    assert.ok(tail.equals(model.subarray(-1000)));
+    assert.ok(file.progress().bytesLocal < model.length);
+    assert.ok(state.ranges.some(([first]) => first > model.length - 20000));
+    file.close();
+  }));
+
+test('neighbouring reads share large requests', () =>
+  withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url, state }) => {
+    const file = await RemoteFile.open(url, nodeBackend(folder()), { ...options, streamBytes: 1 << 24 });
+    await file.download();
+    file.close();
+    assert.ok(state.requests <= 3, `${state.requests} requests`);
+  }));
+
+test('closing rejects what waits, with AbortError', () =>
+  withServer({ bytes: model }, (_, n) => (n > 0 ? 'stall' : null), async ({ url }) => {
+    const file = await RemoteFile.open(url, null, { ...options, fetcher: { stallMs: 60000 } });
+    const reading = file.read(model.length - 1000, Buffer.alloc(1000));
+    setTimeout(() => file.close(), 20);
+    await assert.rejects(reading, { name: 'AbortError' });
+  }));
+
+test('an abort while opening rejects and leaves the store usable', () =>
+  withServer({ bytes: model, etag: '"1"' }, (_, n) => (n === 0 ? 'stall' : null), async ({ url }) => {
+    const store = nodeBackend(folder());
+    const control = new AbortController();
+    setTimeout(() => control.abort(), 20);
+    const fetcher = { stallMs: 60000 };
+    await assert.rejects(RemoteFile.open(url, store, { ...options, fetcher, signal: control.signal }), {
+      name: 'AbortError',
+    });
+    await load(url, model, store);
+  }));
+
+test('the store lists, measures, deletes and evicts', async () => {
+  const directory = folder();
+  const store = nodeBackend(directory);
+  const manager = new StoreManager(async () => store);
+  await withServer({ bytes: model }, () => null, async ({ url }) => {
+    await load(url, model, store);
+    await load(`${url}?2`, model, store);
+    const file = await RemoteFile.open(url, store, options);
+    await assert.rejects(manager.delete(url), { code: 'STORE_BUSY' });
+    file.close();
+    const list = await manager.list();
+    assert.deepEqual(list.map((m) => [m.size, m.bytesStored, m.complete]), Array(2).fill([model.length, model.length, true]));
+    assert.equal(await manager.size(), 2 * model.length);
+    assert.equal((await manager.evictOldest(model.length)).length, 1);
+    const [left] = await manager.list();
+    assert.equal(await manager.delete(left.url), true);
+    assert.equal(await manager.delete(left.url), false);
+    assert.deepEqual(readdirSync(directory), []);
+  });
+});
+
+test('200 loads with random faults: the bytes are always right', async () => {
+  const kinds = ['cut', 'stall', 'short', 'long', 'wrong-range', '429', '503', '500', 'reset', 'expired', 'redirect',
+    '200', 'no-content-range'];
+  const next = random(2026);
+  const small = fakeModel({ units: 4, unitBytes: 32768, header: 20000 });
+  for (let i = 0; i < 200; i++) {
+    const rate = next() * 0.5;
+    const fault = () => (next() < rate ? kinds[Math.floor(next() * kinds.length)] : null);
+    await withServer({ bytes: small, etag: next() < 0.5 ? '"1"' : undefined }, fault, async ({ url }) => {
+      const directory = folder();
+      const store = nodeBackend(directory);
+      const extra = { fetcher: { ...quick, attempts: 30, stallMs: 60 }, streams: 1 + Math.floor(next() * 3) };
+      await load(url, small, store, extra);
+      rmSync(directory, { recursive: true });
+    });
+  }
+});
