@@ -233,6 +233,7 @@ export class Host {
         this.port.postMessage({ event: 'piece', generation: id, pieces }),
       );
       try {
+        await this.breathe(); // a cancel that came while waiting in line is heard first
         return await generator.run();
       } finally {
         this.running.delete(id);
@@ -261,20 +262,19 @@ export class Host {
    */
   async pass(ticket: { cancelled: boolean }, onSlice?: () => void): Promise<boolean> {
     for (;;) {
-      if (ticket.cancelled) return false;
       const before = performance.now();
-      const step = this.binding.step(this.opsPerStep);
-      this.io.poke();
-      if (step === Step.Done) return true;
-      if (step === Step.Failed) throw this.engineError();
-      const now = performance.now();
-      if (step === Step.Blocked) await this.waitForBytes();
-      else this.adapt(now - before);
-      if (now - this.lastYield > kSliceMs) {
+      if (before - this.lastYield > kSliceMs) {
         onSlice?.();
         this.publish(false);
         await this.breathe();
       }
+      if (ticket.cancelled) return false;
+      const step = this.binding.step(this.opsPerStep);
+      this.io.poke();
+      if (step === Step.Done) return true;
+      if (step === Step.Failed) throw this.engineError();
+      if (step === Step.Blocked) await this.waitForBytes();
+      else this.adapt(performance.now() - before);
     }
   }
 

@@ -109,15 +109,26 @@ export function serveRpc(port: Port, target: Record<string, (...args: any[]) => 
   };
 }
 
-const channel = new MessageChannel();
 const resumes: (() => void)[] = [];
-channel.port1.onmessage = () => resumes.shift()?.();
-(channel.port1 as { unref?: () => void }).unref?.();
+let wake: (() => void) | null = null;
 
-/** Lets the event loop run once; a MessageChannel, because timers are clamped to 4 ms. */
+/**
+ * Lets the event loop run once. A MessageChannel, because timers are clamped to 4 ms; in Node
+ * setImmediate, because a port there is drained up to a thousand times before any other is heard.
+ */
 export function yieldToEvents(): Promise<void> {
+  wake ??= makeWake();
   return new Promise((resolve) => {
     resumes.push(resolve);
-    channel.port2.postMessage(0);
+    wake!();
   });
+}
+
+function makeWake(): () => void {
+  const resume = (): void => resumes.shift()?.();
+  const { setImmediate } = globalThis as { setImmediate?: (run: () => void) => void };
+  if (setImmediate) return () => setImmediate(resume);
+  const { port1, port2 } = new MessageChannel();
+  port1.onmessage = resume;
+  return () => port2.postMessage(0);
 }

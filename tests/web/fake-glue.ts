@@ -97,7 +97,7 @@ class FakeEngine implements EngineBinding {
   }
 
   open(options: OpenOptions): boolean {
-    this.budget = options.memoryBudget;
+    this.budget = options.memoryBudget - (options.memoryBudget % 65536);
     this.context = options.contextLength || 64;
     const end = this.units.at(-1)!.offset + this.unitBytes;
     if (this.fileSize < end) return this.fail('TRUNCATED', 'The file is shorter than its header says.');
@@ -247,7 +247,7 @@ class FakeEngine implements EngineBinding {
       return -1;
     }
     let h = this.hash;
-    for (const token of this.tokens) h = Math.imul(h ^ token, 0x01000193);
+    for (const token of this.tokens.slice(-32)) h = Math.imul(h ^ token, 0x01000193);
     if (this.temperature > 0) h = Math.imul(h ^ this.seed, 0x01000193);
     return 3 + ((h >>> 8) % 250);
   }

@@ -1,0 +1,277 @@
+// The public API over the fake engine, in Node: generation, cancellation, queueing, errors, and the
+// same text whatever the budget, the source and the place of the I/O.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { buildFakePackage, fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
+
+const { Engine, SluiceError } = await import(join(await buildFakePackage(), 'node.js'));
+const { StopFilter } = await importWeb('stop');
+
+const directory = mkdtempSync(join(tmpdir(), 'sluice-'));
+const bytes = fakeModel();
+const path = join(directory, 'model.gguf');
+writeFileSync(path, bytes);
+const greedy = { maxTokens: 12, temperature: 0 };
+const tuning = { chunkSize: 16384, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 500 };
+let server;
+let engine;
+let expected;
+
+before(async () => {
+  server = await faultyServer({ bytes, etag: '"1"' });
+  engine = await Engine.load(path, { memoryBudget: 4e6, contextLength: 1e6 });
+  expected = await engine.generate('hello', greedy).text();
+});
+after(async () => {
+  await engine.dispose();
+  await server.close();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+test('the same text for every budget, source, cache and place of the I/O', async () => {
+  assert.equal(expected.length, 12);
+  const sources = { path: () => path, url: () => server.url, blob: () => new Blob([bytes]) };
+  for (const [name, source] of Object.entries(sources)) {
+    for (const memoryBudget of [undefined, 4e6, 700_000, 350_000]) {
+      for (const ioWorker of [true, false]) {
+        const cacheDir = name === 'url' && ioWorker ? join(directory, 'cache') : undefined;
+        const loaded = await Engine.load(source(), { memoryBudget, ioWorker, cacheDir, tuning });
+        const label = `${name}, budget ${memoryBudget}, ioWorker ${ioWorker}`;
+        assert.equal(await loaded.generate('hello', greedy).text(), expected, label);
+        await loaded.downloaded;
+        await loaded.dispose();
+      }
+    }
+  }
+});
+
+test('pieces carry text and tokens, and the result counts them', async () => {
+  const generation = engine.generate('hello', greedy);
+  const pieces = [];
+  for await (const piece of generation) pieces.push(piece);
+  assert.equal(pieces.map((piece) => piece.text).join(''), expected);
+  assert.ok(pieces.every((piece) => piece.token >= 3 && piece.logprob === undefined));
+  const { finishReason, usage, timings } = await generation.result;
+  assert.equal(finishReason, 'length');
+  assert.deepEqual([usage.promptTokens, usage.completionTokens, usage.totalTokens], [6, 12, 18]);
+  assert.ok(timings.timeToFirstTokenMs <= timings.promptMs + timings.generateMs);
+});
+
+test('a prompt that continues the last one prefills only what is new', async () => {
+  await engine.generate('abc', { ...greedy, reusePrefix: false }).result;
+  const tokens = await engine.tokenize('abcdef');
+  const again = await engine.generate(tokens, greedy).result;
+  assert.equal(again.usage.cachedTokens, 4);
+  const fresh = await engine.generate(tokens, { ...greedy, reusePrefix: false }).result;
+  assert.equal(fresh.usage.cachedTokens, 0);
+  assert.equal(again.text, fresh.text);
+});
+
+test('log-probabilities', async () => {
+  const generation = engine.generate('hello', { ...greedy, logprobs: 2 });
+  for await (const piece of generation) {
+    assert.equal(piece.topLogprobs.length, 2);
+    assert.equal(typeof piece.logprob, 'number');
+  }
+});
+
+test('the same seed gives the same text, another seed another', async () => {
+  const text = (seed) => engine.generate('hello', { maxTokens: 12, seed }).text();
+  assert.equal(await text(1), await text(1));
+  assert.notEqual(await text(1), await text(2));
+});
+
+test('a stop string ends the text before it', async () => {
+  const stop = expected.slice(4, 7);
+  const generation = engine.generate('hello', { ...greedy, stop });
+  let text = '';
+  for await (const piece of generation) text += piece.text;
+  assert.equal(text, expected.slice(0, expected.indexOf(stop)));
+  const result = await generation.result;
+  assert.deepEqual([result.finishReason, result.stopString], ['stop', stop]);
+});
+
+test('a readable stream of the text', async () => {
+  let text = '';
+  for await (const part of engine.generate('hello', greedy).toReadableStream()) text += part;
+  assert.equal(text, expected);
+});
+
+test('leaving the loop cancels, and the engine works on', async () => {
+  const generation = engine.generate('hello', { temperature: 0, maxTokens: 1e5 });
+  for await (const _ of generation) break;
+  assert.equal((await generation.result).finishReason, 'cancelled');
+  assert.equal(await engine.generate('hello', greedy).text(), expected);
+});
+
+test('an abort rejects everything at once', async () => {
+  for (const delay of [0, 1, 3, 10, 20]) {
+    const control = new AbortController();
+    const generation = engine.generate('hello', { temperature: 0, maxTokens: 1e5, signal: control.signal });
+    setTimeout(() => control.abort(), delay);
+    await assert.rejects(
+      async () => {
+        for await (const _ of generation);
+      },
+      { name: 'AbortError' },
+    );
+    await assert.rejects(generation.text(), { name: 'AbortError' });
+  }
+  const aborted = engine.generate('hello', { signal: AbortSignal.abort() });
+  await assert.rejects(aborted.text(), { name: 'AbortError' });
+  assert.equal(await engine.generate('hello', greedy).text(), expected);
+});
+
+test('generations wait in line; a waiting one can be cancelled', async () => {
+  const first = engine.generate('hello', { ...greedy, maxTokens: 2000 });
+  const second = engine.generate('hello', greedy);
+  const third = engine.generate('hello', greedy);
+  second.cancel();
+  assert.equal((await first.text()).slice(0, 12), expected);
+  assert.equal((await second.result).finishReason, 'cancelled');
+  assert.equal(await third.text(), expected);
+});
+
+test('tokenize, detokenize and count', async () => {
+  const tokens = await engine.tokenize('hi', { addBos: false });
+  assert.equal(await engine.detokenize(tokens), 'hi');
+  assert.equal(await engine.countTokens('hi'), 3);
+});
+
+test('the KV cache can be saved and put back', async () => {
+  const prompt = await engine.tokenize('hello there');
+  await engine.generate(prompt, greedy).result;
+  const saved = await engine.saveState();
+  await engine.generate('other', greedy).result;
+  await engine.restoreState(saved);
+  const { usage } = await engine.generate(prompt, greedy).result;
+  assert.equal(usage.cachedTokens, prompt.length - 1);
+});
+
+test('bad prompts have stable codes and harm nothing', async () => {
+  await assert.rejects(engine.generate('').text(), { code: 'PROMPT_EMPTY' });
+  await assert.rejects(engine.generate([]).text(), { code: 'PROMPT_EMPTY' });
+  await assert.rejects(engine.generate('x'.repeat(1e6)).text(), { code: 'PROMPT_TOO_LONG' });
+  assert.equal(await engine.generate('hello', greedy).text(), expected);
+});
+
+test('bad sources have stable codes', async () => {
+  const cases = [
+    [new Blob(['rubbish'.repeat(9000)]), {}, 'NOT_GGUF'],
+    [new Blob([bytes.subarray(0, 10)]), {}, 'TRUNCATED'],
+    [new Blob([bytes.subarray(0, 30000)]), {}, 'TRUNCATED'],
+    [new Blob([bytes.subarray(0, 300000)]), {}, 'TRUNCATED'],
+    [path, { memoryBudget: 200_000 }, 'OUT_OF_MEMORY'],
+    [path, { memoryBudget: 1_200_000, contextLength: -1 }, 'INVALID_ARGUMENT'],
+    ['/nowhere/x.gguf', {}, 'NOT_FOUND'],
+    [directory, {}, 'IO'],
+    ['http://127.0.0.1:9/x.gguf', { tuning: { attempts: 2, retryMs: 1 } }, 'NETWORK'],
+  ];
+  for (const [source, options, code] of cases) {
+    await assert.rejects(Engine.load(source, options), (error) => {
+      assert.ok(error instanceof SluiceError, String(error));
+      assert.ok(code === error.code || (code === 'OUT_OF_MEMORY' && error.code === 'BUDGET_TOO_SMALL'), `${error.code}: ${error.message}`);
+      return true;
+    });
+  }
+});
+
+test('the budget is the maximum of the memory, and too small a one names the smallest', async () => {
+  await assert.rejects(Engine.load(path, { memoryBudget: 300_000 }), {
+    code: 'BUDGET_TOO_SMALL',
+    message: /smallest budget is \d+/,
+  });
+});
+
+test('inspect answers from the header alone', async () => {
+  const fetched = server.state.bytes;
+  const info = await Engine.inspect(server.url, { memoryBudget: 4e6, tuning });
+  assert.equal(info.units, 12);
+  assert.ok(server.state.bytes - fetched <= 1 << 20);
+});
+
+test('progress is a union of phases', async () => {
+  const phases = new Set();
+  const loaded = await Engine.load(server.url, {
+    tuning, cacheDir: join(directory, 'progress'), onProgress: ({ phase }) => phases.add(phase),
+  });
+  await loaded.downloaded;
+  await loaded.generate('hello', greedy).text();
+  await loaded.dispose();
+  for (const phase of ['header', 'ready', 'download', 'stored']) assert.ok(phases.has(phase), phase);
+});
+
+test('layers, memory and stats answer at once', () => {
+  assert.equal(engine.layers().length, 12);
+  assert.ok(engine.layers().every((layer) => layer.state === 'pinned'));
+  assert.ok(engine.memory().budget <= 4e6 && engine.memory().heap <= 4e6);
+  assert.ok(engine.stats().bytesFromStore >= 12 * 96 * 1024);
+});
+
+test('dispose is idempotent, and everything after it says so', async () => {
+  const loaded = await Engine.load(path, { contextLength: 1e6 });
+  const generation = loaded.generate('hello', { maxTokens: 1e5 });
+  await Promise.all([loaded.dispose(), loaded.dispose()]);
+  await loaded.dispose();
+  await loaded[Symbol.asyncDispose]();
+  await assert.rejects(generation.text(), { code: 'DISPOSED' });
+  await assert.rejects(loaded.generate('x').text(), { code: 'DISPOSED' });
+  await assert.rejects(loaded.tokenize('x'), { code: 'DISPOSED' });
+});
+
+test('an abort while loading rejects and leaves nothing behind', async () => {
+  for (const delay of [0, 5, 20, 60]) {
+    const control = new AbortController();
+    setTimeout(() => control.abort(), delay);
+    const slow = await faultyServer({ bytes }, () => 'slow');
+    await assert.rejects(Engine.load(slow.url, { signal: control.signal, tuning }), { name: 'AbortError' });
+    await slow.close();
+  }
+});
+
+test('random faults: every load gives the same text', async () => {
+  const next = random(7);
+  const kinds = ['cut', 'short', 'long', 'wrong-range', '429', '503', 'reset', 'expired', 'redirect', '200', 'stall'];
+  for (let i = 0; i < 25; i++) {
+    const fault = () => (next() < 0.3 ? kinds[Math.floor(next() * kinds.length)] : null);
+    const faulty = await faultyServer({ bytes, etag: '"1"' }, fault);
+    const memoryBudget = 350_000 + Math.floor(next() * 1.2e6);
+    const cacheDir = join(directory, `faults${i}`);
+    const loaded = await Engine.load(faulty.url, {
+      memoryBudget, cacheDir, ioWorker: next() < 0.5, tuning: { ...tuning, attempts: 30, stallMs: 100 },
+    });
+    try {
+      assert.equal(await loaded.generate('hello', greedy).text(), expected);
+    } finally {
+      await loaded.dispose();
+      await faulty.close();
+    }
+  }
+});
+
+test('stop strings across piece borders, against a plain search', () => {
+  const next = random(3);
+  for (let i = 0; i < 2000; i++) {
+    const letters = () => Array.from({ length: 1 + Math.floor(next() * 4) }, () => 'ab'[Math.floor(next() * 2)]).join('');
+    const stops = Array.from({ length: Math.floor(next() * 3) }, letters);
+    const pieces = Array.from({ length: 12 }, (_, token) => ({ token, text: next() < 0.2 ? '' : letters() }));
+    const whole = pieces.map((piece) => piece.text).join('');
+    const filter = new StopFilter(stops);
+    let text = '';
+    const seen = [];
+    const take = (list) => list.forEach((piece) => ((text += piece.text), seen.push(piece.token)));
+    let taken = '';
+    for (const piece of pieces) {
+      take(filter.push(piece));
+      taken += piece.text;
+      if (filter.stopped !== undefined) break;
+    }
+    if (filter.stopped === undefined) take(filter.finish());
+    const cuts = stops.map((stop) => taken.indexOf(stop)).filter((at) => at >= 0);
+    assert.equal(text, cuts.length ? taken.slice(0, Math.min(...cuts)) : whole);
+    assert.deepEqual(seen, seen.map((_, n) => n));
+  }
+});
