@@ -1,12 +1,13 @@
 // Every public name of the package, whatever the platform.
 
-export { Engine, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState } from './engine.js';
+export { Engine, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState, type ModelSource } from './engine.js';
 export { Generation } from './generation.js';
 export { SluiceError, type ErrorCode } from './errors.js';
 export type {
   EngineStats,
   FinishReason,
   GenerationResult,
+  MemoryPlan,
   MemoryReport,
   ModelInfo,
   Piece,

@@ -40,7 +40,7 @@ export interface EngineBinding {
   headerParse(bytes: number, fileSize: number): number;
   /** Files the model consists of, known after the first is parsed. Each further header is parsed in order. */
   fileCount(): number;
-  /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. */
+  /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}. */
   inspect(options: OpenOptions): string;
   /** Allocates everything within the budget. false: error(). */
   open(options: OpenOptions): boolean;

@@ -104,7 +104,7 @@ export class Engine {
   static readonly store = new StoreManager(() => platform().storeBackend());
 
   /** What the header says of the model, and how it is laid out in the budget. */
-  readonly info: ModelInfo = {};
+  readonly info!: ModelInfo;
   /** Resolves when the whole file is in the store (or at once where nothing is stored). */
   readonly downloaded: Promise<void>;
   private rpc: RpcClient<WorkerEvent>;

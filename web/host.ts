@@ -3,7 +3,7 @@
 // abort is heard at once. One generation runs at a time; further ones wait in line.
 
 import { Step, type EngineBinding, type OpenOptions } from './binding.js';
-import { SluiceError } from './errors.js';
+import { SluiceError, type PlainError } from './errors.js';
 import { QueueView } from './fill-server.js';
 import type { Io, IoEvents, IoPlatform, OpenedFile } from './io.js';
 import { LocalIo } from './io.js';
@@ -67,7 +67,7 @@ export class Host {
     promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0,
     timeToFirstTokenMs: 0, tokensPerSecond: 0, loadMs: 0, threads: 1, kernels: '',
   };
-  info: ModelInfo = {};
+  info!: ModelInfo;
   layers = 1;
   private wasm: WasmInstance | null = null;
   private io!: Io;
@@ -113,7 +113,6 @@ export class Host {
     const threads = this.threadsFor(spec);
     const options = openOptions(spec, budget, threads);
     await this.start(spec, compiled, budget, threads, options);
-    this.info = JSON.parse(this.binding.inspect(options)) as ModelInfo;
     this.queue = new QueueView(this.wasm!.memory, this.binding.fillQueue());
     await this.io.attach(this.wasm!.memory, this.binding.fillQueue());
     this.io.startDownload();
@@ -134,9 +133,7 @@ export class Host {
     this.binding = this.wasm.binding;
     await this.parseHeaders();
     const budget = spec.memoryBudget || this.defaultBudget(this.first);
-    return JSON.parse(
-      this.binding.inspect(openOptions(spec, budget, this.threadsFor(spec))),
-    ) as ModelInfo;
+    return this.describe(openOptions(spec, budget, this.threadsFor(spec)));
   }
 
   private async prepare(spec: LoadSpec): Promise<CompiledWasm> {
@@ -175,7 +172,15 @@ export class Host {
       this.binding = this.wasm.binding;
       await this.parseHeaders();
     }
+    this.info = this.describe(options);
     if (!this.binding.open(options)) throw this.engineError();
+  }
+
+  /** What the header says; must come before open(), which lets the header go. */
+  private describe(options: OpenOptions): ModelInfo {
+    const info = JSON.parse(this.binding.inspect(options)) as ModelInfo & { error?: PlainError };
+    if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
+    return info;
   }
 
   private async parseHeaders(): Promise<void> {

@@ -197,9 +197,66 @@ export interface MemoryReport {
 
 export type UnitState = 'absent' | 'loading' | 'resident' | 'pinned' | 'pinned-absent';
 
+/** Bytes by purpose as planned from the header, and how the weights would be kept. */
+export interface MemoryPlan {
+  /** 0 when unlimited. */
+  budget: number;
+  total: number;
+  /** The smallest budget for this context. */
+  minimum: number;
+  contextLength: number;
+  batch: number;
+  threads: number;
+  weights: number;
+  pinned: number;
+  ring: number;
+  slots: number;
+  slotBytes: number;
+  kv: number;
+  activations: number;
+  tokenizer: number;
+  vectors: number;
+  scratch: number;
+  other: number;
+  units: number;
+  /** Bytes that every token reads from the store, once the pinned units are there. */
+  bytesPerPass: number;
+  embeddingHeld: boolean;
+  /** Everything stays in memory. */
+  resident: boolean;
+}
+
 /** What the header says of the model and how it would run; see Engine.inspect. */
 export interface ModelInfo {
-  [key: string]: unknown;
+  architecture: string;
+  name: string;
+  parameters: number;
+  /** Of all tensors. */
+  bytes: number;
+  /** Bytes by tensor type. */
+  types: Record<string, number>;
+  layers: number;
+  embedding: number;
+  feedForward: number;
+  heads: number;
+  kvHeads: number;
+  headSize: number;
+  vocabulary: number;
+  trainedContext: number;
+  experts: number;
+  expertsUsed: number;
+  tiedHead: boolean;
+  files: number;
+  tensors: number;
+  macsPerToken: number;
+  bytesPerToken: number;
+  kernels: string;
+  chatTemplate?: string;
+  bosToken?: string;
+  eosToken?: string;
+  unkToken?: string;
+  padToken?: string;
+  plan: MemoryPlan;
 }
 
 export interface Snapshot {

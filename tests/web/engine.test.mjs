@@ -189,7 +189,7 @@ test('the budget is the maximum of the memory, and too small a one names the sma
 test('inspect answers from the header alone', async () => {
   const fetched = server.state.bytes;
   const info = await Engine.inspect(server.url, { memoryBudget: 4e6, tuning });
-  assert.equal(info.units, 12);
+  assert.equal(info.plan.units, 12);
   assert.ok(server.state.bytes - fetched <= 1 << 20);
 });
 

@@ -93,7 +93,20 @@ class FakeEngine implements EngineBinding {
     return 1;
   }
   inspect(options: OpenOptions): string {
-    return JSON.stringify({ architecture: 'fake', units: this.units.length, budget: options.memoryBudget });
+    const bytes = this.units.length * this.unitBytes;
+    const minimum = kSlots + 2 * this.unitBytes;
+    if (options.memoryBudget < minimum) {
+      const message = `The smallest budget is ${minimum} bytes.`;
+      return JSON.stringify({ error: { code: 'BUDGET_TOO_SMALL', message } });
+    }
+    return JSON.stringify({
+      architecture: 'fake', name: 'A fake', parameters: bytes / 4, bytes, types: { F32: bytes },
+      layers: this.units.length, vocabulary: 253, trainedContext: 4096, macsPerToken: bytes / 4,
+      kernels: 'fake', plan: {
+        budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1,
+        units: this.units.length, pinned: bytes, bytesPerPass: 0, resident: true,
+      },
+    });
   }
 
   open(options: OpenOptions): boolean {
@@ -268,7 +281,10 @@ class FakeEngine implements EngineBinding {
 
   memory(): string {
     const weights = this.units.filter((unit) => unit.slot).length * this.unitBytes;
-    return JSON.stringify({ budget: this.budget, weights, total: weights, kv: 0 });
+    return JSON.stringify({
+      budget: this.budget, weights, total: weights, pinned: weights, ring: 0, kv: 0, activations: 0,
+      tokenizer: 0, scratch: 0, other: kSlots,
+    });
   }
   stats(): string {
     return JSON.stringify({ passes: 0 });

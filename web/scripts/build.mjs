@@ -108,6 +108,8 @@ export async function build(parts) {
   if (all || parts.includes('wasm')) buildWasm();
   if (all || parts.includes('web')) {
     await buildWeb();
+    const { buildSite } = await import('../../examples/browser/build.mjs');
+    await buildSite();
     printSizes();
   }
 }

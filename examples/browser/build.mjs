@@ -1,0 +1,31 @@
+// Builds the page into site/: plain files that any static host can serve, the package beside them.
+//   node examples/browser/build.mjs        needs dist/ (npm run build)
+import { build } from 'esbuild';
+import { cpSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const here = fileURLToPath(new URL('.', import.meta.url));
+const root = join(here, '..', '..');
+
+// The page imports the built package by a relative address, as a page without a bundler does.
+const packageBeside = {
+  name: 'package-beside',
+  setup: (b) => b.onResolve({ filter: /^sluice-llm$/ }, () => ({ path: './dist/index.js', external: true })),
+};
+
+/** dist: the built package; site: where the page goes. */
+export async function buildSite({ dist = join(root, 'dist'), site = join(root, 'site') } = {}) {
+  rmSync(site, { recursive: true, force: true });
+  mkdirSync(join(site, 'dist'), { recursive: true });
+  for (const name of ['index.html', 'style.css', 'icon.svg', 'isolate.js']) cpSync(join(here, name), join(site, name));
+  for (const name of readdirSync(dist).filter((n) => /^(index|worker)\.js$|\.wasm$/.test(n))) {
+    cpSync(join(dist, name), join(site, 'dist', name));
+  }
+  await build({
+    entryPoints: [join(here, 'main.ts')], outfile: join(site, 'main.js'), bundle: true, format: 'esm',
+    target: 'es2022', minify: true, plugins: [packageBeside], logLevel: 'warning',
+  });
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await buildSite();

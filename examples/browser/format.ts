@@ -1,0 +1,31 @@
+// Numbers for people.
+
+const kUnits = ['B', 'kB', 'MB', 'GB', 'TB'];
+
+/** 1536 → "1.5 kB", in powers of 1024. */
+export function bytes(n: number): string {
+  let unit = 0;
+  while (n >= 1024 && unit < kUnits.length - 1) {
+    n /= 1024;
+    unit++;
+  }
+  const digits = unit === 0 || n >= 100 ? 0 : n >= 10 ? 1 : 2;
+  return `${n.toFixed(digits)} ${kUnits[unit]}`;
+}
+
+/** 1100000000 → "1.1 billion". */
+export function count(n: number): string {
+  if (n >= 1e9) return `${(n / 1e9).toFixed(1)} billion`;
+  if (n >= 1e6) return `${(n / 1e6).toFixed(n >= 1e7 ? 0 : 1)} million`;
+  return n.toLocaleString('en');
+}
+
+export function seconds(s: number): string {
+  if (s < 60) return `${Math.ceil(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.ceil(s % 60)} s`;
+  return `${(s / 3600).toFixed(1)} h`;
+}
+
+export function rate(perSecond: number): string {
+  return perSecond >= 100 ? perSecond.toFixed(0) : perSecond.toPrecision(2);
+}

@@ -1,0 +1,33 @@
+// Threads need cross-origin isolation, which needs two response headers. Where the host cannot set
+// them (most static hosts), this script registers a service worker that adds them to what it passes
+// through, and reloads the page once. Without it the page works the same, on one thread.
+if (typeof document === 'undefined') {
+  self.addEventListener('install', () => self.skipWaiting());
+  self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
+  self.addEventListener('fetch', (event) => {
+    const { request } = event;
+    const own = new URL(request.url).origin === self.location.origin;
+    // Ranges and models pass untouched: only the page's own files need the headers.
+    if (!own || request.headers.has('range') || request.cache === 'only-if-cached') return;
+    event.respondWith(
+      fetch(request).then((response) => {
+        if (response.status !== 200) return response;
+        const headers = new Headers(response.headers);
+        headers.set('Cross-Origin-Opener-Policy', 'same-origin');
+        headers.set('Cross-Origin-Embedder-Policy', 'require-corp');
+        headers.set('Cross-Origin-Resource-Policy', 'same-origin');
+        return new Response(response.body, { status: 200, statusText: response.statusText, headers });
+      }),
+    );
+  });
+} else if (!window.crossOriginIsolated && window.isSecureContext && navigator.serviceWorker) {
+  const tried = 'sluice-isolation-tried';
+  navigator.serviceWorker.register('isolate.js').then(() => navigator.serviceWorker.ready).then(
+    () => {
+      if (sessionStorage.getItem(tried)) return;
+      sessionStorage.setItem(tried, '1');
+      location.reload();
+    },
+    () => {}, // no service worker, no threads
+  );
+}

@@ -1,0 +1,39 @@
+// Headless Chromium for the tests, and a page in it that has the package at /dist/.
+import { chromium } from 'playwright-core';
+import { chromiumArgs, chromiumPath } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+
+export async function launch(options = {}) {
+  return chromium.launch({ executablePath: chromiumPath, args: chromiumArgs, ...options });
+}
+
+/** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
+export async function openPage(browser, dist, { isolation = true, context } = {}) {
+  const server = await serve([['/dist/', dist]], {
+    isolation,
+    onRequest: (request, response) => {
+      if (request.url !== '/') return false;
+      response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>test</title>');
+      return true;
+    },
+  });
+  const owner = context ?? (await browser.newContext());
+  const page = await owner.newPage();
+  page.on('pageerror', (error) => console.error('page error:', error.message));
+  page.on('console', (message) => {
+    if (message.type() === 'error') console.error('console:', message.text());
+  });
+  const open = async () => {
+    await page.goto(`${server.url}/`);
+    await page.evaluate(async () => Object.assign(window, await import('/dist/index.js')));
+  };
+  await open();
+  return {
+    page, server, reopen: open,
+    close: async () => {
+      await page.close();
+      if (!context) await owner.close();
+      await server.close();
+    },
+  };
+}
