@@ -44,7 +44,14 @@ class AdjacencySet {
   std::vector<uint64_t> bits_;
 };
 
-// A character's bytes packed into a number, as the naive cutting by lead byte sees it.
+// A byte that is not UTF-8 is a character of its own.
+size_t character_length(std::string_view text, size_t pos) {
+  if (static_cast<uint8_t>(text[pos]) < 0x80) return 1;
+  const Decoded c = decode_utf8(text, pos);
+  return c.cp == kInvalidCodepoint ? 1 : c.bytes;
+}
+
+// A character as a number, for the adjacency set.
 uint32_t pack_character(std::string_view bytes) {
   uint32_t packed = 0;
   for (const char c : bytes) packed = packed << 8 | static_cast<uint8_t>(c);
@@ -147,7 +154,7 @@ void SentencePiece::find_adjacent() {
     const std::string_view text = vocab_.text(id);
     uint32_t before = 0;
     for (size_t pos = 0; pos < text.size();) {
-      const std::string_view character = text.substr(pos, lead_length(text[pos]));
+      const std::string_view character = text.substr(pos, character_length(text, pos));
       const uint32_t packed = pack_character(character);
       if (pos > 0) adjacent_.add(before, packed);
       before = packed;
@@ -189,7 +196,7 @@ void SentencePiece::encode_text(std::string_view text, bool starts, MergeScratch
   size_t word = 0;
   uint32_t before = 0;
   for (size_t pos = 0; pos < all.size();) {
-    const std::string_view character = all.substr(pos, lead_length(all[pos]));
+    const std::string_view character = all.substr(pos, character_length(all, pos));
     const uint32_t packed = pack_character(character);
     if (pos > word && !adjacent_.has(before, packed)) {
       encode_word(all.substr(word, pos - word), scratch, out);
@@ -206,7 +213,7 @@ void SentencePiece::encode_word(std::string_view word, MergeScratch* scratch,
   auto& symbols = scratch->symbols;
   symbols.clear();
   for (size_t pos = 0; pos < word.size();) {
-    const std::string_view character = word.substr(pos, lead_length(word[pos]));
+    const std::string_view character = word.substr(pos, character_length(word, pos));
     symbols.push_back(
         {static_cast<uint32_t>(pos), static_cast<uint32_t>(character.size()), kNoToken});
     pos += character.size();

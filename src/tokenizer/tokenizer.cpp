@@ -16,16 +16,17 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const gguf::Header& header)
 }
 
 uint64_t estimate_memory(const gguf::Header& header) {
-  uint64_t bytes = 64 << 10;  // objects, byte tables and the allocator's rounding
-  const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
-  const gguf::Value* merges = header.find("tokenizer.ggml.merges");
-  if (tokens != nullptr) {
-    // Text (stored with 8 bytes of length each), offsets, types, the table of 1.5 slots a token,
-    // ranks of scores with their sorted copy, and the adjacency set.
+  uint64_t bytes = 32 << 10;  // objects, byte tables and the allocator's rounding
+  if (const gguf::Value* tokens = header.find("tokenizer.ggml.tokens")) {
     const uint64_t n = tokens->count;
-    bytes += tokens->bytes.size() + n * (4 + 1 + 6 + 4 + 4 + 4) + tokens->bytes.size() / 8;
+    const uint64_t text = Vocab::text_bytes(*tokens);
+    // Text, offsets, types, the table of 1.5 slots a token, and the list of special tokens while it
+    // grows.
+    bytes += text + n * (4 + 1 + 6) + Vocab::count_special(header) * 12;
+    // Ranks of scores, their sorted copy while loading, and the adjacency set.
+    if (header.find("tokenizer.ggml.scores") != nullptr) bytes += n * 8 + text / 2;
   }
-  if (merges != nullptr) bytes += merges->count * 24;
+  if (const gguf::Value* merges = header.find("tokenizer.ggml.merges")) bytes += merges->count * 16;
   return bytes;
 }
 

@@ -1,5 +1,5 @@
-// UTF-8 in the two ways that tokenizers need it: strict decoding of one character, and the naive
-// character length by lead byte that SentencePiece vocabularies are cut with.
+// UTF-8 as tokenizers need it: strict decoding of one character, and replacing what is not UTF-8.
+// Strict, so that a stray lead byte never swallows the good text behind it.
 #pragma once
 
 #include <cstddef>
@@ -41,13 +41,6 @@ struct Decoded {
     cp = (cp << 6) | (c & 0x3F);
   }
   return {cp, need + 1};
-}
-
-// Bytes of the character that starts with `lead`, judged by its high bits alone; 1 for a
-// continuation byte.
-[[nodiscard]] inline uint32_t lead_length(char lead) {
-  const auto b = static_cast<uint8_t>(lead);
-  return b < 0xC0 ? 1 : b < 0xE0 ? 2 : b < 0xF0 ? 3 : 4;
 }
 
 void append_utf8(uint32_t cp, std::string* out);

@@ -36,6 +36,26 @@ size_t slot_of(uint64_t hash, size_t size) {
 
 }  // namespace
 
+uint64_t Vocab::text_bytes(const gguf::Value& tokens) {
+  constexpr uint64_t kEmptyName = 16;  // "[EMPTY_1048575]" and one to spare
+  uint64_t bytes = 0;
+  gguf::StringCursor cursor(tokens);
+  for (std::string_view text; cursor.next(&text);) bytes += text.empty() ? kEmptyName : text.size();
+  return bytes;
+}
+
+uint64_t Vocab::count_special(const gguf::Header& header) {
+  constexpr uint64_t kNamed = 64;  // more than there are well-known names
+  const gguf::Value* types = header.find("tokenizer.ggml.token_type");
+  if (types == nullptr) return kNamed;
+  uint64_t n = kNamed;
+  for (uint64_t i = 0; i < types->count; ++i) {
+    const double type = types->number_at(i);
+    n += type == 2 || type == 3 || type == 4 ? 1 : 0;
+  }
+  return n;
+}
+
 Status Vocab::load(const gguf::Header& header) {
   const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
   if (tokens == nullptr || tokens->type != gguf::ValueType::kArray ||

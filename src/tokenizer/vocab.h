@@ -37,6 +37,11 @@ enum class TokenType : uint8_t {  // the values of tokenizer.ggml.token_type
 
 class Vocab {
  public:
+  // Bytes of text that the vocabulary will hold, empty tokens' names included.
+  [[nodiscard]] static uint64_t text_bytes(const gguf::Value& tokens);
+  // Tokens of a type that is searched for in text, well-known names aside.
+  [[nodiscard]] static uint64_t count_special(const gguf::Header& header);
+
   // Reads tokenizer.ggml.tokens and token_type. Errors: kBadTokenizer.
   [[nodiscard]] Status load(const gguf::Header& header);
 

@@ -1,0 +1,557 @@
+// Tokenizers on vocabularies of our own: merging against a naive twin, special tokens, byte
+// fallback, streaming, sizes that make naive merging hang, and files that lie.
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "tokenizer_vocab.h"
+
+namespace sluice::test {
+namespace {
+
+using tokenizer::EncodeOptions;
+using tokenizer::StreamDecoder;
+using Ids = std::vector<Token>;
+
+constexpr EncodeOptions kPlain{.add_bos = false, .parse_special = true};
+constexpr EncodeOptions kUserText{.add_bos = false, .parse_special = false};
+const std::string kMark = "\xE2\x96\x81";  // SentencePiece's space
+
+std::vector<std::string> characters(const std::string& text) {
+  std::vector<std::string> result;
+  for (size_t pos = 0; pos < text.size();) {
+    result.push_back(text.substr(pos, tokenizer::decode_utf8(text, pos).bytes));
+    pos += result.back().size();
+  }
+  return result;
+}
+
+// The definition of SentencePiece BPE: join the neighbours of best score, the leftmost of equals,
+// until none joins. Quadratic and obvious.
+std::vector<std::string> naive_sentencepiece(const std::string& text,
+                                             const std::map<std::string, float>& scores) {
+  std::vector<std::string> symbols = characters(text);
+  for (;;) {
+    size_t best = symbols.size();
+    float best_score = 0;
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const auto found = scores.find(symbols[i] + symbols[i + 1]);
+      if (found == scores.end()) continue;
+      if (best == symbols.size() || found->second > best_score) {
+        best = i;
+        best_score = found->second;
+      }
+    }
+    if (best == symbols.size()) return symbols;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+std::string random_text(Random* random, const std::vector<std::string>& alphabet, uint32_t most) {
+  std::string text;
+  for (uint32_t n = random->below(most + 1); n > 0; --n) {
+    text += alphabet[random->below(static_cast<uint32_t>(alphabet.size()))];
+  }
+  return text;
+}
+
+TEST(SentencePiece, MergesAsTheDefinitionSays) {
+  Random random(7);
+  const std::vector<std::string> alphabet = {"a", "b", "c", kMark, "\xC3\xA9"};
+  for (int round = 0; round < 60; ++round) {
+    VocabFile file = sentencepiece_vocab();
+    file.flags = {{"add_space_prefix", false}};
+    std::map<std::string, float> scores;
+    for (const auto& letter : alphabet) scores[letter] = -100;
+    for (int i = 0; i < 40; ++i) {
+      const std::string token = random_text(&random, alphabet, 5);
+      // Few distinct scores, so that ties are met.
+      if (characters(token).size() > 1) scores[token] = -static_cast<float>(random.below(8));
+    }
+    std::map<std::string, Token> ids;
+    for (const auto& [text, score] : scores) ids[text] = file.add(text, kNormal, score);
+    const auto tokenizer = file.must_create();
+    ASSERT_NE(tokenizer, nullptr);
+    for (int i = 0; i < 20; ++i) {
+      // Lengths on both sides of the scan's limit.
+      std::string text = random_text(&random, alphabet, i % 2 == 0 ? 20 : 200);
+      Ids expected;
+      for (const auto& piece : naive_sentencepiece(text, scores)) expected.push_back(ids.at(piece));
+      std::string spaced = text;
+      for (size_t at; (at = spaced.find(kMark)) != std::string::npos;)
+        spaced.replace(at, 3, 1, ' ');
+      EXPECT_EQ(tokenizer->encode(spaced, kPlain), expected) << text;
+      EXPECT_EQ(tokenizer->decode(expected), spaced);
+    }
+  }
+}
+
+TEST(SentencePiece, AddsBosAndTheLeadingSpace) {
+  VocabFile file = sentencepiece_vocab();
+  const Token mark = file.add(kMark, kNormal, -1);
+  const Token a = file.add("a", kNormal, -2);
+  auto tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->encode("a"), (Ids{1, mark, a}));
+  EXPECT_EQ(tokenizer->encode("a", kPlain), (Ids{mark, a}));
+  EXPECT_EQ(tokenizer->encode(""), (Ids{1}));
+  EXPECT_EQ(tokenizer->decode(Ids{1, mark, a}), "a");
+  EXPECT_TRUE(tokenizer->strips_leading_space());
+  // After a special token the space is added again.
+  EXPECT_EQ(tokenizer->encode("a</s>a", kPlain), (Ids{mark, a, 2, mark, a}));
+  file.flags = {{"add_space_prefix", false}, {"add_eos_token", true}, {"add_bos_token", false}};
+  tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->encode(" a"), (Ids{mark, a, 2}));
+  EXPECT_EQ(tokenizer->decode(Ids{mark, a}), " a");
+  file.flags = {{"remove_extra_whitespaces", true}};
+  tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->encode("  a   a", kPlain), (Ids{mark, a, mark, a}));
+}
+
+TEST(SentencePiece, FallsBackToBytesAndNeverMakesControlTokens) {
+  VocabFile file = sentencepiece_vocab();
+  file.flags = {{"add_space_prefix", false}};
+  for (const char* text :
+       {"<", "/", "s", ">", "</", "</s", "0", "x", "4", "1", "<0", "<0x", "<0x4", "<0x41"}) {
+    file.add(text, kNormal, -1);
+  }
+  const auto tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->encode("\xC3\xA9\xFF", kPlain), (Ids{3 + 0xC3, 3 + 0xA9, 3 + 0xFF}));
+  EXPECT_EQ(tokenizer->encode("</s>", kPlain), (Ids{2}));
+  for (const Token id : tokenizer->encode("</s><s><unk>", kUserText)) {
+    EXPECT_FALSE(tokenizer->is_control(id));
+  }
+  // Text that looks like a byte token stays text.
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("<0x41>", kPlain)), "<0x41>");
+  EXPECT_EQ(tokenizer->token_bytes(3 + 0x41), "A");
+}
+
+// The definition of BPE by merge list.
+std::vector<std::string> naive_bpe(const std::string& word,
+                                   const std::vector<std::string>& merges) {
+  std::vector<std::string> symbols;
+  for (const char c : word) symbols.push_back(std::string(1, c));
+  for (;;) {
+    size_t best = symbols.size();
+    size_t best_rank = merges.size();
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const auto found = std::find(merges.begin(), merges.end(), symbols[i] + " " + symbols[i + 1]);
+      const auto rank = static_cast<size_t>(found - merges.begin());
+      if (rank < best_rank) {
+        best = i;
+        best_rank = rank;
+      }
+    }
+    if (best == symbols.size()) return symbols;
+    symbols[best] += symbols[best + 1];
+    symbols.erase(symbols.begin() + static_cast<std::ptrdiff_t>(best) + 1);
+  }
+}
+
+TEST(ByteBpe, MergesAsTheDefinitionSays) {
+  Random random(11);
+  const std::vector<std::string> letters = {"a", "b", "c"};
+  for (int round = 0; round < 60; ++round) {
+    VocabFile file = byte_vocab("gpt-2");
+    std::vector<std::string> known = letters;
+    std::map<std::string, Token> ids;
+    for (const auto& letter : letters) ids[letter] = letter[0];
+    while (known.size() < 25) {
+      const auto& left = known[random.below(static_cast<uint32_t>(known.size()))];
+      const auto& right = known[random.below(static_cast<uint32_t>(known.size()))];
+      const std::string joined = left + right;
+      if (joined.size() > 12 || ids.count(joined) != 0) continue;
+      ids[joined] = file.merge(left, right);
+      known.push_back(joined);
+    }
+    const auto tokenizer = file.must_create();
+    ASSERT_NE(tokenizer, nullptr);
+    for (int i = 0; i < 20; ++i) {
+      const std::string text = random_text(&random, letters, i % 2 == 0 ? 20 : 200);
+      Ids expected;
+      for (const auto& piece : naive_bpe(text, file.merges)) expected.push_back(ids.at(piece));
+      EXPECT_EQ(tokenizer->encode(text, kPlain), expected) << text;
+    }
+  }
+}
+
+TEST(ByteBpe, TakesWholeWordsWhereTheFamilySaysSo) {
+  // "abc" is a token that no merge reaches.
+  for (const auto& [pre, whole] :
+       {std::pair{"llama-bpe", true}, std::pair{"tekken", true}, std::pair{"qwen2", false}}) {
+    VocabFile file = byte_vocab(pre);
+    const Token ab = file.merge("a", "b");
+    const Token abc = file.add("abc");
+    file.flags = {{"add_bos_token", false}};
+    const auto tokenizer = file.must_create();
+    EXPECT_EQ(tokenizer->encode("abc"), whole ? (Ids{abc}) : (Ids{ab, 'c'})) << pre;
+  }
+}
+
+TEST(ByteBpe, BosFollowsTheMetadataThenTheFamily) {
+  VocabFile file = byte_vocab("llama-bpe");
+  const Token bos = file.add("<|begin_of_text|>", kControl);
+  file.ids = {{"bos_token_id", static_cast<uint32_t>(bos)}};
+  EXPECT_EQ(file.must_create()->encode("a"), (Ids{bos, 'a'}));
+  EXPECT_EQ(file.must_create()->encode("a", kPlain), (Ids{'a'}));
+  file.flags = {{"add_bos_token", false}};
+  EXPECT_EQ(file.must_create()->encode("a"), (Ids{'a'}));
+  file.flags.clear();
+  file.pre = "qwen2";
+  EXPECT_EQ(file.must_create()->encode("a"), (Ids{'a'}));
+}
+
+TEST(ByteBpe, InvalidInputBecomesReplacementCharacters) {
+  const auto tokenizer = byte_vocab("gpt-2").must_create();
+  EXPECT_EQ(tokenizer->encode("a\xFFz", kPlain), (Ids{'a', 0xEF, 0xBF, 0xBD, 'z'}));
+  EXPECT_EQ(tokenizer->encode("\xE2\x82", kPlain),
+            (Ids{0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD}));  // one for each byte
+}
+
+TEST(SpecialTokens, LongestWinsAndUserTextMakesNoControlTokens) {
+  VocabFile file = byte_vocab("gpt-2");
+  const Token im = file.add("<|im", kControl);
+  const Token start = file.add("<|im_start|>", kControl);
+  const Token end = file.add("<|im_end|>", kControl);
+  const Token think = file.add("<think>", kUserDefined);
+  const auto tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->encode("<|im_start|>a<|im_end|><think><|im", kPlain),
+            (Ids{start, 'a', end, think, im}));
+  const Ids plain = tokenizer->encode("<|im_start|><think>", kUserText);
+  EXPECT_EQ(plain.size(), 13u);  // twelve bytes and the user-defined token
+  EXPECT_EQ(plain.back(), think);
+  EXPECT_EQ(tokenizer->decode(plain), "<|im_start|><think>");
+  EXPECT_EQ(tokenizer->decode(Ids{start, 'a', end}), "a");
+  EXPECT_EQ(tokenizer->decode(Ids{start, 'a', end}, true), "<|im_start|>a<|im_end|>");
+  EXPECT_TRUE(tokenizer->is_end_of_generation(end));
+  EXPECT_FALSE(tokenizer->is_end_of_generation(start));
+  EXPECT_FALSE(tokenizer->is_end_of_generation(-1));
+  EXPECT_TRUE(tokenizer->is_control(start));
+  EXPECT_FALSE(tokenizer->is_control(think));
+}
+
+TEST(SpecialTokens, MergesNeverMakeControlTokens) {
+  VocabFile file = byte_vocab("gpt-2");
+  file.merge("<", "<");
+  const Token end = file.merge("<<", "!");
+  file.types[static_cast<size_t>(end)] = kControl;
+  const auto tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->encode("<<!", kUserText), (Ids{256, '!'}));
+  EXPECT_EQ(tokenizer->encode("<<!", kPlain), (Ids{end}));
+}
+
+TEST(SpecialTokens, EndOfGenerationByIdAndByName) {
+  VocabFile file = byte_vocab("gpt-2");
+  const Token eos = file.add("stop", kControl);
+  const Token eot = file.add("turn", kControl);
+  const Token named = file.add("<end_of_turn>");  // not marked as control, but known by name
+  file.ids = {{"eos_token_id", static_cast<uint32_t>(eos)},
+              {"eot_token_id", static_cast<uint32_t>(eot)}};
+  const auto tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->eos(), eos);
+  for (const Token id : {eos, eot, named}) EXPECT_TRUE(tokenizer->is_end_of_generation(id));
+  EXPECT_TRUE(tokenizer->is_control(named));
+}
+
+TEST(SpecialTokens, ChannelEndIsNotTheEndWhereReturnIs) {
+  VocabFile file = byte_vocab("gpt-4o");
+  const Token end = file.add("<|end|>", kControl);
+  const Token ret = file.add("<|return|>", kControl);
+  file.add("<|call|>", kControl);
+  const auto tokenizer = file.must_create();
+  EXPECT_FALSE(tokenizer->is_end_of_generation(end));
+  EXPECT_TRUE(tokenizer->is_end_of_generation(ret));
+}
+
+TEST(SpecialTokens, Phi3SwallowsTheSpaceBehind) {
+  VocabFile file = sentencepiece_vocab();
+  file.flags = {{"add_space_prefix", false}};
+  const Token user = file.add("<|user|>", kControl);
+  const Token a = file.add("a", kNormal, -1);
+  const Token mark = file.add(kMark, kNormal, -1);
+  EXPECT_EQ(file.must_create()->encode("<|user|> \na", kPlain), (Ids{user, mark, 13, a}));
+  file.name = "Phi-3 mini";
+  EXPECT_EQ(file.must_create()->encode("<|user|> \na", kPlain), (Ids{user, a}));
+}
+
+TEST(StreamDecoder, NeverShowsHalfACharacter) {
+  const auto tokenizer = byte_vocab("gpt-2").must_create();
+  StreamDecoder decoder(*tokenizer);
+  const std::string rocket = "\xF0\x9F\x9A\x80";
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(decoder.push(static_cast<uint8_t>(rocket[i])), "");
+  }
+  EXPECT_EQ(decoder.push(0x80), rocket);
+  EXPECT_EQ(decoder.push('a'), "a");
+  EXPECT_EQ(decoder.finish(), "");
+}
+
+TEST(StreamDecoder, InvalidBytesBecomeReplacementCharacters) {
+  const auto tokenizer = byte_vocab("gpt-2").must_create();
+  const std::string mark = "\xEF\xBF\xBD";
+  StreamDecoder decoder(*tokenizer);
+  EXPECT_EQ(decoder.push(0xFF), mark);
+  EXPECT_EQ(decoder.push(0xE2), "");
+  EXPECT_EQ(decoder.push(0x82), "");
+  EXPECT_EQ(decoder.push('a'), mark + "a");  // the unfinished character is one mark
+  EXPECT_EQ(decoder.push(0xF0), "");
+  EXPECT_EQ(decoder.push(0x9F), "");
+  EXPECT_EQ(decoder.finish(), mark);
+  EXPECT_EQ(decoder.push(0xED), "");
+  EXPECT_EQ(decoder.push(0xA0), mark + mark);  // a surrogate is no character
+  decoder.reset();
+  EXPECT_EQ(decoder.finish(), "");
+}
+
+TEST(StreamDecoder, KeepsTheSpaceOfTextThatContinues) {
+  VocabFile file = sentencepiece_vocab();
+  const Token word = file.add(kMark + "a", kNormal, -1);
+  const auto tokenizer = file.must_create();
+  StreamDecoder continues(*tokenizer);
+  EXPECT_EQ(continues.push(word), " a");
+  StreamDecoder begins(*tokenizer, true);
+  EXPECT_EQ(begins.push(1), "");
+  EXPECT_EQ(begins.push(word), "a");
+  EXPECT_EQ(begins.push(word), " a");
+  begins.reset();
+  EXPECT_EQ(begins.push(word), "a");
+}
+
+TEST(StreamDecoder, SplitAnywhereGivesTheSameText) {
+  const auto tokenizer = byte_vocab("gpt-2").must_create();
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes;
+    for (uint32_t n = random.below(40); n > 0; --n) {
+      if (random.below(3) == 0) {
+        bytes += static_cast<char>(random.below(256));
+      } else {
+        tokenizer::append_utf8(random.below(0xD800), &bytes);
+      }
+    }
+    StreamDecoder decoder(*tokenizer);
+    std::string streamed;
+    for (const char c : bytes) {
+      const std::string shown = decoder.push(static_cast<uint8_t>(c));
+      EXPECT_TRUE(tokenizer::is_valid_utf8(shown));
+      streamed += shown;
+    }
+    streamed += decoder.finish();
+    std::string whole;
+    tokenizer::append_valid_utf8(bytes, tokenizer::Replace::kEachPart, &whole);
+    EXPECT_EQ(streamed, whole);
+  }
+}
+
+// Random Unicode: scripts, marks, emoji sequences, controls.
+std::string random_unicode(Random* random) {
+  std::string text;
+  for (uint32_t n = random->below(60); n > 0; --n) {
+    switch (random->below(8)) {
+      case 0:
+        text += ' ';
+        break;
+      case 1:
+        tokenizer::append_utf8(0x1F300 + random->below(0x300), &text);
+        break;
+      case 2:
+        text += "\xE2\x80\x8D\xEF\xB8\x8F";  // joiner, emoji style
+        break;
+      case 3:
+        tokenizer::append_utf8(0x300 + random->below(0x70), &text);
+        break;
+      case 4:
+        tokenizer::append_utf8(random->below(0x80), &text);
+        break;
+      case 5:
+        tokenizer::append_utf8(0xE000 + random->below(0x110000 - 0xE000), &text);
+        break;
+      default:
+        tokenizer::append_utf8(random->below(0xD800), &text);
+    }
+  }
+  return text;
+}
+
+TEST(RoundTrip, RandomUnicodeComesBack) {
+  Random random(5);
+  VocabFile spm = sentencepiece_vocab();
+  spm.add(kMark, kNormal, -1);
+  spm.add(kMark + kMark, kNormal, -2);
+  spm.add("\xC3\xA9", kNormal, -3);
+  std::vector<std::unique_ptr<Tokenizer>> all;
+  all.push_back(spm.must_create());
+  for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "deepseek-llm", "deepseek-coder",
+                          "deepseek-v3", "falcon", "starcoder", "tekken", "gpt-4o", "default"}) {
+    VocabFile file = byte_vocab(pre);
+    file.flags = {{"add_bos_token", false}};
+    file.merge("a", "b");
+    all.push_back(file.must_create());
+  }
+  for (int round = 0; round < 400; ++round) {
+    std::string text = random_unicode(&random);
+    for (size_t at; (at = text.find(kMark)) != std::string::npos;) text.erase(at, 3);
+    for (const auto& tokenizer : all) {
+      EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kUserText)), text);
+    }
+  }
+}
+
+TEST(RoundTrip, InvalidBytesSurviveByteFallback) {
+  VocabFile file = sentencepiece_vocab();
+  file.add(kMark, kNormal, -1);
+  const auto tokenizer = file.must_create();
+  Random random(9);
+  for (int round = 0; round < 200; ++round) {
+    std::string text;
+    for (uint32_t n = 1 + random.below(30); n > 0; --n) {
+      text += static_cast<char>(random.below(256));
+    }
+    if (text.find(kMark) != std::string::npos) continue;
+    std::string bytes;
+    for (const Token id : tokenizer->encode(text, kUserText)) bytes += tokenizer->token_bytes(id);
+    EXPECT_EQ(bytes, std::string(1, ' ').append(text));
+  }
+}
+
+// A mebibyte of what makes naive merging quadratic. Nothing is timed: a quadratic case would take
+// hours here, so that finishing is the proof.
+TEST(Pathological, LongRunsFinish) {
+  constexpr size_t kBytes = 1u << 20;
+  VocabFile spm = sentencepiece_vocab();
+  VocabFile bpe = byte_vocab("llama-bpe");
+  bpe.flags = {{"add_bos_token", false}};
+  for (const std::string& unit : {std::string("a"), std::string(" "), std::string("\n")}) {
+    std::string run = unit == " " ? kMark : unit;
+    std::string spelled = spell(static_cast<uint8_t>(unit[0]));
+    spm.add(run, kNormal, -1);
+    for (int i = 0; i < 6; ++i) {
+      spm.add(run + run, kNormal, -2 - static_cast<float>(i));
+      bpe.merge(spelled, spelled);
+      run += run;
+      spelled += spelled;
+    }
+  }
+  const auto spm_tokenizer = spm.must_create();
+  const auto bpe_tokenizer = bpe.must_create();
+  for (const char* unit : {"a", " ", "\n", "ab", " a", "\xC3\xA9", "'", "\r\n ", "<", "1"}) {
+    std::string text;
+    while (text.size() < kBytes) text += unit;
+    for (const auto* tokenizer : {spm_tokenizer.get(), bpe_tokenizer.get()}) {
+      const Ids ids = tokenizer->encode(text, kPlain);
+      EXPECT_EQ(tokenizer->decode(ids), text) << '"' << unit << '"';
+      if (std::string(unit) == "a") {
+        EXPECT_LE(ids.size(), kBytes / 64 + 2);
+      }
+    }
+  }
+}
+
+TEST(Pathological, SpecialTokensThatNearlyMatch) {
+  VocabFile file = byte_vocab("gpt-2");
+  file.add(std::string(250, '<'), kControl);
+  const auto tokenizer = file.must_create();
+  std::string text;
+  while (text.size() < (1u << 18)) text += std::string(249, '<') + "a";
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kPlain)), text);
+}
+
+// --- files that lie
+
+void expect_refused(const VocabFile& file, Code code, const std::string& named) {
+  const auto made = file.create();
+  ASSERT_FALSE(made.ok()) << named;
+  EXPECT_EQ(made.status().code(), code) << made.status().message();
+  EXPECT_NE(made.status().message().find(named), std::string::npos) << made.status().message();
+}
+
+TEST(HostileVocabulary, IsRefusedByName) {
+  VocabFile file = byte_vocab("gpt-2");
+  file.merges = {"a b"};
+  expect_refused(file, Code::kBadTokenizer, "merge 0 \"a b\" names no token");
+  file.merges = {"ab"};
+  expect_refused(file, Code::kBadTokenizer, "merge 0 \"ab\"");
+  file.merges = {""};
+  expect_refused(file, Code::kBadTokenizer, "merge 0");
+
+  file = byte_vocab("gpt-2");
+  file.add("a");
+  expect_refused(file, Code::kBadTokenizer, "tokens 97 and 256 are the same text \"a\"");
+
+  file = byte_vocab("gpt-2");
+  file.types.pop_back();
+  expect_refused(file, Code::kBadTokenizer, "token_type has 255 entries for 256 tokens");
+
+  file = byte_vocab("gpt-2");
+  file.tokens[0x41] = "something else";
+  expect_refused(file, Code::kBadTokenizer, "byte 0x41");
+
+  file = byte_vocab("gpt-2");
+  file.ids = {{"eos_token_id", 256}};
+  expect_refused(file, Code::kBadTokenizer, "eos_token_id is 256");
+
+  file = byte_vocab("gpt-2");
+  file.add(std::string(1 << 15, 'x'));
+  expect_refused(file, Code::kBadTokenizer, "token 256 has 32768 bytes");
+
+  file = byte_vocab("gpt-2");
+  file.add(std::string(300, 'x'), kControl);
+  expect_refused(file, Code::kBadTokenizer, "special token 256");
+
+  file = byte_vocab("brand-new");
+  expect_refused(file, Code::kUnsupportedTokenizer, "\"brand-new\"");
+  file.model = "runes";
+  expect_refused(file, Code::kUnsupportedTokenizer, "\"runes\"");
+
+  file = sentencepiece_vocab();
+  file.scores.pop_back();
+  expect_refused(file, Code::kBadTokenizer, "scores has 258 entries for 259 tokens");
+
+  file = sentencepiece_vocab();
+  file.scores[5] = std::numeric_limits<float>::quiet_NaN();
+  expect_refused(file, Code::kBadTokenizer, "score of token 5");
+
+  file = sentencepiece_vocab();
+  file.tokens.clear();
+  file.types.clear();
+  file.scores.clear();
+  expect_refused(file, Code::kBadTokenizer, "tokenizer.ggml.tokens has 0 entries");
+}
+
+TEST(HostileVocabulary, NoBosToAdd) {
+  VocabFile file = byte_vocab("gpt-2");
+  file.tokens.resize(5);  // too short for the default BOS of 11
+  file.types.resize(5);
+  file.flags = {{"add_bos_token", true}};
+  expect_refused(file, Code::kBadTokenizer, "add_bos_token");
+}
+
+TEST(HostileVocabulary, MissingArrays) {
+  GgufBuilder none;
+  const auto bytes = none.string("tokenizer.ggml.model", "gpt2").build();
+  gguf::Header header;
+  ASSERT_TRUE(gguf::parse_header(bytes, bytes.size(), &header).ok());
+  const auto made = Tokenizer::create(header);
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.status().code(), Code::kBadTokenizer);
+  header.metadata.clear();
+  EXPECT_EQ(Tokenizer::create(header).status().code(), Code::kBadTokenizer);
+}
+
+TEST(HostileVocabulary, EmptyTokensGetNamesAndStrangeTypesAreText) {
+  VocabFile file = byte_vocab("gpt-2");
+  file.add("");
+  file.add("");
+  file.add("odd", 77);
+  const auto tokenizer = file.must_create();
+  EXPECT_EQ(tokenizer->piece(256), "[EMPTY_256]");
+  EXPECT_EQ(tokenizer->token_bytes(258), "odd");
+  for (const Token id : {-1, 259, INT32_MAX, INT32_MIN}) {
+    EXPECT_EQ(tokenizer->token_bytes(id), "");
+    EXPECT_EQ(tokenizer->piece(id), "");
+    EXPECT_FALSE(tokenizer->is_control(id));
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
