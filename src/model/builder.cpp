@@ -1,0 +1,417 @@
+// Tensor lookup with checks, and the operations and layer parts shared by the families.
+#include "model/builder.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "model/families.h"
+
+namespace sluice::model {
+namespace {
+
+std::string full_name(int64_t layer, const char* name, const char* suffix) {
+  char text[160];
+  if (layer >= 0) {
+    std::snprintf(text, sizeof text, "blk.%lld.%s%s", static_cast<long long>(layer), name, suffix);
+  } else {
+    std::snprintf(text, sizeof text, "%s%s", name, suffix);
+  }
+  return text;
+}
+
+bool has_kernel(gguf::TensorType type) {
+  using T = gguf::TensorType;
+  switch (type) {
+    case T::kF32:
+    case T::kF16:
+    case T::kBF16:
+    case T::kQ4_0:
+    case T::kQ4_1:
+    case T::kQ5_0:
+    case T::kQ5_1:
+    case T::kQ8_0:
+    case T::kQ2_K:
+    case T::kQ3_K:
+    case T::kQ4_K:
+    case T::kQ5_K:
+    case T::kQ6_K:
+    case T::kIQ4_NL:
+    case T::kIQ4_XS:
+    case T::kTQ1_0:
+    case T::kTQ2_0:
+    case T::kMXFP4:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Status bad_shape(const gguf::Tensor& t, const std::string& name, int64_t cols, int64_t rows) {
+  return error(Code::kBadShape,
+               "the tensor %s is [%llu, %llu] but the metadata makes it [%lld, %lld]", name.c_str(),
+               static_cast<unsigned long long>(t.ne[0]), static_cast<unsigned long long>(t.rows()),
+               static_cast<long long>(cols), static_cast<long long>(rows));
+}
+
+}  // namespace
+
+const gguf::Tensor* Builder::tensor(int64_t layer, const char* name, const char* suffix) const {
+  return header_.find_tensor(full_name(layer, name, suffix));
+}
+
+bool Builder::has(int64_t layer, const char* name, const char* suffix) const {
+  return tensor(layer, name, suffix) != nullptr;
+}
+
+int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows, int64_t layer,
+                         bool expert) {
+  Mat m;
+  m.name = std::string(t.name);
+  m.type = static_cast<kernels::Type>(t.type);
+  m.rows = rows;
+  m.cols = static_cast<int64_t>(t.ne[0]);
+  m.file = t.file;
+  m.row_bytes = static_cast<int64_t>(t.row_bytes());
+  m.offset = t.offset + static_cast<uint64_t>(first_row * m.row_bytes);
+  m.layer = static_cast<int32_t>(layer);
+  m.expert = expert;
+  p.mats.push_back(std::move(m));
+  return static_cast<int32_t>(p.mats.size()) - 1;
+}
+
+int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
+  const std::string full = full_name(layer, name, ".weight");
+  const gguf::Tensor* t = header_.find_tensor(full);
+  if (t == nullptr) {
+    if (!optional) fail(error(Code::kMissingTensor, "the tensor %s is missing", full.c_str()));
+    return -1;
+  }
+  if (static_cast<int64_t>(t->ne[0]) != cols || static_cast<int64_t>(t->rows()) != rows) {
+    fail(bad_shape(*t, full, cols, rows));
+    return -1;
+  }
+  if (!has_kernel(t->type)) {
+    const gguf::TypeInfo* info = gguf::type_info(t->type);
+    fail(error(Code::kUnsupportedType, "the tensor %s has the type %s, which is not supported",
+               full.c_str(), info ? info->name : "unknown"));
+    return -1;
+  }
+  return add_mat(*t, 0, rows, layer, false);
+}
+
+int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, const char* suffix,
+                     float add) {
+  const std::string full = full_name(layer, name, suffix);
+  const gguf::Tensor* t = header_.find_tensor(full);
+  if (t == nullptr) {
+    if (!optional) fail(error(Code::kMissingTensor, "the tensor %s is missing", full.c_str()));
+    return -1;
+  }
+  if (static_cast<int64_t>(t->ne[0] * t->rows()) != n) {
+    fail(bad_shape(*t, full, n, 1));
+    return -1;
+  }
+  using T = gguf::TensorType;
+  if (t->type != T::kF32 && t->type != T::kF16 && t->type != T::kBF16) {
+    fail(error(Code::kUnsupportedType, "the tensor %s is not F32, F16 or BF16", full.c_str()));
+    return -1;
+  }
+  Vec v;
+  v.name = full;
+  v.file = t->file;
+  v.offset = t->offset;
+  v.bytes = t->bytes;
+  v.type = static_cast<uint32_t>(t->type);
+  v.n = n;
+  v.add = add;
+  p.vecs.push_back(std::move(v));
+  return static_cast<int32_t>(p.vecs.size()) - 1;
+}
+
+void Builder::widen(Buf buf, int64_t width) {
+  int64_t& w = p.width[static_cast<size_t>(buf)];
+  w = std::max(w, width);
+}
+
+Op& Builder::op(OpKind kind, int64_t layer) {
+  Op o;
+  o.kind = kind;
+  o.layer = static_cast<int32_t>(layer);
+  p.ops.push_back(o);
+  return p.ops.back();
+}
+
+void Builder::mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col,
+                   int64_t ne0, int64_t ne1) {
+  p.marks.push_back({static_cast<int32_t>(p.ops.size()) - 1, name, kind,
+                     static_cast<int32_t>(layer), buf, static_cast<int32_t>(col),
+                     static_cast<int32_t>(ne0), static_cast<int32_t>(ne1)});
+}
+
+int32_t Builder::add_rope(const RopeHParams& rope) {
+  Rope r;
+  r.hp = rope;
+  const int64_t half = rope.n_rot / 2;
+  r.factors_short = vec(-1, "rope_freqs", half, true);
+  if (r.factors_short < 0) r.factors_short = vec(0, "rope_freqs", half, true);
+  if (rope.scaling == RopeScaling::kLongRope) {
+    r.factors_short = vec(-1, "rope_factors_short", half, true);
+    r.factors_long = vec(-1, "rope_factors_long", half, true);
+  }
+  p.ropes.push_back(r);
+  return static_cast<int32_t>(p.ropes.size()) - 1;
+}
+
+void Builder::embed(float scale, int32_t positions) {
+  p.embedding = mat(-1, "token_embd", hp().n_vocab, hp().n_embd);
+  Op& o = op(OpKind::kEmbed, -1);
+  o.out = Buf::kX;
+  o.n = static_cast<int32_t>(hp().n_embd);
+  o.scale = scale;
+  o.vec0 = positions;
+  widen(Buf::kX, hp().n_embd);
+  widen(Buf::kH, hp().n_embd);
+  mark("embd", "GET_ROWS", -1, Buf::kX, 0, hp().n_embd);
+}
+
+void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind,
+                   const char* mark_name) {
+  const int64_t n = hp().n_embd;
+  const int32_t weight = vec(layer, name, n, false, ".weight", hp().norm_offset);
+  const int32_t bias = vec(layer, name, n, true, ".bias");
+  Op& o = op(OpKind::kNorm, layer);
+  o.in = in;
+  o.out = out;
+  o.n = static_cast<int32_t>(n);
+  o.norm = kind;
+  o.vec0 = weight;
+  o.vec1 = bias;
+  widen(in, n);
+  widen(out, n);
+  if (mark_name != nullptr) {
+    mark(mark_name, bias >= 0 ? "ADD" : "MUL", layer, out, 0, n);
+  }
+}
+
+void Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add,
+                     float scale) {
+  Op& o = op(OpKind::kMatmul, layer);
+  o.in = in;
+  o.out = out;
+  o.add = add;
+  o.scale = scale;
+  for (const MatPart& part : parts) {
+    if (part.mat < 0) continue;  // absent: the error is already noted
+    const Mat& m = p.mats[static_cast<size_t>(part.mat)];
+    o.n = static_cast<int32_t>(m.cols);
+    o.parts[static_cast<size_t>(o.n_parts++)] = part;
+    widen(out, part.out_col + m.rows);
+    widen(in, m.cols);
+  }
+}
+
+void Builder::add(int64_t layer, Buf in, Buf out, float scale) {
+  Op& o = op(OpKind::kAdd, layer);
+  o.in = in;
+  o.out = out;
+  o.n = static_cast<int32_t>(hp().n_embd);
+  o.scale = scale;
+}
+
+void Builder::qkv(int64_t layer) {
+  const int64_t nq = hp().n_head * hp().head_dim_k;
+  const int64_t nk = hp().kv_heads(layer) * hp().head_dim_k;
+  const int64_t nv = hp().kv_heads(layer) * hp().head_dim_v;
+  const auto col = [](int64_t c) { return static_cast<int32_t>(c); };
+  if (has(layer, "attn_qkv")) {
+    const int32_t w = mat(layer, "attn_qkv", nq + nk + nv, hp().n_embd);
+    const int32_t b = vec(layer, "attn_qkv", nq + nk + nv, true, ".bias");
+    matmul(layer, Buf::kH, Buf::kQkv, {{w, b, 0}});
+  } else {
+    const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
+    const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
+    const int32_t v = mat(layer, "attn_v", nv, hp().n_embd);
+    const int32_t bq = vec(layer, "attn_q", nq, true, ".bias");
+    const int32_t bk = vec(layer, "attn_k", nk, true, ".bias");
+    const int32_t bv = vec(layer, "attn_v", nv, true, ".bias");
+    matmul(layer, Buf::kH, Buf::kQkv, {{q, bq, 0}, {k, bk, col(nq)}, {v, bv, col(nq + nk)}});
+  }
+  widen(Buf::kQkv, nq + nk + nv);
+  mark("Qcur", "MUL_MAT", layer, Buf::kQkv, 0, nq);
+  mark("Qcur", "RESHAPE", layer, Buf::kQkv, 0, hp().head_dim_k, hp().n_head);
+  mark("Kcur", "MUL_MAT", layer, Buf::kQkv, nq, nk);
+  mark("Kcur", "RESHAPE", layer, Buf::kQkv, nq, hp().head_dim_k, hp().kv_heads(layer));
+  mark("Vcur", "MUL_MAT", layer, Buf::kQkv, nq + nk, nv);
+  mark("Vcur", "RESHAPE", layer, Buf::kQkv, nq + nk, hp().head_dim_v, hp().kv_heads(layer));
+}
+
+void Builder::qk_norms(int64_t layer, const AttentionSpec& spec) {
+  const int64_t dk = hp().head_dim_k;
+  const int64_t nq = hp().n_head * dk;
+  const int64_t n_kv = hp().kv_heads(layer);
+  const struct {
+    const char* name;
+    const char* mark;
+    int64_t heads, col;
+  } sides[] = {{"attn_q_norm", "Qcur_normed", hp().n_head, 0},
+               {"attn_k_norm", "Kcur_normed", n_kv, nq}};
+  for (const auto& side : sides) {
+    const int64_t n = spec.qk_norm_wide ? side.heads * dk : dk;
+    const int64_t weights = spec.qk_layer_norm ? side.heads * dk : n;
+    const int32_t w =
+        vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
+    Op& o = op(OpKind::kNorm, layer);
+    o.in = o.out = Buf::kQkv;
+    o.in_col = o.out_col = static_cast<int32_t>(side.col);
+    o.n = static_cast<int32_t>(n);
+    o.heads = spec.qk_norm_wide ? 1 : static_cast<int32_t>(side.heads);
+    o.vec0 = w;
+    o.norm = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms;
+    o.vec_per_head = spec.qk_layer_norm;
+    mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, o.heads);
+  }
+}
+
+void Builder::attention(int64_t layer, const AttentionSpec& spec) {
+  qkv(layer);
+  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec);
+  const int64_t dk = hp().head_dim_k, nq = hp().n_head * dk;
+  if (spec.rope >= 0) {
+    Op& rotate = op(OpKind::kRope, layer);
+    rotate.in = rotate.out = Buf::kQkv;
+    rotate.rope = spec.rope;
+    mark("Qcur", "ROPE", layer, Buf::kQkv, 0, dk, hp().n_head);
+    mark("Kcur", "ROPE", layer, Buf::kQkv, nq, dk, hp().kv_heads(layer));
+  }
+  Op& o = op(OpKind::kAttention, layer);
+  o.in = Buf::kQkv;
+  o.out = Buf::kAtt;
+  o.window = spec.window;
+  o.softcap = hp().attn_softcap;
+  o.scale = hp().attn_scale;
+  widen(Buf::kAtt, hp().n_head * hp().head_dim_v);
+  mark("kqv_out", "CONT", layer, Buf::kAtt, 0, hp().n_head * hp().head_dim_v);
+}
+
+void Builder::attention_output(int64_t layer, Buf out, bool add, float scale) {
+  const int32_t w = mat(layer, "attn_output", hp().n_embd, hp().n_head * hp().head_dim_v);
+  const int32_t b = vec(layer, "attn_output", hp().n_embd, true, ".bias");
+  matmul(layer, Buf::kAtt, out, {{w, b, 0}}, add, scale);
+}
+
+void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add_out, float scale) {
+  const int64_t n_ff = hp().n_ff, n_embd = hp().n_embd;
+  if (has(layer, "ffn_gate")) {
+    const int32_t gate = mat(layer, "ffn_gate", n_ff, n_embd);
+    const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
+    const int32_t bg = vec(layer, "ffn_gate", n_ff, true, ".bias");
+    const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
+    matmul(layer, in, Buf::kGu, {{gate, bg, 0}, {up, bu, static_cast<int32_t>(n_ff)}});
+  } else {
+    const int32_t both = mat(layer, "ffn_up", 2 * n_ff, n_embd);
+    matmul(layer, in, Buf::kGu, {{both, -1, 0}});
+  }
+  mark("ffn_gate", "MUL_MAT", layer, Buf::kGu, 0, n_ff);
+  mark("ffn_up", "MUL_MAT", layer, Buf::kGu, n_ff, n_ff);
+  Op& o = op(OpKind::kActivate, layer);
+  o.in = o.out = Buf::kGu;
+  o.n = static_cast<int32_t>(n_ff);
+  o.act = act;
+  mark(act == Activation::kSiluMul ? "ffn_swiglu" : "ffn_geglu",
+       act == Activation::kSiluMul ? "SWIGLU" : "GEGLU", layer, Buf::kGu, 0, n_ff);
+  const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
+  const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
+  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out, scale);
+}
+
+void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
+  const int64_t n_ff = hp().n_ff, n_embd = hp().n_embd;
+  const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
+  const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
+  matmul(layer, Buf::kH, Buf::kGu, {{up, bu, 0}});
+  mark("ffn_up", bu >= 0 ? "ADD" : "MUL_MAT", layer, Buf::kGu, 0, n_ff);
+  Op& o = op(OpKind::kActivate, layer);
+  o.in = o.out = Buf::kGu;
+  o.n = static_cast<int32_t>(n_ff);
+  o.act = Activation::kGeluTanh;
+  mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
+  const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
+  const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
+  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out);
+}
+
+void Builder::moe_ffn(int64_t layer, Buf out, float scale) {
+  const int64_t n_embd = hp().n_embd, n_expert = hp().n_expert, n_ff = hp().n_ff_expert;
+  const int32_t router = mat(layer, "ffn_gate_inp", n_expert, n_embd);
+  matmul(layer, Buf::kH, Buf::kRouter, {{router, -1, 0}});
+  mark("ffn_moe_logits", "MUL_MAT", layer, Buf::kRouter, 0, n_expert);
+  Moe moe;
+  moe.n_used = static_cast<int32_t>(hp().n_expert_used);
+  moe.n_ff = static_cast<int32_t>(n_ff);
+  if (hp().expert_weights_scale != 0) moe.weights_scale = hp().expert_weights_scale;
+  const struct {
+    const char* name;
+    const char* one;  // the older form: one tensor an expert
+    int64_t rows, cols;
+    std::vector<int32_t>* out;
+  } kinds[] = {{"ffn_gate_exps", "ffn_gate", n_ff, n_embd, &moe.gate},
+               {"ffn_up_exps", "ffn_up", n_ff, n_embd, &moe.up},
+               {"ffn_down_exps", "ffn_down", n_embd, n_ff, &moe.down}};
+  for (const auto& kind : kinds) {
+    const bool stacked = has(layer, kind.name);
+    const int32_t all = stacked ? mat(layer, kind.name, kind.rows * n_expert, kind.cols) : -1;
+    if (stacked && all < 0) return;
+    for (int64_t e = 0; e < n_expert; ++e) {
+      if (stacked) {
+        const gguf::Tensor* t = tensor(layer, kind.name, ".weight");
+        kind.out->push_back(add_mat(*t, e * kind.rows, kind.rows, layer, true));
+      } else {
+        const std::string name = std::string(kind.one) + "." + std::to_string(e);
+        const int32_t m = mat(layer, name.c_str(), kind.rows, kind.cols);
+        if (m < 0) return;
+        p.mats[static_cast<size_t>(m)].expert = true;
+        kind.out->push_back(m);
+      }
+    }
+    if (stacked) p.mats[static_cast<size_t>(all)].rows = 0;  // replaced by its experts
+  }
+  p.moes.push_back(std::move(moe));
+  Op& o = op(OpKind::kMoe, layer);
+  o.in = Buf::kH;
+  o.out = out;
+  o.n = static_cast<int32_t>(n_embd);
+  o.scale = scale;
+  o.moe = static_cast<int32_t>(p.moes.size()) - 1;
+  widen(Buf::kGu, 2 * n_ff);
+  widen(Buf::kT, n_embd);
+}
+
+void Builder::head(NormKind kind, const char* norm_name) {
+  op(OpKind::kSelect, -1).n = static_cast<int32_t>(hp().n_embd);
+  norm(-1, norm_name, Buf::kX, Buf::kH, kind, "result_norm");
+  p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, true);
+  if (p.head < 0) p.head = p.embedding;
+  const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");
+  matmul(-1, Buf::kH, Buf::kLogits, {{p.head, bias, 0}}, false, 1 / hp().logit_scale);
+  if (hp().final_softcap != 0) {
+    Op& o = op(OpKind::kSoftCap, -1);
+    o.in = o.out = Buf::kLogits;
+    o.n = static_cast<int32_t>(hp().n_vocab);
+    o.softcap = hp().final_softcap;
+  }
+  mark("result_output", "MUL_MAT", -1, Buf::kLogits, 0, hp().n_vocab);
+}
+
+Result<Program> build_program(const gguf::Header& header) {
+  Result<HParams> hp = read_hparams(header);
+  if (!hp.ok()) return hp.status();
+  Program program;
+  program.hp = std::move(*hp);
+  const Family* family = find_family(program.hp.arch);
+  Builder b(header, program);
+  family->build(b);
+  if (!b.status().ok()) return b.status();
+  return program;
+}
+
+}  // namespace sluice::model

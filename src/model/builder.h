@@ -1,0 +1,85 @@
+// The vocabulary in which families are written: each call appends one operation or one shared part
+// of a transformer layer, looks its tensors up by GGUF's names, checks their shapes, and leaves the
+// marks that `sluice dump` prints under llama.cpp's checkpoint names. The first error sticks.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "model/program.h"
+
+namespace sluice::model {
+
+// Options of the attention block, per layer.
+struct AttentionSpec {
+  int32_t rope = 0;      // index from add_rope; -1: no rotation
+  int32_t window = 0;    // sliding window, 0: none
+  bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
+  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
+  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
+};
+
+class Builder {
+ public:
+  Builder(const gguf::Header& header, Program& program) : header_(header), p(program) {}
+
+  const HParams& hp() const { return p.hp; }
+  [[nodiscard]] const Status& status() const { return status_; }
+
+  // --- tensors; names without the "blk.N." and ".weight" ----------------------------------------
+  [[nodiscard]] bool has(int64_t layer, const char* name, const char* suffix = ".weight") const;
+  // A matrix [rows][cols]. `optional` gives -1 for an absent one.
+  int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
+  int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
+              const char* suffix = ".weight", float add = 0);
+
+  // --- single operations
+  // ---------------------------------------------------------------------------
+  void embed(float scale, int32_t positions = -1);
+  // RMS norm or LayerNorm over n_embd, by tensor name (bias used when present).
+  void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
+            const char* mark = nullptr);
+  void matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts,
+              bool add = false, float scale = 1);
+  void add(int64_t layer, Buf in, Buf out, float scale = 1);
+  Op& op(OpKind kind, int64_t layer);
+  void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
+            int64_t ne1 = 1);
+  int32_t add_rope(const RopeHParams& rope);
+
+  // --- shared parts of layers
+  // ------------------------------------------------------------------------ kH -> Q, K, V (fused
+  // or apart, biases as present), norms, RoPE, attention -> kAtt.
+  void attention(int64_t layer, const AttentionSpec& spec);
+  // Replaces the score scale of the attention just added.
+  void set_score_scale(float scale) { p.ops.back().scale = scale; }
+  // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`.
+  void attention_output(int64_t layer, Buf out, bool add, float scale = 1);
+  // kH -> out: gated FFN (gate, up, down; fused gate|up when only a double-width up exists).
+  void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
+  // kH -> out: up, activation, down, biases as present.
+  void plain_ffn(int64_t layer, Buf out, bool add);
+  // kH -> out += scale * mixture of experts.
+  void moe_ffn(int64_t layer, Buf out, float scale = 1);
+  // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
+  void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
+
+  void fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+
+ private:
+  int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
+                  bool expert);
+  [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
+                                           const char* suffix) const;
+  void widen(Buf buf, int64_t width);
+  void qkv(int64_t layer);
+  void qk_norms(int64_t layer, const AttentionSpec& spec);
+
+  const gguf::Header& header_;
+  Program& p;
+  Status status_;
+};
+
+}  // namespace sluice::model

@@ -1,0 +1,25 @@
+// The registry of families.
+#include "model/families.h"
+
+namespace sluice::model {
+
+const Family* find_family(std::string_view arch) {
+  static constexpr Family kFamilies[] = {
+      {"llama", false, build_llama},      {"mistral", false, build_llama},
+      {"mistral3", false, build_llama},   {"smollm3", false, build_llama},
+      {"granite", false, build_llama},    {"granitemoe", false, build_llama},
+      {"qwen2", true, build_qwen},        {"qwen3", true, build_qwen},
+      {"qwen3moe", true, build_qwen},     {"olmo2", true, build_olmo2},
+      {"phi2", true, build_phi2},         {"phi3", true, build_phi3},
+      {"gemma", true, build_gemma},       {"gemma2", true, build_gemma},
+      {"gemma3", true, build_gemma},      {"gpt2", false, build_gpt2},
+      {"stablelm", true, build_stablelm}, {"starcoder2", true, build_starcoder2},
+      {"lfm2", true, build_lfm2},
+  };
+  for (const Family& family : kFamilies) {
+    if (arch == family.arch) return &family;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,53 @@
+// LFM2 (https://arxiv.org/abs/2511.23404): most layers mix time by a short gated convolution, a few
+// by attention with QK norm; a layer without key/value heads is a convolution layer.
+#include "model/builder.h"
+
+namespace sluice::model {
+namespace {
+
+// b|c|u = W_in h; y_t = c_t * sum_j conv[j] (b*u)_{t-K+1+j}; out += W_out y.
+void short_convolution(Builder& b, int64_t layer) {
+  const HParams& hp = b.hp();
+  const int64_t n = hp.n_embd;
+  const int32_t in = b.mat(layer, "shortconv.in_proj", 3 * n, n);
+  const int32_t conv = b.vec(layer, "shortconv.conv", hp.conv_kernel * n);
+  b.matmul(layer, Buf::kH, Buf::kQkv, {{in, -1, 0}});
+  Op& o = b.op(OpKind::kShortConv, layer);
+  o.in = Buf::kQkv;
+  o.out = Buf::kAtt;
+  o.n = static_cast<int32_t>(n);
+  o.vec0 = conv;
+  const int32_t out = b.mat(layer, "shortconv.out_proj", n, n);
+  b.matmul(layer, Buf::kAtt, Buf::kX, {{out, -1, 0}}, true);
+}
+
+}  // namespace
+
+void build_lfm2(Builder& b) {
+  const HParams& hp = b.hp();
+  if (hp.conv_kernel < 2) {
+    b.fail(error(Code::kBadHeader, "the metadata lacks lfm2.shortconv.l_cache"));
+    return;
+  }
+  AttentionSpec attention;
+  attention.rope = b.add_rope(hp.rope);
+  attention.qk_norm = true;
+
+  b.embed(1);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+    if (hp.kv_heads(layer) == 0) {
+      short_convolution(b, layer);
+    } else {
+      b.attention(layer, attention);
+      b.attention_output(layer, Buf::kX, true);
+    }
+    b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+    b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head(NormKind::kRms, b.has(-1, "output_norm") ? "output_norm" : "token_embd_norm");
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,33 @@
+// Llama (https://arxiv.org/abs/2302.13971, 2307.09288, 2407.21783) and what differs from it by a
+// constant or a condition: Mistral, Mixtral's experts (2401.04088), SmolLM3 (no RoPE in every
+// fourth layer), Granite (four scales).
+#include "model/builder.h"
+
+namespace sluice::model {
+
+void build_llama(Builder& b) {
+  const HParams& hp = b.hp();
+  const bool smollm3 = hp.arch == "smollm3";
+  const int32_t rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
+
+  b.embed(hp.embedding_scale);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    AttentionSpec attention;
+    attention.rope = smollm3 && (layer + 1) % 4 == 0 ? -1 : rope;
+    attention.window = hp.arch == "llama" ? 0 : static_cast<int32_t>(hp.sliding_window);
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+    b.attention(layer, attention);
+    b.attention_output(layer, Buf::kX, true, hp.residual_scale);
+    b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+    if (b.has(layer, "ffn_gate_inp")) {
+      b.moe_ffn(layer, Buf::kX, hp.residual_scale);
+    } else {
+      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, hp.residual_scale);
+    }
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head();
+}
+
+}  // namespace sluice::model

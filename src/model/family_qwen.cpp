@@ -1,0 +1,30 @@
+// Qwen2 (biases on Q, K, V; https://arxiv.org/abs/2407.10671), Qwen3 (RMS norm of each query and
+// key head, head size apart from the hidden size; 2505.09388) and Qwen3-MoE.
+#include "model/builder.h"
+
+namespace sluice::model {
+
+void build_qwen(Builder& b) {
+  const HParams& hp = b.hp();
+  AttentionSpec attention;
+  attention.rope = b.add_rope(hp.rope);
+  attention.qk_norm = hp.arch != "qwen2";
+
+  b.embed(1);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+    b.attention(layer, attention);
+    b.attention_output(layer, Buf::kX, true);
+    b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+    if (b.has(layer, "ffn_gate_inp")) {
+      b.moe_ffn(layer, Buf::kX);
+    } else {
+      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+    }
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head();
+}
+
+}  // namespace sluice::model

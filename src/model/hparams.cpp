@@ -1,0 +1,236 @@
+// Reading and checking of hyperparameters.
+#include "model/hparams.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "model/families.h"
+
+namespace sluice::model {
+namespace {
+
+long long ll(int64_t n) {
+  return static_cast<long long>(n);
+}
+
+// Reads "<arch>.<key>" values and remembers the first failure.
+class Reader {
+ public:
+  Reader(const gguf::Header& header, std::string prefix)
+      : header_(header), prefix_(std::move(prefix)) {}
+
+  // An integer within [low, high], or `fallback` when the key is absent (fallback < 0: required).
+  int64_t integer(const char* key, int64_t low, int64_t high, int64_t fallback) {
+    const std::string full = prefix_ + key;
+    const gguf::Value* value = header_.find(full);
+    if (value == nullptr) {
+      if (fallback < 0) fail(error(Code::kBadHeader, "the metadata lacks %s", full.c_str()));
+      return fallback;
+    }
+    std::optional<uint64_t> n = value->as_u64();
+    if (!n && value->type == gguf::ValueType::kArray && value->count > 0) {
+      const double first = value->number_at(0);
+      if (first >= 0 && first <= static_cast<double>(high)) n = static_cast<uint64_t>(first);
+    }
+    if (!n || *n < static_cast<uint64_t>(low) || *n > static_cast<uint64_t>(high)) {
+      fail(error(Code::kBadHeader, "the metadata value %s is not between %lld and %lld",
+                 full.c_str(), ll(low), ll(high)));
+      return low;
+    }
+    return static_cast<int64_t>(*n);
+  }
+
+  float real(const char* key, float fallback) {
+    const std::string full = prefix_ + key;
+    const gguf::Value* value = header_.find(full);
+    if (value == nullptr) return fallback;
+    const std::optional<double> x = value->as_f64();
+    if (!x || !std::isfinite(*x)) {
+      fail(error(Code::kBadHeader, "the metadata value %s is not a finite number", full.c_str()));
+      return fallback;
+    }
+    return static_cast<float>(*x);
+  }
+
+  std::string text(const char* key) {
+    const auto value = header_.get_string(prefix_ + key);
+    return value ? std::string(*value) : std::string();
+  }
+
+  const gguf::Value* raw(const char* key) { return header_.find(prefix_ + key); }
+
+  void fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+  [[nodiscard]] const Status& status() const { return status_; }
+
+ private:
+  const gguf::Header& header_;
+  std::string prefix_;
+  Status status_;
+};
+
+void read_rope(Reader& r, HParams& hp) {
+  RopeHParams& rope = hp.rope;
+  const int64_t n_rot = r.integer("rope.dimension_count", 0, hp.head_dim_k, hp.head_dim_k);
+  if (n_rot % 2 != 0) {
+    r.fail(error(Code::kBadHeader, "rope.dimension_count %lld is odd", ll(n_rot)));
+  }
+  rope.n_rot = static_cast<int32_t>(n_rot);
+  rope.freq_base = r.real("rope.freq_base", 10000.0f);
+  hp.freq_base_swa = r.real("rope.freq_base_swa", 10000.0f);
+  if (!(rope.freq_base > 0) || !(hp.freq_base_swa > 0)) {
+    r.fail(error(Code::kBadHeader, "rope.freq_base is not positive"));
+  }
+  rope.n_ctx_orig =
+      r.integer("rope.scaling.original_context_length", 0, kMaxContext, hp.n_ctx_train);
+  const std::string type = r.text("rope.scaling.type");
+  float factor = r.real("rope.scaling.factor", 0);
+  if (factor == 0) factor = r.real("rope.scale_linear", 1);  // the older key
+  if (factor == 0) factor = 1;
+  if (!(factor > 0)) {
+    r.fail(error(Code::kBadHeader, "rope.scaling.factor is not positive"));
+    factor = 1;
+  }
+  if (type == "linear" || type.empty()) {
+    rope.scaling = factor == 1 ? RopeScaling::kNone : RopeScaling::kLinear;
+    rope.freq_scale = 1 / factor;
+  } else if (type == "yarn") {
+    rope.scaling = RopeScaling::kYarn;
+    rope.freq_scale = 1 / factor;
+  } else if (type == "longrope" || type == "su") {
+    rope.scaling = RopeScaling::kLongRope;
+  } else if (type != "none") {
+    r.fail(error(Code::kBadHeader, "rope.scaling.type \"%.64s\" is unknown", type.c_str()));
+  }
+  rope.attn_factor = r.real("rope.scaling.attn_factor", 1);
+  rope.beta_fast = r.real("rope.scaling.yarn_beta_fast", 32);
+  rope.beta_slow = r.real("rope.scaling.yarn_beta_slow", 1);
+  const gguf::Value* finetuned = r.raw("rope.scaling.finetuned");
+  hp.rope_disabled = hp.arch.rfind("granite", 0) == 0 && finetuned != nullptr &&
+                     !finetuned->as_bool().value_or(true);
+}
+
+void read_head_counts(Reader& r, HParams& hp) {
+  hp.n_head = r.integer("attention.head_count", 1, kMaxHeads, -1);
+  if (!r.status().ok()) return;
+  const gguf::Value* kv = r.raw("attention.head_count_kv");
+  if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
+    hp.n_head_kv = r.integer("attention.head_count_kv", 1, hp.n_head, hp.n_head);
+    return;
+  }
+  if (kv->count != static_cast<uint64_t>(hp.n_layer)) {
+    r.fail(error(Code::kBadHeader, "attention.head_count_kv has %lld entries for %lld layers",
+                 ll(static_cast<int64_t>(kv->count)), ll(hp.n_layer)));
+    return;
+  }
+  for (uint64_t i = 0; i < kv->count; ++i) {
+    const double n = kv->number_at(i);
+    if (!(n >= 0 && n <= static_cast<double>(hp.n_head))) {
+      r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is impossible",
+                   ll(static_cast<int64_t>(i))));
+      return;
+    }
+    hp.n_head_kv_of.push_back(static_cast<int64_t>(n));
+    hp.n_head_kv = std::max(hp.n_head_kv, static_cast<int64_t>(n));
+  }
+  if (hp.n_head_kv == 0) r.fail(error(Code::kBadHeader, "no layer has attention heads"));
+}
+
+void read_heads(Reader& r, HParams& hp) {
+  read_head_counts(r, hp);
+  if (!r.status().ok()) return;
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    const int64_t n = hp.kv_heads(layer);
+    if (n != 0 && hp.n_head % n != 0) {
+      r.fail(error(Code::kBadHeader, "%lld query heads cannot share %lld key/value heads",
+                   ll(hp.n_head), ll(n)));
+      return;
+    }
+  }
+  hp.head_dim_k = r.integer("attention.key_length", 1, kMaxWidth, hp.n_embd / hp.n_head);
+  hp.head_dim_v = r.integer("attention.value_length", 1, kMaxWidth, hp.head_dim_k);
+  if (hp.head_dim_k < 1 || hp.n_head * std::max(hp.head_dim_k, hp.head_dim_v) > kMaxWidth) {
+    r.fail(error(Code::kBadHeader, "%lld heads of %lld values are impossible", ll(hp.n_head),
+                 ll(hp.head_dim_k)));
+  }
+}
+
+void read_experts(Reader& r, HParams& hp) {
+  hp.n_expert = r.integer("expert_count", 0, kMaxExperts, 0);
+  hp.n_expert_used = r.integer("expert_used_count", 0, kMaxExperts, 0);
+  hp.n_ff_expert = r.integer("expert_feed_forward_length", 0, kMaxWidth, hp.n_ff);
+  hp.expert_weights_scale = r.real("expert_weights_scale", 0);
+  if (hp.n_expert_used > hp.n_expert || (hp.n_expert > 0 && hp.n_expert_used == 0)) {
+    r.fail(error(Code::kBadHeader, "%lld of %lld experts cannot be used", ll(hp.n_expert_used),
+                 ll(hp.n_expert)));
+  }
+  if (hp.n_expert == 0 && hp.n_ff == 0) {
+    r.fail(error(Code::kBadHeader, "the metadata lacks %s.feed_forward_length", hp.arch.c_str()));
+  }
+}
+
+void read_windows(Reader& r, HParams& hp) {
+  hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
+  const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
+  if (pattern != nullptr && pattern->type != gguf::ValueType::kArray) {
+    hp.window_pattern = r.integer("attention.sliding_window_pattern", 0, kMaxLayers, 0);
+  }
+}
+
+int64_t vocabulary_size(const gguf::Header& header, Reader& r) {
+  if (const gguf::Tensor* embedding = header.find_tensor("token_embd.weight")) {
+    if (embedding->ne[1] <= static_cast<uint64_t>(kMaxVocab)) {
+      return static_cast<int64_t>(embedding->ne[1]);
+    }
+    return 0;
+  }
+  return r.integer("vocab_size", 1, kMaxVocab, 1);
+}
+
+}  // namespace
+
+Result<HParams> read_hparams(const gguf::Header& header) {
+  const auto arch = header.get_string("general.architecture");
+  if (!arch) return error(Code::kBadHeader, "the metadata lacks general.architecture");
+  HParams hp;
+  hp.arch = std::string(arch->substr(0, 64));
+  const Family* family = find_family(hp.arch);
+  if (family == nullptr) {
+    return error(Code::kUnsupportedArchitecture, "the model family \"%s\" is not supported",
+                 hp.arch.c_str());
+  }
+  if (const auto name = header.get_string("general.name")) {
+    hp.name = std::string(name->substr(0, 256));
+  }
+  Reader r(header, hp.arch + ".");
+  hp.n_vocab = vocabulary_size(header, r);
+  if (hp.n_vocab < 1) return error(Code::kBadHeader, "the vocabulary's size is impossible");
+  hp.n_ctx_train = r.integer("context_length", 1, kMaxContext, -1);
+  hp.n_embd = r.integer("embedding_length", 1, kMaxWidth, -1);
+  hp.n_layer = r.integer("block_count", 1, kMaxLayers, -1);
+  hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
+  if (!r.status().ok()) return r.status();
+  read_heads(r, hp);
+  if (!r.status().ok()) return r.status();
+  read_rope(r, hp);
+  read_experts(r, hp);
+  read_windows(r, hp);
+  hp.norm_eps =
+      r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
+  hp.attn_scale = r.real("attention.scale", 0);
+  hp.attn_softcap = r.real("attn_logit_softcapping", 0);
+  hp.final_softcap = r.real("final_logit_softcapping", 0);
+  hp.embedding_scale = r.real("embedding_scale", 1);
+  hp.residual_scale = r.real("residual_scale", 1);
+  hp.logit_scale = r.real("logit_scale", 1);
+  hp.conv_kernel = r.integer("shortconv.l_cache", 0, 64, 0);
+  if (const gguf::Value* offset = header.find("sluice.norm_offset")) {
+    hp.norm_offset = static_cast<float>(offset->as_f64().value_or(0));
+  }
+  hp.rope.neox = family->neox || header.get_bool("sluice.rope_neox").value_or(false);
+  if (!r.status().ok()) return r.status();
+  return hp;
+}
+
+}  // namespace sluice::model

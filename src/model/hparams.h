@@ -1,0 +1,69 @@
+// What the metadata says about a model, checked before anything is believed: sizes are capped and
+// must agree with each other here, and with the tensors when the program is built.
+// Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md ("[arch].embedding_length", ...)
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf.h"
+
+namespace sluice::model {
+
+inline constexpr int64_t kMaxLayers = 1024;
+inline constexpr int64_t kMaxWidth = 1 << 20;  // n_embd, n_ff, head_dim * n_head
+inline constexpr int64_t kMaxHeads = 4096;
+inline constexpr int64_t kMaxVocab = 1 << 22;
+inline constexpr int64_t kMaxExperts = 4096;
+inline constexpr int64_t kMaxContext = 1 << 24;
+
+enum class RopeScaling : uint8_t { kNone, kLinear, kYarn, kLongRope };
+
+struct RopeHParams {
+  int32_t n_rot = 0;  // rotated values of each head, even
+  bool neox = false;  // pairs (i, i + n_rot/2) instead of (2i, 2i+1)
+  float freq_base = 10000.0f;
+  float freq_scale = 1.0f;  // 1 / factor: positions are multiplied by it
+  RopeScaling scaling = RopeScaling::kNone;
+  int64_t n_ctx_orig = 0;  // context that the model was trained with before scaling
+  float attn_factor = 1.0f;
+  float beta_fast = 32.0f, beta_slow = 1.0f;
+};
+
+struct HParams {
+  std::string arch;
+  std::string name;
+  int64_t n_vocab = 0;
+  int64_t n_ctx_train = 0;
+  int64_t n_embd = 0;
+  int64_t n_layer = 0;
+  int64_t n_ff = 0;
+  int64_t n_head = 0;
+  int64_t n_head_kv = 0;
+  std::vector<int64_t> n_head_kv_of;  // by layer, when it varies (0: the layer has no attention)
+  int64_t head_dim_k = 0, head_dim_v = 0;
+  float norm_eps = 1e-5f;
+  float attn_scale = 0;  // 0: 1/sqrt(head_dim_k)
+  float attn_softcap = 0, final_softcap = 0;
+  int64_t sliding_window = 0;  // 0: none
+  int64_t window_pattern = 0;  // 0: the family's own
+  float freq_base_swa = 10000.0f;
+  int64_t n_expert = 0, n_expert_used = 0, n_ff_expert = 0;
+  float expert_weights_scale = 0;
+  float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
+  float norm_offset = 0;  // added to norm weights (checkpoints that store w - 1)
+  int64_t conv_kernel = 0;
+  bool rope_disabled = false;
+  RopeHParams rope;
+
+  [[nodiscard]] int64_t kv_heads(int64_t layer) const {
+    return n_head_kv_of.empty() ? n_head_kv : n_head_kv_of[static_cast<size_t>(layer)];
+  }
+};
+
+// Errors: kBadHeader for missing or impossible values (named), kUnsupportedArchitecture.
+[[nodiscard]] Result<HParams> read_hparams(const gguf::Header& header);
+
+}  // namespace sluice::model

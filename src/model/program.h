@@ -1,0 +1,135 @@
+// A forward pass as data: families write down their layers once as a list of operations over named
+// buffers, and the session steps through the list. That is what lets a pass stop between any two
+// units of weights without threads of control to suspend, and lets each family read like its paper.
+// Every buffer is [n_tokens][width] of f32.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+#include "model/hparams.h"
+
+namespace sluice::model {
+
+enum class Buf : uint8_t {
+  kX,       // [n_embd] residual stream
+  kH,       // [n_embd] normed input of the next product
+  kQkv,     // [n_head*dk + n_head_kv*dk + n_head_kv*dv] queries, keys, values
+  kAtt,     // [n_head*dv] attention output
+  kGu,      // [2*n_ff] gate and up; the activated product replaces the gate
+  kT,       // [n_embd] a block's output before its post-norm
+  kRouter,  // [n_expert]
+  kLogits,  // [n_vocab]
+  kCount,
+};
+inline constexpr size_t kBufCount = static_cast<size_t>(Buf::kCount);
+
+enum class OpKind : uint8_t {
+  kEmbed,      // out = embedding row of each token * scale, + row `position` of vec0 if given
+  kNorm,       // out = norm(in) over `heads` groups of n values from in_col to out_col
+  kMatmul,     // out[out_col..] = (add ? out : 0) + scale * (W in + bias) for each part
+  kRope,       // rotates queries and keys in kQkv
+  kAttention,  // stores keys and values, out = attention
+  kActivate,   // kGu in place: gate = act(gate) * up, or act(gate) without up
+  kAdd,        // out += scale * in
+  kMoe,        // out += scale * sum over chosen experts of weight * expert(in), from kRouter
+  kShortConv,  // LFM2's gated convolution over time: kQkv (b|c|u) to kAtt
+  kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
+  kSoftCap,    // out = softcap * tanh(out / softcap)
+  kScale,      // out *= scale
+};
+
+enum class NormKind : uint8_t { kRms, kLayer };
+enum class Activation : uint8_t { kSiluMul, kGeluMul, kGeluTanh };
+
+struct MatPart {
+  int32_t mat = -1;   // index into Program::mats
+  int32_t bias = -1;  // index into Program::vecs
+  int32_t out_col = 0;
+};
+
+struct Op {
+  OpKind kind = OpKind::kScale;
+  int32_t layer = -1;
+  Buf in = Buf::kX, out = Buf::kX;
+  int32_t in_col = 0, out_col = 0;
+  int32_t n = 0, heads = 1;
+  int32_t vec0 = -1, vec1 = -1;
+  std::array<MatPart, 3> parts{};
+  int32_t n_parts = 0;
+  bool add = false;
+  float scale = 1;
+  NormKind norm = NormKind::kRms;
+  Activation act = Activation::kSiluMul;
+  bool vec_per_head = false;  // norm: vec0 is [heads][n] rather than [n]
+  int32_t rope = 0;           // index into Program::ropes
+  int32_t window = 0;         // attention: sliding window in tokens, 0 none
+  int32_t moe = -1;           // index into Program::moes
+  float softcap = 0;
+};
+
+// A weight matrix [rows][cols] in the file; the unit of residency is a run of its rows.
+struct Mat {
+  std::string name;
+  kernels::Type type = kernels::Type::kF32;
+  int64_t rows = 0, cols = 0;
+  uint32_t file = 0;
+  uint64_t offset = 0;  // of row 0 in the file, bytes
+  int64_t row_bytes = 0;
+  int32_t layer = -1;
+  bool expert = false;  // read only when a token is routed to it
+};
+
+// A small tensor, always resident as f32: norm weights, biases, RoPE factors, positions.
+struct Vec {
+  std::string name;
+  uint32_t file = 0;
+  uint64_t offset = 0, bytes = 0;
+  uint32_t type = 0;  // gguf::TensorType; F32, F16 or BF16
+  int64_t n = 0;
+  float add = 0;  // added to every value when loaded
+};
+
+struct Rope {
+  RopeHParams hp;
+  int32_t factors_short = -1, factors_long = -1;  // vecs [n_rot/2]; llama-3's rope_freqs is short
+};
+
+struct Moe {
+  std::vector<int32_t> gate, up, down;  // mats, by expert
+  int32_t n_used = 0, n_ff = 0;
+  float weights_scale = 1;
+};
+
+// A named intermediate value for `sluice dump`, valid right after operation `op`.
+struct Mark {
+  int32_t op;
+  const char* name;  // "Qcur"
+  const char* kind;  // "ROPE"
+  int32_t layer;     // -1: none in the name
+  Buf buf;
+  int32_t col, ne0, ne1;  // ne1 heads of ne0 values
+};
+
+struct Program {
+  HParams hp;
+  std::vector<Op> ops;
+  std::vector<Mat> mats;
+  std::vector<Vec> vecs;
+  std::vector<Rope> ropes;
+  std::vector<Moe> moes;
+  std::vector<Mark> marks;
+  std::array<int64_t, kBufCount> width{};
+  int32_t embedding = -1;  // mat, read by rows
+  int32_t head = -1;       // mat; == embedding when tied
+};
+
+// Builds the program of the family that the header names; checks every tensor's presence, type and
+// shape. Errors: read_hparams', kMissingTensor, kBadShape, kUnsupportedType, naming the tensor.
+[[nodiscard]] Result<Program> build_program(const gguf::Header& header);
+
+}  // namespace sluice::model
