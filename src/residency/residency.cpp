@@ -1,0 +1,198 @@
+// The running state of the plan: slots, pins, requests.
+#include "residency/residency.h"
+
+#include <algorithm>
+
+namespace sluice::residency {
+namespace {
+
+constexpr uint32_t kNoPlace = UINT32_MAX;
+constexpr uint32_t kReservedForRows = 16;  // places in the queue that units leave free
+
+}  // namespace
+
+Status Residency::init(Plan plan) {
+  plan_ = std::move(plan);
+  queue_ = std::make_unique<FillQueue>();
+  const size_t n = plan_.units.size();
+  state_.assign(n, UnitState::kAbsent);
+  packed_.assign(n, 0);
+  slot_of_.assign(n, -1);
+  last_used_.assign(n, 0);
+  place_.assign(n, kNoPlace);
+  pins_.resize(n);
+  pending_.assign(kFillCapacity, kRow);
+  arrived_.reserve(n);
+  for (uint32_t i = 0; i < n; ++i) {
+    const Unit& u = plan_.units[i];
+    const bool embedding_by_row = u.kind == MatrixKind::kEmbedding && !u.pinned;
+    if (u.kind != MatrixKind::kExpert && !embedding_by_row) {
+      place_[i] = static_cast<uint32_t>(cycle_.size());
+      cycle_.push_back(i);
+    }
+    if (u.pinned) {
+      SLUICE_RETURN_IF_ERROR(pins_[i].allocate(std::max(u.packed_bytes, u.bytes)));
+      ++pins_absent_;
+    }
+  }
+  unit_in_slot_.assign(plan_.n_slots, -1);
+  return ring_.allocate(plan_.ring_bytes());
+}
+
+uint8_t* Residency::data(uint32_t unit) const {
+  if (plan_.units[unit].pinned) return pins_[unit].as<uint8_t>();
+  return ring_.as<uint8_t>() + static_cast<uint64_t>(slot_of_[unit]) * plan_.slot_bytes;
+}
+
+void Residency::set_cursor(uint32_t unit) {
+  if (place_[unit] != kNoPlace) cursor_ = place_[unit];
+}
+
+void Residency::advance_past(uint32_t unit) {
+  if (place_[unit] == kNoPlace) {
+    last_used_[unit] = ++clock_;
+  } else {
+    cursor_ = static_cast<uint32_t>((place_[unit] + 1) % cycle_.size());
+  }
+}
+
+void Residency::set_demand(std::span<const uint32_t> units) {
+  demand_.assign(units.begin(), units.end());
+}
+
+uint64_t Residency::distance(uint32_t unit) const {
+  const uint64_t n = cycle_.size();
+  if (place_[unit] != kNoPlace) return (place_[unit] + n - cursor_) % n;
+  const auto it = std::find(demand_.begin(), demand_.end(), unit);
+  if (it != demand_.end()) return 0;
+  return n + (clock_ - last_used_[unit]);
+}
+
+bool Residency::queue_has_room(uint32_t reserve) const {
+  if (pushed_ - collected_ + reserve >= kFillCapacity) return false;
+  return queue_->ring[pushed_ % kFillCapacity].state.load(std::memory_order_acquire) == kFillFree;
+}
+
+bool Residency::push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit) {
+  FillRequest& r = queue_->ring[pushed_ % kFillCapacity];
+  r.offset = offset;
+  r.dst = reinterpret_cast<uintptr_t>(dst);
+  r.length = length;
+  r.file = file;
+  r.unit = static_cast<uint32_t>(unit);
+  pending_[pushed_ % kFillCapacity] = unit;
+  r.state.store(kFillPending, std::memory_order_release);
+  ++pushed_;
+  queue_->pushed.store(pushed_, std::memory_order_release);
+  queue_->pushed.notify_all();
+  return true;
+}
+
+bool Residency::collect() {
+  bool any = false;
+  // Fills may complete in any order; places are freed in order, so that request n is at n % size.
+  for (uint32_t n = collected_; n != pushed_; ++n) {
+    FillRequest& r = queue_->ring[n % kFillCapacity];
+    if (r.state.load(std::memory_order_acquire) != kFillDone) continue;
+    const int32_t id = pending_[n % kFillCapacity];
+    r.state.store(kFillFree, std::memory_order_relaxed);
+    any = true;
+    ++fills_;
+    filled_bytes_ += r.length;
+    if (id == kRow) {
+      --rows_under_way_;
+      continue;
+    }
+    const uint32_t unit = static_cast<uint32_t>(id);
+    if (plan_.units[unit].pinned) {
+      state_[unit] = UnitState::kArrived;
+      arrived_.push_back(unit);
+      --pins_absent_;
+    } else {
+      state_[unit] = UnitState::kReady;
+    }
+  }
+  while (collected_ != pushed_ && queue_->ring[collected_ % kFillCapacity].state.load(
+                                      std::memory_order_relaxed) == kFillFree) {
+    ++collected_;
+  }
+  return any;
+}
+
+int32_t Residency::claim_slot(uint64_t wanted_distance) {
+  int32_t best = -1;
+  uint64_t farthest = wanted_distance;
+  for (size_t s = 0; s < unit_in_slot_.size(); ++s) {
+    const int32_t unit = unit_in_slot_[s];
+    if (unit < 0) return static_cast<int32_t>(s);
+    if (state_[static_cast<uint32_t>(unit)] != UnitState::kReady) continue;  // being filled
+    const uint64_t d = distance(static_cast<uint32_t>(unit));
+    if (d > farthest) {
+      farthest = d;
+      best = static_cast<int32_t>(s);
+    }
+  }
+  return best;
+}
+
+bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
+  const Unit& u = plan_.units[unit];
+  if (!queue_has_room(kReservedForRows)) return false;
+  uint8_t* dst = nullptr;
+  if (u.pinned) {
+    dst = pins_[unit].as<uint8_t>() + (u.packed_bytes - u.bytes);
+  } else {
+    const int32_t slot = claim_slot(wanted_distance);
+    if (slot < 0) return false;
+    int32_t& holder = unit_in_slot_[static_cast<size_t>(slot)];
+    if (holder >= 0) {
+      state_[static_cast<uint32_t>(holder)] = UnitState::kAbsent;
+      slot_of_[static_cast<uint32_t>(holder)] = -1;
+    }
+    holder = static_cast<int32_t>(unit);
+    slot_of_[unit] = slot;
+    dst = data(unit);
+  }
+  state_[unit] = UnitState::kLoading;
+  return push(u.file, u.offset, static_cast<uint32_t>(u.bytes), dst, static_cast<int32_t>(unit));
+}
+
+bool Residency::pump() {
+  const bool any = collect();
+  for (const uint32_t unit : demand_) {
+    if (state_[unit] == UnitState::kAbsent && !request_unit(unit, 0)) break;
+  }
+  if (pins_absent_ == 0 && unit_in_slot_.empty()) return any;
+  const uint32_t n = static_cast<uint32_t>(cycle_.size());
+  bool ring_full = unit_in_slot_.empty();
+  for (uint32_t i = 0; i < n; ++i) {
+    const uint32_t unit = cycle_[(cursor_ + i) % n];
+    if (state_[unit] != UnitState::kAbsent) continue;
+    if (!queue_has_room(kReservedForRows)) break;
+    if (!plan_.units[unit].pinned) {
+      if (ring_full) continue;
+      ring_full = !request_unit(unit, i);
+      if (ring_full && pins_absent_ == 0) break;
+    } else if (!request_unit(unit, i)) {
+      break;
+    }
+  }
+  return any;
+}
+
+void Residency::mark_arrived_ready() {
+  for (const uint32_t unit : arrived_) {
+    state_[unit] = UnitState::kReady;
+    const MatrixKind kind = plan_.units[unit].kind;
+    packed_[unit] = kind == MatrixKind::kDense || kind == MatrixKind::kExpert;
+  }
+  arrived_.clear();
+}
+
+bool Residency::request_row(uint32_t file, uint64_t offset, uint32_t length, void* dst) {
+  if (!queue_has_room(0)) return false;
+  ++rows_under_way_;
+  return push(file, offset, length, dst, kRow);
+}
+
+}  // namespace sluice::residency

@@ -1,0 +1,159 @@
+// Which weights are in memory, where, and what is read next: the byte budget at work.
+// A pass touches every unit in the same order, so LRU would get no hits once a model exceeds the
+// budget. A fixed subset is pinned, spread evenly over the order; the rest streams through a ring
+// of equal slots, prefetched in order and across the end of a pass. A slot is given to the unit
+// that will be needed soonest and taken from the one needed latest (Belady's rule, exact for a
+// cycle). Experts of a mixture are on demand: they have no place in the order until a token is
+// routed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/aligned.h"
+#include "base/status.h"
+#include "residency/fill_queue.h"
+
+namespace sluice::residency {
+
+enum class MatrixKind : uint8_t {
+  kDense,      // used once in every pass, in order
+  kExpert,     // used when routed to
+  kEmbedding,  // only read by rows; held whole only where there is room for everything
+  kVector,     // a small tensor: always pinned, converted to f32 when it arrives
+};
+
+struct MatrixSpec {
+  MatrixKind kind = MatrixKind::kDense;
+  uint32_t file = 0;
+  uint64_t offset = 0;  // bytes
+  int64_t rows = 0;
+  int64_t row_bytes = 0;           // file layout
+  int64_t packed_group_bytes = 0;  // of row_group rows, at least row_group * row_bytes; of a
+                                   // vector: its bytes as f32
+};
+
+struct Unit {
+  int32_t matrix = 0;
+  int64_t row0 = 0, rows = 0;
+  MatrixKind kind = MatrixKind::kDense;
+  uint32_t file = 0;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;         // in the file
+  uint64_t packed_bytes = 0;  // when pinned
+  bool pinned = false;
+};
+
+struct Plan {
+  std::vector<Unit> units;           // by matrix in order of use, then by row
+  std::vector<uint32_t> first_unit;  // of each matrix; one extra entry at the end
+  int64_t row_group = 1;
+  uint32_t n_slots = 0;
+  uint64_t slot_bytes = 0;
+  uint64_t pinned_bytes = 0;    // memory of the pinned units, vectors apart
+  uint64_t streamed_bytes = 0;  // file bytes read in every pass once the pins are loaded
+  uint64_t total_bytes = 0;     // file bytes of all units but an embedding that is read by rows
+  bool embedding_held = false;
+
+  [[nodiscard]] uint64_t ring_bytes() const { return n_slots * slot_bytes; }
+};
+
+inline constexpr uint64_t kUnitTarget = 4ull << 20;
+inline constexpr uint32_t kMinSlots = 2, kMaxSlots = 6;
+
+// Cuts matrices (in order of use) into units and decides what is pinned within `budget` bytes,
+// which vectors do not count against. When even the smallest ring does not fit, returns a plan with
+// n_slots 0 and no units.
+[[nodiscard]] Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group,
+                             uint64_t budget);
+// The smallest budget for which make_plan succeeds.
+[[nodiscard]] uint64_t minimum_budget(std::span<const MatrixSpec> matrices, int64_t row_group);
+
+enum class UnitState : uint8_t { kAbsent, kLoading, kArrived, kReady };
+
+class Residency {
+ public:
+  // Allocates pins and ring. Errors: kOutOfMemory.
+  [[nodiscard]] Status init(Plan plan);
+
+  [[nodiscard]] FillQueue& queue() { return *queue_; }
+  [[nodiscard]] const Plan& plan() const { return plan_; }
+  // Units of a matrix: [first_unit[m], first_unit[m + 1]).
+  [[nodiscard]] uint32_t first_unit(int32_t matrix) const {
+    return plan_.first_unit[static_cast<size_t>(matrix)];
+  }
+  [[nodiscard]] uint32_t end_unit(int32_t matrix) const {
+    return plan_.first_unit[static_cast<size_t>(matrix) + 1];
+  }
+
+  [[nodiscard]] bool ready(uint32_t unit) const { return state_[unit] == UnitState::kReady; }
+  [[nodiscard]] UnitState state(uint32_t unit) const { return state_[unit]; }
+  // Whether a ready unit is in packed form, and its bytes.
+  [[nodiscard]] bool packed(uint32_t unit) const { return packed_[unit] != 0; }
+  [[nodiscard]] uint8_t* data(uint32_t unit) const;
+
+  // The unit that is needed now; prefetch goes on from here.
+  void set_cursor(uint32_t unit);
+  // The unit has been used in this pass: its slot may be taken for what comes next.
+  void advance_past(uint32_t unit);
+  // Experts needed now, in order of use; replaces the previous demand.
+  void set_demand(std::span<const uint32_t> units);
+
+  // Takes over completed fills and pushes as many requests as there is room for.
+  // True when at least one fill was taken over.
+  bool pump();
+
+  // Pinned units whose file bytes have arrived and wait to be packed in place: file bytes lie at
+  // the end of the unit's memory. mark_packed makes them ready.
+  [[nodiscard]] std::span<const uint32_t> arrived() const { return arrived_; }
+  void mark_arrived_ready();
+
+  // Reads of single embedding rows into memory of the caller, who waits until none is under way.
+  // False when the queue is full: pump and try again later.
+  [[nodiscard]] bool request_row(uint32_t file, uint64_t offset, uint32_t length, void* dst);
+  [[nodiscard]] uint32_t rows_under_way() const { return rows_under_way_; }
+
+  // Counters for statistics.
+  [[nodiscard]] uint64_t fills() const { return fills_; }
+  [[nodiscard]] uint64_t filled_bytes() const { return filled_bytes_; }
+  [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
+  [[nodiscard]] uint32_t pins_absent() const { return pins_absent_; }
+
+ private:
+  static constexpr int32_t kRow = -1;  // a pending request that is an embedding row, not a unit
+
+  bool collect();
+  bool push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit);
+  [[nodiscard]] bool queue_has_room(uint32_t reserve) const;
+  // Units of the cycle that come before this one is needed; experts follow by age.
+  [[nodiscard]] uint64_t distance(uint32_t unit) const;
+  // A free slot, or one whose unit is needed later than `wanted_distance`; -1: none.
+  [[nodiscard]] int32_t claim_slot(uint64_t wanted_distance);
+  // False when the request could not be placed (no slot or no room in the queue).
+  bool request_unit(uint32_t unit, uint64_t wanted_distance);
+
+  Plan plan_;
+  std::unique_ptr<FillQueue> queue_;
+  std::vector<UnitState> state_;
+  std::vector<uint8_t> packed_;
+  std::vector<int32_t> slot_of_;       // by unit
+  std::vector<AlignedBuffer> pins_;    // by unit
+  std::vector<int32_t> unit_in_slot_;  // -1: free
+  AlignedBuffer ring_;
+  std::vector<uint32_t> cycle_;  // units that every pass uses, in order
+  std::vector<uint32_t> place_;  // of a unit in cycle_; kNoPlace for experts
+  std::vector<uint32_t> demand_;
+  std::vector<uint64_t> last_used_;  // by unit, for experts
+  std::vector<uint32_t> arrived_;
+  std::vector<int32_t> pending_;  // by place in the ring: unit or kRow
+  uint64_t clock_ = 0;
+  uint32_t cursor_ = 0;  // place in cycle_
+  uint32_t pushed_ = 0, collected_ = 0;
+  uint32_t pins_absent_ = 0;
+  uint32_t rows_under_way_ = 0;
+  uint64_t fills_ = 0, filled_bytes_ = 0;
+};
+
+}  // namespace sluice::residency

@@ -1,0 +1,206 @@
+// Opening a model: program, plan, allocation; and the settling of weights that have arrived.
+#include "session/engine.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace sluice::session {
+namespace {
+
+using residency::MatrixKind;
+
+float half_to_float(uint16_t bits, bool bfloat) {
+  uint32_t out = static_cast<uint32_t>(bits) << 16;
+  if (!bfloat) {
+    const uint32_t sign = (bits & 0x8000u) << 16;
+    const uint32_t exponent = (bits >> 10) & 0x1fu;
+    const uint32_t mantissa = bits & 0x3ffu;
+    if (exponent == 0) {  // zero and subnormals: an exact product
+      const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+      return sign ? -magnitude : magnitude;
+    }
+    const uint32_t wide = exponent == 31 ? 255u : exponent + 112u;
+    out = sign | (wide << 23) | (mantissa << 13);
+  }
+  float value;
+  std::memcpy(&value, &out, sizeof value);
+  return value;
+}
+
+// Widens a small tensor in place: its file bytes lie at the end of `out`.
+void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes) {
+  float* out = reinterpret_cast<float*>(memory);
+  const uint8_t* in = memory + (memory_bytes - v.bytes);
+  const bool wide = v.type == static_cast<uint32_t>(gguf::TensorType::kF32);
+  const bool bfloat = v.type == static_cast<uint32_t>(gguf::TensorType::kBF16);
+  for (int64_t i = 0; i < v.n; ++i) {
+    float value;
+    if (wide) {
+      std::memcpy(&value, in + i * 4, 4);
+    } else {
+      uint16_t bits;
+      std::memcpy(&bits, in + i * 2, 2);
+      value = half_to_float(bits, bfloat);
+    }
+    out[i] = value + v.add;
+  }
+}
+
+// Hands out aligned pieces of one block.
+class Carver {
+ public:
+  explicit Carver(uint8_t* base) : base_(base) {}
+  template <typename T>
+  T* take(uint64_t count) {
+    T* out = reinterpret_cast<T*>(base_ + at_);
+    at_ += round_up_to_line(static_cast<size_t>(count * sizeof(T)));
+    return base_ == nullptr ? nullptr : out;
+  }
+  [[nodiscard]] size_t used() const { return at_; }
+
+ private:
+  uint8_t* base_;
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& options) {
+  Inspection out;
+  const bool named = options.kernels != nullptr && options.kernels[0] != '\0';
+  out.table = named ? kernels::by_name(options.kernels) : &kernels::best();
+  if (out.table == nullptr) {
+    return error(Code::kInvalidArgument,
+                 "the instruction set \"%.32s\" is unknown or not available", options.kernels);
+  }
+  Result<model::Program> program = model::build_program(header);
+  if (!program.ok()) return program.status();
+  out.program = std::move(*program);
+  for (const model::Mat& m : out.program.mats) {
+    if (!out.table->supports(m.type)) {
+      return error(Code::kUnsupportedType, "the tensor %s has a type without a kernel in \"%s\"",
+                   m.name.c_str(), out.table->name);
+    }
+  }
+  Result<MemoryPlan> plan =
+      plan_memory(out.program, *out.table, tokenizer::estimate_memory(header), options);
+  if (!plan.ok()) return plan.status();
+  out.plan = std::move(*plan);
+  return out;
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
+                                             const EngineOptions& options) {
+  Result<Inspection> found = inspect(header, options);
+  if (!found.ok()) return found.status();
+  std::unique_ptr<Engine> engine(new Engine);
+  engine->program_ = std::move(found->program);
+  engine->plan_ = std::move(found->plan);
+  engine->table_ = found->table;
+  Result<std::unique_ptr<tokenizer::Tokenizer>> tokenizer = tokenizer::Tokenizer::create(header);
+  if (!tokenizer.ok()) return tokenizer.status();
+  engine->tokenizer_ = std::move(*tokenizer);
+  if (engine->tokenizer_->n_vocab() > engine->program_.hp.n_vocab) {
+    return error(Code::kBadTokenizer, "the vocabulary has %d tokens but token_embd.weight has %lld",
+                 engine->tokenizer_->n_vocab(),
+                 static_cast<long long>(engine->program_.hp.n_vocab));
+  }
+  SLUICE_RETURN_IF_ERROR(engine->allocate());
+  return engine;
+}
+
+Status Engine::allocate() {
+  pool_ = std::make_unique<ThreadPool>(plan_.n_threads);
+  item_mat_.assign(plan_.weights.first_unit.size(), -1);
+  item_vec_.assign(plan_.weights.first_unit.size(), -1);
+  for (size_t i = 0; i < plan_.mat_item.size(); ++i) {
+    if (plan_.mat_item[i] >= 0) {
+      item_mat_[static_cast<size_t>(plan_.mat_item[i])] = static_cast<int32_t>(i);
+    }
+  }
+  for (size_t i = 0; i < plan_.vec_item.size(); ++i) {
+    if (plan_.vec_item[i] >= 0) {
+      item_vec_[static_cast<size_t>(plan_.vec_item[i])] = static_cast<int32_t>(i);
+    }
+  }
+  scratch_stride_ =
+      static_cast<size_t>(scratch_bytes(program_, *table_, plan_.n_ctx, plan_.n_batch));
+  SLUICE_RETURN_IF_ERROR(scratch_.allocate(scratch_stride_ * static_cast<size_t>(plan_.n_threads)));
+
+  const uint64_t n_batch = static_cast<uint64_t>(plan_.n_batch);
+  int64_t widest = 0;
+  for (const model::Mat& m : program_.mats) widest = std::max(widest, m.cols);
+  const int32_t split = attention_split(plan_.n_ctx);
+  const uint64_t splits = static_cast<uint64_t>((plan_.n_ctx + split - 1) / split);
+  for (int round = 0; round < 2; ++round) {  // measure, then hand out
+    Carver carve(round == 0 ? nullptr : activations_.as<uint8_t>());
+    for (size_t b = 0; b < model::kBufCount; ++b) {
+      const uint64_t rows = b == static_cast<size_t>(model::Buf::kLogits)
+                                ? static_cast<uint64_t>(plan_.logits_rows)
+                                : n_batch;
+      buffers_[b] = carve.take<float>(rows * static_cast<uint64_t>(program_.width[b]));
+    }
+    q8_ = carve.take<uint8_t>(n_batch * table_->q8_bytes(widest));
+    rope_tables_.clear();
+    for (const model::Rope& r : program_.ropes) {
+      rope_tables_.push_back(carve.take<float>(n_batch * static_cast<uint64_t>(r.hp.n_rot)));
+    }
+    const model::Mat& embedding = program_.mats[static_cast<size_t>(program_.embedding)];
+    embedding_rows_ = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(embedding.row_bytes));
+    const uint64_t gathered = program_.moes.empty() ? 0 : 2 * n_batch;
+    moe_ = carve.take<float>(gathered * static_cast<uint64_t>(program_.hp.n_embd));
+    partials_ = carve.take<float>(splits > 1 ? splits * static_cast<uint64_t>(program_.hp.n_head) *
+                                                   static_cast<uint64_t>(program_.hp.head_dim_v + 2)
+                                             : 0);
+    if (round == 0) SLUICE_RETURN_IF_ERROR(activations_.allocate(carve.used()));
+  }
+  return residency_.init(plan_.weights);
+}
+
+const float* Engine::vec(int32_t index) const {
+  const int32_t item = plan_.vec_item[static_cast<size_t>(index)];
+  const uint32_t unit = residency_.first_unit(item);
+  return residency_.ready(unit) ? reinterpret_cast<const float*>(residency_.data(unit)) : nullptr;
+}
+
+void Engine::settle_unit(uint32_t unit, int thread) {
+  const residency::Unit& u = residency_.plan().units[unit];
+  uint8_t* memory = residency_.data(unit);
+  if (u.kind == MatrixKind::kVector) {
+    const int32_t index = item_vec_[static_cast<size_t>(u.matrix)];
+    convert_vector(program_.vecs[static_cast<size_t>(index)], memory, u.packed_bytes);
+    return;
+  }
+  if (u.kind == MatrixKind::kEmbedding) return;  // stays in file layout
+  const model::Mat& m =
+      program_.mats[static_cast<size_t>(item_mat_[static_cast<size_t>(u.matrix)])];
+  // Packed groups grow from the front towards the file bytes at the end; a group's own bytes are
+  // moved aside first, so the front never overtakes what is still to be read.
+  const uint8_t* from = memory + (u.packed_bytes - u.bytes);
+  const size_t group_bytes = table_->packed_group_bytes(m.type, m.cols);
+  uint8_t* aside = scratch(thread);
+  uint8_t* to = memory;
+  for (int64_t row = 0; row < u.rows; row += table_->row_group) {
+    const int64_t rows = std::min<int64_t>(table_->row_group, u.rows - row);
+    std::memcpy(aside, from + row * m.row_bytes, static_cast<size_t>(rows * m.row_bytes));
+    table_->pack_group(m.type, aside, static_cast<int32_t>(rows), m.cols, to);
+    to += group_bytes;
+  }
+}
+
+void Engine::settle_arrivals() {
+  const std::span<const uint32_t> arrived = residency_.arrived();
+  if (arrived.empty()) return;
+  pool_->parallel_for(static_cast<int64_t>(arrived.size()), [&](int64_t task, int thread) {
+    settle_unit(arrived[static_cast<size_t>(task)], thread);
+  });
+  residency_.mark_arrived_ready();
+}
+
+bool Engine::pump() {
+  const bool any = residency_.pump();
+  settle_arrivals();
+  return any;
+}
+
+}  // namespace sluice::session

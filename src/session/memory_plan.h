@@ -1,0 +1,68 @@
+// Where every byte of the budget goes, decided from the header alone, before anything is allocated
+// or downloaded. The same plan is what `sluice info` and Engine.inspect print and what open()
+// obeys.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kv/kv_cache.h"
+#include "model/program.h"
+#include "residency/residency.h"
+
+namespace sluice::session {
+
+struct EngineOptions {
+  uint64_t memory_budget = 0;  // bytes; 0: what the model wants
+  int32_t n_ctx = 0;      // positions; 0: the model's own, at most 4096 and a quarter of the budget
+  int32_t n_batch = 0;    // tokens of a prefill pass; 0: chosen
+  int32_t n_threads = 0;  // 0: chosen
+  int32_t logits_rows = 1;   // rows of logits kept by a pass that wants them all
+  const char* kernels = "";  // table by name; "": the best
+};
+
+inline constexpr int32_t kMaxBatch = 256;
+inline constexpr int32_t kDefaultContext = 4096;
+inline constexpr int32_t kMaxSplits = 16;    // of the positions in attention
+inline constexpr int32_t kMinSplit = 512;    // positions
+inline constexpr int32_t kMaxTileRows = 64;  // query rows of one attention task
+inline constexpr int32_t kConvRows = 64;     // positions that a convolution layer can go back
+
+struct MemoryPlan {
+  int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
+  uint64_t budget = 0;  // 0: unlimited
+  uint64_t tokenizer = 0;
+  uint64_t vectors = 0;  // norm weights, biases
+  uint64_t kv = 0;
+  uint64_t activations = 0;  // buffers, logits, RoPE tables
+  uint64_t scratch = 0;      // all threads
+  uint64_t other = 0;        // stacks, directory, queue
+  uint64_t minimum = 0;      // smallest budget for this context
+  kv::KvShape kv_shape;
+  residency::Plan weights;
+  // Matrix of `weights` that holds each of the program's mats and vecs.
+  std::vector<int32_t> mat_item, vec_item;
+
+  [[nodiscard]] uint64_t fixed() const {
+    return tokenizer + vectors + kv + activations + scratch + other;
+  }
+  [[nodiscard]] uint64_t total() const {
+    return fixed() + weights.pinned_bytes + weights.ring_bytes();
+  }
+};
+
+// Positions of one part of a split attention, given the context.
+[[nodiscard]] int32_t attention_split(int32_t n_ctx);
+// Query tokens of one attention task.
+[[nodiscard]] int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch);
+// Scratch bytes of one thread.
+[[nodiscard]] uint64_t scratch_bytes(const model::Program& program, const kernels::Table& table,
+                                     int32_t n_ctx, int32_t n_batch);
+
+// Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument.
+[[nodiscard]] Result<MemoryPlan> plan_memory(const model::Program& program,
+                                             const kernels::Table& table, uint64_t tokenizer_bytes,
+                                             const EngineOptions& options);
+
+}  // namespace sluice::session

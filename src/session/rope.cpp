@@ -1,0 +1,58 @@
+// Angles in double precision: positions reach 10^5 and more, where f32 loses the phase.
+#include "session/rope.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::session {
+namespace {
+
+constexpr double kTwoPi = 6.283185307179586476925;
+
+// YaRN's bounds between dimensions that extrapolate and dimensions that interpolate (equation 17).
+struct Ramp {
+  double low = 0, high = 0;
+  [[nodiscard]] double extrapolated(int32_t pair) const {
+    const double y = (pair - low) / std::max(0.001, high - low);
+    return 1 - std::clamp(y, 0.0, 1.0);
+  }
+};
+
+Ramp yarn_ramp(const model::RopeHParams& rope) {
+  const auto dimension = [&rope](double rotations) {
+    return rope.n_rot * std::log(static_cast<double>(rope.n_ctx_orig) / (rotations * kTwoPi)) /
+           (2 * std::log(static_cast<double>(rope.freq_base)));
+  };
+  Ramp ramp;
+  ramp.low = std::max(0.0, std::floor(dimension(rope.beta_fast)));
+  ramp.high = std::min(rope.n_rot - 1.0, std::ceil(dimension(rope.beta_slow)));
+  return ramp;
+}
+
+}  // namespace
+
+void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32_t first, int32_t n,
+                     float* out) {
+  const int32_t half = rope.n_rot / 2;
+  const bool yarn = rope.scaling == model::RopeScaling::kYarn;
+  const Ramp ramp = yarn ? yarn_ramp(rope) : Ramp{};
+  double magnitude = rope.attn_factor;
+  if (yarn && rope.freq_scale != 1) magnitude *= 1 + 0.1 * std::log(1.0 / rope.freq_scale);
+  for (int32_t i = 0; i < half; ++i) {
+    double frequency = std::pow(static_cast<double>(rope.freq_base), -2.0 * i / rope.n_rot);
+    if (factors != nullptr) frequency /= factors[i];
+    double scaled = frequency * rope.freq_scale;
+    if (yarn) {
+      const double mix = ramp.extrapolated(i);
+      scaled = scaled * (1 - mix) + frequency * mix;
+    }
+    for (int32_t t = 0; t < n; ++t) {
+      const double angle = (first + t) * scaled;
+      float* row = out + static_cast<int64_t>(t) * rope.n_rot;
+      row[i] = static_cast<float>(std::cos(angle) * magnitude);
+      row[half + i] = static_cast<float>(std::sin(angle) * magnitude);
+    }
+  }
+}
+
+}  // namespace sluice::session

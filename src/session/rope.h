@@ -1,0 +1,17 @@
+// Rotary position embedding tables (https://arxiv.org/abs/2104.09864) with linear scaling, YaRN
+// (2309.00071), per-dimension factors (Llama 3's rope_freqs, LongRoPE 2402.13753).
+#pragma once
+
+#include <cstdint>
+
+#include "model/program.h"
+
+namespace sluice::session {
+
+// For tokens at positions first .. first + n - 1: row t holds n_rot/2 cosines then n_rot/2 sines,
+// both multiplied by the scaling's attention factor. `factors` [n_rot/2] divide the angles; may be
+// null.
+void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32_t first, int32_t n,
+                     float* out);
+
+}  // namespace sluice::session
