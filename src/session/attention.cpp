@@ -99,8 +99,7 @@ kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, const m
   a.dv = static_cast<int32_t>(hp.head_dim_v);
   a.q_stride = a.dk;
   a.out_stride = a.dv;
-  a.scale = op.scale != 0 ? op.scale
-                          : static_cast<float>(1 / std::sqrt(static_cast<double>(a.dk)));
+  a.scale = op.scale != 0 ? op.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.dk)));
   a.softcap = op.softcap;
   return a;
 }
@@ -152,10 +151,9 @@ void Session::merge_splits(const Op& op, int32_t head) {
     max[i] = maxima[(first + i) * n_head + head];
     sum[i] = sums[(first + i) * n_head + head];
   }
-  engine_.table().attention_merge(
-      partials + (static_cast<int64_t>(first) * n_head + head) * dv,
-      static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
-      engine_.buffer(op.out) + static_cast<int64_t>(head) * dv);
+  engine_.table().attention_merge(partials + (static_cast<int64_t>(first) * n_head + head) * dv,
+                                  static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
+                                  engine_.buffer(op.out) + static_cast<int64_t>(head) * dv);
 }
 
 // `count` tokens from `first` of the batch, all query heads of one KV head.

@@ -1,6 +1,6 @@
-// Mixture of experts (https://arxiv.org/abs/2401.04088): softmax over all experts, the best k, their
-// probabilities scaled to sum 1. Only the chosen experts' weights are asked for. Experts run in
-// ascending order whatever the number of tokens, so that sums do not depend on batching.
+// Mixture of experts (https://arxiv.org/abs/2401.04088): softmax over all experts, the best k,
+// their probabilities scaled to sum 1. Only the chosen experts' weights are asked for. Experts run
+// in ascending order whatever the number of tokens, so that sums do not depend on batching.
 #include <algorithm>
 #include <cmath>
 

@@ -1,6 +1,8 @@
 // Checkpoints for `sluice dump`: hands the marks of the operation just done to the observer, and
 // recomputes what the fused attention never materialises (scores and probabilities).
+#include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,20 @@ namespace sluice::session {
 using model::Op;
 using model::OpKind;
 
+namespace {
+
+std::string checkpoint_name(const char* name, int32_t layer, const char* kind) {
+  char text[96];
+  if (layer < 0) {
+    std::snprintf(text, sizeof text, "%s.%s", name, kind);
+  } else {
+    std::snprintf(text, sizeof text, "%s-%d.%s", name, layer, kind);
+  }
+  return text;
+}
+
+}  // namespace
+
 void Session::observe_marks() {
   if (!observer_) return;
   const model::Program& p = engine_.program();
@@ -19,11 +35,8 @@ void Session::observe_marks() {
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
   for (; mark_ < p.marks.size() && p.marks[mark_].op == op; ++mark_) {
     const model::Mark& m = p.marks[mark_];
-    std::string name = m.name;
-    if (m.layer >= 0) name += "-" + std::to_string(m.layer);
-    name += std::string(".") + m.kind;
-    observer_(name.c_str(), m.ne0, m.ne1, rows_, engine_.buffer(m.buf) + m.col,
-              engine_.width(m.buf));
+    observer_(checkpoint_name(m.name, m.layer, m.kind).c_str(), m.ne0, m.ne1, rows_,
+              engine_.buffer(m.buf) + m.col, engine_.width(m.buf));
   }
 }
 
@@ -52,7 +65,8 @@ void Session::observe_attention(const Op& op) {
         engine_.table().f16_to_f32(kv_.keys(op.layer, h / group) + static_cast<int64_t>(j) * dk, dk,
                                    row.data());
         double dot = 0;
-        for (int32_t i = 0; i < dk; ++i) dot += static_cast<double>(q[i]) * row[static_cast<size_t>(i)];
+        for (int32_t i = 0; i < dk; ++i)
+          dot += static_cast<double>(q[i]) * row[static_cast<size_t>(i)];
         s[j] = static_cast<float>(dot);
       }
       const auto score = [&](int32_t j) {
@@ -70,12 +84,11 @@ void Session::observe_attention(const Op& op) {
       }
     }
   }
-  const std::string layer = "-" + std::to_string(op.layer);
-  observer_(("kq" + layer + ".MUL_MAT").c_str(), n_kv, rows_, n_head, scores.data(),
+  observer_(checkpoint_name("kq", op.layer, "MUL_MAT").c_str(), n_kv, rows_, n_head, scores.data(),
             static_cast<int64_t>(rows_) * n_kv);
-  observer_(("kq_soft_max" + layer + ".SOFT_MAX").c_str(), n_kv, rows_, n_head,
+  observer_(checkpoint_name("kq_soft_max", op.layer, "SOFT_MAX").c_str(), n_kv, rows_, n_head,
             probabilities.data(), static_cast<int64_t>(rows_) * n_kv);
-  observer_(("kqv" + layer + ".MUL_MAT").c_str(), dv, rows_, n_head, mixed.data(),
+  observer_(checkpoint_name("kqv", op.layer, "MUL_MAT").c_str(), dv, rows_, n_head, mixed.data(),
             static_cast<int64_t>(rows_) * dv);
 }
 

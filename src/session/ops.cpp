@@ -24,8 +24,8 @@ bool Session::need(uint32_t unit) {
 
 bool Session::vectors_ready(const Op& op) {
   const auto there = [this](int32_t vec) {
-    return vec < 0 || need(engine_.residency().first_unit(
-                          engine_.plan().vec_item[static_cast<size_t>(vec)]));
+    return vec < 0 ||
+           need(engine_.residency().first_unit(engine_.plan().vec_item[static_cast<size_t>(vec)]));
   };
   if (!there(op.vec0) || !there(op.vec1)) return false;
   for (int32_t i = 0; i < op.n_parts; ++i) {
@@ -37,18 +37,35 @@ bool Session::vectors_ready(const Op& op) {
 bool Session::run_op(const Op& op) {
   if (!cursor_.started && !vectors_ready(op)) return false;
   switch (op.kind) {
-    case OpKind::kEmbed: return op_embed(op);
-    case OpKind::kNorm: op_norm(op); return true;
-    case OpKind::kMatmul: return op_matmul(op);
-    case OpKind::kRope: op_rope(op); return true;
-    case OpKind::kAttention: op_attention(op); return true;
-    case OpKind::kActivate: op_activate(op); return true;
-    case OpKind::kMoe: return op_moe(op);
-    case OpKind::kShortConv: op_short_conv(op); return true;
-    case OpKind::kSelect: op_select(op); return true;
+    case OpKind::kEmbed:
+      return op_embed(op);
+    case OpKind::kNorm:
+      op_norm(op);
+      return true;
+    case OpKind::kMatmul:
+      return op_matmul(op);
+    case OpKind::kRope:
+      op_rope(op);
+      return true;
+    case OpKind::kAttention:
+      op_attention(op);
+      return true;
+    case OpKind::kActivate:
+      op_activate(op);
+      return true;
+    case OpKind::kMoe:
+      return op_moe(op);
+    case OpKind::kShortConv:
+      op_short_conv(op);
+      return true;
+    case OpKind::kSelect:
+      op_select(op);
+      return true;
     case OpKind::kAdd:
     case OpKind::kSoftCap:
-    case OpKind::kScale: op_elementwise(op); return true;
+    case OpKind::kScale:
+      op_elementwise(op);
+      return true;
   }
   return true;
 }
@@ -57,8 +74,8 @@ void Session::fill_rope_tables() {
   const model::Program& p = engine_.program();
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     const model::Rope& r = p.ropes[i];
-    const bool is_long = r.hp.scaling == model::RopeScaling::kLongRope &&
-                         engine_.plan().n_ctx > r.hp.n_ctx_orig;
+    const bool is_long =
+        r.hp.scaling == model::RopeScaling::kLongRope && engine_.plan().n_ctx > r.hp.n_ctx_orig;
     const int32_t factors = is_long ? r.factors_long : r.factors_short;
     fill_rope_table(r.hp, factors >= 0 ? engine_.vec(factors) : nullptr, position_, batch_,
                     engine_.rope_table(i));
@@ -168,9 +185,15 @@ void Session::op_activate(const Op& op) {
   for_rows(rows_, [&](int32_t t) {
     float* gate = engine_.buffer(op.in) + t * engine_.width(op.in);
     switch (op.act) {
-      case model::Activation::kSiluMul: k.silu_mul(gate, gate + op.n, op.n, gate); break;
-      case model::Activation::kGeluMul: k.gelu_mul(gate, gate + op.n, op.n, gate); break;
-      case model::Activation::kGeluTanh: k.gelu_tanh(gate, op.n, gate); break;
+      case model::Activation::kSiluMul:
+        k.silu_mul(gate, gate + op.n, op.n, gate);
+        break;
+      case model::Activation::kGeluMul:
+        k.gelu_mul(gate, gate + op.n, op.n, gate);
+        break;
+      case model::Activation::kGeluTanh:
+        k.gelu_tanh(gate, op.n, gate);
+        break;
     }
   });
 }

@@ -99,8 +99,7 @@ bool Session::run_products(std::span<const Product> products) {
       continue;
     }
     if (cursor_.part == static_cast<int32_t>(products.size())) break;
-    const int32_t item =
-        engine_.item_of_mat(products[static_cast<size_t>(cursor_.part)].mat);
+    const int32_t item = engine_.item_of_mat(products[static_cast<size_t>(cursor_.part)].mat);
     if (!need(r.first_unit(item) + cursor_.unit)) return false;
   }
   return true;

@@ -154,7 +154,8 @@ uint64_t Session::saved_bytes() const {
 
 Status Session::save(std::span<uint8_t> out) const {
   if (active_) return error(Code::kInvalidArgument, "a pass is under way");
-  if (out.size() != saved_bytes()) return error(Code::kInvalidArgument, "the buffer's size is wrong");
+  if (out.size() != saved_bytes())
+    return error(Code::kInvalidArgument, "the buffer's size is wrong");
   const kv::KvShape& shape = kv_.shape();
   StateHeader h;
   h.n_layer = static_cast<uint32_t>(shape.n_head_kv.size());

@@ -21,8 +21,8 @@ enum class Wanted : uint8_t { kLastLogits, kAllLogits };
 
 struct PassStats {
   uint64_t tokens = 0;
-  double compute_ms = 0;   // inside step()
-  uint64_t blocked = 0;    // times step() had to wait for a unit
+  double compute_ms = 0;  // inside step()
+  uint64_t blocked = 0;   // times step() had to wait for a unit
 };
 
 class Session {
@@ -35,7 +35,8 @@ class Session {
 
   // Begins a pass over `tokens`, appended at position(). With kAllLogits there may be at most
   // plan().logits_rows tokens, and at most n_batch.
-  // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (token id, pass under way).
+  // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (token id, pass under
+  // way).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
   // Works on the pass: at most `max_ops` operations (0: no limit).
   [[nodiscard]] Step step(int32_t max_ops = 0);
@@ -48,8 +49,8 @@ class Session {
   [[nodiscard]] std::span<const Token> history() const {
     return {history_.data(), static_cast<size_t>(position_)};
   }
-  // Forgets what comes after the first n tokens, and a pass under way. Returns the position reached,
-  // which is n, or 0 where a convolution's past is gone.
+  // Forgets what comes after the first n tokens, and a pass under way. Returns the position
+  // reached, which is n, or 0 where a convolution's past is gone.
   int32_t rewind(int32_t n);
 
   // The timeline's state, and its way back into a session of an engine with the same model.
@@ -69,7 +70,7 @@ class Session {
   // Progress inside an operation that can block.
   struct Cursor {
     bool started = false;
-    int32_t part = 0;    // matmul part, or expert, or embedding row
+    int32_t part = 0;  // matmul part, or expert, or embedding row
     uint32_t unit = 0;
     int32_t phase = 0;
   };
@@ -77,7 +78,7 @@ class Session {
   struct Piece {
     kernels::MatmulArgs args;
     uint32_t unit = 0;
-    int64_t chunk = 0;       // rows of a task
+    int64_t chunk = 0;  // rows of a task
     int64_t first_task = 0;
   };
   struct Expert {
@@ -96,7 +97,7 @@ class Session {
   bool run_op(const model::Op& op);  // false: blocked
   void fill_rope_tables();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
-  bool need(uint32_t unit);          // false: not there yet
+  bool need(uint32_t unit);  // false: not there yet
 
   bool op_embed(const model::Op& op);
   void op_norm(const model::Op& op);

@@ -1,0 +1,24 @@
+// `sluice`: the terminal program. Each subcommand lives in a file of its own.
+#include "cli/cli.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Runs GGUF language models within a memory budget."};
+  app.name("sluice");
+  app.set_version_flag("--version", SLUICE_VERSION);
+  app.require_subcommand(1);
+  int status = 0;
+  sluice::cli::add_run(app, &status);
+  sluice::cli::add_tokenize(app, &status);
+  sluice::cli::add_logits(app, &status);
+  sluice::cli::add_dump(app, &status);
+  sluice::cli::add_bench(app, &status);
+  sluice::cli::add_info(app, &status);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    std::fprintf(stderr, "sluice: %s [INVALID_ARGUMENT]\n", e.what());
+    return 2;
+  }
+  return status;
+}

@@ -1,0 +1,105 @@
+// `sluice tokenize` and `sluice logits`: the model's two ends, for scripts and tests.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/cli.h"
+
+namespace sluice::cli {
+namespace {
+
+struct TokenizeOptions {
+  Common common;
+  std::string text_file;
+  bool no_bos = false, no_special = false;
+};
+
+int tokenize(const TokenizeOptions& options) {
+  Result<std::string> text = read_text(options.text_file);
+  if (!text.ok()) return fail(text.status());
+  Result<native::ModelHeader> header = native::read_header(options.common.model, {});
+  if (!header.ok()) return fail(header.status());
+  auto tokenizer = tokenizer::Tokenizer::create(header->header);
+  if (!tokenizer.ok()) return fail(tokenizer.status());
+  const std::vector<session::Token> ids =
+      (*tokenizer)->encode(*text, {!options.no_bos, !options.no_special});
+  std::printf("%s\n", nlohmann::json(ids).dump().c_str());
+  return 0;
+}
+
+struct LogitsOptions {
+  Common common;
+  std::string tokens, out;
+};
+
+int logits(const LogitsOptions& options) {
+  Result<std::vector<session::Token>> tokens = parse_tokens(options.tokens);
+  if (!tokens.ok()) return fail(tokens.status());
+  Result<native::LoadOptions> load = load_options(options.common);
+  if (!load.ok()) return fail(load.status());
+  if (load->engine.n_ctx == 0) load->engine.n_ctx = static_cast<int32_t>(tokens->size());
+  // Rows of logits kept by a pass: passes are as long as that.
+  constexpr int32_t kRows = 64;
+  load->engine.logits_rows = load->engine.memory_budget > 0 ? 1 : kRows;
+  Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
+  if (!model.ok()) return fail(model.status());
+  session::Engine& engine = (*model)->engine();
+  auto session = session::Session::create(engine);
+  if (!session.ok()) return fail(session.status());
+  std::FILE* file = std::fopen(options.out.c_str(), "wb");
+  if (file == nullptr) {
+    return fail(error(Code::kIo, "the file \"%.256s\" cannot be written", options.out.c_str()));
+  }
+  const size_t step =
+      static_cast<size_t>(std::min(engine.plan().logits_rows, engine.plan().n_batch));
+  Status status;
+  session::Token likeliest = 0;
+  for (size_t at = 0; at < tokens->size() && status.ok(); at += step) {
+    const size_t n = std::min(step, tokens->size() - at);
+    status = (*session)->begin({tokens->data() + at, n}, session::Wanted::kAllLogits);
+    if (status.ok()) status = (*model)->run(**session);
+    for (size_t row = 0; row < n && status.ok(); ++row) {
+      const std::span<const float> values = (*session)->logits(static_cast<int32_t>(row));
+      likeliest = static_cast<session::Token>(
+          std::max_element(values.begin(), values.end()) - values.begin());
+      if (std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size()) {
+        status = error(Code::kIo, "writing \"%.256s\" failed", options.out.c_str());
+      }
+    }
+  }
+  if (std::fclose(file) != 0 && status.ok()) {
+    status = error(Code::kIo, "writing \"%.256s\" failed", options.out.c_str());
+  }
+  if (!status.ok()) return fail(status);
+  const nlohmann::json line = {{"tokens", tokens->size()},
+                               {"vocabulary", engine.program().hp.n_vocab},
+                               {"kernels", engine.table().name},
+                               {"argmax", likeliest},
+                               {"out", options.out}};
+  std::printf("%s\n", line.dump().c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, int* status) {
+  auto options = std::make_shared<TokenizeOptions>();
+  CLI::App* sub = app.add_subcommand("tokenize", "Print the token ids of a text as a JSON array");
+  add_common(*sub, options->common);
+  sub->add_option("--text-file", options->text_file, "the text; - reads standard input")->required();
+  sub->add_flag("--no-bos", options->no_bos, "do not add the beginning-of-text token");
+  sub->add_flag("--no-special", options->no_special, "treat special tokens in the text as text");
+  sub->callback([options, status] { *status = tokenize(*options); });
+}
+
+void add_logits(CLI::App& app, int* status) {
+  auto options = std::make_shared<LogitsOptions>();
+  CLI::App* sub = app.add_subcommand("logits", "Write the logits of every token's position");
+  add_common(*sub, options->common);
+  sub->add_option("--tokens", options->tokens, "ids, such as 1,2,3")->required();
+  sub->add_option("--out", options->out, "little-endian f32, [tokens x vocabulary]")->required();
+  sub->callback([options, status] { *status = logits(*options); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,189 @@
+// Header reading, and the I/O threads behind the fill queue.
+#include "native/model_file.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace sluice::native {
+namespace {
+
+constexpr uint64_t kFirstHeaderBytes = 1 << 20;
+constexpr int kIoThreads = 4;  // ranges in flight
+
+bool is_url(const std::string& path) {
+  return path.rfind("http://", 0) == 0 || path.rfind("https://", 0) == 0;
+}
+
+// Reads and parses the header of one file, asking for as much of it as the parser wants.
+Status read_one(io::ByteSource& source, std::vector<uint8_t>* bytes, gguf::Header* header) {
+  uint64_t want = std::min(kFirstHeaderBytes, source.size());
+  for (;;) {
+    const size_t have = bytes->size();
+    bytes->resize(static_cast<size_t>(want));
+    SLUICE_RETURN_IF_ERROR(source.read(have, std::span<uint8_t>(*bytes).subspan(have)));
+    Result<gguf::ParseProgress> parsed = gguf::parse_header(*bytes, source.size(), header);
+    if (!parsed.ok()) return parsed.status();
+    if (parsed->done) return {};
+    if (want >= source.size() || parsed->need_bytes <= want) {
+      return error(Code::kTruncated, "the file ends inside its header");
+    }
+    want = std::min(parsed->need_bytes, source.size());
+  }
+}
+
+}  // namespace
+
+Result<ModelHeader> read_header(const std::string& path, const io::OpenOptions& options) {
+  ModelHeader out;
+  Result<std::unique_ptr<io::ByteSource>> source = io::open_source(path, options);
+  if (!source.ok()) return source.status();
+  out.sources.push_back(std::move(*source));
+  out.bytes.emplace_back();
+  SLUICE_RETURN_IF_ERROR(read_one(*out.sources[0], &out.bytes[0], &out.header));
+  const Result<uint32_t> count = gguf::split_count(out.header);
+  if (!count.ok()) return count.status();
+  for (uint32_t i = 1; i < *count; ++i) {
+    const std::string name = gguf::split_name(path, i, *count);
+    if (name.empty()) {
+      return error(Code::kInvalidArgument,
+                   "the model has %u parts but the name of its first does not end in "
+                   "-00001-of-%05u.gguf",
+                   *count, *count);
+    }
+    Result<std::unique_ptr<io::ByteSource>> part = io::open_source(name, options);
+    if (!part.ok()) return part.status();
+    out.sources.push_back(std::move(*part));
+    out.bytes.emplace_back();
+    gguf::Header header;
+    SLUICE_RETURN_IF_ERROR(read_one(*out.sources.back(), &out.bytes.back(), &header));
+    SLUICE_RETURN_IF_ERROR(gguf::merge_split(&out.header, header, i));
+  }
+  return out;
+}
+
+Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOptions& options) {
+  Result<ModelHeader> header = read_header(path, options.source);
+  if (!header.ok()) return header.status();
+  std::unique_ptr<Model> model(new Model);
+  Result<std::unique_ptr<session::Engine>> engine =
+      session::Engine::open(header->header, options.engine);
+  if (!engine.ok()) return engine.status();
+  model->engine_ = std::move(*engine);
+  model->sources_ = std::move(header->sources);
+  const int n_threads = is_url(path) ? kIoThreads : 1;
+  for (int i = 0; i < n_threads; ++i) {
+    model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
+  }
+  return model;
+}
+
+Model::~Model() {
+  stop_ = true;
+  for (const auto& source : sources_) source->abort();
+  if (engine_ != nullptr) {
+    // The engine is at rest: changing the word only wakes the threads, which look at stop_ first.
+    residency::FillQueue& queue = engine_->residency().queue();
+    queue.pushed.fetch_xor(0x80000000u);
+    queue.pushed.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Model::io_loop() {
+  residency::FillQueue& queue = engine_->residency().queue();
+  uint32_t mine = taken_.fetch_add(1);
+  while (!stop_) {
+    const uint32_t pushed = queue.pushed.load(std::memory_order_acquire);
+    if (static_cast<int32_t>(pushed - mine) <= 0) {
+      queue.pushed.wait(pushed, std::memory_order_acquire);
+      continue;
+    }
+    const residency::FillRequest& request = queue.ring[mine % residency::kFillCapacity];
+    uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(request.dst));
+    const Status status = sources_[request.file]->read(request.offset, {dst, request.length});
+    if (stop_) return;
+    if (status.ok()) {
+      queue.complete(mine);
+      mine = taken_.fetch_add(1);
+      continue;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (failure_.ok()) failure_ = status;
+    }
+    failed_ = true;
+    queue.completed.fetch_add(1);  // wakes the engine, which finds nothing new but the failure
+    queue.completed.notify_all();
+    return;
+  }
+}
+
+Status Model::failure() {
+  if (interrupted_) return error(Code::kAborted, "interrupted");
+  if (!failed_) return {};
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return failure_;
+}
+
+Status Model::wait_for_fill(uint32_t seen) {
+  const double start = monotonic_ms();
+  residency::FillQueue& queue = engine_->residency().queue();
+  if (!failed_ && !interrupted_) queue.completed.wait(seen, std::memory_order_acquire);
+  wait_ms_ += monotonic_ms() - start;
+  return failure();
+}
+
+Status Model::run(session::Session& session) {
+  residency::FillQueue& queue = engine_->residency().queue();
+  // A few layers a step, so that an interrupt is noticed within a fraction of a token.
+  constexpr int32_t kOpsPerStep = 32;
+  for (;;) {
+    const uint32_t seen = queue.completed.load(std::memory_order_acquire);
+    const session::Step step = session.step(kOpsPerStep);
+    if (step == session::Step::kDone) return {};
+    SLUICE_RETURN_IF_ERROR(failure());
+    if (step == session::Step::kBlocked) SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
+  }
+}
+
+Status Model::preload(Progress progress, void* context) {
+  residency::FillQueue& queue = engine_->residency().queue();
+  residency::Residency& residency = engine_->residency();
+  const residency::Plan& plan = residency.plan();
+  for (;;) {
+    const uint32_t seen = queue.completed.load(std::memory_order_acquire);
+    engine_->pump();
+    uint64_t loaded = 0, total = 0;
+    for (uint32_t u = 0; u < plan.units.size(); ++u) {
+      if (!plan.units[u].pinned) continue;
+      total += plan.units[u].bytes;
+      if (residency.ready(u)) loaded += plan.units[u].bytes;
+    }
+    if (progress != nullptr) progress(context, loaded, total);
+    if (residency.pins_absent() == 0) return {};
+    SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
+  }
+}
+
+void Model::interrupt() {
+  interrupted_ = true;
+  for (const auto& source : sources_) source->abort();
+  residency::FillQueue& queue = engine_->residency().queue();
+  queue.completed.fetch_add(1);
+  queue.completed.notify_all();
+}
+
+uint64_t Model::bytes_fetched() const {
+  uint64_t n = 0;
+  for (const auto& source : sources_) n += source->bytes_fetched();
+  return n;
+}
+
+uint64_t Model::bytes_from_store() const {
+  uint64_t n = 0;
+  for (const auto& source : sources_) n += source->bytes_from_store();
+  return n;
+}
+
+}  // namespace sluice::native

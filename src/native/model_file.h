@@ -1,0 +1,76 @@
+// The native driver: reads a model's header, opens the engine on it, and serves the engine's fill
+// queue from I/O threads. The browser's worker does the same in TypeScript (web/).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "io/byte_source.h"
+#include "session/session.h"
+
+namespace sluice::native {
+
+struct LoadOptions {
+  session::EngineOptions engine;
+  io::OpenOptions source;
+};
+
+// The header of a model and the open sources of its files. `bytes` keeps the header's views alive.
+struct ModelHeader {
+  gguf::Header header;
+  std::vector<std::unique_ptr<io::ByteSource>> sources;
+  std::vector<std::vector<uint8_t>> bytes;
+};
+
+// Reads the headers of `path` (a file or an http(s) URL; the first part of a split model).
+[[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
+                                              const io::OpenOptions& options);
+
+class Model {
+ public:
+  // Errors: those of reading, of the header and of Engine::open.
+  [[nodiscard]] static Result<std::unique_ptr<Model>> open(const std::string& path,
+                                                           const LoadOptions& options);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  [[nodiscard]] session::Engine& engine() { return *engine_; }
+
+  // Runs the pass that `session` has begun to its end, waiting for weights as needed.
+  // Errors: those of the sources, kAborted after interrupt().
+  [[nodiscard]] Status run(session::Session& session);
+  // Loads every pinned unit; returns when all are there. `progress(loaded, total)` in bytes.
+  using Progress = void (*)(void* context, uint64_t loaded, uint64_t total);
+  [[nodiscard]] Status preload(Progress progress = nullptr, void* context = nullptr);
+
+  // From any thread or a signal-waiting one: makes run() return kAborted within 100 ms.
+  void interrupt();
+  [[nodiscard]] bool interrupted() const { return interrupted_.load(); }
+
+  [[nodiscard]] uint64_t bytes_fetched() const;
+  [[nodiscard]] uint64_t bytes_from_store() const;
+  // Milliseconds that run() spent waiting for weights.
+  [[nodiscard]] double wait_ms() const { return wait_ms_; }
+
+ private:
+  Model() = default;
+  void io_loop();
+  [[nodiscard]] Status failure();
+  [[nodiscard]] Status wait_for_fill(uint32_t seen);
+
+  std::vector<std::unique_ptr<io::ByteSource>> sources_;
+  std::unique_ptr<session::Engine> engine_;
+  std::vector<std::thread> threads_;
+  std::atomic<uint32_t> taken_{0};
+  std::atomic<bool> stop_{false}, interrupted_{false}, failed_{false};
+  std::mutex mutex_;
+  Status failure_;
+  double wait_ms_ = 0;
+};
+
+}  // namespace sluice::native
