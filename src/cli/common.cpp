@@ -16,7 +16,8 @@ void add_common(CLI::App& app, Common& common) {
                  "bytes that the engine may hold, such as 64M or 1.5G (default: all it wants)");
   app.add_option("--threads", common.threads, "compute threads (default: chosen)")
       ->check(CLI::Range(0, 64));
-  app.add_option("--ctx", common.ctx, "context length in tokens (default: the model's, at most 4096)")
+  app.add_option("--ctx", common.ctx,
+                 "context length in tokens (default: the model's, at most 4096)")
       ->check(CLI::Range(0, 1 << 24));
   app.add_option("--kernels", common.kernels, "force an instruction set by name");
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
@@ -30,12 +31,19 @@ Result<uint64_t> parse_size(const std::string& text) {
   uint64_t unit = 1;
   switch (*end) {
     case 'k':
-    case 'K': unit = 1ull << 10; break;
+    case 'K':
+      unit = 1ull << 10;
+      break;
     case 'm':
-    case 'M': unit = 1ull << 20; break;
+    case 'M':
+      unit = 1ull << 20;
+      break;
     case 'g':
-    case 'G': unit = 1ull << 30; break;
-    default: break;
+    case 'G':
+      unit = 1ull << 30;
+      break;
+    default:
+      break;
   }
   if (unit != 1) ++end;
   const std::string rest = end;

@@ -82,10 +82,9 @@ int dump(const DumpOptions& options) {
   if (!writer.ok()) {
     return fail(error(Code::kIo, "the folder \"%.256s\" cannot be written", options.out.c_str()));
   }
-  (*session)->observe([&writer](const char* name, int32_t ne0, int32_t ne1, int32_t ne2,
-                                const float* data, int64_t stride) {
-    writer.write(name, ne0, ne1, ne2, data, stride);
-  });
+  (*session)->observe(
+      [&writer](const char* name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
+                int64_t stride) { writer.write(name, ne0, ne1, ne2, data, stride); });
   Status status = (*session)->begin(*tokens, session::Wanted::kAllLogits);
   if (status.ok()) status = (*model)->run(**session);
   if (status.ok() && !writer.ok()) status = error(Code::kIo, "writing the tensors failed");

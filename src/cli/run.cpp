@@ -221,10 +221,9 @@ int run(const RunOptions& options) {
   if (!status.ok() && status.code() != Code::kAborted) return fail(status);
   if (!status.ok()) out.finish = "aborted";
   if (options.common.json) {
-    std::printf("%s\n",
-                outcome_json(**model, out)
-                    .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                    .c_str());
+    std::printf("%s\n", outcome_json(**model, out)
+                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
+                            .c_str());
   } else if (terminal) {
     print_rates(**model, out);
   }

@@ -61,8 +61,8 @@ int logits(const LogitsOptions& options) {
     if (status.ok()) status = (*model)->run(**session);
     for (size_t row = 0; row < n && status.ok(); ++row) {
       const std::span<const float> values = (*session)->logits(static_cast<int32_t>(row));
-      likeliest = static_cast<session::Token>(
-          std::max_element(values.begin(), values.end()) - values.begin());
+      likeliest = static_cast<session::Token>(std::max_element(values.begin(), values.end()) -
+                                              values.begin());
       if (std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size()) {
         status = error(Code::kIo, "writing \"%.256s\" failed", options.out.c_str());
       }
@@ -87,7 +87,8 @@ void add_tokenize(CLI::App& app, int* status) {
   auto options = std::make_shared<TokenizeOptions>();
   CLI::App* sub = app.add_subcommand("tokenize", "Print the token ids of a text as a JSON array");
   add_common(*sub, options->common);
-  sub->add_option("--text-file", options->text_file, "the text; - reads standard input")->required();
+  sub->add_option("--text-file", options->text_file, "the text; - reads standard input")
+      ->required();
   sub->add_flag("--no-bos", options->no_bos, "do not add the beginning-of-text token");
   sub->add_flag("--no-special", options->no_special, "treat special tokens in the text as text");
   sub->callback([options, status] { *status = tokenize(*options); });

@@ -1,5 +1,7 @@
 // Phi-2 (attention and FFN side by side on one LayerNorm, partial RoPE, biases) and Phi-3
-// (https://arxiv.org/abs/2404.14219: fused QKV and gate|up, LongRoPE, sliding window).
+// (https://arxiv.org/abs/2404.14219: fused QKV and gate|up, LongRoPE). The sliding window that Phi-3
+// files carry is not applied: their converters write it for models that were trained without one,
+// so the reference implementation ignores it too.
 #include "model/builder.h"
 
 namespace sluice::model {
@@ -24,7 +26,6 @@ void build_phi3(Builder& b) {
   const HParams& hp = b.hp();
   AttentionSpec attention;
   attention.rope = b.add_rope(hp.rope);
-  attention.window = static_cast<int32_t>(hp.sliding_window);
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {

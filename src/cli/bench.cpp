@@ -1,0 +1,178 @@
+// `sluice bench`: prefill and decode rates by thread count and context depth, with the memory
+// traffic and arithmetic that they amount to. Each figure is the best of several repetitions: other
+// load on the machine only ever slows a run down.
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+
+namespace sluice::cli {
+namespace {
+
+struct BenchOptions {
+  Common common;
+  int prompt = 128, generate = 32, repeat = 3;
+  std::vector<int> threads;
+  std::vector<int> depths{0};
+  std::string output = "table";
+};
+
+struct Row {
+  int threads = 0, depth = 0;
+  double prefill = 0, decode = 0;  // tokens per second
+  double gmacs_prefill = 0, gmacs_decode = 0;
+  double gb_decode = 0;  // weight bytes touched per second
+  uint64_t bytes_per_pass = 0;
+  uint64_t memory = 0;
+  std::string kernels;
+};
+
+// Multiply-adds of one token through the matrices (an expert model: those of the experts used).
+double macs_per_token(const model::Program& p, double* bytes) {
+  double macs = 0;
+  *bytes = 0;
+  const double used = p.hp.n_expert > 0 ? static_cast<double>(p.hp.n_expert_used) /
+                                              static_cast<double>(p.hp.n_expert)
+                                        : 1;
+  for (size_t i = 0; i < p.mats.size(); ++i) {
+    const model::Mat& m = p.mats[i];
+    if (static_cast<int32_t>(i) == p.embedding && p.embedding != p.head) continue;
+    const double share = m.expert ? used : 1;
+    macs += share * static_cast<double>(m.rows * m.cols);
+    *bytes += share * static_cast<double>(m.rows * m.row_bytes);
+  }
+  return macs;
+}
+
+Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
+  Result<native::LoadOptions> load = load_options(options.common);
+  if (!load.ok()) return load.status();
+  load->engine.n_threads = threads;
+  const int longest = std::max(options.prompt, depth + options.generate) + 1;
+  if (load->engine.n_ctx == 0) load->engine.n_ctx = longest;
+  Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
+  if (!model.ok()) return model.status();
+  session::Engine& engine = (*model)->engine();
+  auto session = session::Session::create(engine);
+  if (!session.ok()) return session.status();
+  const int64_t n_vocab = engine.program().hp.n_vocab;
+  std::vector<session::Token> tokens(static_cast<size_t>(longest));
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<session::Token>((i * 7919 + 13) % static_cast<size_t>(n_vocab));
+  }
+  const auto pass = [&](size_t first, size_t n) -> Status {
+    SLUICE_RETURN_IF_ERROR((*session)->begin({tokens.data() + first, n}));
+    return (*model)->run(**session);
+  };
+  SLUICE_RETURN_IF_ERROR(pass(0, 1));  // loads and packs the weights
+  double best_prefill = 0, best_decode = 0;
+  for (int i = 0; i < options.repeat; ++i) {
+    if (options.prompt > 0) {
+      (*session)->rewind(0);
+      const double start = monotonic_ms();
+      SLUICE_RETURN_IF_ERROR(pass(0, static_cast<size_t>(options.prompt)));
+      best_prefill = std::max(best_prefill, options.prompt * 1000 / (monotonic_ms() - start));
+    }
+    if (options.generate > 0) {
+      if ((*session)->position() < depth) {
+        const size_t at = static_cast<size_t>((*session)->position());
+        SLUICE_RETURN_IF_ERROR(pass(at, static_cast<size_t>(depth) - at));
+      }
+      (*session)->rewind(depth);
+      const double start = monotonic_ms();
+      for (int t = 0; t < options.generate; ++t) {
+        SLUICE_RETURN_IF_ERROR(pass(static_cast<size_t>(depth + t), 1));
+      }
+      best_decode = std::max(best_decode, options.generate * 1000 / (monotonic_ms() - start));
+    }
+  }
+  double bytes = 0;
+  const double macs = macs_per_token(engine.program(), &bytes);
+  *row = {engine.pool().n_threads(),
+          depth,
+          best_prefill,
+          best_decode,
+          macs * best_prefill / 1e9,
+          macs * best_decode / 1e9,
+          bytes * best_decode / 1e9,
+          engine.plan().weights.streamed_bytes,
+          engine.plan().total(),
+          engine.table().name};
+  return {};
+}
+
+void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
+  if (options.output == "json") {
+    nlohmann::json out = nlohmann::json::array();
+    for (const Row& r : rows) {
+      out.push_back({{"model", options.common.model},
+                     {"kernels", r.kernels},
+                     {"threads", r.threads},
+                     {"depth", r.depth},
+                     {"promptTokens", options.prompt},
+                     {"prefillTokensPerSecond", r.prefill},
+                     {"decodeTokensPerSecond", r.decode},
+                     {"prefillGmacs", r.gmacs_prefill},
+                     {"decodeGmacs", r.gmacs_decode},
+                     {"decodeGBytes", r.gb_decode},
+                     {"bytesPerPass", r.bytes_per_pass},
+                     {"memory", r.memory}});
+    }
+    std::printf("%s\n", out.dump(2).c_str());
+    return;
+  }
+  const bool csv = options.output == "csv";
+  std::printf(csv ? "kernels,threads,depth,prefill_tok_s,decode_tok_s,prefill_gmac_s,"
+                    "decode_gmac_s,decode_gb_s,streamed_bytes\n"
+                  : "kernels     threads  depth  prefill tok/s  decode tok/s  prefill GMAC/s  "
+                    "decode GMAC/s  decode GB/s  streamed/pass\n");
+  for (const Row& r : rows) {
+    std::printf(
+        csv ? "%s,%d,%d,%.2f,%.2f,%.2f,%.2f,%.2f,%s\n"
+            : "%-11s %7d %6d %14.2f %13.2f %15.2f %14.2f %12.2f  %s\n",
+        r.kernels.c_str(), r.threads, r.depth, r.prefill, r.decode, r.gmacs_prefill, r.gmacs_decode,
+        r.gb_decode,
+        csv ? std::to_string(r.bytes_per_pass).c_str() : human_bytes(r.bytes_per_pass).c_str());
+  }
+}
+
+int bench(const BenchOptions& options) {
+  if (options.output != "table" && options.output != "json" && options.output != "csv") {
+    return fail(error(Code::kInvalidArgument, "the output form \"%.32s\" is unknown",
+                      options.output.c_str()));
+  }
+  std::vector<Row> rows;
+  std::vector<int> threads = options.threads;
+  if (threads.empty()) threads.push_back(options.common.threads);
+  for (const int t : threads) {
+    for (const int depth : options.depths) {
+      Row row;
+      if (Status s = measure(options, t, depth, &row); !s.ok()) return fail(s);
+      rows.push_back(row);
+    }
+  }
+  print_rows(rows, options);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, int* status) {
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App* sub = app.add_subcommand("bench", "Measure prefill and decode rates");
+  add_common(*sub, options->common);
+  sub->add_option("-p,--prompt", options->prompt, "tokens of the prompt; 0 skips prefill");
+  sub->add_option("-n,--generate", options->generate, "tokens to generate; 0 skips decode");
+  sub->add_option("-t,--thread-counts", options->threads, "thread counts, such as 1,2")
+      ->delimiter(',');
+  sub->add_option("-d,--depths", options->depths, "context depths of decode, such as 0,2048")
+      ->delimiter(',');
+  sub->add_option("-r,--repeat", options->repeat, "repetitions; the best counts")
+      ->check(CLI::PositiveNumber);
+  sub->add_option("-o,--output", options->output, "table, json or csv");
+  sub->callback([options, status] { *status = bench(*options); });
+}
+
+}  // namespace sluice::cli
