@@ -1,7 +1,7 @@
 // Phi-2 (attention and FFN side by side on one LayerNorm, partial RoPE, biases) and Phi-3
-// (https://arxiv.org/abs/2404.14219: fused QKV and gate|up, LongRoPE). The sliding window that Phi-3
-// files carry is not applied: their converters write it for models that were trained without one,
-// so the reference implementation ignores it too.
+// (https://arxiv.org/abs/2404.14219: fused QKV and gate|up, LongRoPE). The sliding window that
+// Phi-3 files carry is not applied: their converters write it for models that were trained without
+// one, so the reference implementation ignores it too.
 #include "model/builder.h"
 
 namespace sluice::model {
