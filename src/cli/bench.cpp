@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "session/report.h"
 
 namespace sluice::cli {
 namespace {
@@ -28,23 +29,6 @@ struct Row {
   uint64_t memory = 0;
   std::string kernels;
 };
-
-// Multiply-adds of one token through the matrices (an expert model: those of the experts used).
-double macs_per_token(const model::Program& p, double* bytes) {
-  double macs = 0;
-  *bytes = 0;
-  const double used = p.hp.n_expert > 0 ? static_cast<double>(p.hp.n_expert_used) /
-                                              static_cast<double>(p.hp.n_expert)
-                                        : 1;
-  for (size_t i = 0; i < p.mats.size(); ++i) {
-    const model::Mat& m = p.mats[i];
-    if (static_cast<int32_t>(i) == p.embedding && p.embedding != p.head) continue;
-    const double share = m.expert ? used : 1;
-    macs += share * static_cast<double>(m.rows * m.cols);
-    *bytes += share * static_cast<double>(m.rows * m.row_bytes);
-  }
-  return macs;
-}
 
 Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
   Result<native::LoadOptions> load = load_options(options.common);
@@ -88,8 +72,7 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
       best_decode = std::max(best_decode, options.generate * 1000 / (monotonic_ms() - start));
     }
   }
-  double bytes = 0;
-  const double macs = macs_per_token(engine.program(), &bytes);
+  const auto [macs, bytes] = session::work_per_token(engine.program());
   *row = {engine.pool().n_threads(),
           depth,
           best_prefill,

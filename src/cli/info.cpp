@@ -1,66 +1,22 @@
 // `sluice info`: what a model is and how it would fit, from its header alone.
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "session/report.h"
 
 namespace sluice::cli {
 namespace {
 
 using nlohmann::json;
 
-json plan_json(const session::MemoryPlan& plan) {
-  return {{"budget", plan.budget},
-          {"total", plan.total()},
-          {"minimum", plan.minimum},
-          {"contextLength", plan.n_ctx},
-          {"batch", plan.n_batch},
-          {"threads", plan.n_threads},
-          {"tokenizer", plan.tokenizer},
-          {"vectors", plan.vectors},
-          {"kv", plan.kv},
-          {"activations", plan.activations},
-          {"scratch", plan.scratch},
-          {"other", plan.other},
-          {"pinned", plan.weights.pinned_bytes},
-          {"ring", plan.weights.ring_bytes()},
-          {"slots", plan.weights.n_slots},
-          {"slotBytes", plan.weights.slot_bytes},
-          {"units", plan.weights.units.size()},
-          {"bytesPerPass", plan.weights.streamed_bytes},
-          {"embeddingHeld", plan.weights.embedding_held},
-          {"resident", plan.weights.streamed_bytes == 0}};
-}
-
-json model_json(const gguf::Header& header, const session::Inspection& found) {
-  const model::HParams& hp = found.program.hp;
-  uint64_t bytes = 0, parameters = 0;
-  std::map<std::string, uint64_t> types;
-  for (const gguf::Tensor& t : header.tensors) {
-    bytes += t.bytes;
-    parameters += t.cols() * t.rows();
-    const gguf::TypeInfo* info = gguf::type_info(t.type);
-    types[info != nullptr ? info->name : "?"] += t.bytes;
+// Whole numbers print as such.
+json to_json(const session::ReportValue& value) {
+  if (const double* number = std::get_if<double>(&value)) {
+    return static_cast<int64_t>(*number);
   }
-  return {{"architecture", hp.arch},
-          {"name", hp.name},
-          {"parameters", parameters},
-          {"bytes", bytes},
-          {"types", types},
-          {"layers", hp.n_layer},
-          {"embedding", hp.n_embd},
-          {"feedForward", hp.n_ff},
-          {"heads", hp.n_head},
-          {"kvHeads", hp.n_head_kv},
-          {"headSize", hp.head_dim_k},
-          {"vocabulary", hp.n_vocab},
-          {"trainedContext", hp.n_ctx_train},
-          {"experts", hp.n_expert},
-          {"tiedHead", found.program.head == found.program.embedding},
-          {"files", header.n_files},
-          {"tensors", header.tensors.size()},
-          {"kernels", found.table->name}};
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag;
+  return std::get<std::string>(value);
 }
 
 void print_text(const json& model, const session::MemoryPlan& plan) {
@@ -106,9 +62,14 @@ int info(const Common& common) {
   if (!header.ok()) return fail(header.status());
   Result<session::Inspection> found = session::inspect(header->header, load->engine);
   if (!found.ok()) return fail(found.status());
-  json out = model_json(header->header, *found);
+  json out;
+  const session::ReportSink sink = [&out](const char* section, const char* key,
+                                          const session::ReportValue& value) {
+    (section != nullptr ? out[section] : out)[key] = to_json(value);
+  };
+  session::report_model(header->header, *found, sink);
+  session::report_plan(found->plan, sink);
   if (common.json) {
-    out["plan"] = plan_json(found->plan);
     std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
   } else {
     print_text(out, found->plan);

@@ -96,6 +96,8 @@ class Residency {
 
   // The unit that is needed now; prefetch goes on from here.
   void set_cursor(uint32_t unit);
+  // The unit that the cursor stands on, for pictures.
+  [[nodiscard]] uint32_t cursor_unit() const { return cycle_.empty() ? 0 : cycle_[cursor_]; }
   // The unit has been used in this pass: its slot may be taken for what comes next.
   void advance_past(uint32_t unit);
   // Experts needed now, in order of use; replaces the previous demand.

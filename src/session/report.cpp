@@ -1,0 +1,114 @@
+// Collecting the report.
+#include "session/report.h"
+
+#include <algorithm>
+#include <map>
+
+namespace sluice::session {
+namespace {
+
+std::string_view piece_of(const gguf::Header& header, uint64_t id) {
+  const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
+  std::string_view piece;
+  if (tokens == nullptr || id >= tokens->count) return {};
+  gguf::StringCursor cursor(*tokens);
+  for (uint64_t i = 0; i <= id; ++i) {
+    if (!cursor.next(&piece)) return {};
+  }
+  return piece;
+}
+
+}  // namespace
+
+TokenWork work_per_token(const model::Program& p) {
+  TokenWork work;
+  const double used = p.hp.n_expert > 0 ? static_cast<double>(p.hp.n_expert_used) /
+                                              static_cast<double>(p.hp.n_expert)
+                                        : 1;
+  for (size_t i = 0; i < p.mats.size(); ++i) {
+    const model::Mat& m = p.mats[i];
+    if (static_cast<int32_t>(i) == p.embedding && p.embedding != p.head) continue;
+    const double share = m.expert ? used : 1;
+    work.macs += share * static_cast<double>(m.rows * m.cols);
+    work.bytes += share * static_cast<double>(m.rows * m.row_bytes);
+  }
+  return work;
+}
+
+void report_model(const gguf::Header& header, const Inspection& found, const ReportSink& sink) {
+  const model::HParams& hp = found.program.hp;
+  const auto number = [&sink](const char* key, auto value) {
+    sink(nullptr, key, static_cast<double>(value));
+  };
+  sink(nullptr, "architecture", hp.arch);
+  sink(nullptr, "name", hp.name);
+  uint64_t bytes = 0, parameters = 0;
+  std::map<std::string, uint64_t> types;
+  for (const gguf::Tensor& t : header.tensors) {
+    bytes += t.bytes;
+    parameters += t.cols() * t.rows();
+    const gguf::TypeInfo* info = gguf::type_info(t.type);
+    types[info != nullptr ? info->name : "?"] += t.bytes;
+  }
+  number("parameters", parameters);
+  number("bytes", bytes);
+  for (const auto& [type, n] : types) sink("types", type.c_str(), static_cast<double>(n));
+  number("layers", hp.n_layer);
+  number("embedding", hp.n_embd);
+  number("feedForward", hp.n_expert > 0 ? hp.n_ff_expert : hp.n_ff);
+  number("heads", hp.n_head);
+  number("kvHeads", hp.n_head_kv);
+  number("headSize", hp.head_dim_k);
+  number("vocabulary", hp.n_vocab);
+  number("trainedContext", hp.n_ctx_train);
+  number("experts", hp.n_expert);
+  number("expertsUsed", hp.n_expert_used);
+  sink(nullptr, "tiedHead", found.program.head == found.program.embedding);
+  number("files", header.n_files);
+  number("tensors", header.tensors.size());
+  const TokenWork work = work_per_token(found.program);
+  number("macsPerToken", work.macs);
+  number("bytesPerToken", work.bytes);
+  sink(nullptr, "kernels", std::string(found.table->name));
+  if (const auto text = header.get_string("tokenizer.chat_template")) {
+    sink(nullptr, "chatTemplate", std::string(*text));
+  }
+  const std::pair<const char*, const char*> specials[] = {
+      {"bosToken", "tokenizer.ggml.bos_token_id"},
+      {"eosToken", "tokenizer.ggml.eos_token_id"},
+      {"unkToken", "tokenizer.ggml.unknown_token_id"},
+      {"padToken", "tokenizer.ggml.padding_token_id"}};
+  for (const auto& [key, name] : specials) {
+    const auto id = header.get_u64(name);
+    if (id) sink(nullptr, key, std::string(piece_of(header, *id)));
+  }
+}
+
+void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
+  const auto number = [&sink](const char* key, auto value) {
+    sink("plan", key, static_cast<double>(value));
+  };
+  number("budget", plan.budget);
+  number("total", plan.total());
+  number("minimum", plan.minimum);
+  number("contextLength", plan.n_ctx);
+  number("batch", plan.n_batch);
+  number("threads", plan.n_threads);
+  number("weights", plan.weights.pinned_bytes + plan.weights.ring_bytes());
+  number("pinned", plan.weights.pinned_bytes);
+  number("ring", plan.weights.ring_bytes());
+  number("slots", plan.weights.n_slots);
+  number("slotBytes", plan.weights.slot_bytes);
+  number("kv", plan.kv);
+  number("activations", plan.activations);
+  number("tokenizer", plan.tokenizer);
+  number("vectors", plan.vectors);
+  number("scratch", plan.scratch);
+  number("other", plan.other);
+  number("units", plan.weights.units.size());
+  number("bytesPerPass", plan.weights.streamed_bytes);
+  sink("plan", "embeddingHeld", plan.weights.embedding_held);
+  sink("plan", "resident", plan.weights.streamed_bytes == 0);
+}
+
+}  // namespace sluice::session

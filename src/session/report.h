@@ -1,0 +1,29 @@
+// What is known about a model and its plan, as named values: `sluice info` and Engine.inspect print
+// the same ones, each with the JSON library of its platform.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <variant>
+
+#include "session/engine.h"
+
+namespace sluice::session {
+
+using ReportValue = std::variant<double, bool, std::string>;
+// `section` is null at the top level; sections are objects one level deep.
+using ReportSink = std::function<void(const char* section, const char* key, ReportValue value)>;
+
+// Architecture, sizes, types, special tokens, chat template.
+void report_model(const gguf::Header& header, const Inspection& found, const ReportSink& sink);
+// The memory plan, in bytes, in section "plan".
+void report_plan(const MemoryPlan& plan, const ReportSink& sink);
+
+// Multiply-adds and weight bytes of one generated token.
+struct TokenWork {
+  double macs = 0;
+  double bytes = 0;
+};
+[[nodiscard]] TokenWork work_per_token(const model::Program& program);
+
+}  // namespace sluice::session
