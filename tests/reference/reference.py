@@ -398,14 +398,19 @@ def logits(model, tokens):
     return FAMILIES[model.arch](model, np.asarray(tokens))
 
 
-def greedy(model, prompt, n_new):
-    """`n_new` greedy tokens and the smallest lead of a winner over its runner-up."""
+def greedy(model, prompt, n_new, least_gap=0.0):
+    """`n_new` greedy tokens and the smallest lead of a winner over its runner-up.
+
+    Stops early, with fewer tokens, once a lead is below `least_gap`.
+    """
     tokens, gap = list(prompt), np.inf
     for _ in range(n_new):
         last = logits(model, tokens)[-1]
         second, best = np.partition(last, -2)[-2:]
         gap = min(gap, best - second)
         tokens.append(int(np.argmax(last)))
+        if gap < least_gap:
+            break
     return tokens[len(prompt) :], float(gap)
 
 
