@@ -20,7 +20,7 @@ const levels = {
 function linkLists() {
   const cmake = readFileSync(join(root, 'CMakeLists.txt'), 'utf8');
   const direct = { kernels: [] };
-  for (const [, name, deps] of cmake.matchAll(/^sluice_room\((\w+)([^)]*)\)/gm)) {
+  for (const [, name, deps] of cmake.matchAll(/^ *sluice_room\((\w+)([^)]*)\)/gm)) {
     direct[name] = deps.split(/\s+/).filter((d) => d.startsWith('sluice_')).map((d) => d.slice(7));
   }
   return direct;

@@ -76,13 +76,13 @@ const glueAtBuild = {
 async function buildWeb() {
   const esbuild = await import('esbuild');
   rmSync(inRoot('dist'), { recursive: true, force: true });
-  const entries = ['index', 'worker', 'node', 'worker-node'].filter((e) => existsSync(inRoot('web', `${e}.ts`)));
-  await esbuild.build({
-    absWorkingDir: root,
-    entryPoints: entries.map((e) => `web/${e}.ts`),
-    outdir: 'dist', bundle: true, format: 'esm', target: 'es2022', minify: true, sourcemap: 'linked',
-    legalComments: 'linked', external: ['node:*'], plugins: [glueAtBuild], logLevel: 'warning',
-  });
+  const common = {
+    absWorkingDir: root, outdir: 'dist', bundle: true, format: 'esm', target: 'es2022',
+    sourcemap: 'linked', legalComments: 'linked', plugins: [glueAtBuild], logLevel: 'warning',
+  };
+  const files = (names) => names.map((name) => `web/${name}.ts`);
+  await esbuild.build({ ...common, entryPoints: files(['index', 'worker']), minify: true });
+  await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node']), platform: 'node' });
   for (const variant of ['simd128', 'relaxed']) {
     const name = `engine.${variant}.wasm`;
     copyFileSync(inRoot('build', 'wasm-glue', name), inRoot('dist', name));

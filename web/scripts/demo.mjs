@@ -135,7 +135,7 @@ async function main() {
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   main().catch((e) => {
-    console.error(`demo: ${e.message}`);
+    console.error(`demo: ${e.message.split('\n')[0].replace(/^page\.evaluate: (\w*Error: )?/, '')}`);
     process.exit(1);
   });
 }

@@ -83,6 +83,7 @@ export async function serve(mounts, options = {}) {
       return void response.writeHead(400).end();
     }
     const file = findFile(folders, path);
+    if (!file && path === '/favicon.ico') return void response.writeHead(204).end();
     if (!file) return void response.writeHead(404, { 'Content-Type': 'text/plain' }).end('not found\n');
     const { size, mtimeMs } = statSync(file);
     const headers = {

@@ -2,7 +2,7 @@
 // apt-get, npm packages by npm ci. Does nothing, in a fraction of a second, where all is there.
 //   node web/scripts/setup.mjs build test bench
 import { spawnSync } from 'node:child_process';
-import { existsSync, statSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { inRoot, root, run } from './lib.mjs';
 
@@ -58,10 +58,14 @@ function installPackages(names) {
   }
 }
 
+// npm keeps what it installed in a lock file of its own; times of files say nothing after a checkout.
 function npmPackagesAreCurrent() {
-  const stamp = inRoot('node_modules', '.package-lock.json');
-  const lock = inRoot('package-lock.json');
-  return existsSync(stamp) && (!existsSync(lock) || statSync(lock).mtimeMs <= statSync(stamp).mtimeMs);
+  const installed = inRoot('node_modules', '.package-lock.json');
+  if (!existsSync(installed)) return false;
+  const read = (file) => JSON.parse(readFileSync(file, 'utf8')).packages;
+  const have = read(installed);
+  return Object.entries(read(inRoot('package-lock.json'))).every(([path, wanted]) =>
+    path === '' || wanted.optional || have[path]?.version === wanted.version);
 }
 
 /** wanted: names among `purposes`. Throws a sentence that says what to do. */
