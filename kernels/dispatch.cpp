@@ -4,6 +4,10 @@
 
 #include "kernels/isa/targets.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace sluice::kernels {
 namespace {
 
@@ -18,9 +22,12 @@ struct Choice {
 
 #if defined(__x86_64__)
 // __builtin_cpu_supports also checks XGETBV: it answers for the CPU and the system together.
+bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know this name
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
 bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-         __builtin_cpu_supports("f16c");
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 bool has_avx512vnni() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&

@@ -67,8 +67,11 @@ struct MatmulArgs {
 
 // Attention of n_rows query rows (tokens x the query heads of one KV head) over one KV head:
 // out[i] = softmax(softcap(scale * q[i] K[begin_i..end_i)^T)) V[begin_i..end_i), f32 accumulators.
+// Results of rows are the same to the bit whether done alone, together, or in parts: parts that are
+// the pieces of the positions between multiples of kAttentionSplit merge to the unsplit result.
 // With `partial_max` and `partial_sum` set, out is left unnormalised and each row's maximum and sum
 // are written there, for attention_merge over a split of the positions.
+inline constexpr int32_t kAttentionSplit = 512;
 struct AttentionArgs {
   const float* q;  // row i at q + i * q_stride, [dk]
   int64_t q_stride;

@@ -96,6 +96,21 @@ async function gtestAll(preset, options = {}) {
   return total;
 }
 
+// The fuzz targets over their committed corpora; each counts as one test.
+async function fuzzRegressions(preset) {
+  const folder = inRoot('build', preset, 'tests', 'fuzz');
+  const total = none();
+  const programs = existsSync(folder)
+    ? readdirSync(folder).filter((f) => f.endsWith('_fuzz_regression')) : [];
+  for (const program of programs) {
+    const corpus = inRoot('tests', 'fuzz', 'corpus', program.replace('_fuzz_regression', ''));
+    const { code, output } = await capture(join(folder, program), existsSync(corpus) ? [corpus] : []);
+    add(total, code === 0 ? { ...none(), passed: 1 }
+      : { ...none(), failed: 1, details: `${program}:\n${lastLines(output, 40)}` });
+  }
+  return total;
+}
+
 async function nodeTests(folder, env = {}) {
   const files = existsSync(inRoot('tests', folder))
     ? readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('.test.mjs')).sort()
@@ -127,11 +142,12 @@ const suites = {
   },
   async native() {
     await cmake('native', [], ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
-    return gtestAll('native');
+    return add(await gtestAll('native'), await fuzzRegressions('native'));
   },
   async asan() {
     await cmake('asan');
-    return gtestAll('asan', { env: { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1' } });
+    const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1' };
+    return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
   async tsan() {
     await cmake('tsan');

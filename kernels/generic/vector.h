@@ -1,88 +1,204 @@
-// Vector functions of a layer (norms, rope, activations, softmax), in plain loops.
+// The table's vector functions: norms, rotary embedding, activations, softmax, f16, argmax. Sums
+// run in vectors over blocks and across blocks in double, so that they stay accurate however long
+// the vector is. Tails go through load_n and store_n: nothing past n is read or written, and out
+// may be one of the inputs.
 #pragma once
 
-#include <math.h>
-#include <stddef.h>
-
+#include "kernels/generic/vector_math.h"
 #include "kernels/kernels.h"
-#include "kernels/reference/reference.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
-  float sum = 0.0f;
-  for (int64_t i = 0; i < n; ++i) sum += x[i] * x[i];
-  const float factor = 1.0f / ::sqrtf(sum / static_cast<float>(n) + eps);
-  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * factor * (weight != nullptr ? weight[i] : 1.0f);
+constexpr int64_t kSumBlock = 1024;  // floats summed in vectors before double takes over
+
+// out[i] = f(x[i]).
+template <class F>
+SLUICE_INLINE void map(const float* x, int64_t n, float* out, F f) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(x + i)));
+  const int rest = static_cast<int>(n - i);
+  if (rest > 0) store_n(out + i, f(load_n(x + i, rest)), rest);
 }
+
+// out[i] = f(a[i], b[i]).
+template <class F>
+SLUICE_INLINE void map(const float* a, const float* b, int64_t n, float* out, F f) {
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, f(load(a + i), load(b + i)));
+  const int rest = static_cast<int>(n - i);
+  if (rest > 0) store_n(out + i, f(load_n(a + i, rest), load_n(b + i, rest)), rest);
+}
+
+// The first n lanes, zeros after.
+SLUICE_INLINE F32 keep_n(F32 a, int n) {
+  float lanes[kLanes] = {};
+  store_n(lanes, a, n);
+  return load(lanes);
+}
+
+// The sum of f(x[i]).
+template <class F>
+SLUICE_INLINE double sum_of(const float* x, int64_t n, F f) {
+  double total = 0;
+  for (int64_t start = 0; start < n; start += kSumBlock) {
+    const int64_t end = n - start < kSumBlock ? n : start + kSumBlock;
+    F32 s0 = splat(0.0f), s1 = s0, s2 = s0, s3 = s0;
+    int64_t i = start;
+    for (; i + 4 * kLanes <= end; i += 4 * kLanes) {
+      s0 = s0 + f(load(x + i));
+      s1 = s1 + f(load(x + i + kLanes));
+      s2 = s2 + f(load(x + i + 2 * kLanes));
+      s3 = s3 + f(load(x + i + 3 * kLanes));
+    }
+    for (; i + kLanes <= end; i += kLanes) s0 = s0 + f(load(x + i));
+    const int rest = static_cast<int>(end - i);
+    if (rest > 0) s1 = s1 + keep_n(f(load_n(x + i, rest)), rest);
+    total += static_cast<double>(reduce_add((s0 + s1) + (s2 + s3)));
+  }
+  return total;
+}
+
+float max_of(const float* x, int64_t n) {
+  F32 best = splat(kNegativeInfinity);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) best = max(load(x + i), best);
+  float result = reduce_max(best);
+  for (; i < n; ++i) result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+// --- norms -------------------------------------------------------------------------------------
+// x / sqrt(mean(x^2) + eps) * weight; Zhang, Sennrich 2019.
+void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* out) {
+  const double squares = sum_of(x, n, [](F32 v) { return v * v; });
+  const double mean = squares / static_cast<double>(n) + static_cast<double>(eps);
+  const F32 factor = splat(static_cast<float>(1.0 / __builtin_sqrt(mean)));
+  if (weight == nullptr) {
+    map(x, n, out, [=](F32 v) { return v * factor; });
+  } else {
+    map(x, weight, n, out, [=](F32 v, F32 w) { return v * factor * w; });
+  }
+}
+
+// (x - mean) / sqrt(variance + eps) * weight + bias; Ba, Kiros, Hinton 2016. The variance is taken
+// from the differences, in a second pass: E[x^2] - mean^2 cancels. The mean is kept as two floats,
+// since x may be far from 0 compared with how much it varies.
 void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t n,
                 float* out) {
-  float mean = 0.0f, variance = 0.0f;
-  for (int64_t i = 0; i < n; ++i) mean += x[i];
-  mean /= static_cast<float>(n);
-  for (int64_t i = 0; i < n; ++i) variance += (x[i] - mean) * (x[i] - mean);
-  const float factor = 1.0f / ::sqrtf(variance / static_cast<float>(n) + eps);
-  for (int64_t i = 0; i < n; ++i) {
-    out[i] = (x[i] - mean) * factor * (weight != nullptr ? weight[i] : 1.0f) +
-             (bias != nullptr ? bias[i] : 0.0f);
+  const double count = static_cast<double>(n);
+  const double mean = sum_of(x, n, [](F32 v) { return v; }) / count;
+  const F32 high = splat(static_cast<float>(mean));
+  const F32 low = splat(static_cast<float>(mean - static_cast<double>(static_cast<float>(mean))));
+  const auto centred = [=](F32 v) { return (v - high) - low; };
+  const double squares = sum_of(x, n, [=](F32 v) { return centred(v) * centred(v); });
+  const double variance = squares / count + static_cast<double>(eps);
+  const F32 factor = splat(static_cast<float>(1.0 / __builtin_sqrt(variance)));
+  if (weight == nullptr) {
+    map(x, n, out, [=](F32 v) { return centred(v) * factor; });
+  } else {
+    map(x, weight, n, out, [=](F32 v, F32 w) { return centred(v) * factor * w; });
+  }
+  if (bias != nullptr) map(out, bias, n, out, [](F32 v, F32 b) { return v + b; });
+}
+
+// --- rotary embedding; Su et al. 2021 ------------------------------------------------------------
+void rope_pairs(float* x, const float* __restrict cos, const float* __restrict sin, int32_t half) {
+  for (int32_t i = 0; i < half; ++i) {  // compilers vectorize this with their own shuffles
+    const float a = x[2 * i];
+    const float b = x[2 * i + 1];
+    x[2 * i] = a * cos[i] - b * sin[i];
+    x[2 * i + 1] = a * sin[i] + b * cos[i];
   }
 }
+
 void rope(float* x, const float* cos, const float* sin, int32_t n_rot, bool neox) {
-  for (int32_t i = 0; i < n_rot / 2; ++i) {
-    float& a = neox ? x[i] : x[2 * i];
-    float& b = neox ? x[i + n_rot / 2] : x[2 * i + 1];
-    const float a0 = a, b0 = b;
-    a = a0 * cos[i] - b0 * sin[i];
-    b = a0 * sin[i] + b0 * cos[i];
+  const int32_t half = n_rot / 2;
+  if (!neox) return rope_pairs(x, cos, sin, half);
+  for (int32_t i = 0; i < half; i += kLanes) {
+    const int n = half - i < kLanes ? half - i : kLanes;
+    const F32 a = load_n(x + i, n), b = load_n(x + half + i, n);
+    const F32 c = load_n(cos + i, n), s = load_n(sin + i, n);
+    store_n(x + i, neg_mul_add(b, s, a * c), n);
+    store_n(x + half + i, mul_add(b, c, a * s), n);
   }
 }
-[[maybe_unused]] static inline float silu_value(float x) {
-  return x / (1.0f + ::expf(-x));
-}
-[[maybe_unused]] static inline float gelu_tanh_value(float x) {
-  return 0.5f * x * (1.0f + ::tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-}
+
+// --- elementwise ---------------------------------------------------------------------------------
 void silu_mul(const float* gate, const float* up, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = silu_value(gate[i]) * up[i];
+  map(gate, up, n, out, [](F32 g, F32 u) { return silu(g) * u; });
 }
 void gelu_mul(const float* gate, const float* up, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = gelu_tanh_value(gate[i]) * up[i];
+  map(gate, up, n, out, [](F32 g, F32 u) { return gelu_tanh(g) * u; });
 }
 void gelu_tanh(const float* x, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = gelu_tanh_value(x[i]);
+  map(x, n, out, [](F32 v) { return gelu_tanh(v); });
 }
 void gelu_erf(const float* x, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = 0.5f * x[i] * (1.0f + ::erff(x[i] * 0.70710678f));
+  map(x, n, out, [](F32 v) { return gelu_erf(v); });
 }
 void silu(const float* x, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = silu_value(x[i]);
+  map(x, n, out, [](F32 v) { return silu(v); });
 }
 void add(const float* a, const float* b, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = a[i] + b[i];
+  map(a, b, n, out, [](F32 u, F32 v) { return u + v; });
 }
 void scale(const float* x, float factor, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = x[i] * factor;
+  const F32 f = splat(factor);
+  map(x, n, out, [=](F32 v) { return v * f; });
 }
 void soft_cap(const float* x, float cap, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = cap * ::tanhf(x[i] / cap);
+  const F32 c = splat(cap);
+  const F32 inverse = splat(1.0f / cap);
+  map(x, n, out, [=](F32 v) { return c * tanh(v * inverse); });
 }
+
 void softmax(const float* x, int64_t n, float* out) {
-  float largest = x[0], sum = 0.0f;
-  for (int64_t i = 1; i < n; ++i) largest = x[i] > largest ? x[i] : largest;
-  for (int64_t i = 0; i < n; ++i) sum += out[i] = ::expf(x[i] - largest);
-  for (int64_t i = 0; i < n; ++i) out[i] /= sum;
+  const F32 top = splat(max_of(x, n));
+  map(x, n, out, [=](F32 v) { return exp(v - top); });
+  const double total = sum_of(out, n, [](F32 v) { return v; });
+  scale(out, static_cast<float>(1.0 / total), n, out);
 }
+
+// --- f16 -----------------------------------------------------------------------------------------
 void f32_to_f16(const float* x, int64_t n, f16* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = reference::f32_to_f16(x[i]);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store_f16(out + i, load(x + i));
+  if (i == n) return;
+  const size_t rest = static_cast<size_t>(n - i);
+  f16 tail[kLanes];
+  store_f16(tail, load_n(x + i, static_cast<int>(rest)));
+  memcpy(out + i, tail, rest * sizeof(f16));
 }
+
 void f16_to_f32(const f16* x, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = reference::f16_to_f32(x[i]);
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) store(out + i, load_f16(x + i));
+  if (i == n) return;
+  const size_t rest = static_cast<size_t>(n - i);
+  f16 tail[kLanes] = {};
+  memcpy(tail, x + i, rest * sizeof(f16));
+  store_n(out + i, load_f16(tail), static_cast<int>(rest));
 }
+
+// --- argmax --------------------------------------------------------------------------------------
+// The first of the greatest; NaN is less than everything, 0 where nothing is greater than -inf.
+// Only the block that holds it is searched by element.
 int64_t argmax(const float* x, int64_t n) {
-  int64_t best = 0;
-  for (int64_t i = 1; i < n; ++i) best = x[i] > x[best] ? i : best;
-  return best;
+  constexpr int64_t kBlock = 1024;
+  float best = kNegativeInfinity;
+  int64_t best_start = 0;
+  for (int64_t start = 0; start < n; start += kBlock) {
+    const float top = max_of(x + start, n - start < kBlock ? n - start : kBlock);
+    if (top > best) {
+      best = top;
+      best_start = start;
+    }
+  }
+  for (int64_t i = best_start; i < n; ++i) {
+    if (x[i] == best) return i;
+  }
+  return 0;
 }
 
 }  // namespace

@@ -325,5 +325,16 @@ SLUICE_INLINE void prefetch(const void* p) {
 
 #undef SLUICE_EACH
 
+// Rows become columns.
+SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
+  for (int i = 0; i < kLanes; ++i) {
+    for (int j = 0; j < i; ++j) {
+      const float x = m[i].v[j];
+      m[i].v[j] = m[j].v[i];
+      m[j].v[i] = x;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET

@@ -74,6 +74,7 @@ f16 f32_to_f16(float x) {
   const int sign = std::signbit(x) ? 0x8000 : 0;
   const float a = std::fabs(x);
   if (std::isnan(x)) return static_cast<f16>(sign | 0x7e00);
+  if (a == 0.0f) return static_cast<f16>(sign);  // frexp gives zero no exponent of its own
   if (a >= 65520.0f) return static_cast<f16>(sign | 0x7c00);  // halfway past the largest
   int exponent = 0;
   std::frexp(a, &exponent);  // a in [2^(exponent - 1), 2^exponent)

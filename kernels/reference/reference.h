@@ -25,4 +25,19 @@ void matmul(Type type, const void* w, int64_t rows, int64_t cols, const float* x
 // int8 with one scale per 32 values: d = max|x| / 127, q = x / d rounded to nearest.
 void quantize_q8(const float* x, int64_t cols, int8_t* q, float* d);
 
+// --- vectors: the table's functions, everything in double
+// ------------------------------------------
+[[nodiscard]] double silu(double x);
+[[nodiscard]] double gelu_tanh(double x);
+[[nodiscard]] double gelu_erf(double x);
+void rms_norm(const float* x, const float* weight, double eps, int64_t n, double* out);
+void layer_norm(const float* x, const float* weight, const float* bias, double eps, int64_t n,
+                double* out);
+void rope(double* x, const float* cos, const float* sin, int32_t n_rot, bool neox);
+void softmax(const float* x, int64_t n, double* out);
+
+// Naive attention, row i to out + i * dv; `partial_max`, `partial_sum`, `out` and `scratch` of the
+// arguments are not looked at.
+void attention(const AttentionArgs& args, double* out);
+
 }  // namespace sluice::kernels::reference

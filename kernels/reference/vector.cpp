@@ -1,0 +1,88 @@
+// The vector functions and attention as their papers write them, in double and without any trick:
+// softmax takes its maximum first, attention builds the whole row of scores.
+#include <cmath>
+#include <vector>
+
+#include "kernels/reference/reference.h"
+
+namespace sluice::kernels::reference {
+
+double silu(double x) {
+  return x / (1 + std::exp(-x));
+}
+
+double gelu_tanh(double x) {
+  constexpr double kSqrt2OverPi = 0.79788456080286535588;
+  return 0.5 * x * (1 + std::tanh(kSqrt2OverPi * (x + 0.044715 * x * x * x)));
+}
+
+double gelu_erf(double x) {
+  return 0.5 * x * std::erfc(-x * 0.70710678118654752440);
+}
+
+void rms_norm(const float* x, const float* weight, double eps, int64_t n, double* out) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += double{x[i]} * double{x[i]};
+  const double root = std::sqrt(squares / static_cast<double>(n) + eps);
+  for (int64_t i = 0; i < n; ++i) out[i] = x[i] / root * (weight != nullptr ? weight[i] : 1.0f);
+}
+
+void layer_norm(const float* x, const float* weight, const float* bias, double eps, int64_t n,
+                double* out) {
+  double mean = 0;
+  for (int64_t i = 0; i < n; ++i) mean += x[i];
+  mean /= static_cast<double>(n);
+  double variance = 0;
+  for (int64_t i = 0; i < n; ++i) variance += (x[i] - mean) * (x[i] - mean);
+  const double root = std::sqrt(variance / static_cast<double>(n) + eps);
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = (x[i] - mean) / root * (weight != nullptr ? weight[i] : 1.0f) +
+             (bias != nullptr ? bias[i] : 0.0f);
+  }
+}
+
+void rope(double* x, const float* cos, const float* sin, int32_t n_rot, bool neox) {
+  for (int32_t i = 0; i < n_rot / 2; ++i) {
+    double& a = neox ? x[i] : x[2 * i];
+    double& b = neox ? x[i + n_rot / 2] : x[2 * i + 1];
+    const double a0 = a;
+    const double b0 = b;
+    a = a0 * cos[i] - b0 * sin[i];
+    b = a0 * sin[i] + b0 * cos[i];
+  }
+}
+
+void softmax(const float* x, int64_t n, double* out) {
+  double top = x[0];
+  for (int64_t i = 1; i < n; ++i) top = std::fmax(top, x[i]);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += out[i] = std::exp(x[i] - top);
+  for (int64_t i = 0; i < n; ++i) out[i] /= sum;
+}
+
+void attention(const AttentionArgs& a, double* out) {
+  std::vector<double> score;
+  for (int32_t i = 0; i < a.n_rows; ++i) {
+    const float* q = a.q + i * a.q_stride;
+    score.clear();
+    double top = -INFINITY;
+    for (int64_t p = a.begin[i]; p < a.end[i]; ++p) {
+      double s = 0;
+      for (int32_t d = 0; d < a.dk; ++d) s += double{q[d]} * double{f16_to_f32(a.k[p * a.dk + d])};
+      s *= a.scale;
+      if (a.softcap != 0.0f) s = a.softcap * std::tanh(s / a.softcap);
+      score.push_back(s);
+      top = std::fmax(top, s);
+    }
+    double sum = 0;
+    for (double& s : score) sum += s = std::exp(s - top);
+    double* row = out + int64_t{i} * a.dv;
+    for (int32_t c = 0; c < a.dv; ++c) row[c] = 0;
+    for (size_t j = 0; j < score.size(); ++j) {
+      const f16* v = a.v + (a.begin[i] + static_cast<int64_t>(j)) * a.dv;
+      for (int32_t c = 0; c < a.dv; ++c) row[c] += score[j] / sum * double{f16_to_f32(v[c])};
+    }
+  }
+}
+
+}  // namespace sluice::kernels::reference

@@ -1,0 +1,74 @@
+// npm run bench: the native program and llama.cpp (node-llama-cpp's prebuilt CPU library, its faster
+// attention setting) on the same models, machine and thread counts, in turns; rates and ratios.
+//   npm run bench -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
+//                    [--kernels avx2] [--ours-only] [--json]
+import { existsSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { build } from '../../web/scripts/build.mjs';
+import { capture, inRoot, run } from '../../web/scripts/lib.mjs';
+import { setup } from '../../web/scripts/setup.mjs';
+import { inTurns, modelFile, modelLabel, table } from './lib.mjs';
+
+const { values } = parseArgs({
+  options: {
+    model: { type: 'string', multiple: true,
+      default: ['tinyllama-1.1b:q4_0', 'tinyllama-1.1b:q4_k_m', 'tinyllama-1.1b:q8_0',
+        'tinyllama-1.1b:q6_k', 'qwen3-0.6b:q8_0'] },
+    threads: { type: 'string', default: '1,2' },
+    prompt: { type: 'string', short: 'p', default: '128' },
+    generate: { type: 'string', short: 'n', default: '32' },
+    rounds: { type: 'string', default: '2' },
+    kernels: { type: 'string', default: '' },
+    'ours-only': { type: 'boolean' },
+    'no-build': { type: 'boolean' },
+    json: { type: 'boolean' },
+  },
+});
+const peerFolder = inRoot('tests', 'bench', 'peer');
+
+async function jsonOf(command, args) {
+  const { code, output } = await capture(command, args);
+  if (code !== 0) throw new Error(`${command} ended with ${code}\n${output.slice(-2000)}`);
+  return JSON.parse(output.slice(output.search(/^[[{]/m)));
+}
+
+async function measureOurs(file, threads) {
+  const args = ['bench', file, '-p', values.prompt, '-n', values.generate, '-t', String(threads), '-r', '2', '-o', 'json'];
+  if (values.kernels) args.push('--kernels', values.kernels);
+  const [row] = await jsonOf(inRoot('build', 'native', 'sluice'), args);
+  return {
+    prefill: row.prefillTokensPerSecond, decode: row.decodeTokensPerSecond, kernels: row.kernels,
+    gbytes: row.decodeGBytes, gmacs: row.prefillGmacs,
+  };
+}
+
+const measurePeer = (file, threads) =>
+  jsonOf(process.execPath, [`${peerFolder}/llama.mjs`, file, String(threads), values.prompt, values.generate, '2']);
+
+setup('bench');
+if (!values['no-build']) await build(['native']);
+if (!values['ours-only'] && !existsSync(`${peerFolder}/node_modules`)) {
+  // Without the optional packages: they are the same library for GPUs, hundreds of megabytes.
+  run('npm', ['ci', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: peerFolder });
+}
+const results = [];
+for (const file of values.model.map(modelFile)) {
+  for (const threads of values.threads.split(',').map(Number)) {
+    const sides = [() => measureOurs(file, threads), () => measurePeer(file, threads)];
+    const [ours, peer] = await inTurns(sides.slice(0, values['ours-only'] ? 1 : 2), Number(values.rounds));
+    results.push({ model: modelLabel(file), threads, ours, peer });
+  }
+}
+if (values.json) console.log(JSON.stringify(results, null, 1));
+else {
+  console.log(`\nNative, tokens per second; prefill of ${values.prompt} tokens, decode of ${values.generate}`);
+  const ratio = (a, b) => (b ? a / b : '-');
+  console.log(table([
+    ['model', 'threads', 'kernels', 'prefill', 'llama.cpp', 'ratio', 'decode', 'llama.cpp', 'ratio', 'GB/s'],
+    ...results.map(({ model, threads, ours, peer }) => [
+      model, String(threads), ours.kernels,
+      ours.prefill, peer?.prefill ?? '-', ratio(ours.prefill, peer?.prefill),
+      ours.decode, peer?.decode ?? '-', ratio(ours.decode, peer?.decode), ours.gbytes,
+    ]),
+  ]));
+}

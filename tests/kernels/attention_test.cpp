@@ -1,0 +1,357 @@
+// Attention of every table that this machine runs: against naive attention in double, and against
+// itself to the bit for any grouping of the rows and any split of the positions. Buffers have the
+// exact size; what no row sees is filled with NaN.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/reference/reference.h"
+
+namespace sluice::kernels {
+namespace {
+
+// Of outputs around 1: f32 scores of up to 256 products, then weights and sums.
+constexpr double kAttentionBudget = 1e-5;
+// Scores up to 1,600 are themselves rounded, by up to 1,600 * 2^-24, and that goes into weights.
+constexpr double kExtremeBudget = 3e-4;
+constexpr f16 kHalfNan = 0x7e00;
+
+struct Shape {
+  int32_t n_rows, dk, dv, n_positions;
+  float softcap = 0;
+};
+
+struct FreeDeleter {
+  void operator()(void* p) const { std::free(p); }
+};
+
+// One attention call with everything it points to; exact sizes.
+struct Problem {
+  Problem(const Shape& s, uint32_t seed) : shape(s), stride(s.dk), rng(seed) {
+    std::normal_distribution<float> normal;
+    q.reset(new float[size(s.n_rows, s.dk)]);
+    k.reset(new f16[size(s.n_positions, s.dk)]);
+    v.reset(new f16[size(s.n_positions, s.dv)]);
+    for (size_t i = 0; i < size(s.n_rows, s.dk); ++i) q[i] = 2 * normal(rng);
+    for (size_t i = 0; i < size(s.n_positions, s.dk); ++i) {
+      k[i] = reference::f32_to_f16(normal(rng));
+    }
+    for (size_t i = 0; i < size(s.n_positions, s.dv); ++i) {
+      v[i] = reference::f32_to_f16(normal(rng));
+    }
+    begin.assign(static_cast<size_t>(s.n_rows), 0);
+    end.assign(static_cast<size_t>(s.n_rows), s.n_positions);
+  }
+  static size_t size(int64_t a, int64_t b) { return static_cast<size_t>(a * b); }
+
+  // The rows of n_tokens tokens whose last is at the last position; window 0: all before.
+  void make_causal(int32_t group, int32_t window) {
+    const int32_t n_tokens = shape.n_rows / group;
+    for (int32_t i = 0; i < shape.n_rows; ++i) {
+      const size_t row = static_cast<size_t>(i);
+      end[row] = shape.n_positions - n_tokens + i / group + 1;
+      begin[row] = window > 0 && end[row] > window ? end[row] - window : 0;
+    }
+  }
+
+  AttentionArgs args() {
+    AttentionArgs a{};
+    a.q = q.get();
+    a.q_stride = stride;
+    a.k = k.get();
+    a.v = v.get();
+    a.n_rows = shape.n_rows;
+    a.dk = shape.dk;
+    a.dv = shape.dv;
+    a.begin = begin.data();
+    a.end = end.data();
+    a.scale = 1.0f / std::sqrt(static_cast<float>(shape.dk));
+    a.softcap = shape.softcap;
+    return a;
+  }
+
+  // Runs `a` with exact scratch; [n_rows][dv].
+  std::vector<float> run(const Table& table, AttentionArgs a) {
+    std::vector<float> out(size(a.n_rows, a.dv), std::numeric_limits<float>::quiet_NaN());
+    const size_t bytes = table.attention_scratch(a.n_rows, a.dk, a.dv);
+    EXPECT_EQ(bytes % 64, 0U);
+    std::unique_ptr<void, FreeDeleter> scratch(std::aligned_alloc(64, bytes));
+    std::memset(scratch.get(), 0xff, bytes);  // NaN
+    a.out = out.data();
+    a.out_stride = a.dv;
+    a.scratch = scratch.get();
+    table.attention(a);
+    return out;
+  }
+
+  void expect_matches(const Table& table, double budget = kAttentionBudget) {
+    std::vector<double> expected(size(shape.n_rows, shape.dv));
+    reference::attention(args(), expected.data());
+    const std::vector<float> got = run(table, args());
+    for (size_t i = 0; i < got.size(); ++i) {
+      ASSERT_NEAR(got[i], expected[i], budget)
+          << table.name << ": rows " << shape.n_rows << ", dk " << shape.dk << ", dv " << shape.dv
+          << ", positions " << shape.n_positions << ", element " << i;
+    }
+  }
+
+  Shape shape;
+  int64_t stride;
+  std::mt19937 rng;
+  std::unique_ptr<float[]> q;
+  std::unique_ptr<f16[]> k, v;
+  std::vector<int32_t> begin, end;
+};
+
+std::vector<const Table*> tables() {
+  std::vector<const Table*> result;
+  for (const char* const* name = available(); *name != nullptr; ++name) {
+    result.push_back(by_name(*name));
+  }
+  return result;
+}
+
+TEST(Attention, EveryHeadSize) {
+  for (const Table* table : tables()) {
+    for (const int32_t d : {1, 7, 8, 15, 16, 17, 24, 37, 64, 80, 96, 128, 192, 256}) {
+      Problem({3, d, d, 75}, 1).expect_matches(*table);
+      Problem({2, d, 40, 33}, 2).expect_matches(*table);
+      Problem({2, 40, d, 33}, 3).expect_matches(*table);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Attention, EveryRowCount) {
+  for (const Table* table : tables()) {
+    for (int32_t rows = 1; rows <= 67; ++rows) {
+      Problem({rows, 24, 24, 70}, 4).expect_matches(*table);
+      if (HasFatalFailure()) return;
+    }
+    Problem({200, 24, 24, 70}, 5).expect_matches(*table);
+  }
+}
+
+TEST(Attention, EveryPositionCount) {
+  for (const Table* table : tables()) {
+    for (int32_t n = 1; n <= 67; ++n) Problem({2, 16, 16, n}, 6).expect_matches(*table);
+    for (const int32_t n : {511, 512, 513, 1024, 1030, 2048}) {
+      Problem({5, 64, 64, n}, 7).expect_matches(*table);
+    }
+  }
+}
+
+TEST(Attention, CausalAndWindowed) {
+  for (const Table* table : tables()) {
+    for (const int32_t group : {1, 3, 8}) {
+      for (const int32_t window : {0, 1, 5, 40}) {
+        for (const int32_t tokens : {1, 5, 33}) {
+          Problem p({tokens * group, 24, 32, 70}, 8);
+          p.make_causal(group, window);
+          p.expect_matches(*table);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+    Problem p({600, 16, 16, 1200}, 9);
+    p.make_causal(1, 0);
+    p.expect_matches(*table);
+  }
+}
+
+TEST(Attention, RandomRanges) {
+  std::mt19937 rng(10);
+  const auto below = [&rng](int32_t n) {
+    return std::uniform_int_distribution<int32_t>(0, n - 1)(rng);
+  };
+  for (const Table* table : tables()) {
+    for (uint32_t round = 0; round < 60; ++round) {
+      Problem p({1 + below(20), 16, 24, 600}, round);
+      for (size_t i = 0; i < p.begin.size(); ++i) {
+        p.begin[i] = below(599);
+        p.end[i] = p.begin[i] + 1 + below(600 - p.begin[i]);
+      }
+      p.expect_matches(*table);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Attention, SoftCap) {
+  for (const Table* table : tables()) {
+    Problem({4, 64, 64, 200, 50}, 11).expect_matches(*table);
+    Problem({4, 64, 64, 200, 2}, 12).expect_matches(*table);
+  }
+}
+
+// Scores that grow or shrink along the positions, far apart: the running maximum moves every block
+// or never, and early weights vanish.
+TEST(Attention, ExtremeScores) {
+  for (const Table* table : tables()) {
+    for (const float slope : {1.0f, -1.0f, 30.0f, -30.0f}) {
+      Problem p({2, 8, 8, 300}, 13);
+      for (int32_t i = 0; i < 300; ++i) {
+        p.k[static_cast<size_t>(i) * 8] =
+            reference::f32_to_f16(slope * static_cast<float>(i - 150) / 10);
+      }
+      p.q[0] = 10;
+      p.q[8] = -3;
+      p.expect_matches(*table, kExtremeBudget);
+    }
+  }
+}
+
+// A ring or a growing cache: what lies outside every row's range was never written.
+TEST(Attention, UnseenPositionsAreNotRead) {
+  for (const Table* table : tables()) {
+    Problem p({9, 24, 24, 200}, 14);
+    p.make_causal(3, 50);
+    int32_t first = 200;
+    for (const int32_t b : p.begin) first = std::min(first, b);
+    for (size_t i = 0; i < size_t(first) * 24; ++i) p.k[i] = p.v[i] = kHalfNan;
+    p.expect_matches(*table);
+  }
+}
+
+// An infinite value harms only the rows that see it.
+TEST(Attention, RowsDoNotLeak) {
+  for (const Table* table : tables()) {
+    Problem p({8, 16, 16, 64}, 15);
+    p.make_causal(1, 0);
+    const std::vector<float> clean = p.run(*table, p.args());
+    for (size_t i = 63 * 16; i < 64 * 16; ++i) p.v[i] = kHalfNan;
+    const std::vector<float> dirty = p.run(*table, p.args());
+    EXPECT_EQ(std::memcmp(clean.data(), dirty.data(), 7 * 16 * sizeof(float)), 0) << table->name;
+    EXPECT_TRUE(std::isnan(dirty[7 * 16]));
+  }
+}
+
+TEST(Attention, RowsAloneGiveTheSameBits) {
+  for (const Table* table : tables()) {
+    for (const int32_t dk : {24, 64, 128}) {
+      Problem p({77, dk, dk, 700}, 16);
+      p.make_causal(7, dk == 24 ? 100 : 0);
+      const std::vector<float> together = p.run(*table, p.args());
+      for (const int32_t some : {1, 2, 3, 7, 8, 50}) {
+        for (int32_t row = 0; row < 77; row += some) {
+          AttentionArgs a = p.args();
+          a.n_rows = std::min(some, 77 - row);
+          a.q += row * p.stride;
+          a.begin += row;
+          a.end += row;
+          const std::vector<float> alone = p.run(*table, a);
+          ASSERT_EQ(std::memcmp(alone.data(), &together[size_t(row) * size_t(dk)],
+                                alone.size() * sizeof(float)),
+                    0)
+              << table->name << ", row " << row << ", " << some << " rows at a time";
+        }
+      }
+    }
+  }
+}
+
+// The positions between multiples of kAttentionSplit as parts, merged: no bit changes.
+TEST(Attention, PartsMergeToTheSameBits) {
+  for (const Table* table : tables()) {
+    for (const int32_t dv : {20, 64}) {
+      Problem p({6, 32, dv, 4 * kAttentionSplit + 100}, 17);
+      for (size_t i = 0; i < 6; ++i) p.begin[i] = static_cast<int32_t>(i) * 200;
+      const std::vector<float> whole = p.run(*table, p.args());
+      const size_t row_size = static_cast<size_t>(dv);
+      constexpr size_t kParts = 5;
+      std::vector<float> partial(6 * kParts * row_size), max(6 * kParts), sum(6 * kParts);
+      for (size_t part = 0; part < kParts; ++part) {
+        std::vector<int32_t> begin, end;
+        for (size_t i = 0; i < 6; ++i) {
+          const int32_t start = static_cast<int32_t>(part) * kAttentionSplit;
+          begin.push_back(std::max(p.begin[i], start));
+          end.push_back(std::min(p.end[i], start + kAttentionSplit));  // may be empty
+        }
+        AttentionArgs a = p.args();
+        a.begin = begin.data();
+        a.end = end.data();
+        float part_max[6], part_sum[6];
+        a.partial_max = part_max;
+        a.partial_sum = part_sum;
+        const std::vector<float> out = p.run(*table, a);
+        for (size_t i = 0; i < 6; ++i) {
+          std::copy_n(&out[i * row_size], row_size, &partial[(i * kParts + part) * row_size]);
+          max[i * kParts + part] = part_max[i];
+          sum[i * kParts + part] = part_sum[i];
+        }
+      }
+      for (size_t i = 0; i < 6; ++i) {
+        std::vector<float> merged(row_size);
+        table->attention_merge(&partial[i * kParts * row_size], dv, &max[i * kParts],
+                               &sum[i * kParts], kParts, dv, merged.data());
+        EXPECT_EQ(std::memcmp(merged.data(), &whole[i * row_size], row_size * sizeof(float)), 0)
+            << table->name << ", row " << i;
+      }
+    }
+  }
+}
+
+// Parts of any other cut agree within the budget.
+TEST(Attention, AnyPartsMerge) {
+  for (const Table* table : tables()) {
+    Problem p({1, 32, 32, 300}, 18);
+    std::vector<double> expected(32);
+    reference::attention(p.args(), expected.data());
+    float partial[3 * 32], max[3], sum[3], merged[32];
+    const int32_t cuts[4] = {0, 7, 100, 300};
+    for (size_t part = 0; part < 3; ++part) {
+      AttentionArgs a = p.args();
+      a.begin = &cuts[part];
+      a.end = &cuts[part + 1];
+      a.partial_max = &max[part];
+      a.partial_sum = &sum[part];
+      const std::vector<float> out = p.run(*table, a);
+      std::copy(out.begin(), out.end(), &partial[part * 32]);
+    }
+    table->attention_merge(partial, 32, max, sum, 3, 32, merged);
+    for (size_t i = 0; i < 32; ++i) EXPECT_NEAR(merged[i], expected[i], kAttentionBudget);
+  }
+}
+
+// Query and output rows at a stride, at every misalignment, neighbours untouched.
+TEST(Attention, StridesAndMisalignments) {
+  for (const Table* table : tables()) {
+    for (size_t offset = 0; offset < 16; ++offset) {
+      Problem p({3, 20, 20, 40}, 19);
+      const std::vector<float> expected = p.run(*table, p.args());
+      std::vector<float> q(offset + 3 * 50, 0), out(offset + 3 * 30, 7);
+      for (size_t i = 0; i < 3; ++i) std::copy_n(&p.q[i * 20], 20, &q[offset + i * 50]);
+      std::unique_ptr<f16[]> k(new f16[offset + 40 * 20]);
+      std::unique_ptr<f16[]> v(new f16[offset + 40 * 20]);
+      std::copy_n(p.k.get(), 800, k.get() + offset);
+      std::copy_n(p.v.get(), 800, v.get() + offset);
+      AttentionArgs a = p.args();
+      a.q = &q[offset];
+      a.q_stride = 50;
+      a.k = k.get() + offset;
+      a.v = v.get() + offset;
+      a.out = &out[offset];
+      a.out_stride = 30;
+      std::unique_ptr<void, FreeDeleter> scratch(
+          std::aligned_alloc(64, table->attention_scratch(3, 20, 20)));
+      a.scratch = scratch.get();
+      table->attention(a);
+      for (size_t i = 0; i < 3; ++i) {
+        for (size_t c = 0; c < 30; ++c) {
+          EXPECT_EQ(out[offset + i * 30 + c], c < 20 ? expected[i * 20 + c] : 7);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels
