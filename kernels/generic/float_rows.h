@@ -30,19 +30,24 @@ void multiply_float_tile(const MatmulArgs& a, const uint8_t* group, int64_t row,
   const float* x = a.x.f32 + t0 * a.x.ld;
   for (int v0 = 0; v0 * kLanes < n_rows; v0 += NV) {
     F32 even[NV][T], odd[NV][T];
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
-      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA { even[v][t] = odd[v][t] = splat(0.0f); });
-    });
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+        even[v][t] = odd[v][t] = splat(0.0f);
+      }
+    }
     const typename K::Element* w =
         reinterpret_cast<const typename K::Element*>(group) + kLanes * v0;
     const auto step = [&](int64_t c, F32(&acc)[NV][T]) SLUICE_INLINE_LAMBDA {
       F32 column[NV];
-      unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { column[v] = K::get(w + kLanes * v); });
-      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+        column[v] = K::get(w + kLanes * v);
+      }
+      SLUICE_UNROLL for (int t = 0; t < T; ++t) {
         const F32 value = splat(x[t * a.x.ld + c]);
-        unroll<NV>([&](auto v)
-                       SLUICE_INLINE_LAMBDA { acc[v][t] = mul_add(column[v], value, acc[v][t]); });
-      });
+        SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+          acc[v][t] = mul_add(column[v], value, acc[v][t]);
+        }
+      }
       w += kRowGroup;
     };
     int64_t c = 0;
@@ -51,14 +56,14 @@ void multiply_float_tile(const MatmulArgs& a, const uint8_t* group, int64_t row,
       step(c + 1, odd);
     }
     if (c < a.w.cols) step(c, even);
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
       const int64_t first = kLanes * (v0 + v);
       const int n = static_cast<int>(min_i64(kLanes, n_rows - first));
-      if (n <= 0) return;
-      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+      if (n <= 0) continue;
+      SLUICE_UNROLL for (int t = 0; t < T; ++t) {
         put_result(a, row + first, t0 + t, n, even[v][t] + odd[v][t]);
-      });
-    });
+      }
+    }
   }
 }
 

@@ -38,9 +38,11 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
   const int64_t n_rows = min_i64(kRowGroup, a.w.rows - row);
   for (int v0 = 0; v0 * kLanes < n_rows; v0 += NV) {
     F32 acc[NV][T];
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
-      unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA { acc[v][t] = splat(0.0f); });
-    });
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+        acc[v][t] = splat(0.0f);
+      }
+    }
     const uint8_t* q = group + 4 * kLanes * v0;
     const uint8_t* s = scales;
     Tokens x = {static_cast<const uint8_t*>(a.x.q8) + static_cast<size_t>(t0) * stride, stride};
@@ -50,13 +52,14 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
       s += K::kScaleBytes * kRowGroup;
       x.base += sizeof(ActBlock) * (K::kBlock / 32);
     }
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
       const int64_t first = kLanes * (v0 + v);
       const int n = static_cast<int>(min_i64(kLanes, n_rows - first));
-      if (n <= 0) return;
-      unroll<T>([&](auto t)
-                    SLUICE_INLINE_LAMBDA { put_result(a, row + first, t0 + t, n, acc[v][t]); });
-    });
+      if (n <= 0) continue;
+      SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+        put_result(a, row + first, t0 + t, n, acc[v][t]);
+      }
+    }
   }
 }
 
@@ -66,16 +69,13 @@ void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
   for (; t + kTokenTile <= a.x.n_tokens; t += kTokenTile) {
     multiply_tile<K, 1, kTokenTile>(a, group, row, t);
   }
-  const int64_t rest = a.x.n_tokens - t;
-  if (kTokenTile > 4 && (rest & 4) != 0) {
-    multiply_tile<K, 1, 4>(a, group, row, t);
-    t += 4;
+  if constexpr (kTokenTile > 4) {
+    if (t + kTokenTile / 2 <= a.x.n_tokens) {
+      multiply_tile<K, 1, kTokenTile / 2>(a, group, row, t);
+      t += kTokenTile / 2;
+    }
   }
-  if ((rest & 2) != 0) {
-    multiply_tile<K, 1, 2>(a, group, row, t);
-    t += 2;
-  }
-  if ((rest & 1) != 0) multiply_tile<K, kVecs, 1>(a, group, row, t);
+  for (; t < a.x.n_tokens; ++t) multiply_tile<K, kVecs, 1>(a, group, row, t);
 }
 
 template <class K>
@@ -107,7 +107,7 @@ struct Quantized {
     const uint8_t* q = group;
     const uint8_t* s = q + n_blocks * (K::kCodeBytes * kRowGroup);
     for (int64_t b = 0; b < n_blocks; ++b) {
-      typename K::Block block;
+      typename K::Unpacked block;
       K::unpack(q, s, row, block);
       reference::dequantize(K::kType, &block, K::kBlock, out);
       q += K::kCodeBytes * kRowGroup;

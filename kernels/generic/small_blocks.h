@@ -17,38 +17,55 @@ SLUICE_INLINE void interleave_field(const Block* const* rows, const uint8_t* (&f
   for (int r = 0; r < kRowGroup; ++r) fields[r] = reinterpret_cast<const uint8_t*>(rows[r]) + kItem;
 }
 
-// Nibble dword j of NV vectors: quads 0..3 are the low halves, 4..7 the high ones.
+// Quads 0..3 are the low halves of the block's four dwords, 4..7 the high ones.
 struct Nibbles {
   const uint8_t* q;
-  template <class V, class J>
-  SLUICE_INLINE_METHOD Bytes operator()(V v, J) const {
-    constexpr int j = J::value;
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
     const Bytes raw = load_bytes(q + kBytesStep * (j % 4) + 4 * kLanes * v);
-    return bits<(j < 4 ? 0 : 4), 15>(raw);
+    return j < 4 ? bits<0, 15>(raw) : bits<4, 15>(raw);
   }
 };
 
 // As Nibbles, with the fifth bits in dword 4: byte i, bit j belongs to byte i of quad j.
 struct FiveBits {
   const uint8_t* q;
-  template <class V, class J>
-  SLUICE_INLINE_METHOD Bytes operator()(V v, J) const {
-    constexpr int j = J::value;
-    const Bytes high = load_bytes(q + kBytesStep * 4 + 4 * kLanes * v);
-    return Nibbles{q}(v, J{}) | bits<j - 4, 16>(high);
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
+    const Bytes all = load_bytes(q + kBytesStep * 4 + 4 * kLanes * v);
+    return Nibbles{q}(v, j) | fifth(all, j);
+  }
+  SLUICE_INLINE_METHOD static Bytes fifth(Bytes all, int j) {
+    switch (j) {  // j is a constant once the loop is unrolled
+      case 0:
+        return bits<-4, 16>(all);
+      case 1:
+        return bits<-3, 16>(all);
+      case 2:
+        return bits<-2, 16>(all);
+      case 3:
+        return bits<-1, 16>(all);
+      case 4:
+        return bits<0, 16>(all);
+      case 5:
+        return bits<1, 16>(all);
+      case 6:
+        return bits<2, 16>(all);
+      default:
+        return bits<3, 16>(all);
+    }
   }
 };
 
 // 16-bit floats of item `index`, for NV vectors of rows from row `row0` of the group.
 template <int NV>
 SLUICE_INLINE void load_halves(const uint8_t* s, int index, int row0, F32 (&out)[NV]) {
-  unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
     out[v] = load_f16(s + kHalfStep * index + 2 * (row0 + kLanes * v));
-  });
+  }
 }
 
 struct Q4_0 {
   using Block = BlockQ4_0;
+  using Unpacked = Block;
   static constexpr Type kType = Type::kQ4_0;
   static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 2;
 
@@ -73,8 +90,218 @@ struct Q4_0 {
   }
 };
 
+struct Q4_1 {
+  using Block = BlockQ4_1;
+  using Unpacked = Block;
+  static constexpr Type kType = Type::kQ4_1;
+  static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 4;
+
+  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
+    const uint8_t* qs[kRowGroup];
+    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
+    interleave(qs, 4, q);
+    for (int r = 0; r < kRowGroup; ++r) {
+      put_half(s, 0, r, rows[r]->d);
+      put_half(s, 1, r, rows[r]->m);
+    }
+  }
+  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
+    deinterleave(q, row, 4, out.qs);
+    out.d = get_half(s, 0, row);
+    out.m = get_half(s, 1, row);
+  }
+  template <int NV, int T>
+  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
+                                       const Tokens& x, F32 (&acc)[NV][T]) {
+    I32 isum[NV][T];
+    F32 d[NV], m[NV];
+    dot_codes<NV, T, 15, 0, 8, -1, true>(x, 0, Nibbles{q}, isum);
+    load_halves(s, 0, row0, d);
+    accumulate(x, 0, isum, d, acc);
+    load_halves(s, 1, row0, m);
+    accumulate_min(x, 0, m, acc);
+  }
+};
+
+// The 32 fifth bits of a block as FiveBits wants them: bit k goes to byte k % 4, bit k / 4, which
+// is twice "even bits to the low half, odd bits to the high half". The inverse undoes the steps.
+SLUICE_INLINE uint32_t swap_bits(uint32_t x, uint32_t mask, int by) {
+  const uint32_t t = (x ^ (x >> by)) & mask;
+  return x ^ t ^ (t << by);
+}
+SLUICE_INLINE uint32_t split_even_odd(uint32_t x) {
+  x = swap_bits(x, 0x22222222u, 1);
+  x = swap_bits(x, 0x0c0c0c0cu, 2);
+  x = swap_bits(x, 0x00f000f0u, 4);
+  return swap_bits(x, 0x0000ff00u, 8);
+}
+SLUICE_INLINE uint32_t join_even_odd(uint32_t x) {
+  x = swap_bits(x, 0x0000ff00u, 8);
+  x = swap_bits(x, 0x00f000f0u, 4);
+  x = swap_bits(x, 0x0c0c0c0cu, 2);
+  return swap_bits(x, 0x22222222u, 1);
+}
+SLUICE_INLINE void put_fifth_bits(uint8_t* q, int row, const uint8_t* qh) {
+  uint32_t x;
+  memcpy(&x, qh, 4);
+  x = split_even_odd(split_even_odd(x));
+  memcpy(q + 4 * kBytesStep + 4 * row, &x, 4);
+}
+SLUICE_INLINE void get_fifth_bits(const uint8_t* q, int row, uint8_t* qh) {
+  uint32_t x;
+  memcpy(&x, q + 4 * kBytesStep + 4 * row, 4);
+  x = join_even_odd(join_even_odd(x));
+  memcpy(qh, &x, 4);
+}
+
+struct Q5_0 {
+  using Block = BlockQ5_0;
+  using Unpacked = Block;
+  static constexpr Type kType = Type::kQ5_0;
+  static constexpr int kBlock = 32, kCodeBytes = 20, kScaleBytes = 2;
+
+  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
+    const uint8_t* qs[kRowGroup];
+    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
+    interleave(qs, 4, q);
+    for (int r = 0; r < kRowGroup; ++r) put_fifth_bits(q, r, rows[r]->qh);
+    for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, rows[r]->d);
+  }
+  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
+    deinterleave(q, row, 4, out.qs);
+    get_fifth_bits(q, row, out.qh);
+    out.d = get_half(s, 0, row);
+  }
+  template <int NV, int T>
+  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
+                                       const Tokens& x, F32 (&acc)[NV][T]) {
+    I32 isum[NV][T];
+    F32 d[NV];
+    dot_codes<NV, T, 31, 0, 8, 4, true>(x, 0, FiveBits{q}, isum);
+    load_halves(s, 0, row0, d);
+    accumulate(x, 0, isum, d, acc);
+  }
+};
+
+struct Q5_1 {
+  using Block = BlockQ5_1;
+  using Unpacked = Block;
+  static constexpr Type kType = Type::kQ5_1;
+  static constexpr int kBlock = 32, kCodeBytes = 20, kScaleBytes = 4;
+
+  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
+    const uint8_t* qs[kRowGroup];
+    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
+    interleave(qs, 4, q);
+    for (int r = 0; r < kRowGroup; ++r) put_fifth_bits(q, r, rows[r]->qh);
+    for (int r = 0; r < kRowGroup; ++r) {
+      put_half(s, 0, r, rows[r]->d);
+      put_half(s, 1, r, rows[r]->m);
+    }
+  }
+  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
+    deinterleave(q, row, 4, out.qs);
+    get_fifth_bits(q, row, out.qh);
+    out.d = get_half(s, 0, row);
+    out.m = get_half(s, 1, row);
+  }
+  template <int NV, int T>
+  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
+                                       const Tokens& x, F32 (&acc)[NV][T]) {
+    I32 isum[NV][T];
+    F32 d[NV], m[NV];
+    dot_codes<NV, T, 31, 0, 8, -1, true>(x, 0, FiveBits{q}, isum);
+    load_halves(s, 0, row0, d);
+    accumulate(x, 0, isum, d, acc);
+    load_halves(s, 1, row0, m);
+    accumulate_min(x, 0, m, acc);
+  }
+};
+
+// Codes that are indices into a table of signed values.
+struct Iq4Codes {
+  const uint8_t* q;
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
+    return lookup16(kIq4Values, Nibbles{q}(v, j));
+  }
+};
+
+struct IQ4_NL {
+  using Block = BlockIQ4_NL;
+  using Unpacked = Block;
+  static constexpr Type kType = Type::kIQ4_NL;
+  static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 2;
+
+  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
+    const uint8_t* qs[kRowGroup];
+    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
+    interleave(qs, 4, q);
+    for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, rows[r]->d);
+  }
+  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
+    deinterleave(q, row, 4, out.qs);
+    out.d = get_half(s, 0, row);
+  }
+  template <int NV, int T>
+  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
+                                       const Tokens& x, F32 (&acc)[NV][T]) {
+    I32 isum[NV][T];
+    F32 d[NV];
+    dot_signed_codes<NV, T, true>(x, 0, Iq4Codes{q}, isum);
+    load_halves(s, 0, row0, d);
+    accumulate(x, 0, isum, d, acc);
+  }
+};
+
+// MXFP4 values plus 16, so that they are unsigned codes with a power of two for an offset.
+inline constexpr int8_t kMxfp4Codes[16] = {16, 17, 18, 19, 20, 22, 24, 28,
+                                           16, 15, 14, 13, 12, 10, 8,  4};
+struct Mxfp4Codes {
+  const uint8_t* q;
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
+    return lookup16(kMxfp4Codes, Nibbles{q}(v, j));
+  }
+};
+// 2^(e - 128) as bfloat16: exact, the two smallest are subnormal.
+SLUICE_INLINE uint16_t mxfp4_scale(int e) {
+  return static_cast<uint16_t>(e >= 2 ? (e - 1) << 7 : 0x20 << e);
+}
+SLUICE_INLINE uint8_t mxfp4_exponent(int scale) {
+  return static_cast<uint8_t>(scale >= 0x80 ? (scale >> 7) + 1 : scale >> 6);
+}
+
+struct MXFP4 {
+  using Block = BlockMXFP4;
+  using Unpacked = Block;
+  static constexpr Type kType = Type::kMXFP4;
+  static constexpr int kBlock = 32, kCodeBytes = 16, kScaleBytes = 2;
+
+  static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
+    const uint8_t* qs[kRowGroup];
+    interleave_field<Block, offsetof(Block, qs)>(rows, qs);
+    interleave(qs, 4, q);
+    for (int r = 0; r < kRowGroup; ++r) put_half(s, 0, r, mxfp4_scale(rows[r]->e));
+  }
+  static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
+    deinterleave(q, row, 4, out.qs);
+    out.e = mxfp4_exponent(get_half(s, 0, row));
+  }
+  template <int NV, int T>
+  SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
+                                       const Tokens& x, F32 (&acc)[NV][T]) {
+    I32 isum[NV][T];
+    F32 d[NV];
+    dot_codes<NV, T, 28, 0, 8, 4, true>(x, 0, Mxfp4Codes{q}, isum);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      d[v] = load_bf16(s + 2 * (row0 + kLanes * v));
+    }
+    accumulate(x, 0, isum, d, acc);
+  }
+};
+
 struct Q8_0 {
   using Block = BlockQ8_0;
+  using Unpacked = Block;
   static constexpr Type kType = Type::kQ8_0;
   static constexpr int kBlock = 32, kCodeBytes = 32, kScaleBytes = 2;
 
@@ -95,7 +322,7 @@ struct Q8_0 {
     F32 d[NV];
     dot_signed_codes<NV, T, false>(
         x, 0,
-        [&](auto v, auto j)
+        [&](int v, int j)
             SLUICE_INLINE_LAMBDA { return load_bytes(q + kBytesStep * j + 4 * kLanes * v); },
         isum);
     load_halves(s, 0, row0, d);

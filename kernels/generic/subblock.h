@@ -17,7 +17,7 @@ struct Tokens {
   }
 };
 
-// out[v][t] = sum over kQuads quads of codes(v, j) . x[t], plus (-sum x) << kOffsetShift when
+// out[v][t] = sum over kQuads quads of codes(v, quad) . x[t], plus (-sum x) << kOffsetShift when
 // kOffsetShift >= 0. Quads kFirst .. kFirst + kQuads of activation block `block`. With kPairs the
 // quads are taken as 0, 4, 1, 5, ... so that two nibbles of one byte are used together.
 template <int NV, int T, int kMax, int kFirst, int kQuads, int kOffsetShift, bool kPairs, class F>
@@ -25,70 +25,81 @@ SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&o
   using S = Sum<kMax, kQuads>;
   I32 offset[T];
   S sum[NV][T];
-  unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    offset[t] = splat_i32(0);
     if constexpr (kOffsetShift >= 0) {
       const ActMeta& m = x.at(t, block).m;
-      const int32_t* nsum = kQuads == 8 ? &m.nsum : &m.nsum16[kFirst / 4];
-      offset[t] = shl<(kOffsetShift < 0 ? 0 : kOffsetShift)>(splat_i32(*nsum));
-    } else {
-      offset[t] = splat_i32(0);
+      offset[t] = shl<kOffsetShift>(splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
     }
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { sum[v][t] = start<S>(offset[t]); });
-  });
-  unroll<kQuads>([&](auto i) SLUICE_INLINE_LAMBDA {
-    constexpr int n = decltype(i)::value;
-    constexpr int j = kPairs ? n / 2 + (n % 2) * (kQuads / 2) : n;
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = start<S>(offset[t]);
+  }
+  SLUICE_UNROLL for (int i = 0; i < kQuads; ++i) {
+    const int j = kFirst + (kPairs ? i / 2 + (i % 2) * (kQuads / 2) : i);
     Codes w[NV];
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { w[v] = prepare(codes(v, Int<j>{})); });
-    unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
-      const Quad q = load_quad(x.at(t, block), kFirst + j);
-      unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { sum[v][t] = dot(sum[v][t], w[v], q); });
-    });
-  });
-  unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { out[v][t] = finish(sum[v][t], offset[t]); });
-  });
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, j));
+    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+      const Quad q = load_quad(x.at(t, block), j);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
+    }
+  }
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = finish(sum[v][t], offset[t]);
+  }
 }
 
 // The same for signed 8-bit codes, over a whole activation block.
 template <int NV, int T, bool kPairs, class F>
 SLUICE_INLINE void dot_signed_codes(const Tokens& x, int block, const F& codes, I32 (&out)[NV][T]) {
-  unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     const I32 offset = signed_offset(x.at(t, block).m.nsum);
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { out[v][t] = offset; });
-  });
-  unroll<8>([&](auto i) SLUICE_INLINE_LAMBDA {
-    constexpr int n = decltype(i)::value;
-    constexpr int j = kPairs ? n / 2 + (n % 2) * 4 : n;
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = offset;
+  }
+  SLUICE_UNROLL for (int i = 0; i < 8; ++i) {
+    const int j = kPairs ? i / 2 + (i % 2) * 4 : i;
     SignedCodes w[NV];
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { w[v] = prepare_signed(codes(v, Int<j>{})); });
-    unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, j));
+    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
       const SignedQuad q = load_signed_quad(x.at(t, block), j);
-      unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { out[v][t] = dot_signed(out[v][t], w[v], q); });
-    });
-  });
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = dot_signed(out[v][t], w[v], q);
+    }
+  }
 }
 
 // acc[v][t] += isum[v][t] * (dw[v] * d[t]).
 template <int NV, int T>
 SLUICE_INLINE void accumulate(const Tokens& x, int block, const I32 (&isum)[NV][T],
                               const F32 (&dw)[NV], F32 (&acc)[NV][T]) {
-  unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     const F32 d = splat(x.at(t, block).m.d);
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
       acc[v][t] = mul_add(to_f32(isum[v][t]), dw[v] * d, acc[v][t]);
-    });
-  });
+    }
+  }
 }
 
 // acc[v][t] += m[v] * (d[t] * sum x[t]).
 template <int NV, int T>
 SLUICE_INLINE void accumulate_min(const Tokens& x, int block, const F32 (&m)[NV],
                                   F32 (&acc)[NV][T]) {
-  unroll<T>([&](auto t) SLUICE_INLINE_LAMBDA {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     const F32 dsum = splat(x.at(t, block).m.dsum);
-    unroll<NV>([&](auto v) SLUICE_INLINE_LAMBDA { acc[v][t] = mul_add(m[v], dsum, acc[v][t]); });
-  });
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) acc[v][t] = mul_add(m[v], dsum, acc[v][t]);
+  }
+}
+
+// Two sub-blocks of 16 with scales of their own:
+// acc[v][t] += (isum0[v][t] * dw0[v] + isum1[v][t] * dw1[v]) * d[t].
+template <int NV, int T>
+SLUICE_INLINE void accumulate_halves(const Tokens& x, int block, const I32 (&isum0)[NV][T],
+                                     const I32 (&isum1)[NV][T], const F32 (&dw0)[NV],
+                                     const F32 (&dw1)[NV], F32 (&acc)[NV][T]) {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    const F32 d = splat(x.at(t, block).m.d);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      const F32 first = to_f32(isum0[v][t]) * dw0[v];
+      acc[v][t] = mul_add(mul_add(to_f32(isum1[v][t]), dw1[v], first), d, acc[v][t]);
+    }
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "kernels/generic/acts.h"
 #include "kernels/generic/attention.h"
 #include "kernels/generic/float_rows.h"
+#include "kernels/generic/k_blocks.h"
 #include "kernels/generic/matmul.h"
 #include "kernels/generic/vector.h"
 #include "kernels/isa/targets.h"
@@ -26,9 +27,15 @@ constexpr TypeOps ops(Type type) {
 }
 
 constexpr TypeOps kTypes[] = {
-    ops<Float<WeightF32>>(Type::kF32),   ops<Float<WeightF16>>(Type::kF16),
-    ops<Float<WeightBF16>>(Type::kBF16), ops<Quantized<Q4_0>>(Type::kQ4_0),
-    ops<Quantized<Q8_0>>(Type::kQ8_0),
+    ops<Float<WeightF32>>(Type::kF32),     ops<Float<WeightF16>>(Type::kF16),
+    ops<Float<WeightBF16>>(Type::kBF16),   ops<Quantized<Q4_0>>(Type::kQ4_0),
+    ops<Quantized<Q4_1>>(Type::kQ4_1),     ops<Quantized<Q5_0>>(Type::kQ5_0),
+    ops<Quantized<Q5_1>>(Type::kQ5_1),     ops<Quantized<Q8_0>>(Type::kQ8_0),
+    ops<Quantized<Q2_K>>(Type::kQ2_K),     ops<Quantized<Q3_K>>(Type::kQ3_K),
+    ops<Quantized<Q4_K>>(Type::kQ4_K),     ops<Quantized<Q5_K>>(Type::kQ5_K),
+    ops<Quantized<Q6_K>>(Type::kQ6_K),     ops<Quantized<IQ4_NL>>(Type::kIQ4_NL),
+    ops<Quantized<IQ4_XS>>(Type::kIQ4_XS), ops<Quantized<MXFP4>>(Type::kMXFP4),
+    ops<Quantized<TQ1_0>>(Type::kTQ1_0),   ops<Quantized<TQ2_0>>(Type::kTQ2_0),
 };
 
 const TypeOps* find(Type type) {

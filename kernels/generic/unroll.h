@@ -1,6 +1,6 @@
-// Loops that must disappear: arrays of vectors stay in registers only when every index is a
-// constant, so these loops are unrolled by the language and not by the optimizer's good will.
-//   unroll<4>([&](auto i) SLUICE_INLINE_LAMBDA { sum[i] = ...; });
+// Loops whose index must be a constant expression, because it picks a shift. Everything else uses
+// SLUICE_UNROLL, which costs the compiler far less.
+//   unroll<4>([&](auto i) SLUICE_INLINE_LAMBDA { constexpr int n = decltype(i)::value; ... });
 #pragma once
 
 #include "kernels/isa/vocabulary.h"

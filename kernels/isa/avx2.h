@@ -139,8 +139,12 @@ SLUICE_INLINE F32 load_bf16(const void* p) {
 SLUICE_INLINE __m128i load_8_bytes(const uint8_t* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
-SLUICE_INLINE F32 load_u8(const uint8_t* p) {
-  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(p)))};
+template <int kShift, int kMask>
+SLUICE_INLINE F32 load_bits(const uint8_t* p) {
+  __m256i wide = _mm256_cvtepu8_epi32(load_8_bytes(p));
+  if constexpr (kShift != 0) wide = _mm256_srli_epi32(wide, kShift);
+  if constexpr ((0xff >> kShift) != kMask) wide = _mm256_and_si256(wide, _mm256_set1_epi32(kMask));
+  return {_mm256_cvtepi32_ps(wide)};
 }
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p)))};

@@ -134,8 +134,12 @@ SLUICE_INLINE F32 load_bf16(const void* p) {
 SLUICE_INLINE __m128i load_16_bytes(const uint8_t* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
-SLUICE_INLINE F32 load_u8(const uint8_t* p) {
-  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(load_16_bytes(p)))};
+template <int kShift, int kMask>
+SLUICE_INLINE F32 load_bits(const uint8_t* p) {
+  __m512i wide = _mm512_cvtepu8_epi32(load_16_bytes(p));
+  if constexpr (kShift != 0) wide = _mm512_srli_epi32(wide, kShift);
+  if constexpr ((0xff >> kShift) != kMask) wide = _mm512_and_si512(wide, _mm512_set1_epi32(kMask));
+  return {_mm512_cvtepi32_ps(wide)};
 }
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)))};

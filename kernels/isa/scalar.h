@@ -1,10 +1,11 @@
-// The vector vocabulary in plain C++: four lanes as arrays, for any CPU, and the definition of what
-// every other target's functions mean. A target header is included once per translation unit, with
-// SLUICE_TARGET naming the namespace; everything has internal linkage, because code compiled for
-// one instruction set must never be chosen by the linker for another.
+// The vector vocabulary for any CPU: four lanes in the compiler's portable vectors, which become
+// SSE2 on x86-64 and plain code elsewhere. It also defines what every other target's functions
+// mean. A target header is included once per translation unit, with SLUICE_TARGET naming the
+// namespace; everything has internal linkage, because code compiled for one instruction set must
+// never be chosen by the linker for another.
 #pragma once
 
-#include <cstring>
+#include <string.h>
 
 #include "kernels/isa/act_block.h"
 #include "kernels/isa/vocabulary.h"
@@ -13,34 +14,34 @@ namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
 constexpr int kLanes = 4;      // f32 lanes of a vector
-constexpr int kRowGroup = 8;   // rows interleaved in a packed group, a multiple of kLanes
-constexpr int kTokenTile = 4;  // tokens that share a decoded weight vector
+constexpr int kRowGroup = 4;   // rows interleaved in a packed group, a multiple of kLanes
+constexpr int kTokenTile = 2;  // tokens that share a decoded weight vector
 constexpr const char* kTargetName = "scalar";
 
+typedef float VectorF32 __attribute__((vector_size(16)));
+typedef int32_t VectorI32 __attribute__((vector_size(16)));
+typedef uint32_t VectorU32 __attribute__((vector_size(16)));
+typedef int16_t VectorI16 __attribute__((vector_size(16)));
+typedef uint16_t VectorU16 __attribute__((vector_size(16)));
+typedef uint8_t VectorU8 __attribute__((vector_size(16)));
+
 struct F32 {
-  float v[kLanes];
+  VectorF32 v;
 };
 struct I32 {
-  int32_t v[kLanes];
+  VectorI32 v;
 };
 struct Mask {
-  bool v[kLanes];
+  VectorI32 v;
 };
 // 4 * kLanes bytes: lane i holds bytes 4i .. 4i + 3.
 struct Bytes {
-  uint8_t v[4 * kLanes];
+  VectorU8 v;
 };
-
-#define SLUICE_EACH(expr)            \
-  for (int i = 0; i < kLanes; ++i) { \
-    expr;                            \
-  }
 
 // --- f32 ---------------------------------------------------------------------------------------
 SLUICE_INLINE F32 splat(float x) {
-  F32 r;
-  SLUICE_EACH(r.v[i] = x)
-  return r;
+  return {VectorF32{x, x, x, x}};
 }
 SLUICE_INLINE F32 load(const float* p) {
   F32 r;
@@ -52,54 +53,45 @@ SLUICE_INLINE void store(float* p, F32 a) {
 }
 // The first n lanes (0 <= n <= kLanes); the others are 0. Touches n floats only.
 SLUICE_INLINE F32 load_n(const float* p, int n) {
-  F32 r;
-  SLUICE_EACH(r.v[i] = i < n ? p[i] : 0.0f)
-  return r;
+  float lanes[kLanes] = {};
+  for (int i = 0; i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
 }
 SLUICE_INLINE void store_n(float* p, F32 a, int n) {
   for (int i = 0; i < n; ++i) p[i] = a.v[i];
 }
 SLUICE_INLINE F32 operator+(F32 a, F32 b) {
-  SLUICE_EACH(a.v[i] += b.v[i])
-  return a;
+  return {a.v + b.v};
 }
 SLUICE_INLINE F32 operator-(F32 a, F32 b) {
-  SLUICE_EACH(a.v[i] -= b.v[i])
-  return a;
+  return {a.v - b.v};
 }
 SLUICE_INLINE F32 operator*(F32 a, F32 b) {
-  SLUICE_EACH(a.v[i] *= b.v[i])
-  return a;
+  return {a.v * b.v};
 }
 SLUICE_INLINE F32 operator/(F32 a, F32 b) {
-  SLUICE_EACH(a.v[i] /= b.v[i])
-  return a;
+  return {a.v / b.v};
 }
 // a * b + c, fused where the target can.
 SLUICE_INLINE F32 mul_add(F32 a, F32 b, F32 c) {
-  SLUICE_EACH(a.v[i] = a.v[i] * b.v[i] + c.v[i])
-  return a;
+  return {a.v * b.v + c.v};
 }
 // c - a * b.
 SLUICE_INLINE F32 neg_mul_add(F32 a, F32 b, F32 c) {
-  SLUICE_EACH(a.v[i] = c.v[i] - a.v[i] * b.v[i])
-  return a;
+  return {c.v - a.v * b.v};
 }
 // The second operand where either is NaN.
 SLUICE_INLINE F32 min(F32 a, F32 b) {
-  SLUICE_EACH(a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i])
-  return a;
+  return {a.v < b.v ? a.v : b.v};
 }
 SLUICE_INLINE F32 max(F32 a, F32 b) {
-  SLUICE_EACH(a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i])
-  return a;
+  return {a.v > b.v ? a.v : b.v};
 }
 SLUICE_INLINE F32 abs(F32 a) {
-  SLUICE_EACH(a.v[i] = __builtin_fabsf(a.v[i]))
-  return a;
+  return {reinterpret_cast<VectorF32>(reinterpret_cast<VectorI32>(a.v) & 0x7fffffff)};
 }
 SLUICE_INLINE F32 sqrt(F32 a) {
-  SLUICE_EACH(a.v[i] = __builtin_sqrtf(a.v[i]))
+  for (int i = 0; i < kLanes; ++i) a.v[i] = __builtin_sqrtf(a.v[i]);
   return a;
 }
 SLUICE_INLINE float reduce_add(F32 a) {
@@ -107,68 +99,47 @@ SLUICE_INLINE float reduce_add(F32 a) {
 }
 SLUICE_INLINE float reduce_max(F32 a) {
   float m = a.v[0];
-  SLUICE_EACH(m = a.v[i] > m ? a.v[i] : m)
+  for (int i = 1; i < kLanes; ++i) m = a.v[i] > m ? a.v[i] : m;
   return m;
 }
 SLUICE_INLINE Mask operator<(F32 a, F32 b) {
-  Mask r;
-  SLUICE_EACH(r.v[i] = a.v[i] < b.v[i])
-  return r;
+  return {a.v < b.v};
 }
 // mask ? a : b.
 SLUICE_INLINE F32 select(Mask m, F32 a, F32 b) {
-  SLUICE_EACH(a.v[i] = m.v[i] ? a.v[i] : b.v[i])
-  return a;
+  return {m.v ? a.v : b.v};
 }
 
 // --- i32 ---------------------------------------------------------------------------------------
 SLUICE_INLINE I32 splat_i32(int32_t x) {
-  I32 r;
-  SLUICE_EACH(r.v[i] = x)
-  return r;
+  return {VectorI32{x, x, x, x}};
 }
 SLUICE_INLINE void store(int32_t* p, I32 a) {
   memcpy(p, &a, sizeof a);
 }
 SLUICE_INLINE I32 operator+(I32 a, I32 b) {
-  SLUICE_EACH(a.v[i] += b.v[i])
-  return a;
+  return {a.v + b.v};
 }
 SLUICE_INLINE I32 operator-(I32 a, I32 b) {
-  SLUICE_EACH(a.v[i] -= b.v[i])
-  return a;
+  return {a.v - b.v};
 }
 template <int kBits>
 SLUICE_INLINE I32 shl(I32 a) {
-  SLUICE_EACH(a.v[i] = static_cast<int32_t>(static_cast<uint32_t>(a.v[i]) << kBits))
-  return a;
+  return {reinterpret_cast<VectorI32>(reinterpret_cast<VectorU32>(a.v) << kBits)};
 }
 SLUICE_INLINE F32 to_f32(I32 a) {
-  F32 r;
-  SLUICE_EACH(r.v[i] = static_cast<float>(a.v[i]))
-  return r;
+  return {__builtin_convertvector(a.v, VectorF32)};
+}
+SLUICE_INLINE F32 as_f32(I32 a) {
+  return {reinterpret_cast<VectorF32>(a.v)};
+}
+SLUICE_INLINE I32 as_i32(F32 a) {
+  return {reinterpret_cast<VectorI32>(a.v)};
 }
 // Rounded to nearest, ties to even; unspecified outside +-2^22 and for NaN.
 SLUICE_INLINE I32 round_i32(F32 a) {
-  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: the sum's low bits are the rounded integer
-  I32 r;
-  for (int i = 0; i < kLanes; ++i) {
-    const float sum = a.v[i] + kMagic;
-    int32_t bits;
-    memcpy(&bits, &sum, sizeof bits);
-    r.v[i] = bits - 0x4B400000;
-  }
-  return r;
-}
-SLUICE_INLINE F32 as_f32(I32 a) {
-  F32 r;
-  memcpy(&r, &a, sizeof r);
-  return r;
-}
-SLUICE_INLINE I32 as_i32(F32 a) {
-  I32 r;
-  memcpy(&r, &a, sizeof r);
-  return r;
+  // 1.5 * 2^23: the low bits of the sum are the rounded integer.
+  return {reinterpret_cast<VectorI32>(a.v + 12582912.0f) - 0x4B400000};
 }
 
 // --- conversions on load and store ---------------------------------------------------------------
@@ -207,31 +178,29 @@ SLUICE_INLINE uint16_t f16_bits(float x) {
 SLUICE_INLINE F32 load_f16(const void* p) {
   uint16_t h[kLanes];
   memcpy(h, p, sizeof h);
-  F32 r;
-  SLUICE_EACH(r.v[i] = f16_value(h[i]))
-  return r;
+  return {VectorF32{f16_value(h[0]), f16_value(h[1]), f16_value(h[2]), f16_value(h[3])}};
 }
 SLUICE_INLINE void store_f16(void* p, F32 a) {
   uint16_t h[kLanes];
-  SLUICE_EACH(h[i] = f16_bits(a.v[i]))
+  for (int i = 0; i < kLanes; ++i) h[i] = f16_bits(a.v[i]);
   memcpy(p, h, sizeof h);
 }
 SLUICE_INLINE F32 load_bf16(const void* p) {
   uint16_t h[kLanes];
   memcpy(h, p, sizeof h);
-  I32 r;
-  SLUICE_EACH(r.v[i] = static_cast<int32_t>(static_cast<uint32_t>(h[i]) << 16))
-  return as_f32(r);
+  const VectorU32 wide = {h[0], h[1], h[2], h[3]};
+  return {reinterpret_cast<VectorF32>(wide << 16)};
 }
-SLUICE_INLINE F32 load_u8(const uint8_t* p) {
-  F32 r;
-  SLUICE_EACH(r.v[i] = static_cast<float>(p[i]))
-  return r;
+// kLanes bytes, each as (byte >> kShift) & kMask.
+template <int kShift, int kMask>
+SLUICE_INLINE F32 load_bits(const uint8_t* p) {
+  const VectorI32 wide = {p[0], p[1], p[2], p[3]};
+  return to_f32({(wide >> kShift) & kMask});
 }
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
-  F32 r;
-  SLUICE_EACH(r.v[i] = static_cast<float>(static_cast<int8_t>(p[i])))
-  return r;
+  int8_t s[kLanes];
+  memcpy(s, p, sizeof s);
+  return to_f32({VectorI32{s[0], s[1], s[2], s[3]}});
 }
 
 // --- bytes ---------------------------------------------------------------------------------------
@@ -244,19 +213,16 @@ SLUICE_INLINE void store_bytes(uint8_t* p, Bytes a) {
   memcpy(p, &a, sizeof a);
 }
 SLUICE_INLINE Bytes operator|(Bytes a, Bytes b) {
-  for (int i = 0; i < 4 * kLanes; ++i) a.v[i] = static_cast<uint8_t>(a.v[i] | b.v[i]);
-  return a;
+  return {a.v | b.v};
 }
 // ((a >> kShift) & kMask) in every byte, for kShift < 0 ((a << -kShift) & kMask). The mask clears
-// what a wider shift would bring in from the neighbouring byte.
+// what a wider shift brings in from the neighbouring byte.
 template <int kShift, int kMask>
 SLUICE_INLINE Bytes bits(Bytes a) {
   static_assert(kShift >= 0 ? (kMask << kShift) <= 0xff : (kMask & ((1 << -kShift) - 1)) == 0);
-  for (int i = 0; i < 4 * kLanes; ++i) {
-    a.v[i] = static_cast<uint8_t>((kShift >= 0 ? a.v[i] >> (kShift & 7) : a.v[i] << (-kShift & 7)) &
-                                  kMask);
-  }
-  return a;
+  const VectorU16 wide = reinterpret_cast<VectorU16>(a.v);
+  const VectorU16 shifted = kShift >= 0 ? wide >> (kShift & 7) : wide << (-kShift & 7);
+  return {reinterpret_cast<VectorU8>(shifted) & static_cast<uint8_t>(kMask)};
 }
 // table[a] in every byte, a < 16.
 SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
@@ -269,19 +235,23 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
 // once and used for many tokens. Unsigned codes are 0..127, signed -128..127. A sum that takes
 // kQuads dots with codes up to kMax may be kept narrower than 32 bits; the offset is given to both
 // ends, so that a target applies it where that is free.
-using ActBlock = ActBlock8;
+using ActBlock = ActBlock16;
 
-struct Quad {  // four consecutive activations, in every lane
-  int8_t v[4];
+struct Quad {  // four consecutive activations, in every lane: 0 and 2, 1 and 3
+  VectorI16 even, odd;
 };
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
-  Quad r;
-  memcpy(&r, x.q + 4 * j, 4);
-  return r;
+  int32_t pairs[2];
+  memcpy(pairs, x.q16 + 4 * j, sizeof pairs);
+  return {reinterpret_cast<VectorI16>(splat_i32(pairs[0]).v),
+          reinterpret_cast<VectorI16>(splat_i32(pairs[1]).v)};
 }
-using Codes = Bytes;
+struct Codes {
+  VectorI16 even, odd;
+};
 SLUICE_INLINE Codes prepare(Bytes a) {
-  return a;
+  const VectorU16 pairs = reinterpret_cast<VectorU16>(a.v);
+  return {reinterpret_cast<VectorI16>(pairs & 0xff), reinterpret_cast<VectorI16>(pairs >> 8)};
 }
 
 template <int kMax, int kQuads>
@@ -294,36 +264,33 @@ SLUICE_INLINE I32 finish(I32 sum, I32) {
   return sum;
 }
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
-  for (int i = 0; i < kLanes; ++i) {
-    for (int k = 0; k < 4; ++k) sum.v[i] += w.v[4 * i + k] * x.v[k];
-  }
-  return sum;
+  // Two products of 7-bit codes, or of signed ones, fit 16 bits together.
+  const VectorI16 two = w.even * x.even + w.odd * x.odd;
+  const VectorI32 high = reinterpret_cast<VectorI32>(two) >> 16;
+  const VectorI32 low = reinterpret_cast<VectorI32>(reinterpret_cast<VectorU32>(two) << 16) >> 16;
+  return {sum.v + low + high};
 }
 
 using SignedQuad = Quad;
-using SignedCodes = Bytes;
+using SignedCodes = Codes;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
   return load_quad(x, j);
 }
 SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
-  return a;
+  const VectorU16 pairs = reinterpret_cast<VectorU16>(a.v);
+  return {reinterpret_cast<VectorI16>(pairs << 8) >> 8, reinterpret_cast<VectorI16>(pairs) >> 8};
 }
 // What a sum of signed codes starts from: 0, or the correction where codes are held as w + 128.
 SLUICE_INLINE I32 signed_offset(const int32_t&) {
   return splat_i32(0);
 }
 SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
-  for (int i = 0; i < kLanes; ++i) {
-    for (int k = 0; k < 4; ++k) sum.v[i] += static_cast<int8_t>(w.v[4 * i + k]) * x.v[k];
-  }
-  return sum;
+  return dot(sum, w, x);
 }
 
 SLUICE_INLINE void prefetch(const void* p) {
   __builtin_prefetch(p);
 }
-
-#undef SLUICE_EACH
 
 // Rows become columns.
 SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
