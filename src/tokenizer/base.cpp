@@ -6,6 +6,20 @@
 
 namespace sluice::tokenizer {
 
+std::string unmark_spaces(std::string_view text) {
+  std::string result;
+  result.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    if (text.substr(pos, kSpaceMark.size()) == kSpaceMark) {
+      result += ' ';
+      pos += kSpaceMark.size();
+    } else {
+      result += text[pos++];
+    }
+  }
+  return result;
+}
+
 Status BaseTokenizer::read_common(const gguf::Header& header) {
   SLUICE_RETURN_IF_ERROR(vocab_.load(header));
   SLUICE_RETURN_IF_ERROR(specials_.read(header, &vocab_));

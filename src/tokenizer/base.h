@@ -15,6 +15,8 @@ namespace sluice::tokenizer {
 
 // U+2581, which stands for a space in SentencePiece vocabularies.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+// The text with spaces for the marks.
+[[nodiscard]] std::string unmark_spaces(std::string_view text);
 
 class BaseTokenizer : public Tokenizer {
  public:
@@ -51,5 +53,7 @@ using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;
 [[nodiscard]] TokenizerResult create_sentencepiece(const gguf::Header& header);
 // tokenizer.ggml.model = "gpt2": byte-level BPE.
 [[nodiscard]] TokenizerResult create_byte_bpe(const gguf::Header& header);
+// tokenizer.ggml.model = "t5": SentencePiece unigram.
+[[nodiscard]] TokenizerResult create_unigram(const gguf::Header& header);
 
 }  // namespace sluice::tokenizer

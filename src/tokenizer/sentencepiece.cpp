@@ -242,17 +242,7 @@ std::string SentencePiece::text_bytes(Token token) const {
       return std::string(1, static_cast<char>(value));
     }
   }
-  std::string result;
-  result.reserve(text.size());
-  for (size_t pos = 0; pos < text.size();) {
-    if (text.substr(pos, kSpaceMark.size()) == kSpaceMark) {
-      result += ' ';
-      pos += kSpaceMark.size();
-    } else {
-      result += text[pos++];
-    }
-  }
-  return result;
+  return unmark_spaces(text);
 }
 
 }  // namespace

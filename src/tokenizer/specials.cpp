@@ -1,6 +1,5 @@
-// Reading special token ids and matching special tokens in text. The matcher narrows a range of a
-// sorted list byte by byte: no trie to hold in memory, and the length of special tokens is capped,
-// so the work per byte of text is bounded.
+// Reading special token ids and matching special tokens in text. The length of special tokens is
+// capped, so the work per byte of text is bounded.
 #include "tokenizer/specials.h"
 
 #include <algorithm>
@@ -142,59 +141,28 @@ Status SpecialMatcher::build(const Vocab& vocab, bool strip_right) {
       return error(Code::kBadTokenizer, "special token %d has %zu bytes, more than %llu", id,
                    vocab.text(id).size(), static_cast<unsigned long long>(kMaxSpecialBytes));
     }
-    sorted_.push_back(id);
+    index_.add(id);
   }
-  sorted_.shrink_to_fit();
-  std::sort(sorted_.begin(), sorted_.end(),
-            [&](Token a, Token b) { return vocab.text(a) < vocab.text(b); });
-  uint32_t at = 0;
-  for (uint32_t byte = 0; byte < 256; ++byte) {
-    first_byte_[byte] = at;
-    while (at < sorted_.size() && static_cast<uint8_t>(vocab.text(sorted_[at])[0]) == byte) ++at;
-  }
-  first_byte_[256] = at;
+  index_.sort(vocab);
   return {};
-}
-
-Token SpecialMatcher::longest_at(const Vocab& vocab, std::string_view text, size_t pos,
-                                 bool parse_special) const {
-  const auto byte_of = [](char c) { return static_cast<uint8_t>(c); };
-  const uint8_t first = byte_of(text[pos]);
-  const Token* low = sorted_.data() + first_byte_[first];
-  const Token* high = sorted_.data() + first_byte_[first + 1u];
-  Token best = kNoToken;
-  for (size_t length = 1; low != high; ++length) {
-    if (vocab.text(*low).size() == length) {  // the shortest text of a range comes first
-      if (parse_special || vocab.type(*low) == TokenType::kUserDefined) best = *low;
-      ++low;
-    }
-    if (low == high || pos + length >= text.size()) break;
-    const uint8_t c = byte_of(text[pos + length]);
-    low = std::partition_point(low, high,
-                               [&](Token id) { return byte_of(vocab.text(id)[length]) < c; });
-    high = std::partition_point(low, high,
-                                [&](Token id) { return byte_of(vocab.text(id)[length]) == c; });
-  }
-  return best;
 }
 
 SpecialMatcher::Match SpecialMatcher::next(const Vocab& vocab, std::string_view text, size_t from,
                                            bool parse_special) const {
-  if (!sorted_.empty()) {
-    for (size_t pos = from; pos < text.size(); ++pos) {
-      const auto first = static_cast<uint8_t>(text[pos]);
-      if (first_byte_[first] == first_byte_[first + 1u]) continue;
-      const Token id = longest_at(vocab, text, pos, parse_special);
-      if (id == kNoToken) continue;
-      Match match{pos, pos + vocab.text(id).size(), 0, id};
-      match.resume = match.end;
-      const std::string_view name = vocab.text(id);
-      if (strip_right_ && name != "<unk>" && name != "<s>" && name != "<|endoftext|>") {
-        const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
-        while (match.resume < text.size() && is_space(text[match.resume])) ++match.resume;
-      }
-      return match;
+  for (size_t pos = from; pos < text.size(); ++pos) {
+    if (!index_.may_start(text[pos])) continue;
+    Token longest = kNoToken;
+    index_.walk(vocab, text, pos, [&](Token id) {
+      if (parse_special || vocab.type(id) == TokenType::kUserDefined) longest = id;
+    });
+    if (longest == kNoToken) continue;
+    const std::string_view name = vocab.text(longest);
+    Match match{pos, pos + name.size(), pos + name.size(), longest};
+    if (strip_right_ && name != "<unk>" && name != "<s>" && name != "<|endoftext|>") {
+      const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+      while (match.resume < text.size() && is_space(text[match.resume])) ++match.resume;
     }
+    return match;
   }
   return {text.size(), text.size(), text.size(), kNoToken};
 }

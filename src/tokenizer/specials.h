@@ -3,12 +3,12 @@
 // files: metadata first, then well-known names.
 #pragma once
 
-#include <array>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "tokenizer/prefix_index.h"
 #include "tokenizer/vocab.h"
 
 namespace sluice::tokenizer {
@@ -47,14 +47,10 @@ class SpecialMatcher {
   // `parse_special`.
   [[nodiscard]] Match next(const Vocab& vocab, std::string_view text, size_t from,
                            bool parse_special) const;
-  [[nodiscard]] uint64_t memory_bytes() const { return sorted_.capacity() * sizeof(Token); }
+  [[nodiscard]] uint64_t memory_bytes() const { return index_.memory_bytes(); }
 
  private:
-  [[nodiscard]] Token longest_at(const Vocab& vocab, std::string_view text, size_t pos,
-                                 bool parse_special) const;
-
-  std::vector<Token> sorted_;             // by text, so that a prefix is a range
-  std::array<uint32_t, 257> first_byte_;  // range of sorted_ that starts with a byte
+  PrefixIndex index_;
   bool strip_right_ = false;
 };
 

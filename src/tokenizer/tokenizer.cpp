@@ -11,6 +11,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const gguf::Header& header)
   if (!model) return error(Code::kBadTokenizer, "tokenizer.ggml.model is missing");
   if (*model == "llama") return create_sentencepiece(header);
   if (*model == "gpt2") return create_byte_bpe(header);
+  if (*model == "t5") return create_unigram(header);
   return error(Code::kUnsupportedTokenizer, "tokenizer model \"%.64s\" is not supported",
                std::string(*model).c_str());
 }
@@ -23,8 +24,12 @@ uint64_t estimate_memory(const gguf::Header& header) {
     // Text, offsets, types, the table of 1.5 slots a token, and the list of special tokens while it
     // grows.
     bytes += text + n * (4 + 1 + 6) + Vocab::count_special(header) * 12;
-    // Ranks of scores, their sorted copy while loading, and the adjacency set.
-    if (header.find("tokenizer.ggml.scores") != nullptr) bytes += n * 8 + text / 2;
+    // Ranks of scores, their sorted copy while loading, and the adjacency set; for unigram the
+    // scores and the list of tokens while it grows.
+    if (header.find("tokenizer.ggml.scores") != nullptr) bytes += n * 16 + text / 2;
+  }
+  if (const gguf::Value* rules = header.find("tokenizer.ggml.precompiled_charsmap")) {
+    bytes += rules->bytes.size();
   }
   if (const gguf::Value* merges = header.find("tokenizer.ggml.merges")) bytes += merges->count * 16;
   return bytes;

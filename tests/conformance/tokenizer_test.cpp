@@ -89,6 +89,36 @@ TEST(TokenizerFixtures, EveryLineOfEveryVocabulary) {
   }
 }
 
+// Characters from everywhere; whatever a vocabulary makes of them, they come back.
+TEST(TokenizerFixtures, RandomUnicodeComesBack) {
+  const auto files = vocabulary_files();
+  if (files.empty()) GTEST_SKIP() << "no vocabularies in " << kFixtures << "/tokenizer";
+  for (const std::string& file : files) {
+    SCOPED_TRACE(file);
+    const auto tokenizer = load(file);
+    ASSERT_NE(tokenizer, nullptr);
+    uint64_t state = 1;
+    const auto random = [&state](uint32_t n) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      return static_cast<uint32_t>(state >> 33) % n;
+    };
+    for (int round = 0; round < 500; ++round) {
+      std::string text;
+      for (uint32_t n = random(50); n > 0; --n) {
+        const uint32_t limits[] = {0x80, 0x250, 0x3000, 0xD800, 0x20000};
+        uint32_t cp = 0x20 + random(limits[random(5)] - 0x20);
+        if (cp >= 0xD800 && cp < 0xE000) cp = 0x1F600;
+        if (cp != 0x2581) append_utf8(cp, &text);
+        if (random(6) == 0) text += " \n"[random(2)];
+        if (random(9) == 0) text += "\xE2\x80\x8D\xEF\xB8\x8F";
+      }
+      EXPECT_EQ(
+          tokenizer->decode(tokenizer->encode(text, {.add_bos = true, .parse_special = false})),
+          text);
+    }
+  }
+}
+
 // The text of a JSON string whose only escapes are \uXXXX.
 std::string unescape(const std::string& json) {
   std::string text;
