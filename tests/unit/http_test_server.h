@@ -164,8 +164,8 @@ class HttpTestServer {
     head.append("\r\n");
     if (!send_all(fd, head.data(), head.size())) return false;
     const size_t n = std::min({reply.body.size(), reply.cut_after, reply.stall_after});
+    body_bytes_ += n;  // before sending: the client may look as soon as it has the last byte
     if (!send_all(fd, reply.body.data(), n)) return false;
-    body_bytes_ += n;
     if (reply.stall_after != SIZE_MAX) {
       std::unique_lock<std::mutex> lock(mutex_);
       stop_.wait(lock, [&] { return stopping_; });

@@ -1,0 +1,451 @@
+// config.json to metadata, and tensor names to GGUF's.
+#include "gguf/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "gguf/hf_tokenizer.h"
+#include "gguf/json.h"
+#include "gguf/metadata_writer.h"
+
+namespace sluice::gguf {
+
+namespace {
+
+struct HfFamily {
+  std::string_view model_type;  // config.json
+  std::string_view arch;        // general.architecture
+  bool gemma = false;           // norms stored as w - 1, GELU
+  bool post_norms = false;      // norms after attention and FFN as well
+  bool permuted = false;        // GGUF's converter permutes queries and keys
+  bool windowed = false;        // sliding_window always applies where it is set
+  bool tied = false;            // the head is the embedding unless the config says otherwise
+};
+
+constexpr HfFamily kFamilies[] = {
+    {.model_type = "llama", .arch = "llama", .permuted = true},
+    {.model_type = "mistral", .arch = "mistral", .permuted = true, .windowed = true},
+    {.model_type = "smollm3", .arch = "smollm3", .permuted = true, .tied = true},
+    {.model_type = "qwen2", .arch = "qwen2"},
+    {.model_type = "qwen3", .arch = "qwen3"},
+    {.model_type = "gemma", .arch = "gemma", .gemma = true, .tied = true},
+    {.model_type = "gemma2",
+     .arch = "gemma2",
+     .gemma = true,
+     .post_norms = true,
+     .windowed = true,
+     .tied = true},
+    {.model_type = "gemma3_text",
+     .arch = "gemma3",
+     .gemma = true,
+     .post_norms = true,
+     .windowed = true,
+     .tied = true},
+};
+
+std::string shown(std::string_view text) {
+  std::string out(text.substr(0, 80));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return out;
+}
+
+// Reads config.json into metadata; the first problem sticks.
+class ConfigReader {
+ public:
+  ConfigReader(const Json& config, const HfFamily& family, MetadataWriter* out)
+      : config_(config), family_(family), prefix_(std::string(family.arch) + '.'), out_(out) {}
+
+  Status read() {
+    check_variants();
+    read_sizes();
+    read_rope();
+    read_attention();
+    if (status_.ok() && family_.permuted) out_->boolean("sluice.rope_neox", true);
+    if (status_.ok() && family_.gemma) out_->number("sluice.norm_offset", 1.0f);
+    return status_;
+  }
+
+  [[nodiscard]] int64_t vocab_size() const { return vocab_size_; }
+  // Divisors of RoPE's frequencies, empty where the config asks for none.
+  [[nodiscard]] const std::vector<float>& rope_factors() const { return rope_factors_; }
+
+ private:
+  void fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+  void unsupported(const char* what) {
+    fail(error(Code::kUnsupportedArchitecture, "config.json: %s is not supported", what));
+  }
+
+  // A whole number that fits GGUF's u32; `fallback` < 0 makes it required.
+  int64_t size(const char* key, int64_t fallback = -1) {
+    const std::optional<int64_t> n = json_int(config_, key);
+    if (!n && json_find(config_, key) == nullptr && fallback >= 0) return fallback;
+    if (!n || *n < 1 || *n > INT32_MAX) {
+      fail(error(Code::kBadHeader, "config.json: %s is missing or impossible", key));
+      return 1;
+    }
+    return *n;
+  }
+  double real(const Json& object, const char* key, double fallback) {
+    if (json_find(object, key) == nullptr) return fallback;
+    const std::optional<double> x = json_number(object, key);
+    if (!x || !std::isfinite(*x)) {
+      fail(error(Code::kBadHeader, "config.json: %s is not a number", key));
+      return fallback;
+    }
+    return *x;
+  }
+  void put(const char* key, int64_t n) { out_->number(prefix_ + key, static_cast<uint32_t>(n)); }
+  void put(const char* key, double x) { out_->number(prefix_ + key, static_cast<float>(x)); }
+
+  void check_variants() {
+    if (json_find(config_, "quantization_config") != nullptr) {
+      return fail(error(Code::kUnsupportedType,
+                        "config.json: quantized safetensors (quantization_config) are not "
+                        "supported; use F32, F16, BF16 or a GGUF file"));
+    }
+    const char* key = family_.gemma ? "hidden_activation" : "hidden_act";
+    const std::string_view act = json_string(config_, key).value_or("");
+    const bool known = act.empty() || (family_.gemma ? act.substr(0, 4) == "gelu" : act == "silu");
+    if (!known) unsupported(("the activation \"" + shown(act) + "\"").c_str());
+    if (json_bool(config_, "mlp_bias").value_or(false)) unsupported("mlp_bias");
+    if (json_bool(config_, "use_sliding_window").value_or(false)) {
+      unsupported("use_sliding_window");
+    }
+    if (json_number(config_, "partial_rotary_factor").value_or(1) != 1) {
+      unsupported("partial_rotary_factor");
+    }
+  }
+
+  void read_sizes() {
+    vocab_size_ = size("vocab_size");
+    head_count_ = size("num_attention_heads");
+    hidden_ = size("hidden_size");
+    const int64_t fallback = family_.gemma ? 256 : std::max<int64_t>(1, hidden_ / head_count_);
+    head_dim_ = size("head_dim", fallback);
+    context_ = size("max_position_embeddings");
+    put("vocab_size", vocab_size_);
+    put("context_length", context_);
+    put("embedding_length", hidden_);
+    put("block_count", n_layer_ = size("num_hidden_layers"));
+    put("feed_forward_length", size("intermediate_size"));
+    put("attention.head_count", head_count_);
+    put("attention.head_count_kv", size("num_key_value_heads", head_count_));
+    put("attention.key_length", head_dim_);
+    put("attention.value_length", head_dim_);
+    put("attention.layer_norm_rms_epsilon", real(config_, "rms_norm_eps", 1e-6));
+  }
+
+  // "rope_parameters" of newer configs holds what "rope_theta" and "rope_scaling" held.
+  void read_rope() {
+    const Json none = Json::object();
+    const Json* scaling = json_find(config_, "rope_scaling");
+    double base = real(config_, "rope_theta", family_.arch == "gemma3" ? 1e6 : 10000);
+    double local = real(config_, "rope_local_base_freq", 10000);
+    if (const Json* parameters = json_find(config_, "rope_parameters")) {
+      const Json* global = json_find(*parameters, "full_attention");
+      scaling = global != nullptr ? global : parameters;
+      base = real(*scaling, "rope_theta", base);
+      if (const Json* windowed = json_find(*parameters, "sliding_attention")) {
+        local = real(*windowed, "rope_theta", local);
+      }
+    }
+    if (!(base > 0) || !(local > 0)) {
+      return fail(error(Code::kBadHeader, "config.json: rope_theta is not positive"));
+    }
+    put("rope.dimension_count", head_dim_);
+    put("rope.freq_base", base);
+    if (family_.arch == "gemma3") put("rope.freq_base_swa", local);
+    read_scaling(scaling != nullptr ? *scaling : none, base);
+  }
+
+  void read_scaling(const Json& scaling, double base) {
+    std::string_view type = json_string(scaling, "rope_type").value_or("");
+    if (type.empty()) type = json_string(scaling, "type").value_or("default");
+    if (type == "default") return;
+    const double factor = real(scaling, "factor", 0);
+    if (!(factor >= 1 && factor < 1e6)) {
+      return fail(error(Code::kBadHeader, "config.json: the factor of rope_scaling is impossible"));
+    }
+    if (type == "llama3") return read_llama3(scaling, factor, base);
+    if (type == "linear" || type == "yarn") {
+      out_->string(prefix_ + "rope.scaling.type", type);
+      put("rope.scaling.factor", factor);
+    } else {
+      return unsupported(("the RoPE scaling \"" + shown(type) + "\"").c_str());
+    }
+    if (type == "yarn") read_yarn(scaling, factor);
+  }
+
+  // YaRN: https://arxiv.org/abs/2309.00071. GGUF's attn_factor multiplies the default 0.1 ln s + 1.
+  void read_yarn(const Json& scaling, double factor) {
+    const double original =
+        real(scaling, "original_max_position_embeddings", static_cast<double>(context_));
+    if (!(original >= 1 && original <= INT32_MAX)) {
+      return fail(
+          error(Code::kBadHeader, "config.json: original_max_position_embeddings is impossible"));
+    }
+    put("rope.scaling.original_context_length", static_cast<int64_t>(original));
+    put("rope.scaling.yarn_beta_fast", real(scaling, "beta_fast", 32));
+    put("rope.scaling.yarn_beta_slow", real(scaling, "beta_slow", 1));
+    const double usual = 0.1 * std::log(factor) + 1;
+    put("rope.scaling.attn_factor", real(scaling, "attention_factor", usual) / usual);
+    if (json_find(scaling, "mscale") != nullptr ||
+        json_find(scaling, "mscale_all_dim") != nullptr) {
+      unsupported("mscale in rope_scaling");
+    }
+  }
+
+  // Llama 3.1's rule (the model card's reference code): long waves are slowed by `factor`, short
+  // ones kept, those between blended.
+  void read_llama3(const Json& scaling, double factor, double base) {
+    const double low = real(scaling, "low_freq_factor", 1);
+    const double high = real(scaling, "high_freq_factor", 4);
+    const double original = real(scaling, "original_max_position_embeddings", 8192);
+    if (!(low > 0) || !(high > low) || !(original > 0)) {
+      return fail(error(Code::kBadHeader, "config.json: rope_scaling contradicts itself"));
+    }
+    if (head_dim_ > 4096) return unsupported("a head size above 4096");
+    for (int64_t i = 0; i < head_dim_ / 2; i++) {
+      const double exponent = 2 * static_cast<double>(i) / static_cast<double>(head_dim_);
+      const double wave = 2 * std::numbers::pi * std::pow(base, exponent);
+      double divisor = 1;
+      if (wave > original / low) {
+        divisor = factor;
+      } else if (wave >= original / high) {
+        const double smooth = (original / wave - low) / (high - low);
+        divisor = 1 / ((1 - smooth) / factor + smooth);
+      }
+      rope_factors_.push_back(static_cast<float>(divisor));
+    }
+  }
+
+  void read_attention() {
+    if (family_.windowed && json_find(config_, "sliding_window") != nullptr) {
+      put("attention.sliding_window", size("sliding_window"));
+    }
+    if (family_.arch == "gemma3") put("attention.sliding_window_pattern", window_pattern());
+    if (family_.arch == "smollm3") check_smollm3();
+    if (!family_.post_norms) return;
+    const double scalar = real(config_, "query_pre_attn_scalar", static_cast<double>(head_dim_));
+    if (!(scalar > 0)) {
+      return fail(error(Code::kBadHeader, "config.json: query_pre_attn_scalar is not positive"));
+    }
+    put("attention.scale", 1 / std::sqrt(scalar));
+    if (family_.arch == "gemma2") {
+      put("attn_logit_softcapping", real(config_, "attn_logit_softcapping", 50));
+      put("final_logit_softcapping", real(config_, "final_logit_softcapping", 30));
+    } else if (json_find(config_, "attn_logit_softcapping") != nullptr ||
+               json_find(config_, "final_logit_softcapping") != nullptr) {
+      unsupported("a soft cap in gemma3");
+    }
+  }
+
+  // Every how many layers attention is global: given, or read off the list of layer types.
+  int64_t window_pattern() {
+    const Json* types = json_find(config_, "layer_types");
+    if (types == nullptr) return size("sliding_window_pattern", 6);
+    if (!types->is_array() || types->size() != static_cast<size_t>(n_layer_)) {
+      fail(error(Code::kBadHeader, "config.json: layer_types does not list the layers"));
+      return 1;
+    }
+    size_t first = 0;
+    while (first < types->size() && (*types)[first] != "full_attention") first++;
+    for (size_t i = 0; i < types->size(); i++) {
+      const bool full = first < types->size() && i % (first + 1) == first;
+      if ((*types)[i] != (full ? "full_attention" : "sliding_attention")) {
+        unsupported("an irregular list of layer_types");
+        return 1;
+      }
+    }
+    return static_cast<int64_t>(first + 1);
+  }
+
+  void check_smollm3() {
+    const Json* list = json_find(config_, "no_rope_layers");
+    if (list == nullptr) return;
+    for (size_t i = 0; list->is_array() && i < list->size(); i++) {
+      if ((*list)[i] != ((i + 1) % 4 == 0 ? 0 : 1)) unsupported("an unusual no_rope_layers");
+    }
+  }
+
+  const Json& config_;
+  const HfFamily& family_;
+  const std::string prefix_;
+  MetadataWriter* out_;
+  Status status_;
+  int64_t vocab_size_ = 0, head_count_ = 1, hidden_ = 1, head_dim_ = 1, context_ = 1, n_layer_ = 1;
+  std::vector<float> rope_factors_;
+};
+
+// "model.layers.7.self_attn.q_proj.weight" -> "blk.7.attn_q.weight"; empty when unknown.
+std::string gguf_name(std::string_view name, const HfFamily& family) {
+  if (name.substr(0, 6) == "model.") name.remove_prefix(6);  // absent in some checkpoints
+  if (name == "embed_tokens.weight") return "token_embd.weight";
+  if (name == "norm.weight") return "output_norm.weight";
+  if (name == "lm_head.weight") return "output.weight";
+  constexpr std::string_view kLayers = "layers.";
+  if (name.substr(0, kLayers.size()) != kLayers) return {};
+  name.remove_prefix(kLayers.size());
+  size_t digits = 0;
+  while (digits < name.size() && name[digits] >= '0' && name[digits] <= '9') digits++;
+  const size_t last_dot = name.rfind('.');
+  if (digits == 0 || digits > 5 || digits >= name.size() || name[digits] != '.' ||
+      last_dot <= digits) {
+    return {};
+  }
+  const std::string_view part = name.substr(digits + 1, last_dot - digits - 1);
+  const std::string_view suffix = name.substr(last_dot);
+  if (suffix != ".weight" && suffix != ".bias") return {};
+  const std::pair<std::string_view, std::string_view> kParts[] = {
+      {"input_layernorm", "attn_norm"},
+      {"self_attn.q_proj", "attn_q"},
+      {"self_attn.k_proj", "attn_k"},
+      {"self_attn.v_proj", "attn_v"},
+      {"self_attn.o_proj", "attn_output"},
+      {"self_attn.q_norm", "attn_q_norm"},
+      {"self_attn.k_norm", "attn_k_norm"},
+      {"mlp.gate_proj", "ffn_gate"},
+      {"mlp.up_proj", "ffn_up"},
+      {"mlp.down_proj", "ffn_down"},
+      {"post_attention_layernorm", family.post_norms ? "post_attention_norm" : "ffn_norm"},
+      {"pre_feedforward_layernorm", family.post_norms ? "ffn_norm" : ""},
+      {"post_feedforward_layernorm", family.post_norms ? "post_ffw_norm" : ""},
+  };
+  for (const auto& [theirs, ours] : kParts) {
+    if (part == theirs && !ours.empty()) {
+      return std::string("blk.")
+          .append(name.substr(0, digits))
+          .append(".")
+          .append(ours)
+          .append(suffix);
+    }
+  }
+  return {};
+}
+
+std::optional<TensorType> tensor_type(std::string_view dtype) {
+  if (dtype == "F32") return TensorType::kF32;
+  if (dtype == "F16") return TensorType::kF16;
+  if (dtype == "BF16") return TensorType::kBF16;
+  return std::nullopt;
+}
+
+class TensorReader {
+ public:
+  TensorReader(const HfFamily& family, bool tied, Header* header, MetadataWriter* writer)
+      : family_(family), tied_(tied), header_(header), writer_(writer) {}
+
+  Status read(const SafetensorsFile& shard, uint32_t file) {
+    for (const SafetensorsEntry& e : shard.entries) SLUICE_RETURN_IF_ERROR(add(e, file));
+    return {};
+  }
+
+ private:
+  Status add(const SafetensorsEntry& e, uint32_t file) {
+    // Old checkpoints carry RoPE's frequencies, which follow from the config.
+    const bool computed = e.name.find(".rotary_emb.inv_freq") != std::string::npos;
+    if (computed || (tied_ && e.name == "lm_head.weight")) return {};
+    const std::string name = gguf_name(e.name, family_);
+    if (name.empty()) {
+      return error(Code::kUnsupportedArchitecture,
+                   "the tensor \"%s\" has no place in the model family \"%s\"",
+                   shown(e.name).c_str(), std::string(family_.model_type).c_str());
+    }
+    const std::optional<TensorType> type = tensor_type(e.dtype);
+    if (!type) {
+      return error(Code::kUnsupportedType,
+                   "the tensor \"%s\" has the type %s; F32, F16 and BF16 "
+                   "are supported",
+                   shown(e.name).c_str(), shown(e.dtype).c_str());
+    }
+    Tensor t;
+    t.type = *type;
+    if (e.shape.empty() || e.shape.size() > t.ne.size()) {
+      return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions", shown(e.name).c_str(),
+                   e.shape.size());
+    }
+    t.name = writer_->keep_text(name);
+    t.n_dims = static_cast<uint32_t>(e.shape.size());
+    std::reverse_copy(e.shape.begin(), e.shape.end(), t.ne.begin());
+    t.file = file;
+    t.offset = e.begin;
+    SLUICE_RETURN_IF_ERROR(set_tensor_bytes(&t));
+    if (t.bytes != e.end - e.begin) {
+      return error(Code::kBadShape, "the tensor \"%s\" has a shape that does not fit its bytes",
+                   shown(e.name).c_str());
+    }
+    if (header_->tensors.size() >= kMaxTensorCount) {
+      return error(Code::kBadHeader, "the files together have too many tensors");
+    }
+    header_->tensors.push_back(t);
+    return {};
+  }
+
+  const HfFamily& family_;
+  const bool tied_;
+  Header* header_;
+  MetadataWriter* writer_;
+};
+
+Result<const HfFamily*> find_family(const Json& config) {
+  const std::string_view type = json_string(config, "model_type").value_or("");
+  for (const HfFamily& family : kFamilies) {
+    if (type == family.model_type) return &family;
+  }
+  if (type.empty()) return error(Code::kBadHeader, "config.json names no model_type");
+  return error(Code::kUnsupportedArchitecture,
+               "the model family \"%s\" is not supported as safetensors", shown(type).c_str());
+}
+
+// Llama 3's factors as the one tensor of a file of their own.
+void add_rope_factors(const std::vector<float>& factors, HfModel* model) {
+  if (factors.empty()) return;
+  model->made.assign(reinterpret_cast<const char*>(factors.data()), factors.size() * 4);
+  Tensor t;
+  t.name = "rope_freqs.weight";
+  t.n_dims = 1;
+  t.ne[0] = factors.size();
+  t.bytes = model->made.size();
+  t.file = model->header.n_files++;
+  model->header.tensors.push_back(t);
+}
+
+}  // namespace
+
+Result<HfModel> describe_hf_model(const HfDirectory& directory) {
+  const Result<Json> config = parse_json(directory.config, "config.json");
+  if (!config.ok()) return config.status();
+  const Result<const HfFamily*> family = find_family(*config);
+  if (!family.ok()) return family.status();
+  if (directory.shards.empty() || directory.shards.size() > kMaxSplits) {
+    return error(Code::kBadHeader, "the model has %zu safetensors files", directory.shards.size());
+  }
+  HfModel model;
+  Header& h = model.header;
+  h.n_files = static_cast<uint32_t>(directory.shards.size());
+  h.data_offset = directory.shards[0].data_offset;
+  h.alignment = 1;
+  MetadataWriter writer(&h);
+  writer.string("general.architecture", (*family)->arch);
+  writer.string("sluice.format", "safetensors");
+  ConfigReader reader(*config, **family, &writer);
+  SLUICE_RETURN_IF_ERROR(reader.read());
+
+  const bool tied = json_bool(*config, "tie_word_embeddings").value_or((*family)->tied);
+  TensorReader tensors(**family, tied, &h, &writer);
+  for (uint32_t i = 0; i < h.n_files; i++) {
+    SLUICE_RETURN_IF_ERROR(tensors.read(directory.shards[i], i));
+  }
+  add_rope_factors(reader.rope_factors(), &model);
+  SLUICE_RETURN_IF_ERROR(index_tensors(&h));
+  SLUICE_RETURN_IF_ERROR(describe_hf_tokenizer(directory, *config, reader.vocab_size(), &writer));
+  return model;
+}
+
+}  // namespace sluice::gguf

@@ -1,0 +1,39 @@
+// A Hugging Face model directory as a gguf::Header: config.json becomes the metadata that a GGUF of
+// the same model would have, tensors get GGUF's names, shapes are turned round. The engine then
+// needs no second path. What a converter would change in the weights is said in metadata instead:
+//   sluice.rope_neox = true     queries and keys are in rotate-half order (GGUF's llama is
+//   permuted) sluice.norm_offset = 1.0    norm weights are stored as w - 1 (gemma)
+// Llama 3's RoPE factors, which GGUF has as a tensor, are computed into `made`, one more file.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf.h"
+#include "gguf/safetensors.h"
+
+namespace sluice::gguf {
+
+// The files' contents; optional ones are empty when absent.
+struct HfDirectory {
+  std::string_view config;            // config.json
+  std::string_view tokenizer;         // tokenizer.json
+  std::string_view tokenizer_config;  // tokenizer_config.json, optional
+  std::string_view chat_template;     // chat_template.jinja, optional
+  std::vector<SafetensorsFile> shards;
+};
+
+struct HfModel {
+  Header header;     // owns all it points to; file i is shard i
+  std::string made;  // when not empty: the bytes of file number shards.size()
+};
+
+// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text).
+// Errors: kBadHeader, kUnsupportedArchitecture, kUnsupportedType, kBadTokenizer,
+// kUnsupportedTokenizer.
+[[nodiscard]] Result<HfModel> describe_hf_model(const HfDirectory& directory);
+
+}  // namespace sluice::gguf

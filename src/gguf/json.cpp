@@ -1,0 +1,139 @@
+// The two ways through a JSON document.
+#include "gguf/json.h"
+
+#include <limits>
+
+namespace sluice::gguf {
+
+namespace {
+
+// nlohmann's stream of events, with the path kept alongside.
+class Walker {
+ public:
+  explicit Walker(JsonVisitor* visitor) : visitor_(visitor) {}
+
+  bool null() { return emit({}); }
+  bool boolean(bool v) { return emit({.kind = JsonScalar::Kind::kBool, .boolean = v}); }
+  bool number_integer(int64_t v) {
+    return emit(
+        {.kind = JsonScalar::Kind::kInteger, .integer = v, .number = static_cast<double>(v)});
+  }
+  bool number_unsigned(uint64_t v) {
+    if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      return number_float(static_cast<double>(v), {});
+    }
+    return number_integer(static_cast<int64_t>(v));
+  }
+  bool number_float(double v, const std::string&) {
+    return emit({.kind = JsonScalar::Kind::kFloat, .number = v});
+  }
+  bool string(std::string& v) { return emit({.kind = JsonScalar::Kind::kString, .text = v}); }
+  bool binary(std::vector<uint8_t>&) { return false; }
+
+  bool start_object(size_t) { return open(-1); }
+  bool start_array(size_t) { return open(0); }
+  bool key(std::string& k) {
+    path_.back() = k;
+    return true;
+  }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
+  template <typename Exception>
+  bool parse_error(size_t, const std::string&, const Exception&) {
+    broken = true;
+    return false;
+  }
+
+  bool broken = false;  // not JSON, or nested too deeply
+
+ private:
+  // Entering a container adds a component for its members; the document itself has none.
+  bool open(int64_t first_index) {
+    if (index_.size() >= kMaxJsonDepth) {
+      broken = true;
+      return false;
+    }
+    next_index();
+    index_.push_back(first_index);
+    path_.emplace_back();
+    return true;
+  }
+  bool close() {
+    index_.pop_back();
+    path_.pop_back();
+    return visitor_->end(path_);
+  }
+  void next_index() {
+    if (!index_.empty() && index_.back() >= 0) path_.back() = std::to_string(index_.back()++);
+  }
+  bool emit(const JsonScalar& value) {
+    next_index();
+    return visitor_->scalar(path_, value);
+  }
+
+  JsonVisitor* visitor_;
+  JsonPath path_;
+  std::vector<int64_t> index_;  // next index in each array around; -1 for objects
+};
+
+Status not_json(const char* file) {
+  return error(Code::kBadHeader, "%s is not valid JSON", file);
+}
+
+Status too_large(const char* file) {
+  return error(Code::kBadHeader, "%s is too large", file);
+}
+
+}  // namespace
+
+Result<Json> parse_json(std::string_view text, const char* file) {
+  if (text.size() > kMaxJsonDocument) return too_large(file);
+  Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (json.is_discarded() || !json.is_object()) return not_json(file);
+  return json;
+}
+
+const Json* json_find(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+std::optional<int64_t> json_int(const Json& object, const char* key) {
+  const Json* v = json_find(object, key);
+  if (v == nullptr || !v->is_number_integer()) return std::nullopt;
+  if (const auto* u = v->get_ptr<const Json::number_unsigned_t*>()) {
+    if (*u > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
+    return static_cast<int64_t>(*u);
+  }
+  return *v->get_ptr<const Json::number_integer_t*>();
+}
+
+std::optional<double> json_number(const Json& object, const char* key) {
+  const Json* v = json_find(object, key);
+  if (v == nullptr || !v->is_number()) return std::nullopt;
+  return v->get<double>();
+}
+
+std::optional<bool> json_bool(const Json& object, const char* key) {
+  const Json* v = json_find(object, key);
+  if (v == nullptr || !v->is_boolean()) return std::nullopt;
+  return v->get<bool>();
+}
+
+std::optional<std::string_view> json_string(const Json& object, const char* key) {
+  const Json* v = json_find(object, key);
+  if (v == nullptr || !v->is_string()) return std::nullopt;
+  return std::string_view(*v->get_ptr<const std::string*>());
+}
+
+Result<bool> walk_json(std::string_view text, const char* file, JsonVisitor* visitor) {
+  if (text.size() > kMaxJsonStream) return too_large(file);
+  Walker walker(visitor);
+  const bool whole = Json::sax_parse(text.begin(), text.end(), &walker);
+  if (walker.broken) return not_json(file);
+  return whole;
+}
+
+}  // namespace sluice::gguf

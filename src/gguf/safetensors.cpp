@@ -1,0 +1,197 @@
+// The safetensors directory, streamed: entries are checked as they end.
+#include "gguf/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "gguf/json.h"
+
+namespace sluice::gguf {
+
+namespace {
+
+constexpr size_t kMaxDimensions = 8;
+
+std::string shown(std::string_view name) {
+  std::string out(name.substr(0, 80));
+  for (char& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return out;
+}
+
+// Bytes of one value of a dtype; 0 when unknown. Unknown ones are kept: they matter only if used.
+uint64_t dtype_bytes(std::string_view dtype) {
+  if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
+  if (dtype == "F32" || dtype == "I32" || dtype == "U32") return 4;
+  if (dtype == "F16" || dtype == "BF16" || dtype == "I16" || dtype == "U16") return 2;
+  if (dtype == "I8" || dtype == "U8" || dtype == "BOOL" || dtype == "F8_E4M3" ||
+      dtype == "F8_E5M2") {
+    return 1;
+  }
+  return 0;
+}
+
+class Directory final : public JsonVisitor {
+ public:
+  explicit Directory(std::vector<SafetensorsEntry>* entries) : entries_(entries) {}
+
+  bool scalar(const JsonPath& path, const JsonScalar& value) override {
+    if (path.empty() || path[0] == "__metadata__") return !path.empty();
+    if (path.size() < 2) return fail(path[0], "is not an object");
+    begin_entry(path[0]);
+    const bool natural = value.kind == JsonScalar::Kind::kInteger && value.integer >= 0;
+    if (path[1] == "dtype" && path.size() == 2 && value.kind == JsonScalar::Kind::kString) {
+      if (value.text.size() > 32) return fail(path[0], "has a dtype that is no dtype");
+      entry_.dtype = value.text;
+    } else if (path[1] == "shape" && path.size() == 3 && natural) {
+      if (entry_.shape.size() >= kMaxDimensions) return fail(path[0], "has too many dimensions");
+      entry_.shape.push_back(static_cast<uint64_t>(value.integer));
+    } else if (path[1] == "data_offsets" && path.size() == 3 && natural && n_offsets_ < 2) {
+      (n_offsets_++ == 0 ? entry_.begin : entry_.end) = static_cast<uint64_t>(value.integer);
+    } else {
+      return fail(path[0], "has a directory entry that makes no sense");
+    }
+    return true;
+  }
+
+  bool end(const JsonPath& path) override {
+    if (path.size() != 1 || path[0] == "__metadata__") return true;
+    begin_entry(path[0]);
+    started_ = false;
+    if (n_offsets_ != 2 || entry_.dtype.empty() || entry_.end < entry_.begin) {
+      return fail(path[0], "has an incomplete directory entry");
+    }
+    if (entries_->size() >= kMaxTensorCount) return fail(path[0], "is one too many");
+    if (!size_fits()) return fail(path[0], "has a shape that does not fit its bytes");
+    entries_->push_back(std::move(entry_));
+    return true;
+  }
+
+  std::string problem;
+
+ private:
+  bool fail(std::string_view name, const char* what) {
+    problem = "the tensor \"" + shown(name) + "\" " + what;
+    return false;
+  }
+
+  void begin_entry(const std::string& name) {
+    if (started_) return;
+    started_ = true;
+    entry_ = {};
+    entry_.name = name;
+    n_offsets_ = 0;
+  }
+
+  [[nodiscard]] bool size_fits() const {
+    uint64_t bytes = dtype_bytes(entry_.dtype);
+    if (bytes == 0) return true;
+    for (const uint64_t n : entry_.shape) {
+      if (__builtin_mul_overflow(bytes, n, &bytes)) return false;
+    }
+    return bytes == entry_.end - entry_.begin;
+  }
+
+  std::vector<SafetensorsEntry>* entries_;
+  SafetensorsEntry entry_;
+  int n_offsets_ = 0;
+  bool started_ = false;
+};
+
+// Offsets become absolute; tensors lie inside the file and apart.
+Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
+  std::vector<const SafetensorsEntry*> order;
+  for (SafetensorsEntry& e : file->entries) {
+    if (e.name.empty() || e.name.size() > kMaxNameBytes) {
+      return error(Code::kBadHeader, "%s: a tensor's name is empty or too long", name);
+    }
+    if (file_size != 0 && e.end > file_size - file->data_offset) {
+      return error(Code::kTruncated, "%s: the tensor \"%s\" ends after the end of the file", name,
+                   shown(e.name).c_str());
+    }
+    if (e.end > 1ull << 60) {
+      return error(Code::kBadHeader, "%s: the tensor \"%s\" has an impossible offset", name,
+                   shown(e.name).c_str());
+    }
+    e.begin += file->data_offset;
+    e.end += file->data_offset;
+    order.push_back(&e);
+  }
+  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
+  });
+  for (size_t i = 1; i < order.size(); i++) {
+    if (order[i - 1]->end > order[i]->begin) {
+      return error(Code::kBadHeader, "%s: the tensors \"%s\" and \"%s\" overlap", name,
+                   shown(order[i - 1]->name).c_str(), shown(order[i]->name).c_str());
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<ParseProgress> parse_safetensors(Bytes prefix, uint64_t file_size, const char* file,
+                                        SafetensorsFile* out) {
+  *out = {};
+  if (file_size != 0 && file_size < 8) {
+    return error(Code::kTruncated, "%s is too short for a safetensors file", file);
+  }
+  if (prefix.size() < 8) return ParseProgress{.done = false, .need_bytes = 8};
+  uint64_t length = 0;
+  std::memcpy(&length, prefix.data(), 8);
+  if (length < 2 || length > kMaxSafetensorsHeader) {
+    return error(Code::kBadHeader, "%s is not a safetensors file: its header would have %llu bytes",
+                 file, static_cast<unsigned long long>(length));
+  }
+  if (file_size != 0 && length > file_size - 8) {
+    return error(Code::kTruncated, "%s ends inside its header", file);
+  }
+  if (prefix.size() - 8 < length) return ParseProgress{.done = false, .need_bytes = 8 + length};
+  out->data_offset = 8 + length;
+  Directory directory(&out->entries);
+  const std::string_view text(reinterpret_cast<const char*>(prefix.data()) + 8,
+                              static_cast<size_t>(length));
+  const Result<bool> walked = walk_json(text, file, &directory);
+  if (!walked.ok()) return walked.status();
+  if (!*walked) {
+    return error(
+        Code::kBadHeader, "%s: %s", file,
+        directory.problem.empty() ? "its header is no directory" : directory.problem.c_str());
+  }
+  SLUICE_RETURN_IF_ERROR(place(out, file_size, file));
+  return ParseProgress{.done = true, .need_bytes = 0};
+}
+
+Result<std::vector<std::string>> safetensors_shards(std::string_view index_json) {
+  class Shards final : public JsonVisitor {
+   public:
+    bool scalar(const JsonPath& path, const JsonScalar& value) override {
+      if (path.size() != 2 || path[0] != "weight_map") return true;
+      const std::string name(value.text);
+      const bool plain = value.kind == JsonScalar::Kind::kString && !name.empty() &&
+                         name.size() < 256 && name[0] != '.' &&
+                         name.find_first_of("/\\?#%:") == std::string::npos;
+      if (!plain) {
+        problem = "it names a file that is not in its directory: \"" + shown(name) + "\"";
+        return false;
+      }
+      names.insert(name);
+      if (names.size() > kMaxSplits) problem = "it names too many files";
+      return names.size() <= kMaxSplits;
+    }
+    std::set<std::string> names;  // sorted, which is their order
+    std::string problem;
+  } shards;
+  const Result<bool> walked = walk_json(index_json, "model.safetensors.index.json", &shards);
+  if (!walked.ok()) return walked.status();
+  if (!*walked || shards.names.empty()) {
+    return error(Code::kBadHeader, "model.safetensors.index.json: %s",
+                 *walked ? "it names no files" : shards.problem.c_str());
+  }
+  return std::vector<std::string>(shards.names.begin(), shards.names.end());
+}
+
+}  // namespace sluice::gguf

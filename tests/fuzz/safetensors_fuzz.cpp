@@ -1,0 +1,39 @@
+// Fuzzes the reading of Hugging Face directories. The input is four texts, each after a 3-byte
+// length: config.json, tokenizer.json, tokenizer_config.json, and a safetensors file.
+#include <cstdlib>
+#include <string>
+
+#include "gguf/hf_config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  std::string parts[4];
+  for (std::string& part : parts) {
+    if (size < 3) break;
+    size_t n = static_cast<size_t>(data[0]) | static_cast<size_t>(data[1]) << 8 |
+               static_cast<size_t>(data[2]) << 16;
+    data += 3;
+    size -= 3;
+    if (n > size) n = size;
+    part.assign(reinterpret_cast<const char*>(data), n);
+    data += n;
+    size -= n;
+  }
+  sluice::gguf::HfDirectory directory{parts[0], parts[1], parts[2], {}, {}};
+  sluice::gguf::SafetensorsFile file;
+  const sluice::gguf::Bytes bytes(reinterpret_cast<const uint8_t*>(parts[3].data()),
+                                  parts[3].size());
+  const auto parsed = parse_safetensors(bytes, bytes.size(), "model.safetensors", &file);
+  if (parsed.ok() && parsed->done) directory.shards.push_back(std::move(file));
+  (void)sluice::gguf::safetensors_shards(parts[2]);
+  const auto model = describe_hf_model(directory);
+  if (!model.ok()) {
+    if (model.status().message().empty()) std::abort();
+    return 0;
+  }
+  for (const auto& t : model->header.tensors) {
+    const bool made = t.file == directory.shards.size();
+    if (t.offset + t.bytes > (made ? model->made.size() : bytes.size())) std::abort();
+    if (model->header.find_tensor(t.name) != &t) std::abort();
+  }
+  return 0;
+}
