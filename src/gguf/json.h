@@ -38,7 +38,7 @@ struct JsonScalar {
   bool boolean = false;
   int64_t integer = 0;
   double number = 0;  // of integers too
-  std::string_view text;
+  std::string_view text{};
 };
 
 // Where a scalar stands: the containers around it, outermost first, then its own key (or its index

@@ -466,7 +466,7 @@ TEST(HfTokenizer, RandomDamageNeverCrashes) {
     TinyModel tiny = whole;
     std::string& text = i % 3 == 0 ? tiny.config : i % 3 == 1 ? tiny.tokenizer : tiny.files[0];
     const char kBytes[] = "{}[]\",:0019-e.tn\\\x80";
-    for (uint32_t k = rng() % 3 + 1; k > 0; k--) text[rng() % text.size()] = kBytes[rng() % 18];
+    for (auto k = rng() % 3 + 1; k > 0; k--) text[rng() % text.size()] = kBytes[rng() % 18];
     if (rng() % 4 == 0) text.resize(rng() % text.size());
     const auto model = tiny.describe();
     if (model.ok()) {
