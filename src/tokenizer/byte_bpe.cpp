@@ -96,7 +96,7 @@ Status ByteBpe::load(const gguf::Header& header) {
 
 Status ByteBpe::find_bytes() {
   for (int b = 0; b < 256; ++b) {
-    Token id = vocab_.find(kAlphabet.spelling(static_cast<uint8_t>(b)));
+    Token id = vocab_.find_text(kAlphabet.spelling(static_cast<uint8_t>(b)));
     if (id == kNoToken) id = specials_.unknown;
     // Falcon, for one, lacks bytes that its texts never had; they are dropped, as llama.cpp does.
     const bool common =
@@ -131,8 +131,7 @@ Token ByteBpe::find_word(std::string_view word) const {
     spelled[n++] = spelling[0];
     if (spelling.size() == 2) spelled[n++] = spelling[1];
   }
-  const Token id = vocab_.find({spelled, n});
-  return id != kNoToken && vocab_.type(id) == TokenType::kControl ? kNoToken : id;
+  return vocab_.find_text({spelled, n});
 }
 
 void ByteBpe::encode_word(std::string_view word, MergeScratch* scratch,

@@ -134,9 +134,9 @@ Status SentencePiece::find_bytes() {
   for (int byte = 0; byte < 256; ++byte) {
     char name[8];
     std::snprintf(name, sizeof name, "<0x%02X>", byte);
-    Token id = vocab_.find(name);
+    Token id = vocab_.find_text(name);
     const char raw = static_cast<char>(byte);
-    if (id == kNoToken) id = vocab_.find({&raw, 1});
+    if (id == kNoToken) id = vocab_.find_text({&raw, 1});
     if (id == kNoToken) id = specials_.unknown;
     if (id == kNoToken) {
       return error(Code::kBadTokenizer, "there is neither a token %s nor an unknown token", name);
@@ -165,11 +165,10 @@ void SentencePiece::find_adjacent() {
 
 // Control, unknown and byte tokens are never made out of ordinary text.
 Token SentencePiece::find_mergeable(std::string_view text) const {
-  const Token id = vocab_.find(text);
+  const Token id = vocab_.find_text(text);
   if (id == kNoToken) return id;
   const TokenType type = vocab_.type(id);
-  const bool forbidden =
-      type == TokenType::kControl || type == TokenType::kUnknown || type == TokenType::kByte;
+  const bool forbidden = type == TokenType::kUnknown || type == TokenType::kByte;
   return forbidden ? kNoToken : id;
 }
 

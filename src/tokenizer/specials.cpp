@@ -90,6 +90,16 @@ Status Specials::read(const gguf::Header& header, Vocab* vocab) {
     if (id != kNoToken) end_of_generation.push_back(id);
   }
   find_end_of_generation(header, vocab);
+  if (unknown != kNoToken && vocab->type(unknown) == TokenType::kControl) {
+    // Text may become the unknown token but never a control token. Where one is both (GPT-2's
+    // "<|endoftext|>"), there is nothing that stands for unknown text.
+    const auto& ends = end_of_generation;
+    if (unknown == bos || std::binary_search(ends.begin(), ends.end(), unknown)) {
+      unknown = kNoToken;
+    } else {
+      vocab->set_type(unknown, TokenType::kUnknown);
+    }
+  }
   return {};
 }
 

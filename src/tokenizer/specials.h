@@ -16,7 +16,7 @@ namespace sluice::tokenizer {
 struct Specials {
   Token bos = kNoToken;
   Token eos = kNoToken;
-  Token unknown = kNoToken;
+  Token unknown = kNoToken;  // what text may become that is nothing else; never a control token
   Token separator = kNoToken;
   bool add_bos = false;
   bool add_eos = false;

@@ -55,6 +55,11 @@ class Vocab {
   void set_type(Token id, TokenType type) { types_[static_cast<size_t>(id)] = type; }
   // kNoToken when no token has this text.
   [[nodiscard]] Token find(std::string_view text) const;
+  // The same for text that a user wrote: control tokens are not found.
+  [[nodiscard]] Token find_text(std::string_view text) const {
+    const Token id = find(text);
+    return id != kNoToken && type(id) == TokenType::kControl ? kNoToken : id;
+  }
   [[nodiscard]] uint32_t max_token_bytes() const { return max_token_bytes_; }
   [[nodiscard]] uint64_t memory_bytes() const;
 

@@ -240,6 +240,18 @@ TEST(SpecialTokens, MergesNeverMakeControlTokens) {
   EXPECT_EQ(tokenizer->encode("<<!", kPlain), (Ids{end}));
 }
 
+TEST(SpecialTokens, UnknownTextMakesNoControlTokens) {
+  VocabFile file = sentencepiece_vocab();
+  file.add(kMark, kNormal, -1);
+  file.tokens[3 + 0xFF] = "no byte token";
+  EXPECT_EQ(file.must_create()->encode("\xFF", kUserText), (Ids{259, 0}));
+  file.types[0] = kControl;  // as Phi-3's file says of its unknown token
+  EXPECT_EQ(file.must_create()->encode("\xFF", kUserText), (Ids{259, 0}));
+  EXPECT_FALSE(file.must_create()->is_control(0));
+  file.ids = {{"unknown_token_id", 2}};  // end of text and unknown in one
+  EXPECT_EQ(file.create().status().code(), Code::kBadTokenizer);
+}
+
 TEST(SpecialTokens, EndOfGenerationByIdAndByName) {
   VocabFile file = byte_vocab("gpt-2");
   const Token eos = file.add("stop", kControl);
