@@ -255,8 +255,8 @@ TEST(Vector, LayerNorm) {
       table.layer_norm(x.get(), weight, bias, 1e-5f, n, out.get());
       reference::layer_norm(x.get(), weight, bias, double{1e-5f}, n, expected.data());
       for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
-        // The mean itself is rounded to f32: 50 * 2^-24, against a deviation of 3.
-        ASSERT_NO_FATAL_FAILURE(expect_near(out[i], expected[i], {1e-6, 4e-6}, "layer_norm", n, i));
+        ASSERT_NO_FATAL_FAILURE(
+            expect_near(out[i], expected[i], kLayerNormBudget, "layer_norm", n, i));
       }
     }
   });
