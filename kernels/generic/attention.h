@@ -1,11 +1,11 @@
 // Attention of many query rows over one KV head, in one pass over the positions.
 //
-// Positions are taken in blocks that start at absolute multiples of kPositions. A block's keys are
-// converted from f16 once, transposed, so that a register holds one component of many positions
-// and a score needs no horizontal sum; its values are converted in their own order. Rows then pass
-// in register tiles: scores, online softmax (Milakov, Gimelshein 2018), weighted values.
+// Positions are taken in blocks that start at absolute multiples of kPositions. Rows pass in
+// register tiles: scores, online softmax (Milakov, Gimelshein 2018), weighted values. A block is
+// converted from f16 once: by the one tile that there is, in its registers, or else into scratch.
 // A row's arithmetic is a fixed chain over components, positions, blocks and splits: tiles only
 // decide which chains run side by side. So a row has the same bits alone and among others.
+// Transposing the keys instead, for scores without horizontal sums, was slower below eight rows.
 #pragma once
 
 #include "kernels/generic/unroll.h"
@@ -18,59 +18,75 @@ namespace {
 constexpr int kPositions = 32;  // of a block; whole vectors on every target
 constexpr int kPanelRows = 64;  // rows that share a converted block; their state stays in cache
 constexpr int kBlockVectors = kPositions / kLanes;
-// Register tiles, rows x vectors: accumulators plus operands fit 16 or 32 registers.
-constexpr int kTileRows = kLanes == 16 ? 8 : 4;
-constexpr int kScoreVectors = 2;
-static_assert(kBlockVectors % kScoreVectors == 0);
+// Register tiles are rows x positions (scores) and rows x vectors (values): with the operands they
+// fill 32 registers, or 16.
+constexpr int kMaxTileRows = kLanes == 16 ? 8 : 4;
+constexpr int kTileSize = kLanes == 16 ? 16 : 8;
 
 int32_t round_up_to_lanes(int32_t n) {
   return (n + kLanes - 1) / kLanes * kLanes;
 }
 
 struct AttentionState {
-  float* keys;    // [dk][kPositions]
-  float* values;  // [kPositions][ldv], ldv = dv rounded up to lanes, zeros past dv
+  float* q;       // [kPanelRows][ldk] where dk is no multiple of lanes, zeros past dk
+  float* keys;    // [kPositions][ldk] likewise
+  float* values;  // [kPositions][ldv]
   float* p;       // [kPanelRows][kPositions] scores, then weights
   float* sum;     // [kPanelRows][kLanes] sum of weights, by lane
   float* acc;     // [kPanelRows][ldv] weighted values of the current split
   float* max;     // [kPanelRows] greatest score of the current split
   float* total_max;
   float* total_sum;  // [kPanelRows] of the splits before
-  int32_t ldv;
+  int32_t ldk, ldv;  // dk and dv rounded up to lanes
 };
 
-size_t attention_floats(int32_t dk, int32_t dv) {
-  const size_t row = kPositions + kLanes + static_cast<size_t>(round_up_to_lanes(dv)) + 3;
-  return static_cast<size_t>(dk) * kPositions +
-         static_cast<size_t>(round_up_to_lanes(dv)) * kPositions + kPanelRows * row;
-}
-
 size_t attention_scratch(int32_t, int32_t dk, int32_t dv) {
-  return (attention_floats(dk, dv) * sizeof(float) + 63) / 64 * 64;
+  const size_t k = static_cast<size_t>(round_up_to_lanes(dk));
+  const size_t v = static_cast<size_t>(round_up_to_lanes(dv));
+  const size_t floats = (k + v) * kPositions + (k + v + kPositions + kLanes + 3) * kPanelRows;
+  return (floats * sizeof(float) + 63) / 64 * 64;
 }
 
 AttentionState lay_out(void* scratch, int32_t dk, int32_t dv) {
   AttentionState s;
+  s.ldk = round_up_to_lanes(dk);
   s.ldv = round_up_to_lanes(dv);
   float* next = static_cast<float*>(scratch);
-  const auto take = [&next](int64_t n) {
+  const auto take = [&next](int32_t rows, int32_t cols) {
     float* const taken = next;
-    next += n;
+    next += int64_t{rows} * cols;
     return taken;
   };
-  s.keys = take(int64_t{dk} * kPositions);
-  s.values = take(int64_t{s.ldv} * kPositions);
-  s.p = take(kPanelRows * kPositions);
-  s.sum = take(kPanelRows * kLanes);
-  s.acc = take(int64_t{s.ldv} * kPanelRows);
-  s.max = take(kPanelRows);
-  s.total_max = take(kPanelRows);
-  s.total_sum = take(kPanelRows);
+  s.q = take(kPanelRows, s.ldk);
+  s.keys = take(kPositions, s.ldk);
+  s.values = take(kPositions, s.ldv);
+  s.acc = take(kPanelRows, s.ldv);
+  s.p = take(kPanelRows, kPositions);
+  s.sum = take(kPanelRows, kLanes);
+  s.max = take(kPanelRows, 1);
+  s.total_max = take(kPanelRows, 1);
+  s.total_sum = take(kPanelRows, 1);
   return s;
 }
 
 // --- a block's keys and values -------------------------------------------------------------------
-// Component d .. d + kLanes of one position, zeros past n.
+// Rows of a block's positions, in the cache's f16 or converted: row i at data + i * ld. Only rows
+// [from, to) may be read: the others may never have been written, or not exist.
+template <class T>
+struct Rows {
+  const T* data;
+  int64_t ld;
+  int from, to;
+};
+
+SLUICE_INLINE F32 load_any(const float* p) {
+  return load(p);
+}
+SLUICE_INLINE F32 load_any(const f16* p) {
+  return load_f16(p);
+}
+
+// The first n values of p and zeros.
 SLUICE_INLINE F32 load_f16_n(const f16* p, int n) {
   if (n >= kLanes) return load_f16(p);
   f16 padded[kLanes] = {};
@@ -78,70 +94,80 @@ SLUICE_INLINE F32 load_f16_n(const f16* p, int n) {
   return load_f16(padded);
 }
 
-// Keys of positions [from, to) of the block at `start` to keys[d][position]. The other positions
-// are zeros: nobody sees them, but their memory may never have been written.
-void load_keys(const f16* k, int32_t dk, int64_t start, int64_t from, int64_t to, float* keys) {
-  for (int32_t d = 0; d < dk; d += kLanes) {
-    const int n = dk - d < kLanes ? dk - d : kLanes;
-    for (int group = 0; group < kPositions; group += kLanes) {
-      F32 m[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        const int64_t position = start + group + i;
-        const bool seen = position >= from && position < to;
-        m[i] = seen ? load_f16_n(k + position * dk + d, n) : splat(0.0f);
-      }
-      transpose(m);
-      for (int i = 0; i < n; ++i) store(keys + (d + i) * kPositions + group, m[i]);
+Rows<float> convert(const Rows<f16>& in, int32_t cols, int32_t ld, float* out) {
+  for (int i = in.from; i < in.to; ++i) {
+    for (int32_t c = 0; c < cols; c += kLanes) {
+      store(out + i * ld + c, load_f16_n(in.data + i * in.ld + c, cols - c));
     }
   }
-}
-
-// Values of positions [from, to) to values[position - start][ldv].
-void load_values(const f16* v, int32_t dv, int64_t start, int64_t from, int64_t to, int32_t ldv,
-                 float* values) {
-  for (int64_t position = from; position < to; ++position) {
-    const f16* in = v + position * dv;
-    float* out = values + (position - start) * ldv;
-    for (int32_t c = 0; c < dv; c += kLanes) store(out + c, load_f16_n(in + c, dv - c));
-  }
+  return {out, ld, in.from, in.to};
 }
 
 // --- scores --------------------------------------------------------------------------------------
-template <int kRows>
-void score_tile(const float* q, int64_t q_stride, const float* keys, int32_t dk, float* p) {
-  for (int first = 0; first < kPositions; first += kScoreVectors * kLanes) {
-    F32 s[kRows][kScoreVectors];
-    unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-      unroll<kScoreVectors>([&](auto j) SLUICE_INLINE_LAMBDA { s[r][j] = splat(0.0f); });
+struct Queries {
+  const float* data;
+  int64_t ld;
+  int32_t size;  // multiple of lanes
+};
+
+// Scores of kRows queries with the positions first .. first + kCount of a block. Positions that
+// may not be read are computed from the nearest one that may; their scores are masked later.
+template <int kRows, int kCount, class T>
+SLUICE_INLINE void score_tile(const Queries& q, const Rows<T>& keys, int first, float* p) {
+  constexpr int kStep = kCount < 4 ? kCount : 4;  // positions side by side: pointers are registers
+  F32 s[kRows * kCount];
+  unroll<kRows * kCount>([&](auto i) SLUICE_INLINE_LAMBDA { s[i] = splat(0.0f); });
+  unroll<kCount / kStep>([&](auto step) SLUICE_INLINE_LAMBDA {
+    const T* key[kStep];
+    unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA {
+      int i = first + step * kStep + j;
+      i = i < keys.from ? keys.from : i;
+      i = i < keys.to ? i : keys.to - 1;
+      key[j] = keys.data + i * keys.ld;
     });
-    const float* key = keys + first;
-    for (int32_t d = 0; d < dk; ++d, key += kPositions) {
-      F32 x[kScoreVectors];
-      unroll<kScoreVectors>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load(key + j * kLanes); });
+    for (int32_t d = 0; d < q.size; d += kLanes) {
+      F32 x[kStep];
+      unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load_any(key[j] + d); });
       unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-        const F32 qr = splat(q[r * q_stride + d]);
-        unroll<kScoreVectors>([&](auto j)
-                                  SLUICE_INLINE_LAMBDA { s[r][j] = mul_add(qr, x[j], s[r][j]); });
+        const F32 qr = load(q.data + r * q.ld + d);
+        unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA {
+          constexpr int kIndex = r * kCount + step * kStep + j;
+          s[kIndex] = mul_add(qr, x[j], s[kIndex]);
+        });
       });
     }
-    unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-      unroll<kScoreVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
-        store(p + r * kPositions + first + j * kLanes, s[r][j]);
-      });
-    });
-  }
+  });
+  // Sums of kLanes vectors at a time, [row][position] in order.
+  float sums[kRows * kCount];
+  unroll<kRows * kCount / kLanes>([&](auto i) SLUICE_INLINE_LAMBDA {
+    F32 m[kLanes];
+    unroll<kLanes>([&](auto j) SLUICE_INLINE_LAMBDA { m[j] = s[i * kLanes + j]; });
+    store(sums + i * kLanes, reduce_add_each(m));
+  });
+  unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
+    memcpy(p + r * kPositions + first, sums + r * kCount, kCount * sizeof(float));
+  });
 }
 
-void score_rows(const float* q, int64_t q_stride, int n_rows, const float* keys, int32_t dk,
-                float* p) {
-  int r = 0;
+template <class T>
+void score_rows(Queries q, int n_rows, const Rows<T>& keys, float* p) {
   const auto tile = [&](auto rows) {
-    for (; r + rows <= n_rows; r += rows) {
-      score_tile<rows>(q + r * q_stride, q_stride, keys, dk, p + r * kPositions);
+    constexpr int kRows = rows;
+    constexpr int kCount = kTileSize / kRows > kLanes ? kLanes : kTileSize / kRows;
+    while (n_rows >= kRows) {
+      for (int i = keys.from / kCount * kCount; i < keys.to; i += kCount) {
+        score_tile<kRows, kCount>(q, keys, i, p);
+      }
+      q.data += kRows * q.ld;
+      p += kRows * kPositions;
+      n_rows -= kRows;
     }
   };
-  tile(Int<kTileRows>{});
-  if constexpr (kTileRows > 4) tile(Int<4>{});
+  if constexpr (kTileSize >= 16) {
+    // As wide as the reuse of a key's conversion wants, as square as loads want.
+    if constexpr (sizeof(T) == sizeof(f16)) tile(Int<8>{});
+    tile(Int<4>{});
+  }
   tile(Int<2>{});
   tile(Int<1>{});
 }
@@ -193,17 +219,19 @@ void softmax_row(const AttentionArgs& a, const AttentionState& state, int r, int
 
 // --- weighted values -----------------------------------------------------------------------------
 // acc[r][c ..] += p[r][position] * values[position][c ..] over positions [lo, hi).
-template <int kRows, int kVectors>
-void value_tile(const float* p, int lo, int hi, const float* values, int32_t ldv, float* acc) {
+template <int kRows, int kVectors, class T>
+SLUICE_INLINE void value_tile(const float* p, int lo, int hi, const Rows<T>& values, int32_t c,
+                              int32_t ldv, float* acc) {
   F32 sum[kRows][kVectors];
+  acc += c;
   unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
     unroll<kVectors>([&](auto j)
                          SLUICE_INLINE_LAMBDA { sum[r][j] = load(acc + r * ldv + j * kLanes); });
   });
-  const float* value = values + lo * ldv;
-  for (int i = lo; i < hi; ++i, value += ldv) {
+  const T* value = values.data + lo * values.ld + c;
+  for (int i = lo; i < hi; ++i, value += values.ld) {
     F32 x[kVectors];
-    unroll<kVectors>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load(value + j * kLanes); });
+    unroll<kVectors>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load_any(value + j * kLanes); });
     unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
       const F32 weight = splat(p[r * kPositions + i]);
       unroll<kVectors>([&](auto j)
@@ -216,15 +244,15 @@ void value_tile(const float* p, int lo, int hi, const float* values, int32_t ldv
   });
 }
 
-template <int kRows>
-void value_rows(const float* p, int lo, int hi, const float* values, int32_t ldv, float* acc) {
+template <int kRows, class T>
+void value_rows(const float* p, int lo, int hi, const Rows<T>& values, int32_t ldv, float* acc) {
   if (lo >= hi) return;
-  constexpr int kWide = kLanes == 16 || kRows == 1 ? 4 : 2;
+  constexpr int kWide = kTileSize / kRows > 8 ? 8 : kTileSize / kRows;
   int32_t c = 0;
   for (; c + kWide * kLanes <= ldv; c += kWide * kLanes) {
-    value_tile<kRows, kWide>(p, lo, hi, values + c, ldv, acc + c);
+    value_tile<kRows, kWide>(p, lo, hi, values, c, ldv, acc);
   }
-  for (; c < ldv; c += kLanes) value_tile<kRows, 1>(p, lo, hi, values + c, ldv, acc + c);
+  for (; c < ldv; c += kLanes) value_tile<kRows, 1>(p, lo, hi, values, c, ldv, acc);
 }
 
 struct Range {
@@ -234,8 +262,8 @@ struct Range {
 // Rows of a tile share the positions that all of them see; what a row sees before and after, it
 // does alone. Positions that a row does not see are not multiplied by zero but left out, since
 // they may hold infinities.
-template <int kRows>
-void value_group(const AttentionState& s, int r, const Range* range) {
+template <int kRows, class T>
+void value_group(const AttentionState& s, int r, const Range* range, const Rows<T>& values) {
   int lo = 0, hi = kPositions;
   for (int i = 0; i < kRows; ++i) {
     lo = range[r + i].lo > lo ? range[r + i].lo : lo;
@@ -246,14 +274,11 @@ void value_group(const AttentionState& s, int r, const Range* range) {
   const auto alone = [&](int i, int from, int to) {
     from = range[r + i].lo > from ? range[r + i].lo : from;
     to = range[r + i].hi < to ? range[r + i].hi : to;
-    value_rows<1>(p + i * kPositions, from, to, s.values, s.ldv, acc + i * s.ldv);
+    value_rows<1>(p + i * kPositions, from, to, values, s.ldv, acc + i * s.ldv);
   };
-  if (lo >= hi) {
-    for (int i = 0; i < kRows; ++i) alone(i, 0, kPositions);
-    return;
-  }
+  if (lo >= hi) lo = hi = kPositions;  // nothing in common
   for (int i = 0; i < kRows; ++i) alone(i, 0, lo);
-  value_rows<kRows>(p, lo, hi, s.values, s.ldv, acc);
+  value_rows<kRows>(p, lo, hi, values, s.ldv, acc);
   for (int i = 0; i < kRows; ++i) alone(i, hi, kPositions);
 }
 
@@ -296,35 +321,61 @@ struct Panel {
   int64_t first, last;  // positions that any of its rows sees
 };
 
-void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& panel,
-                  int64_t start) {
-  const int64_t end = start + kPositions;
-  const int64_t from = panel.first > start ? panel.first : start;
-  const int64_t to = panel.last < end ? panel.last : end;
-  load_keys(a.k, a.dk, start, from, to, s.keys);
-  load_values(a.v, a.dv, start, from, to, s.ldv, s.values);
+template <class K, class V>
+void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries& q, int first_row,
+                 int last_row, const Range* range, const Rows<K>& keys, const Rows<V>& values) {
+  score_rows({q.data + first_row * q.ld, q.ld, q.size}, last_row - first_row, keys,
+             s.p + first_row * kPositions);
+  for (int r = first_row; r < last_row; ++r) {
+    if (range[r].lo < range[r].hi) softmax_row(a, s, r, range[r].lo, range[r].hi);
+  }
+  int r = first_row;
+  if constexpr (kMaxTileRows >= 8 && sizeof(V) == sizeof(f16)) {
+    for (; r + 8 <= last_row; r += 8) value_group<8>(s, r, range, values);
+  }
+  for (; r + 4 <= last_row; r += 4) value_group<4>(s, r, range, values);
+  for (; r + 2 <= last_row; r += 2) value_group<2>(s, r, range, values);
+  for (; r < last_row; ++r) value_group<1>(s, r, range, values);
+}
 
+void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& panel,
+                  const Queries& q, int64_t start) {
+  const auto clip = [start](int64_t position) {
+    const int64_t i = position - start;
+    return i < 0 ? 0 : i < kPositions ? static_cast<int>(i) : kPositions;
+  };
   Range range[kPanelRows];
   int first_row = panel.n_rows, last_row = 0;
   for (int r = 0; r < panel.n_rows; ++r) {
-    const int64_t begin = a.begin[panel.row + r] - start;
-    const int64_t stop = a.end[panel.row + r] - start;
-    range[r].lo = begin > 0 ? (begin < kPositions ? static_cast<int>(begin) : kPositions) : 0;
-    range[r].hi = stop < kPositions ? (stop > 0 ? static_cast<int>(stop) : 0) : kPositions;
+    range[r] = {clip(a.begin[panel.row + r]), clip(a.end[panel.row + r])};
     if (range[r].lo >= range[r].hi) continue;
     first_row = r < first_row ? r : first_row;
     last_row = r + 1;
   }
   if (first_row >= last_row) return;
-  score_rows(a.q + (panel.row + first_row) * a.q_stride, a.q_stride, last_row - first_row, s.keys,
-             a.dk, s.p + first_row * kPositions);
-  for (int r = first_row; r < last_row; ++r) {
-    if (range[r].lo < range[r].hi) softmax_row(a, s, r, range[r].lo, range[r].hi);
+  const int from = clip(panel.first), to = clip(panel.last);
+  const Rows<f16> keys{a.k + start * a.dk, a.dk, from, to};
+  const Rows<f16> values{a.v + start * a.dv, a.dv, from, to};
+  const int n = last_row - first_row;
+  if (n <= kMaxTileRows && (n & (n - 1)) == 0 && a.dk == s.ldk && a.dv == s.ldv) {
+    attend_rows(a, s, q, first_row, last_row, range, keys, values);
+  } else {
+    attend_rows(a, s, q, first_row, last_row, range, convert(keys, a.dk, s.ldk, s.keys),
+                convert(values, a.dv, s.ldv, s.values));
   }
-  int r = first_row;
-  for (; r + 4 <= last_row; r += 4) value_group<4>(s, r, range);
-  for (; r + 2 <= last_row; r += 2) value_group<2>(s, r, range);
-  for (; r < last_row; ++r) value_group<1>(s, r, range);
+}
+
+// The panel's queries, padded where their size is no multiple of lanes.
+Queries load_queries(const AttentionArgs& a, const AttentionState& s, const Panel& panel) {
+  const float* q = a.q + panel.row * a.q_stride;
+  if (a.dk == s.ldk) return {q, a.q_stride, a.dk};
+  for (int r = 0; r < panel.n_rows; ++r) {
+    for (int32_t d = 0; d < a.dk; d += kLanes) {
+      const int n = a.dk - d < kLanes ? a.dk - d : kLanes;
+      store(s.q + r * s.ldk + d, load_n(q + r * a.q_stride + d, n));
+    }
+  }
+  return {s.q, s.ldk, s.ldk};
 }
 
 void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& panel) {
@@ -333,6 +384,7 @@ void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& 
     s.total_sum[r] = 0;
     zero(a.out + (panel.row + r) * a.out_stride, a.dv);
   }
+  const Queries q = load_queries(a, s, panel);
   for (int64_t split = panel.first / kAttentionSplit * kAttentionSplit; split < panel.last;
        split += kAttentionSplit) {
     const int64_t end = split + kAttentionSplit < panel.last ? split + kAttentionSplit : panel.last;
@@ -340,7 +392,7 @@ void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& 
     zero(s.sum, int64_t{panel.n_rows} * kLanes);
     zero(s.acc, int64_t{panel.n_rows} * s.ldv);
     int64_t start = panel.first > split ? panel.first / kPositions * kPositions : split;
-    for (; start < end; start += kPositions) attend_block(a, s, panel, start);
+    for (; start < end; start += kPositions) attend_block(a, s, panel, q, start);
     for (int r = 0; r < panel.n_rows; ++r) {
       const Folded total =
           fold({s.total_max[r], s.total_sum[r]}, s.max[r], reduce_add(load(s.sum + r * kLanes)),

@@ -82,14 +82,13 @@ void rms_norm(const float* x, const float* weight, float eps, int64_t n, float* 
 }
 
 // (x - mean) / sqrt(variance + eps) * weight + bias; Ba, Kiros, Hinton 2016. The variance is taken
-// from the differences, in a second pass: E[x^2] - mean^2 cancels. The mean is kept as two floats,
-// since x may be far from 0 compared with how much it varies.
+// from the differences: E[x^2] - mean^2 cancels. The mean is two floats, the second from a pass of
+// its own, since x may be far from 0 compared with how much it varies.
 void layer_norm(const float* x, const float* weight, const float* bias, float eps, int64_t n,
                 float* out) {
   const double count = static_cast<double>(n);
-  const double mean = sum_of(x, n, [](F32 v) { return v; }) / count;
-  const F32 high = splat(static_cast<float>(mean));
-  const F32 low = splat(static_cast<float>(mean - static_cast<double>(static_cast<float>(mean))));
+  const F32 high = splat(static_cast<float>(sum_of(x, n, [](F32 v) { return v; }) / count));
+  const F32 low = splat(static_cast<float>(sum_of(x, n, [=](F32 v) { return v - high; }) / count));
   const auto centred = [=](F32 v) { return (v - high) - low; };
   const double squares = sum_of(x, n, [=](F32 v) { return centred(v) * centred(v); });
   const double variance = squares / count + static_cast<double>(eps);

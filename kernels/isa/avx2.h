@@ -244,23 +244,16 @@ SLUICE_INLINE void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
-// Pairs, then quads within 128-bit halves, then the halves.
-SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
-  __m256 t[8];
-  for (int i = 0; i < 8; i += 4) {
-    const __m256 a = _mm256_unpacklo_ps(m[i].v, m[i + 1].v);
-    const __m256 b = _mm256_unpackhi_ps(m[i].v, m[i + 1].v);
-    const __m256 c = _mm256_unpacklo_ps(m[i + 2].v, m[i + 3].v);
-    const __m256 d = _mm256_unpackhi_ps(m[i + 2].v, m[i + 3].v);
-    t[i] = _mm256_shuffle_ps(a, c, 0x44);
-    t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
-    t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
-    t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
-  }
+// Halves of two vectors are added at a time, then quarters of the results, then pairs.
+SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
+  __m256 s[4];
   for (int i = 0; i < 4; ++i) {
-    m[i].v = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
-    m[i + 4].v = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+    s[i] = _mm256_add_ps(_mm256_permute2f128_ps(m[i].v, m[i + 4].v, 0x20),
+                         _mm256_permute2f128_ps(m[i].v, m[i + 4].v, 0x31));
   }
+  const __m256 a = _mm256_add_ps(_mm256_unpacklo_ps(s[0], s[1]), _mm256_unpackhi_ps(s[0], s[1]));
+  const __m256 b = _mm256_add_ps(_mm256_unpacklo_ps(s[2], s[3]), _mm256_unpackhi_ps(s[2], s[3]));
+  return {_mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee))};
 }
 
 }  // namespace

@@ -211,29 +211,19 @@ SLUICE_INLINE void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
-// Quads within 128-bit parts, then the parts: even and odd ones first, their order put right last.
-SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
-  __m512 t[16];
-  for (int i = 0; i < 16; i += 4) {
-    const __m512 a = _mm512_unpacklo_ps(m[i].v, m[i + 1].v);
-    const __m512 b = _mm512_unpackhi_ps(m[i].v, m[i + 1].v);
-    const __m512 c = _mm512_unpacklo_ps(m[i + 2].v, m[i + 3].v);
-    const __m512 d = _mm512_unpackhi_ps(m[i + 2].v, m[i + 3].v);
-    t[i] = _mm512_shuffle_ps(a, c, 0x44);
-    t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
-    t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
-    t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
-  }
+// Halves of two vectors are added at a time, then quarters of the results, and so on.
+SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
+  __m512 s[4];
   for (int i = 0; i < 4; ++i) {
-    const __m512 a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88);
-    const __m512 b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
-    const __m512 c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88);
-    const __m512 d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
-    m[i].v = _mm512_shuffle_f32x4(a, c, 0x88);
-    m[i + 4].v = _mm512_shuffle_f32x4(b, d, 0x88);
-    m[i + 8].v = _mm512_shuffle_f32x4(a, c, 0xdd);
-    m[i + 12].v = _mm512_shuffle_f32x4(b, d, 0xdd);
+    const __m512 a = _mm512_add_ps(_mm512_shuffle_f32x4(m[i].v, m[i + 4].v, 0x44),
+                                   _mm512_shuffle_f32x4(m[i].v, m[i + 4].v, 0xee));
+    const __m512 b = _mm512_add_ps(_mm512_shuffle_f32x4(m[i + 8].v, m[i + 12].v, 0x44),
+                                   _mm512_shuffle_f32x4(m[i + 8].v, m[i + 12].v, 0xee));
+    s[i] = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
   }
+  const __m512 a = _mm512_add_ps(_mm512_unpacklo_ps(s[0], s[1]), _mm512_unpackhi_ps(s[0], s[1]));
+  const __m512 b = _mm512_add_ps(_mm512_unpacklo_ps(s[2], s[3]), _mm512_unpackhi_ps(s[2], s[3]));
+  return {_mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))};
 }
 
 }  // namespace

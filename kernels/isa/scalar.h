@@ -292,15 +292,13 @@ SLUICE_INLINE void prefetch(const void* p) {
   __builtin_prefetch(p);
 }
 
-// Rows become columns.
-SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
-  for (int i = 0; i < kLanes; ++i) {
-    for (int j = 0; j < i; ++j) {
-      const float x = m[i].v[j];
-      m[i].v[j] = m[j].v[i];
-      m[j].v[i] = x;
-    }
-  }
+// Lane i is the sum of the lanes of m[i], each in the same order.
+SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
+  const VectorF32 columns[4] = {{m[0].v[0], m[1].v[0], m[2].v[0], m[3].v[0]},
+                                {m[0].v[1], m[1].v[1], m[2].v[1], m[3].v[1]},
+                                {m[0].v[2], m[1].v[2], m[2].v[2], m[3].v[2]},
+                                {m[0].v[3], m[1].v[3], m[2].v[3], m[3].v[3]}};
+  return {(columns[0] + columns[2]) + (columns[1] + columns[3])};
 }
 
 }  // namespace
