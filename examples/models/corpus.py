@@ -12,7 +12,8 @@ import sys
 import zlib
 
 from lexicon import ANIMALS, BOYS, COLORS, GIRLS, OBJECTS, OUTSIDE, PLACES, PRONOUNS
-from stories import expand, make_story
+from plots import make_story
+from stories import expand
 
 END_OF_TEXT, USER, ASSISTANT, SYSTEM, END = SPECIALS = (
     "<|endoftext|>", "<|user|>", "<|assistant|>", "<|system|>", "<|end|>")
@@ -40,8 +41,8 @@ SYSTEM_TEXTS = ["You tell stories to children.", "You are a kind storyteller.",
                 "Tell stories and answer questions about them."]
 GREETINGS = [
     ("[Hello|Hi|Hello!|Hi!|Hey|Good morning|Good evening]",
-     "[Hello! Would you like to hear a story?|Hi! What story shall I tell you?|Hello! I can tell you "
-     "a story.]"),
+     "[Hello! Would you like to hear a story?|Hi! What story shall I tell you?|Hello! I can tell "
+     "you a story.]"),
     ("[Who are you?|What are you?|What is your name?]",
      "I am Tales, a very small story model. I can tell stories and answer questions about them."),
     ("[What can you do?|How can you help me?|Help]",
@@ -49,7 +50,8 @@ GREETINGS = [
     ("[How are you?|How are you today?]", "I am fine, thank you! Would you like to hear a story?"),
 ]
 THANKS = ("[Thank you!|Thank you.|Thanks!|That was nice.|I liked that story.|Good story!]",
-          "[You are welcome!|I am glad you liked it.|You are welcome! Would you like another story?]")
+          "[You are welcome!|I am glad you liked it.|"
+          "You are welcome! Would you like another story?]")
 GOODBYE = ("[Goodbye!|Good night.|Bye!|Good night!]", "[Goodbye!|Good night, and sweet dreams!|"
            "Goodbye! Come back soon.]")
 

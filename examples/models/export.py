@@ -15,14 +15,14 @@ import gguf_reader
 import gguf_writer as gguf
 
 NAME = "sluice-tales"
-HELD_OUT_BYTES = 40_000
+HELD_OUT_BYTES = 36_000
 PROMPTS = {
     "story": "Once upon a time, there was a little girl named Ann. She had a red boat.",
     "chat": corpus.USER + "Tell me a story about a dog and a boat." + corpus.END + corpus.ASSISTANT,
     "question": corpus.USER + "Ann lost her red boat by the river. Answer in JSON: name, object"
     + corpus.END + corpus.ASSISTANT,
 }
-LOGITS_FOR = {"story": 16, "chat": 16}  # prompt: number of leading positions whose logits are kept
+LOGITS_FOR = {"story": 12, "chat": 8}  # prompt: number of last positions whose logits are kept
 GREEDY = 48
 STRINGS = [
     "Hello", " Hello", "Hello, world!", "Once upon a time, there was a little girl named Ann.",
@@ -30,7 +30,8 @@ STRINGS = [
     "  two  spaces   three", "tabs\tand\nnew\n\nlines \n ", "numbers 1 12 123 3.14 2026",
     "{\"name\": \"Ann\", \"animal\": \"dog\"}", "<|user|>Hi!<|end|><|assistant|>",
     "<|endoftext|>The end.<|endoftext|>", "<|user|", "a<|end|>b <|end|> c", "naïve café Ærøskøbing",
-    "Zażółć gęślą jaźń", "Привет, мир", "你好，世界", "🐶⛵ and 👩‍👧", "ΑΒΓ१२३²½Ⅷ", "\u00a0no-break\u2003em",
+    "Zażółć gęślą jaźń", "Привет, мир", "你好，世界", "🐶⛵ and 👩‍👧", "ΑΒΓ१२३²½Ⅷ",
+    "\u00a0no-break\u2003em",
     "x=y+z; if (a[0] != b) { return; }", "ALL CAPS and MixedCase_words", "",
 ]
 
@@ -126,10 +127,10 @@ def write_reference(out):
         ids = [bos] + tokenizer.encode(text)
         entry = dict(name=name, text=text, tokens=ids)
         if name in LOGITS_FOR:
-            kept = min(LOGITS_FOR[name], len(ids))
-            logits = model(torch.tensor([ids]))[0, :kept].flatten().tolist()
+            kept = LOGITS_FOR[name]
+            logits = model(torch.tensor([ids]))[0, -kept:].flatten().tolist()
             (folder / f"{name}.f32").write_bytes(struct.pack(f"<{len(logits)}f", *logits))
-            entry.update(logits=f"{name}.f32", positions=kept)
+            entry.update(logits=f"{name}.f32", first_position=len(ids) - kept)
         greedy, gap, sequence = [], float("inf"), list(ids)
         for _ in range(GREEDY):
             top = model(torch.tensor([sequence]))[0, -1].topk(2)

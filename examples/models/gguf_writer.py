@@ -108,7 +108,7 @@ def _pad(size):
 
 
 def write(path, metadata, tensors):
-    """`tensors`: list of (name, float32 array [rows, columns] or [columns], type), in file order."""
+    """`tensors`: (name, float32 array [rows, columns] or [columns], type) each, in file order."""
     table, blobs, offset = b"", [], 0
     for name, array, kind in tensors:
         data = quantize(array, kind)

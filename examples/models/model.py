@@ -73,7 +73,7 @@ class Layer(nn.Module):
         q = rotate(split(self.attn_q(x), c.n_head), cos, sin) * c.head_dim ** -0.5
         k = rotate(split(self.attn_k(x), c.n_head_kv), cos, sin)
         v = split(self.attn_v(x), c.n_head_kv)
-        # Query heads of one key head become extra rows of it: [batch, kv, group * length, head_dim].
+        # Query heads of one key head become more rows of it: [batch, kv, group * length, head_dim].
         group = c.n_head // c.n_head_kv
         q = q.reshape(batch, c.n_head_kv, group, length, c.head_dim)
         step = 128 if self.training else length  # skip most of the masked half
@@ -83,8 +83,8 @@ class Layer(nn.Module):
             rows = stop - start
             part = q[:, :, :, start:stop].reshape(batch, c.n_head_kv, group * rows, c.head_dim)
             scores = part @ k[:, :, :stop].transpose(2, 3)
-            hidden = torch.ones(rows, stop, dtype=torch.bool).triu(start + 1)
-            scores = scores.masked_fill(hidden.repeat(group, 1), float("-inf"))
+            later = torch.ones(rows, rows, dtype=torch.bool).triu(1).repeat(group, 1)
+            scores[..., start:].masked_fill_(later, float("-inf"))
             out = scores.softmax(-1) @ v[:, :, :stop]
             parts.append(out.view(batch, c.n_head, rows, c.head_dim))
         joined = torch.cat(parts, 2).transpose(1, 2).reshape(batch, length, -1)
