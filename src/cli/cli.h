@@ -45,5 +45,6 @@ void add_logits(CLI::App& app, int* status);
 void add_dump(CLI::App& app, int* status);
 void add_bench(CLI::App& app, int* status);
 void add_info(CLI::App& app, int* status);
+void add_perplexity(CLI::App& app, int* status);
 
 }  // namespace sluice::cli
