@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 
 namespace sluice::kernels {
@@ -36,6 +38,20 @@ bool has_avx512vnni() {
 }
 constexpr Choice kChoices[] = {
     {&avx512vnni::kTable, has_avx512vnni}, {&avx2::kTable, has_avx2}, {&scalar::kTable, always}};
+#elif defined(__aarch64__)
+bool has_dotprod() {
+#if defined(__linux__)
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return true;  // every Apple and Windows machine of this kind has it
+#endif
+}
+constexpr Choice kChoices[] = {
+    {&neondot::kTable, has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
+#elif defined(SLUICE_WASM_RELAXED)
+constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, always}};
+#elif defined(__wasm_simd128__)
+constexpr Choice kChoices[] = {{&wasm128::kTable, always}};
 #else
 constexpr Choice kChoices[] = {{&scalar::kTable, always}};
 #endif

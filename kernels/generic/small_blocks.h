@@ -59,7 +59,7 @@ struct FiveBits {
 template <int NV>
 SLUICE_INLINE void load_halves(const uint8_t* s, int index, int row0, F32 (&out)[NV]) {
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-    out[v] = load_f16(s + kHalfStep * index + 2 * (row0 + kLanes * v));
+    out[v] = load_scale(s + kHalfStep * index + 2 * (row0 + kLanes * v));
   }
 }
 

@@ -180,6 +180,10 @@ SLUICE_INLINE F32 load_f16(const void* p) {
   memcpy(h, p, sizeof h);
   return {VectorF32{f16_value(h[0]), f16_value(h[1]), f16_value(h[2]), f16_value(h[3])}};
 }
+// As load_f16, for finite values only.
+SLUICE_INLINE F32 load_scale(const void* p) {
+  return load_f16(p);
+}
 SLUICE_INLINE void store_f16(void* p, F32 a) {
   uint16_t h[kLanes];
   for (int i = 0; i < kLanes; ++i) h[i] = f16_bits(a.v[i]);

@@ -16,6 +16,9 @@ extern const Table kTable;
 namespace neon {
 extern const Table kTable;
 }
+namespace neondot {
+extern const Table kTable;
+}
 namespace wasm128 {
 extern const Table kTable;
 }

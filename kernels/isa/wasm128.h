@@ -1,0 +1,61 @@
+// The vocabulary for WebAssembly SIMD128: products in 16-bit lanes, two to a 32-bit sum. Splitting
+// a vector of codes into even and odd bytes costs a mask and a shift, cheaper than widening both
+// operands for every product.
+#pragma once
+
+#include "kernels/isa/wasm_common.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+constexpr const char* kTargetName = "wasm128";
+
+SLUICE_INLINE F32 mul_add(F32 a, F32 b, F32 c) {
+  return a * b + c;
+}
+SLUICE_INLINE F32 neg_mul_add(F32 a, F32 b, F32 c) {
+  return c - a * b;
+}
+SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
+  return {wasm_i8x16_swizzle(wasm_v128_load(table), a.v)};
+}
+
+using ActBlock = ActBlock16;
+using Quad = Pairs;
+SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
+  return load_pairs(x.q16 + 4 * j);
+}
+using Codes = Pairs;
+SLUICE_INLINE Codes prepare(Bytes a) {
+  return split_unsigned(a);
+}
+template <int kMax, int kQuads>
+using Sum = I32;
+template <class S>
+SLUICE_INLINE S start(I32 offset) {
+  return offset;
+}
+SLUICE_INLINE I32 finish(I32 sum, I32) {
+  return sum;
+}
+SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
+  return dot_pairs(sum, w, x);
+}
+
+using SignedQuad = Pairs;
+using SignedCodes = Pairs;
+SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
+  return load_quad(x, j);
+}
+SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
+  return split_signed(a);
+}
+SLUICE_INLINE I32 signed_offset(const int32_t&) {
+  return splat_i32(0);
+}
+SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
+  return dot_pairs(sum, w, x);
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET

@@ -1,0 +1,230 @@
+// The vocabulary that both WebAssembly targets share: everything but fused arithmetic, table
+// lookup and dot products. Four lanes; two vectors to a row group, so that a splat of activations
+// serves eight rows.
+#pragma once
+
+#include <string.h>
+#include <wasm_simd128.h>
+
+#include "kernels/isa/act_block.h"
+#include "kernels/isa/vocabulary.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+constexpr int kLanes = 4;
+constexpr int kRowGroup = 8;
+constexpr int kTokenTile = 4;
+
+struct F32 {
+  v128_t v;
+};
+struct I32 {
+  v128_t v;
+};
+struct Mask {
+  v128_t v;
+};
+struct Bytes {
+  v128_t v;
+};
+
+SLUICE_INLINE F32 splat(float x) {
+  return {wasm_f32x4_splat(x)};
+}
+SLUICE_INLINE F32 load(const float* p) {
+  return {wasm_v128_load(p)};
+}
+SLUICE_INLINE void store(float* p, F32 a) {
+  wasm_v128_store(p, a.v);
+}
+SLUICE_INLINE F32 load_n(const float* p, int n) {
+  if (n == kLanes) return load(p);
+  float lanes[kLanes] = {};
+  for (int i = 0; i < n; ++i) lanes[i] = p[i];
+  return load(lanes);
+}
+SLUICE_INLINE void store_n(float* p, F32 a, int n) {
+  if (n == kLanes) return store(p, a);
+  float lanes[kLanes];
+  store(lanes, a);
+  for (int i = 0; i < n; ++i) p[i] = lanes[i];
+}
+SLUICE_INLINE F32 operator+(F32 a, F32 b) {
+  return {wasm_f32x4_add(a.v, b.v)};
+}
+SLUICE_INLINE F32 operator-(F32 a, F32 b) {
+  return {wasm_f32x4_sub(a.v, b.v)};
+}
+SLUICE_INLINE F32 operator*(F32 a, F32 b) {
+  return {wasm_f32x4_mul(a.v, b.v)};
+}
+SLUICE_INLINE F32 operator/(F32 a, F32 b) {
+  return {wasm_f32x4_div(a.v, b.v)};
+}
+// pmin(x, y) is y < x ? y : x: the operands are swapped to give the second where either is NaN.
+SLUICE_INLINE F32 min(F32 a, F32 b) {
+  return {wasm_f32x4_pmin(b.v, a.v)};
+}
+SLUICE_INLINE F32 max(F32 a, F32 b) {
+  return {wasm_f32x4_pmax(b.v, a.v)};
+}
+SLUICE_INLINE F32 abs(F32 a) {
+  return {wasm_f32x4_abs(a.v)};
+}
+SLUICE_INLINE F32 sqrt(F32 a) {
+  return {wasm_f32x4_sqrt(a.v)};
+}
+SLUICE_INLINE float reduce_add(F32 a) {
+  const v128_t x = wasm_f32x4_add(a.v, wasm_i32x4_shuffle(a.v, a.v, 2, 3, 0, 1));
+  return wasm_f32x4_extract_lane(x, 0) + wasm_f32x4_extract_lane(x, 1);
+}
+SLUICE_INLINE float reduce_max(F32 a) {
+  const v128_t x = wasm_f32x4_pmax(a.v, wasm_i32x4_shuffle(a.v, a.v, 2, 3, 0, 1));
+  const v128_t y = wasm_f32x4_pmax(x, wasm_i32x4_shuffle(x, x, 1, 0, 3, 2));
+  return wasm_f32x4_extract_lane(y, 0);
+}
+SLUICE_INLINE Mask operator<(F32 a, F32 b) {
+  return {wasm_f32x4_lt(a.v, b.v)};
+}
+SLUICE_INLINE F32 select(Mask m, F32 a, F32 b) {
+  return {wasm_v128_bitselect(a.v, b.v, m.v)};
+}
+
+// Rows become columns.
+SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
+  const v128_t a = wasm_i32x4_shuffle(m[0].v, m[1].v, 0, 4, 1, 5);
+  const v128_t b = wasm_i32x4_shuffle(m[0].v, m[1].v, 2, 6, 3, 7);
+  const v128_t c = wasm_i32x4_shuffle(m[2].v, m[3].v, 0, 4, 1, 5);
+  const v128_t d = wasm_i32x4_shuffle(m[2].v, m[3].v, 2, 6, 3, 7);
+  m[0].v = wasm_i64x2_shuffle(a, c, 0, 2);
+  m[1].v = wasm_i64x2_shuffle(a, c, 1, 3);
+  m[2].v = wasm_i64x2_shuffle(b, d, 0, 2);
+  m[3].v = wasm_i64x2_shuffle(b, d, 1, 3);
+}
+
+SLUICE_INLINE I32 splat_i32(int32_t x) {
+  return {wasm_i32x4_splat(x)};
+}
+SLUICE_INLINE void store(int32_t* p, I32 a) {
+  wasm_v128_store(p, a.v);
+}
+SLUICE_INLINE I32 operator+(I32 a, I32 b) {
+  return {wasm_i32x4_add(a.v, b.v)};
+}
+SLUICE_INLINE I32 operator-(I32 a, I32 b) {
+  return {wasm_i32x4_sub(a.v, b.v)};
+}
+template <int kBits>
+SLUICE_INLINE I32 shl(I32 a) {
+  return {wasm_i32x4_shl(a.v, kBits)};
+}
+SLUICE_INLINE F32 to_f32(I32 a) {
+  return {wasm_f32x4_convert_i32x4(a.v)};
+}
+SLUICE_INLINE I32 round_i32(F32 a) {
+  return {wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_nearest(a.v))};
+}
+SLUICE_INLINE F32 as_f32(I32 a) {
+  return {a.v};
+}
+SLUICE_INLINE I32 as_i32(F32 a) {
+  return {a.v};
+}
+
+// Sign extension puts the sign where f32 has it; the multiplication moves the exponent's bias and
+// makes subnormals right.
+SLUICE_INLINE F32 load_scale(const void* p) {
+  const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13);
+  const v128_t kept = wasm_v128_and(bits, wasm_i32x4_const_splat(static_cast<int>(0x8fffe000u)));
+  return {wasm_f32x4_mul(kept, wasm_f32x4_const_splat(0x1p112f))};
+}
+SLUICE_INLINE F32 load_f16(const void* p) {
+  const v128_t finite = load_scale(p).v;
+  const v128_t large = wasm_f32x4_ge(wasm_f32x4_abs(finite), wasm_f32x4_const_splat(65536.0f));
+  const v128_t exponent = wasm_v128_and(large, wasm_i32x4_const_splat(0x7f800000));
+  return {wasm_v128_or(finite, exponent)};
+}
+SLUICE_INLINE void store_f16(void* p, F32 a) {
+  const v128_t sign = wasm_v128_and(a.v, wasm_i32x4_const_splat(static_cast<int>(0x80000000u)));
+  const v128_t x = wasm_v128_xor(a.v, sign);
+  // Rebias and round to nearest even in the integer; below 2^-14 let an addition of 0.5 align the
+  // subnormal; from 2^16 infinity, or NaN.
+  const v128_t odd = wasm_v128_and(wasm_u32x4_shr(x, 13), wasm_i32x4_const_splat(1));
+  const v128_t rounded =
+      wasm_i32x4_add(wasm_i32x4_add(x, wasm_i32x4_const_splat(static_cast<int>(0xc8000fffu))), odd);
+  const v128_t normal = wasm_u32x4_shr(rounded, 13);
+  const v128_t small = wasm_i32x4_sub(wasm_f32x4_add(x, wasm_f32x4_const_splat(0.5f)),
+                                      wasm_i32x4_const_splat(0x3f000000));
+  const v128_t nan = wasm_f32x4_ne(a.v, a.v);
+  const v128_t special = wasm_v128_or(wasm_i32x4_const_splat(0x7c00),
+                                      wasm_v128_and(nan, wasm_i32x4_const_splat(0x0200)));
+  const v128_t is_small = wasm_i32x4_lt(x, wasm_i32x4_const_splat(0x38800000));
+  const v128_t is_special = wasm_i32x4_ge(x, wasm_i32x4_const_splat(0x47800000));
+  v128_t half = wasm_v128_bitselect(small, normal, is_small);
+  half = wasm_v128_bitselect(special, half, is_special);
+  half = wasm_v128_or(half, wasm_u32x4_shr(sign, 16));
+  const v128_t narrow = wasm_u16x8_narrow_i32x4(half, half);
+  wasm_v128_store64_lane(p, narrow, 0);
+}
+SLUICE_INLINE F32 load_bf16(const void* p) {
+  return {wasm_i32x4_shl(wasm_u32x4_load16x4(p), 16)};
+}
+SLUICE_INLINE v128_t load_4_bytes(const uint8_t* p) {
+  return wasm_u32x4_extend_low_u16x8(wasm_u16x8_extend_low_u8x16(wasm_v128_load32_zero(p)));
+}
+template <int kShift, int kMask>
+SLUICE_INLINE F32 load_bits(const uint8_t* p) {
+  v128_t wide = load_4_bytes(p);
+  if constexpr (kShift != 0) wide = wasm_u32x4_shr(wide, kShift);
+  if constexpr ((0xff >> kShift) != kMask) {
+    wide = wasm_v128_and(wide, wasm_i32x4_const_splat(kMask));
+  }
+  return {wasm_f32x4_convert_i32x4(wide)};
+}
+SLUICE_INLINE F32 load_s8(const uint8_t* p) {
+  const v128_t wide =
+      wasm_i32x4_extend_low_i16x8(wasm_i16x8_extend_low_i8x16(wasm_v128_load32_zero(p)));
+  return {wasm_f32x4_convert_i32x4(wide)};
+}
+
+SLUICE_INLINE Bytes load_bytes(const uint8_t* p) {
+  return {wasm_v128_load(p)};
+}
+SLUICE_INLINE void store_bytes(uint8_t* p, Bytes a) {
+  wasm_v128_store(p, a.v);
+}
+SLUICE_INLINE Bytes operator|(Bytes a, Bytes b) {
+  return {wasm_v128_or(a.v, b.v)};
+}
+template <int kShift, int kMask>
+SLUICE_INLINE Bytes bits(Bytes a) {
+  static_assert(kShift >= 0 ? (kMask << kShift) <= 0xff : (kMask & ((1 << -kShift) - 1)) == 0);
+  const v128_t shifted = kShift == 0  ? a.v
+                         : kShift > 0 ? wasm_u16x8_shr(a.v, kShift & 7)
+                                      : wasm_i16x8_shl(a.v, -kShift & 7);
+  return {wasm_v128_and(shifted, wasm_i8x16_const_splat(static_cast<int8_t>(kMask)))};
+}
+
+// Activations in 16-bit pairs against codes split into even and odd 16-bit lanes.
+struct Pairs {
+  v128_t even, odd;
+};
+SLUICE_INLINE Pairs load_pairs(const int16_t* q16) {
+  return {wasm_v128_load32_splat(q16), wasm_v128_load32_splat(q16 + 2)};
+}
+SLUICE_INLINE Pairs split_unsigned(Bytes a) {
+  return {wasm_v128_and(a.v, wasm_i16x8_const_splat(0xff)), wasm_u16x8_shr(a.v, 8)};
+}
+SLUICE_INLINE Pairs split_signed(Bytes a) {
+  return {wasm_i16x8_shr(wasm_i16x8_shl(a.v, 8), 8), wasm_i16x8_shr(a.v, 8)};
+}
+SLUICE_INLINE I32 dot_pairs(I32 sum, const Pairs& w, Pairs x) {
+  const v128_t even = wasm_i32x4_dot_i16x8(w.even, x.even);
+  return {wasm_i32x4_add(wasm_i32x4_add(sum.v, even), wasm_i32x4_dot_i16x8(w.odd, x.odd))};
+}
+
+SLUICE_INLINE void prefetch(const void*) {}  // there is no such instruction
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET

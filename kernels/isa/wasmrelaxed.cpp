@@ -1,0 +1,5 @@
+// The wasmrelaxed table: flags come from kernels/CMakeLists.txt, everything else from the headers.
+#define SLUICE_TARGET wasmrelaxed
+#include "kernels/isa/wasmrelaxed.h"
+
+#include "kernels/generic/table.h"

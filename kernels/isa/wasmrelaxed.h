@@ -1,0 +1,75 @@
+// The vocabulary for WebAssembly with relaxed SIMD. This compiler does not know the instructions:
+// they are imported functions, whose one-line bodies (relaxed.wat) the build merges in and inlines.
+// Codes stay in 0..127, where the second operand of the dot product means the same on every engine.
+// Signed codes take the 16-bit path of the plain target: activations are kept in both forms.
+#pragma once
+
+#include "kernels/isa/wasm_common.h"
+
+// Same type as in relaxed.wat; plain C names because they are imports.
+extern "C" {
+__attribute__((const, import_module("relaxed"), import_name("dot"))) v128_t relaxed_dot(
+    v128_t acts_i8, v128_t weights_u7, v128_t acc);
+__attribute__((const, import_module("relaxed"), import_name("madd"))) v128_t relaxed_madd(v128_t a,
+                                                                                          v128_t b,
+                                                                                          v128_t c);
+__attribute__((const, import_module("relaxed"), import_name("nmadd"))) v128_t relaxed_nmadd(
+    v128_t a, v128_t b, v128_t c);
+__attribute__((const, import_module("relaxed"), import_name("swizzle"))) v128_t relaxed_swizzle(
+    v128_t table, v128_t indices);
+}
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+constexpr const char* kTargetName = "wasmrelaxed";
+
+SLUICE_INLINE F32 mul_add(F32 a, F32 b, F32 c) {
+  return {relaxed_madd(a.v, b.v, c.v)};
+}
+SLUICE_INLINE F32 neg_mul_add(F32 a, F32 b, F32 c) {
+  return {relaxed_nmadd(a.v, b.v, c.v)};
+}
+SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
+  return {relaxed_swizzle(wasm_v128_load(table), a.v)};
+}
+
+using ActBlock = ActBlockBoth;
+using Quad = Bytes;
+SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
+  return {wasm_v128_load32_splat(x.q + 4 * j)};
+}
+using Codes = Bytes;
+SLUICE_INLINE Codes prepare(Bytes a) {
+  return a;
+}
+template <int kMax, int kQuads>
+using Sum = I32;
+template <class S>
+SLUICE_INLINE S start(I32 offset) {
+  return offset;
+}
+SLUICE_INLINE I32 finish(I32 sum, I32) {
+  return sum;
+}
+SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
+  return {relaxed_dot(x.v, w.v, sum.v)};
+}
+
+using SignedQuad = Pairs;
+using SignedCodes = Pairs;
+SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
+  return load_pairs(x.q16 + 4 * j);
+}
+SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
+  return split_signed(a);
+}
+SLUICE_INLINE I32 signed_offset(const int32_t&) {
+  return splat_i32(0);
+}
+SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
+  return dot_pairs(sum, w, x);
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET
