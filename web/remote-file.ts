@@ -266,6 +266,7 @@ export class RemoteFile implements ModelFile {
     const early: Uint8Array[] = [];
     let assemble: Assembler | null = null;
     let job: Job | null = null;
+    let probe: Promise<number | undefined> | null = null;
     const settle = (size: number): void => {
       this.begin(size);
       assemble = this.assembler(0);
@@ -279,11 +280,15 @@ export class RemoteFile implements ModelFile {
       }
       if (assemble) assemble(bytes);
       else early.push(this.admit(bytes, offset));
+      if (fetcher.mode === 'ranges' && fetcher.known.size === undefined) {
+        probe ??= fetcher.probeSize(control.signal).catch(() => undefined);
+      }
     };
     const run = async (): Promise<void> => {
       await fetcher.stream(0, kFirstRequest, sink, control.signal);
       if (!assemble) {
-        const size = fetcher.known.size ?? (await fetcher.probeSize(this.options.signal));
+        await probe; // asked for while the first bytes came, so that they can be kept at once
+        const { size } = fetcher.known;
         if (size === undefined) throw this.noSize();
         settle(size);
       }

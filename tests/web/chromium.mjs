@@ -8,30 +8,32 @@ export async function launch(options = {}) {
 }
 
 /** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
-export async function openPage(browser, dist, { isolation = true, context } = {}) {
+export async function openPage(browser, dist, { isolation = true, context, headers = {} } = {}) {
   const server = await serve([['/dist/', dist]], {
     isolation,
     onRequest: (request, response) => {
+      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+      if (request.url === '/favicon.ico') return response.writeHead(204).end(), true;
       if (request.url !== '/') return false;
       response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>test</title>');
       return true;
     },
   });
   const owner = context ?? (await browser.newContext());
-  const page = await owner.newPage();
-  page.on('pageerror', (error) => console.error('page error:', error.message));
-  page.on('console', (message) => {
-    if (message.type() === 'error') console.error('console:', message.text());
-  });
   const open = async () => {
+    const page = await owner.newPage();
+    page.on('pageerror', (error) => console.error('page error:', error.message));
     await page.goto(`${server.url}/`);
     await page.evaluate(async () => Object.assign(window, await import('/dist/index.js')));
+    return page;
   };
-  await open();
+  const page = await open();
   return {
-    page, server, reopen: open,
+    page, server, owner,
+    /** Another tab of the same origin. */
+    open,
     close: async () => {
-      await page.close();
+      if (!page.isClosed()) await page.close();
       if (!context) await owner.close();
       await server.close();
     },

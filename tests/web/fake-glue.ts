@@ -14,6 +14,7 @@ const kQueue = 65536;
 const kCapacity = 64;
 const kSlots = 1 << 17;
 const kEnd = 2; // token that ends a generation when it is drawn
+const kCrash = 666; // token that brings the worker down
 
 interface Unit {
   offset: number;
@@ -214,6 +215,12 @@ class FakeEngine implements EngineBinding {
       const code = tokens.length > 1 ? 'PROMPT_TOO_LONG' : 'CONTEXT_FULL';
       return this.fail(code, `The context holds ${this.context} tokens.`);
     }
+    if (tokens.includes(kCrash)) {
+      setTimeout(() => {
+        throw new Error('the fake engine crashed');
+      });
+      return true;
+    }
     this.pending = [...tokens];
     this.done = false;
     this.hash = 0;
@@ -223,6 +230,7 @@ class FakeEngine implements EngineBinding {
     this.pump();
     for (let op = 0; op < Math.max(1, Math.floor(maxOps / 10)); op++) {
       const unit = this.units[this.next]!;
+      if (this.pending.length === 0 && !this.skipping) return Step.Progress;
       if (unit.state !== 2 && unit.state !== 3) return op > 0 ? Step.Progress : Step.Blocked;
       if (!this.skipping) this.compute(unit);
       if (!unit.pinned) {

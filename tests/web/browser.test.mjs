@@ -1,0 +1,209 @@
+// The package over the fake engine in Chromium: file store, tabs, isolation, quota, crashes.
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { launch, openPage } from './chromium.mjs';
+import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
+
+const dist = await buildFakePackage();
+const bytes = fakeModel();
+const kChunk = 16384;
+const tuning = { chunkSize: kChunk, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 2000 };
+let browser;
+let server;
+let expected;
+
+before(async () => {
+  browser = await launch();
+  server = await faultyServer({ bytes, etag: '"1"' });
+  const tab = await openPage(browser, dist);
+  expected = (await load(tab.page, server.url, { cache: 'none' })).text;
+  await tab.close();
+  assert.match(expected, /^[a-z]{12}$/);
+});
+after(async () => {
+  await browser.close();
+  await server.close();
+});
+
+/** Loads in the page, generates, waits for the download, disposes. */
+function load(page, url, options = {}) {
+  return page.evaluate(
+    async ([source, loadOptions]) => {
+      const warnings = [];
+      const onProgress = (event) => event.phase === 'warning' && warnings.push(event.code);
+      const engine = await Engine.load(source, { ...loadOptions, onProgress });
+      const text = await engine.generate('hello', { maxTokens: 12, temperature: 0 }).text();
+      await engine.downloaded;
+      const stats = engine.stats();
+      await engine.dispose();
+      return { text, stats, warnings, isolated: crossOriginIsolated };
+    },
+    [url, { memoryBudget: 700_000, tuning, ...options }],
+  );
+}
+
+async function withSlowServer(work) {
+  const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
+  try {
+    return await work(slow);
+  } finally {
+    await slow.close();
+  }
+}
+
+async function inTab(options, work) {
+  const tab = await openPage(browser, dist, options);
+  try {
+    return await work(tab);
+  } finally {
+    await tab.close();
+  }
+}
+
+for (const isolation of [true, false]) {
+  test(`the same text ${isolation ? 'with' : 'without'} isolation; the second load comes from the store`, () =>
+    inTab({ isolation }, async ({ page }) => {
+      for (const memoryBudget of [4e6, 700_000, 350_000]) {
+        const { text, isolated } = await load(page, server.url, { memoryBudget });
+        assert.deepEqual([text, isolated], [expected, isolation]);
+      }
+      const { stats } = await load(page, server.url);
+      assert.ok(stats.bytesFetched <= 65536, `${stats.bytesFetched} fetched`);
+      assert.equal(stats.threads > 1, isolation && stats.threads > 1);
+    }));
+}
+
+test('a strict content security policy', () =>
+  inTab(
+    { headers: { 'Content-Security-Policy': "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src *" } },
+    async ({ page }) => assert.equal((await load(page, server.url)).text, expected),
+  ));
+
+test('a Blob is read by slices', () =>
+  inTab({}, async ({ page }) => {
+    const text = await page.evaluate(async (url) => {
+      const blob = await (await fetch(url)).blob();
+      const engine = await Engine.load(new File([blob], 'x.gguf'), { memoryBudget: 350_000 });
+      const result = await engine.generate('hello', { maxTokens: 12, temperature: 0 }).text();
+      await engine.dispose();
+      return result;
+    }, server.url);
+    assert.equal(text, expected);
+  }));
+
+test('two tabs at once do not disturb each other', () =>
+  withSlowServer((slow) =>
+    inTab({}, async ({ page, open }) => {
+      const other = await open();
+      const both = await Promise.all([load(page, slow.url), load(other, slow.url)]);
+      assert.deepEqual(both.map(({ text }) => text), [expected, expected]);
+      const { text, stats } = await load(other, slow.url);
+      assert.equal(text, expected);
+      assert.ok(stats.bytesFetched <= 65536);
+    })));
+
+test('deleting a model that is in use is refused', () =>
+  inTab({}, async ({ page }) => {
+    const codes = await page.evaluate(async (url) => {
+      const engine = await Engine.load(url, { memoryBudget: 700_000 });
+      const busy = await Engine.store.delete(url).catch((error) => error.code);
+      await engine.dispose();
+      return [busy, await Engine.store.delete(url), (await Engine.store.list()).length];
+    }, server.url);
+    assert.deepEqual(codes, ['STORE_BUSY', true, 0]);
+  }));
+
+test('a full quota degrades to the network with a warning', () =>
+  inTab({}, async ({ page, server: pages }) => {
+    const cdp = await page.context().newCDPSession(page);
+    await cdp.send('Storage.overrideQuotaForOrigin', { origin: pages.url, quotaSize: 400_000 });
+    const { text, warnings } = await load(page, server.url);
+    assert.equal(text, expected);
+    assert.deepEqual(warnings, ['QUOTA']);
+  }));
+
+test('20 flipped bytes in the store are found, and only their chunks fetched again', () =>
+  inTab({}, async ({ page }) => {
+    await load(page, server.url);
+    const next = random(11);
+    const places = Array.from({ length: 20 }, () => Math.floor(next() * bytes.length));
+    await page.evaluate(async (positions) => {
+      const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('sluice-llm');
+      for await (const entry of root.values()) {
+        const handle = await entry.getFileHandle('data');
+        const old = new Uint8Array(await (await handle.getFile()).arrayBuffer());
+        const writer = await handle.createWritable({ keepExistingData: true });
+        for (const position of positions) {
+          await writer.write({ type: 'write', position, data: Uint8Array.of(old[position] ^ 16) });
+        }
+        await writer.close();
+      }
+    }, places);
+    const { text, stats, warnings } = await load(page, server.url, { memoryBudget: 4e6 });
+    const damaged = new Set(places.map((place) => Math.floor(place / kChunk)));
+    assert.equal(text, expected);
+    assert.ok(warnings.includes('CORRUPT'));
+    assert.ok(stats.bytesFetched <= 65536 + damaged.size * kChunk, `${stats.bytesFetched} fetched`);
+  }));
+
+test('tabs killed at random moments of a download lose no stored chunk', () =>
+  withSlowServer((slow) =>
+    inTab({}, async ({ open }) => {
+      const next = random(4);
+      for (let i = 0; i < 25; i++) {
+        const doomed = await open();
+        const options = { memoryBudget: 700_000, tuning };
+        doomed.evaluate(([url, rest]) => void Engine.load(url, rest), [slow.url, options]).catch(() => {});
+        await new Promise((ok) => setTimeout(ok, 60 + next() * 200));
+        await doomed.close();
+      }
+      const last = await open();
+      const stored = await last.evaluate(() => Engine.store.size());
+      slow.state.ranges.length = 0;
+      const { text } = await load(last, slow.url);
+      assert.equal(text, expected);
+      const asked = slow.state.ranges.reduce((sum, [first, end]) => sum + end + 1 - first, 0);
+      const limit = bytes.length - stored + 65536 + 1024;
+      assert.ok(asked <= limit, `${asked} asked for, ${bytes.length - stored} were missing`);
+      assert.ok(stored > 0, 'nothing was stored');
+    })));
+
+test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
+  inTab({}, async ({ page }) => {
+    const codes = await page.evaluate(async (url) => {
+      const engine = await Engine.load(url, { memoryBudget: 700_000 });
+      const pending = [engine.generate([5, 666]), engine.generate('x')].map((g) => g.result);
+      const settled = await Promise.allSettled([...pending]);
+      const later = await engine.tokenize('x').catch((error) => error);
+      await engine.dispose();
+      return [...settled.map(({ reason }) => reason?.code), later.code];
+    }, server.url);
+    assert.deepEqual(codes, ['ENGINE_GONE', 'ENGINE_GONE', 'ENGINE_GONE']);
+  }));
+
+test('a worker script that is not there is ENGINE_GONE, a missing wasm WASM_LOAD', () =>
+  inTab({}, async ({ page }) => {
+    const codes = await page.evaluate(async (url) => {
+      const code = (options) => Engine.load(url, options).catch((error) => error.code);
+      return [await code({ workerUrl: '/dist/nothing.js' }), await code({ wasmUrl: '/dist/nothing.wasm' })];
+    }, server.url);
+    assert.deepEqual(codes, ['ENGINE_GONE', 'WASM_LOAD']);
+  }));
+
+test('the engine works inside a worker', () =>
+  inTab({}, async ({ page }) => {
+    const text = await page.evaluate(async (url) => {
+      const script = `
+        const { Engine } = await import('${location.origin}/dist/index.js');
+        const engine = await Engine.load('${url}', { memoryBudget: 700000 });
+        postMessage(await engine.generate('hello', { maxTokens: 12, temperature: 0 }).text());`;
+      const worker = new Worker(URL.createObjectURL(new Blob([script], { type: 'text/javascript' })), {
+        type: 'module',
+      });
+      return new Promise((resolve, reject) => {
+        worker.onmessage = ({ data }) => resolve(data);
+        worker.onerror = (event) => reject(new Error(event.message));
+      });
+    }, server.url);
+    assert.equal(text, expected);
+  }));
