@@ -98,13 +98,9 @@ SLUICE_INLINE F32 select(Mask m, F32 a, F32 b) {
   return {vbslq_f32(m.v, a.v, b.v)};
 }
 
-// Rows become columns.
-SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
-  const float32x4x2_t a = vtrnq_f32(m[0].v, m[1].v), b = vtrnq_f32(m[2].v, m[3].v);
-  m[0].v = vcombine_f32(vget_low_f32(a.val[0]), vget_low_f32(b.val[0]));
-  m[1].v = vcombine_f32(vget_low_f32(a.val[1]), vget_low_f32(b.val[1]));
-  m[2].v = vcombine_f32(vget_high_f32(a.val[0]), vget_high_f32(b.val[0]));
-  m[3].v = vcombine_f32(vget_high_f32(a.val[1]), vget_high_f32(b.val[1]));
+// Lane i is the sum of the lanes of m[i], each in the same order.
+SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
+  return {vpaddq_f32(vpaddq_f32(m[0].v, m[1].v), vpaddq_f32(m[2].v, m[3].v))};
 }
 
 SLUICE_INLINE I32 splat_i32(int32_t x) {

@@ -91,16 +91,15 @@ SLUICE_INLINE F32 select(Mask m, F32 a, F32 b) {
   return {wasm_v128_bitselect(a.v, b.v, m.v)};
 }
 
-// Rows become columns.
-SLUICE_INLINE void transpose(F32 (&m)[kLanes]) {
+// Lane i is the sum of the lanes of m[i], each in the same order.
+SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   const v128_t a = wasm_i32x4_shuffle(m[0].v, m[1].v, 0, 4, 1, 5);
   const v128_t b = wasm_i32x4_shuffle(m[0].v, m[1].v, 2, 6, 3, 7);
   const v128_t c = wasm_i32x4_shuffle(m[2].v, m[3].v, 0, 4, 1, 5);
   const v128_t d = wasm_i32x4_shuffle(m[2].v, m[3].v, 2, 6, 3, 7);
-  m[0].v = wasm_i64x2_shuffle(a, c, 0, 2);
-  m[1].v = wasm_i64x2_shuffle(a, c, 1, 3);
-  m[2].v = wasm_i64x2_shuffle(b, d, 0, 2);
-  m[3].v = wasm_i64x2_shuffle(b, d, 1, 3);
+  const F32 even = {wasm_i64x2_shuffle(a, c, 0, 2)}, odd = {wasm_i64x2_shuffle(a, c, 1, 3)};
+  const F32 even2 = {wasm_i64x2_shuffle(b, d, 0, 2)}, odd2 = {wasm_i64x2_shuffle(b, d, 1, 3)};
+  return (even + even2) + (odd + odd2);
 }
 
 SLUICE_INLINE I32 splat_i32(int32_t x) {
