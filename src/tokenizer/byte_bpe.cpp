@@ -145,6 +145,7 @@ void ByteBpe::encode_word(std::string_view word, MergeScratch* scratch,
   }
   auto& symbols = scratch->symbols;
   symbols.clear();
+  symbols.reserve(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     symbols.push_back({static_cast<uint32_t>(i), 1, byte_tokens_[static_cast<uint8_t>(word[i])]});
   }

@@ -76,6 +76,7 @@ void merge_by_heap(MergeScratch* scratch, Rank&& rank) {
   next.resize(n);
   prev.resize(n);
   heap.clear();
+  heap.reserve(n);
   for (uint32_t i = 0; i < n; ++i) {
     next[i] = i + 1 < n ? i + 1 : kEnd;
     prev[i] = i > 0 ? i - 1 : kEnd;

@@ -174,7 +174,8 @@ Token SentencePiece::find_mergeable(std::string_view text) const {
 
 std::string SentencePiece::normalized(std::string_view text, bool starts) const {
   std::string result;
-  result.reserve(text.size() + text.size() / 4 + 3);
+  const auto spaces = static_cast<size_t>(std::count(text.begin(), text.end(), ' '));
+  result.reserve(text.size() + 2 * spaces + kSpaceMark.size());
   if (starts && add_space_prefix_) result += kSpaceMark;
   bool after_space = remove_extra_whitespaces_ && starts;
   for (const char c : text) {

@@ -28,7 +28,9 @@ class Tokenizer {
   [[nodiscard]] static Result<std::unique_ptr<Tokenizer>> create(const gguf::Header& header);
   virtual ~Tokenizer() = default;
 
-  // UTF-8 (invalid bytes are encoded as bytes or U+FFFD as the vocabulary allows) to ids.
+  // UTF-8 (invalid bytes are encoded as bytes or U+FFFD as the vocabulary allows) to ids. Takes
+  // time linear in the text, n log n inside one word. Working memory, the result included: about 8
+  // bytes for a byte of ordinary text, up to 60 where the text is one endless word.
   [[nodiscard]] virtual std::vector<Token> encode(std::string_view text,
                                                   const EncodeOptions& options = {}) const = 0;
   // The bytes that a token stands for in running text; control tokens are empty unless
