@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "native/hf_directory.h"
 
 namespace sluice::native {
 namespace {
@@ -35,6 +36,7 @@ Status read_one(io::ByteSource& source, std::vector<uint8_t>* bytes, gguf::Heade
 }  // namespace
 
 Result<ModelHeader> read_header(const std::string& path, const io::OpenOptions& options) {
+  if (is_hf_directory(path)) return read_hf_header(path, options);
   ModelHeader out;
   Result<std::unique_ptr<io::ByteSource>> source = io::open_source(path, options);
   if (!source.ok()) return source.status();

@@ -26,7 +26,8 @@ struct ModelHeader {
   std::vector<std::vector<uint8_t>> bytes;
 };
 
-// Reads the headers of `path` (a file or an http(s) URL; the first part of a split model).
+// Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a
+// Hugging Face directory, see hf_directory.h).
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
 
