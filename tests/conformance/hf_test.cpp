@@ -3,6 +3,7 @@
 // and are the same bits when the weights stream through the smallest budget.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -61,13 +62,13 @@ TEST_P(HfConformance, EqualsTheReferenceAtEveryBudget) {
   ASSERT_EQ(resident.size(), expected.size());
   const size_t n_vocab = expected.size() / kTokens.size();
   for (size_t row = 0; row < kTokens.size(); row++) {
-    double error = 0;
+    double squares = 0;
     double power = 0;
     for (size_t i = row * n_vocab; i < (row + 1) * n_vocab; i++) {
-      error += std::pow(static_cast<double>(resident[i]) - expected[i], 2);
+      squares += std::pow(static_cast<double>(resident[i]) - expected[i], 2);
       power += std::pow(static_cast<double>(expected[i]), 2);
     }
-    EXPECT_LT(error / power, 1e-5) << "position " << row;  // the cache is f16
+    EXPECT_LT(squares / power, 1e-5) << "position " << row;  // the cache is f16
   }
 
   std::vector<float> streamed;
