@@ -22,6 +22,7 @@ constexpr int kBlockVectors = kPositions / kLanes;
 // fill 32 registers, or 16.
 constexpr int kMaxTileRows = kLanes == 16 ? 8 : 4;
 constexpr int kTileSize = kLanes == 16 ? 16 : 8;
+constexpr int kDirectRows = kLanes > 4 ? 8 : 2;
 
 int32_t round_up_to_lanes(int32_t n) {
   return (n + kLanes - 1) / kLanes * kLanes;
@@ -86,6 +87,15 @@ SLUICE_INLINE F32 load_any(const f16* p) {
   return load_f16(p);
 }
 
+// Asks for n values of the same row of the next block while this one is worked on: hardware
+// prefetchers lose the thread between blocks, once there is more to do with one than to read it.
+// Past the last block it asks for nothing useful.
+constexpr int kPrefetchRows = 4;
+SLUICE_INLINE void prefetch_next(const float*, int64_t, int) {}
+SLUICE_INLINE void prefetch_next(const f16* p, int64_t ld, int n) {
+  for (int i = 0; i < n; i += 32) prefetch(p + kPositions * ld + i);
+}
+
 // The first n values of p and zeros.
 SLUICE_INLINE F32 load_f16_n(const f16* p, int n) {
   if (n >= kLanes) return load_f16(p);
@@ -113,7 +123,8 @@ struct Queries {
 // Scores of kRows queries with the positions first .. first + kCount of a block. Positions that
 // may not be read are computed from the nearest one that may; their scores are masked later.
 template <int kRows, int kCount, class T>
-SLUICE_INLINE void score_tile(const Queries& q, const Rows<T>& keys, int first, float* p) {
+SLUICE_INLINE void score_tile(const Queries& q, const Rows<T>& keys, int first, bool ahead,
+                              float* p) {
   constexpr int kStep = kCount < 4 ? kCount : 4;  // positions side by side: pointers are registers
   F32 s[kRows * kCount];
   unroll<kRows * kCount>([&](auto i) SLUICE_INLINE_LAMBDA { s[i] = splat(0.0f); });
@@ -125,6 +136,9 @@ SLUICE_INLINE void score_tile(const Queries& q, const Rows<T>& keys, int first, 
       i = i < keys.to ? i : keys.to - 1;
       key[j] = keys.data + i * keys.ld;
     });
+    if (ahead) {
+      unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA { prefetch_next(key[j], keys.ld, q.size); });
+    }
     for (int32_t d = 0; d < q.size; d += kLanes) {
       F32 x[kStep];
       unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load_any(key[j] + d); });
@@ -151,13 +165,15 @@ SLUICE_INLINE void score_tile(const Queries& q, const Rows<T>& keys, int first, 
 
 template <class T>
 void score_rows(Queries q, int n_rows, const Rows<T>& keys, float* p) {
+  bool ahead = n_rows >= kPrefetchRows;
   const auto tile = [&](auto rows) {
     constexpr int kRows = rows;
     constexpr int kCount = kTileSize / kRows > kLanes ? kLanes : kTileSize / kRows;
     while (n_rows >= kRows) {
       for (int i = keys.from / kCount * kCount; i < keys.to; i += kCount) {
-        score_tile<kRows, kCount>(q, keys, i, p);
+        score_tile<kRows, kCount>(q, keys, i, ahead, p);
       }
+      ahead = false;
       q.data += kRows * q.ld;
       p += kRows * kPositions;
       n_rows -= kRows;
@@ -230,6 +246,7 @@ SLUICE_INLINE void value_tile(const float* p, int lo, int hi, const Rows<T>& val
   });
   const T* value = values.data + lo * values.ld + c;
   for (int i = lo; i < hi; ++i, value += values.ld) {
+    if constexpr (kRows >= kPrefetchRows) prefetch_next(value, values.ld, kVectors * kLanes);
     F32 x[kVectors];
     unroll<kVectors>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load_any(value + j * kLanes); });
     unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
@@ -357,7 +374,7 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   const Rows<f16> keys{a.k + start * a.dk, a.dk, from, to};
   const Rows<f16> values{a.v + start * a.dv, a.dv, from, to};
   const int n = last_row - first_row;
-  if (n <= kMaxTileRows && (n & (n - 1)) == 0 && a.dk == s.ldk && a.dv == s.ldv) {
+  if (n <= kDirectRows && a.dk == s.ldk && a.dv == s.ldv) {
     attend_rows(a, s, q, first_row, last_row, range, keys, values);
   } else {
     attend_rows(a, s, q, first_row, last_row, range, convert(keys, a.dk, s.ldk, s.keys),
