@@ -11,7 +11,9 @@
 namespace sluice::cli {
 
 void add_common(CLI::App& app, Common& common) {
-  app.add_option("MODEL", common.model, "GGUF file or http(s) URL")->required();
+  app.add_option("MODEL", common.model,
+                 "GGUF file, Hugging Face directory, or http(s) URL of either")
+      ->required();
   app.add_option("--memory-budget", common.memory_budget,
                  "bytes that the engine may hold, such as 64M or 1.5G (default: all it wants)");
   app.add_option("--threads", common.threads, "compute threads (default: chosen)")
