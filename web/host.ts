@@ -54,7 +54,8 @@ export interface Loaded {
   simd128: boolean;
 }
 
-const kHeaderGuess = 1 << 20;
+const kHeaderGuess = 1 << 20; // a small model's header is small, and its budget may be too
+const kHeaderLeast = 1 << 16;
 const kSliceMs = 12;
 const kSnapshotMs = 100;
 const kBlockMs = 10;
@@ -192,7 +193,7 @@ export class Host {
   }
 
   private async parseHeader(file: number, size: number): Promise<void> {
-    let want = Math.min(kHeaderGuess, size);
+    let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, size >> 4)));
     for (;;) {
       const bytes = await this.io.readPrefix(file, want);
       const address = this.binding.headerReserve(bytes.length);

@@ -2,6 +2,7 @@
 // keeps the last error, and owns the header, the engine and its one session.
 #include <emscripten/bind.h>
 #include <emscripten/val.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <memory>
@@ -285,7 +286,11 @@ class EngineBinding {
  private:
   session::EngineOptions engine_options(const val& o) {
     session::EngineOptions options;
-    options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
+    // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
+    // constants, the header just parsed) is taken from it already.
+    options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0)) & ~0xffffULL;
+    // The rest is what malloc loses to alignment and to the holes that the header leaves.
+    options.base_bytes = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
     options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
     const val kernels = o["kernels"];

@@ -186,7 +186,7 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
   for (const model::Mat& m : p.mats) {
     directory += sizeof(model::Mat) + m.name.capacity() + 160;  // and about one unit
   }
-  plan.other = kBaseBytes + (threads - 1) * kThreadBytes + directory;
+  plan.other = plan.base + kBaseBytes + (threads - 1) * kThreadBytes + directory;
 }
 
 int32_t choose_context(const Program& p, const EngineOptions& options) {
@@ -206,6 +206,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   MemoryPlan plan;
   plan.tokenizer = tokenizer_bytes;
   plan.budget = options.memory_budget;
+  plan.base = options.base_bytes;
   plan.n_threads = options.n_threads > 0 ? options.n_threads : default_thread_count();
   plan.logits_rows = std::max(1, options.logits_rows);
   if (options.n_ctx < 0 || options.n_ctx > model::kMaxContext) {

@@ -15,7 +15,7 @@ import { serve } from './serve.mjs';
 import { setup } from './setup.mjs';
 
 const sampleModel = inRoot('examples', 'models', 'sluice-tales-F16.gguf');
-const kBudgetShare = 0.7;  // of the model's size, where no budget is given
+const kBudgetShare = 0.8;  // of the model's size, where no budget is given
 
 function readOptions() {
   const { values } = parseArgs({
