@@ -87,6 +87,9 @@ Result<native::LoadOptions> load_options(const Common& common) {
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();
   options.source.cache_dir = common.cache_dir;
+  options.source.on_warning = [](const std::string& text) {
+    std::fprintf(stderr, "sluice: %s\n", text.c_str());
+  };
   return options;
 }
 

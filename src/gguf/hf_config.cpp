@@ -9,6 +9,7 @@
 #include "gguf/hf_tokenizer.h"
 #include "gguf/json.h"
 #include "gguf/metadata_writer.h"
+#include "gguf/printable.h"
 
 namespace sluice::gguf {
 
@@ -44,14 +45,6 @@ constexpr HfFamily kFamilies[] = {
      .windowed = true,
      .tied = true},
 };
-
-std::string shown(std::string_view text) {
-  std::string out(text.substr(0, 80));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return out;
-}
 
 // Reads config.json into metadata; the first problem sticks.
 class ConfigReader {
@@ -112,7 +105,7 @@ class ConfigReader {
     const char* key = family_.gemma ? "hidden_activation" : "hidden_act";
     const std::string_view act = json_string(config_, key).value_or("");
     const bool known = act.empty() || (family_.gemma ? act.substr(0, 4) == "gelu" : act == "silu");
-    if (!known) unsupported(("the activation \"" + shown(act) + "\"").c_str());
+    if (!known) unsupported(("the activation \"" + printable(act) + "\"").c_str());
     if (json_bool(config_, "mlp_bias").value_or(false)) unsupported("mlp_bias");
     if (json_bool(config_, "use_sliding_window").value_or(false)) {
       unsupported("use_sliding_window");
@@ -177,7 +170,7 @@ class ConfigReader {
       out_->string(prefix_ + "rope.scaling.type", type);
       put("rope.scaling.factor", factor);
     } else {
-      return unsupported(("the RoPE scaling \"" + shown(type) + "\"").c_str());
+      return unsupported(("the RoPE scaling \"" + printable(type) + "\"").c_str());
     }
     if (type == "yarn") read_yarn(scaling, factor);
   }
@@ -355,20 +348,20 @@ class TensorReader {
     if (name.empty()) {
       return error(Code::kUnsupportedArchitecture,
                    "the tensor \"%s\" has no place in the model family \"%s\"",
-                   shown(e.name).c_str(), std::string(family_.model_type).c_str());
+                   printable(e.name).c_str(), std::string(family_.model_type).c_str());
     }
     const std::optional<TensorType> type = tensor_type(e.dtype);
     if (!type) {
       return error(Code::kUnsupportedType,
                    "the tensor \"%s\" has the type %s; F32, F16 and BF16 "
                    "are supported",
-                   shown(e.name).c_str(), shown(e.dtype).c_str());
+                   printable(e.name).c_str(), printable(e.dtype).c_str());
     }
     Tensor t;
     t.type = *type;
     if (e.shape.empty() || e.shape.size() > t.ne.size()) {
-      return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions", shown(e.name).c_str(),
-                   e.shape.size());
+      return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions",
+                   printable(e.name).c_str(), e.shape.size());
     }
     t.name = writer_->keep_text(name);
     t.n_dims = static_cast<uint32_t>(e.shape.size());
@@ -378,7 +371,7 @@ class TensorReader {
     SLUICE_RETURN_IF_ERROR(set_tensor_bytes(&t));
     if (t.bytes != e.end - e.begin) {
       return error(Code::kBadShape, "the tensor \"%s\" has a shape that does not fit its bytes",
-                   shown(e.name).c_str());
+                   printable(e.name).c_str());
     }
     if (header_->tensors.size() >= kMaxTensorCount) {
       return error(Code::kBadHeader, "the files together have too many tensors");
@@ -400,7 +393,7 @@ Result<const HfFamily*> find_family(const Json& config) {
   }
   if (type.empty()) return error(Code::kBadHeader, "config.json names no model_type");
   return error(Code::kUnsupportedArchitecture,
-               "the model family \"%s\" is not supported as safetensors", shown(type).c_str());
+               "the model family \"%s\" is not supported as safetensors", printable(type).c_str());
 }
 
 // Llama 3's factors as the one tensor of a file of their own.

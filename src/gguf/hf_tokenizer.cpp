@@ -7,6 +7,8 @@
 #include <cstring>
 #include <unordered_map>
 
+#include "gguf/printable.h"
+
 namespace sluice::gguf {
 
 namespace {
@@ -16,14 +18,6 @@ constexpr size_t kMaxTokenBytes = 4u << 10;
 
 // tokenizer.ggml.token_type
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
-
-std::string shown(std::string_view text) {
-  std::string out(text.substr(0, 200));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return out;
-}
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 
@@ -112,7 +106,8 @@ class TokenizerFile final : public JsonVisitor {
     const std::string text = std::string(left).append(right);
     const auto token = ids.find(text);
     if (token == ids.end()) {  // the vocabulary stands before the merges in every writer's order
-      problem = "the merge of \"" + shown(left) + "\" and \"" + shown(right) + "\" makes no token";
+      problem = "the merge of \"" + printable(left) + "\" and \"" + printable(right) +
+                "\" makes no token";
       return false;
     }
     const auto id = static_cast<size_t>(token->second);
@@ -239,7 +234,7 @@ Result<std::string> recognize_pre_tokenizer(const TokenizerFile& file) {
     return std::string(known.name);
   }
   return error(Code::kUnsupportedTokenizer, "tokenizer.json: the pre-tokenizer is unknown: %s",
-               all.empty() ? "(none)" : shown(all).c_str());
+               all.empty() ? "(none)" : printable(all, 200).c_str());
 }
 
 // --- the vocabulary ------------------------------------------------------------------------------
@@ -274,7 +269,7 @@ Status place_tokens(const TokenizerFile& file, int64_t n_vocab, bool sentencepie
       return error(Code::kBadTokenizer,
                    "tokenizer.json: the token \"%s\" has the id %lld, but the embedding has %lld "
                    "rows",
-                   shown(text).c_str(), static_cast<long long>(id),
+                   printable(text).c_str(), static_cast<long long>(id),
                    static_cast<long long>(n_vocab));
     }
     const auto i = static_cast<size_t>(id);
@@ -447,7 +442,7 @@ Status describe_hf_tokenizer(const HfDirectory& directory, const Json& config, i
     return error(Code::kUnsupportedTokenizer,
                  "tokenizer.json: a tokenizer of type \"%s\"%s is not "
                  "supported",
-                 shown(type).c_str(), bpe ? " without byte fallback" : "");
+                 printable(type).c_str(), bpe ? " without byte fallback" : "");
   }
   Vocabulary vocabulary;
   SLUICE_RETURN_IF_ERROR(place_tokens(file, n_vocab, sentencepiece, &vocabulary));

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "gguf/gguf.h"
+#include "gguf/printable.h"
 
 namespace sluice::gguf {
 
@@ -16,15 +17,6 @@ constexpr uint64_t kFixedHeaderBytes = 24;           // magic, version, two coun
 constexpr uint64_t kMinKeyValueBytes = 8 + 4 + 1;    // key length, type, a one-byte value
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 4 + 8;  // name length, n_dims, type, offset
 constexpr uint64_t kMaxTensorBytes = 1ull << 60;
-
-// For error messages: names come from the file and may hold anything.
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, 80));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return out;
-}
 
 // A cursor over the prefix. `missing` is the prefix length that the failed read wanted.
 struct Reader {

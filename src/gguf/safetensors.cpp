@@ -6,20 +6,13 @@
 #include <set>
 
 #include "gguf/json.h"
+#include "gguf/printable.h"
 
 namespace sluice::gguf {
 
 namespace {
 
 constexpr size_t kMaxDimensions = 8;
-
-std::string shown(std::string_view name) {
-  std::string out(name.substr(0, 80));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
-  return out;
-}
 
 // Bytes of one value of a dtype; 0 when unknown. Unknown ones are kept: they matter only if used.
 uint64_t dtype_bytes(std::string_view dtype) {
@@ -73,7 +66,7 @@ class Directory final : public JsonVisitor {
 
  private:
   bool fail(std::string_view name, const char* what) {
-    problem = "the tensor \"" + shown(name) + "\" " + what;
+    problem = "the tensor \"" + printable(name) + "\" " + what;
     return false;
   }
 
@@ -109,11 +102,11 @@ Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
     }
     if (file_size != 0 && e.end > file_size - file->data_offset) {
       return error(Code::kTruncated, "%s: the tensor \"%s\" ends after the end of the file", name,
-                   shown(e.name).c_str());
+                   printable(e.name).c_str());
     }
     if (e.end > 1ull << 60) {
       return error(Code::kBadHeader, "%s: the tensor \"%s\" has an impossible offset", name,
-                   shown(e.name).c_str());
+                   printable(e.name).c_str());
     }
     e.begin += file->data_offset;
     e.end += file->data_offset;
@@ -125,7 +118,7 @@ Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
   for (size_t i = 1; i < order.size(); i++) {
     if (order[i - 1]->end > order[i]->begin) {
       return error(Code::kBadHeader, "%s: the tensors \"%s\" and \"%s\" overlap", name,
-                   shown(order[i - 1]->name).c_str(), shown(order[i]->name).c_str());
+                   printable(order[i - 1]->name).c_str(), printable(order[i]->name).c_str());
     }
   }
   return {};
@@ -175,7 +168,7 @@ Result<std::vector<std::string>> safetensors_shards(std::string_view index_json)
                          name.size() < 256 && name[0] != '.' &&
                          name.find_first_of("/\\?#%:") == std::string::npos;
       if (!plain) {
-        problem = "it names a file that is not in its directory: \"" + shown(name) + "\"";
+        problem = "it names a file that is not in its directory: \"" + printable(name) + "\"";
         return false;
       }
       names.insert(name);
