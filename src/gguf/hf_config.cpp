@@ -427,6 +427,7 @@ Result<HfModel> describe_hf_model(const HfDirectory& directory) {
   MetadataWriter writer(&h);
   writer.string("general.architecture", (*family)->arch);
   writer.string("sluice.format", "safetensors");
+  if (!directory.name.empty()) writer.string("general.name", directory.name);
   ConfigReader reader(*config, **family, &writer);
   SLUICE_RETURN_IF_ERROR(reader.read());
 

@@ -24,6 +24,7 @@ struct HfDirectory {
   std::string_view tokenizer_config;  // tokenizer_config.json, optional
   std::string_view chat_template;     // chat_template.jinja, optional
   std::vector<SafetensorsFile> shards;
+  std::string_view name;  // for general.name, optional
 };
 
 struct HfModel {

@@ -42,6 +42,16 @@ Place place_of(const std::string& path) {
   return place;
 }
 
+// The model's name: the directory's, or a hub's repository's ("ORG/NAME/resolve/main/").
+std::string name_of(const Place& place) {
+  std::string_view dir = place.directory;
+  while (ends_with(dir, "/")) dir.remove_suffix(1);
+  if (const size_t at = dir.rfind("/resolve/"); is_url(place.directory) && at != dir.npos) {
+    dir = dir.substr(0, at);
+  }
+  return std::string(dir.substr(dir.rfind('/') + 1));
+}
+
 // Bytes computed here, read as a file of the model.
 class OwnedSource final : public io::ByteSource {
  public:
@@ -126,7 +136,9 @@ Result<ModelHeader> read_hf_header(const std::string& path, const io::OpenOption
     names = std::move(*shards);
   }
   ModelHeader out;
-  gguf::HfDirectory directory{config, tokenizer, settings, chat_template, {}};
+  gguf::HfDirectory directory{config, tokenizer, settings, chat_template, {}, {}};
+  const std::string name = name_of(place);
+  directory.name = name;
   directory.shards.resize(names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     SLUICE_RETURN_IF_ERROR(

@@ -101,6 +101,7 @@ TEST(HfDirectoryPath, EveryFormOfThePathOpensTheModel) {
     const auto header = read_header((folder("qwen3") / name).string(), {});
     ASSERT_TRUE(header.ok()) << header.status().message();
     EXPECT_EQ(header->header.get_string("general.architecture"), "qwen3");
+    EXPECT_EQ(header->header.get_string("general.name"), "qwen3");
     EXPECT_EQ(header->sources.size(), 1u);
   }
 }

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     data += n;
     size -= n;
   }
-  sluice::gguf::HfDirectory directory{parts[0], parts[1], parts[2], {}, {}};
+  sluice::gguf::HfDirectory directory{parts[0], parts[1], parts[2], {}, {}, {}};
   sluice::gguf::SafetensorsFile file;
   const sluice::gguf::Bytes bytes(reinterpret_cast<const uint8_t*>(parts[3].data()),
                                   parts[3].size());

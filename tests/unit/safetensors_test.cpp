@@ -148,7 +148,7 @@ struct TinyModel {
   std::vector<std::string> files = {tiny_tensors(true, false, true).build()};
 
   [[nodiscard]] Result<HfModel> describe() const {
-    HfDirectory d{config, tokenizer, tokenizer_config, chat_template, {}};
+    HfDirectory d{config, tokenizer, tokenizer_config, chat_template, {}, "tiny"};
     for (const std::string& file : files) {
       const auto parsed = parse(file);
       if (!parsed.ok()) return parsed.status();
@@ -169,6 +169,7 @@ TEST(HfModel, Qwen3) {
   ASSERT_TRUE(model.ok()) << model.status().message();
   const Header& h = model->header;
   EXPECT_EQ(h.get_string("general.architecture"), "qwen3");
+  EXPECT_EQ(h.get_string("general.name"), "tiny");
   EXPECT_EQ(h.get_u64("qwen3.embedding_length"), 8u);
   EXPECT_EQ(h.get_u64("qwen3.block_count"), 2u);
   EXPECT_EQ(h.get_u64("qwen3.feed_forward_length"), 16u);
