@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <thread>
 
 #include "http_test_server.h"
@@ -40,6 +41,7 @@ class HttpCacheTest : public ::testing::Test {
       if (!ranges_) return HttpReply{.status = 200, .headers = {{"ETag", etag_}}, .body = file_};
       HttpReply reply = test::serve_file(request, file_, etag_);
       if (request.range() && request.range()->second != 0) reply.cut_after = cut_after_;
+      if (fault_) fault_(&reply);
       return reply;
     });
   }
@@ -97,6 +99,7 @@ class HttpCacheTest : public ::testing::Test {
   std::string etag_ = "\"v1\"";
   bool ranges_ = true;
   std::atomic<size_t> cut_after_{SIZE_MAX};
+  std::function<void(HttpReply*)> fault_;
   OpenOptions options_;
   std::vector<std::string> warnings_;
   std::unique_ptr<HttpTestServer> server_;
@@ -296,6 +299,44 @@ TEST_F(HttpCacheTest, ReadersOfOneSourceShareFetches) {
               expect_all();
             }),
             kFile + kProbe);
+}
+
+TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesAWholeStore) {
+  options_.http.attempts = options_.http.open_attempts = 60;
+  options_.http.stall_timeout_ms = 30;
+  std::mutex mutex;
+  std::mt19937 rng(11);
+  fault_ = [&](HttpReply* reply) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    const auto kind = rng() % 6;
+    if (kind == 0) *reply = HttpReply{.status = 503, .headers = {}, .body = "busy"};
+    if (kind == 1) reply->cut_after = rng() % (reply->body.size() + 1);
+    if (kind == 2) reply->stall_after = rng() % (reply->body.size() + 1);
+  };
+  for (int round = 0; round < 10; round++) {
+    open();
+    std::vector<std::thread> threads;
+    for (uint32_t t = 0; t < 3; t++) {
+      threads.emplace_back([&, seed = static_cast<uint32_t>(round) * 3 + t] {
+        std::mt19937 mine(seed);
+        for (int i = 0; i < 8; i++) {
+          const uint64_t length = mine() % 300'000 + 1;
+          expect_read(mine() % (kFile - length), length);
+        }
+      });
+    }
+    for (auto& t : threads) t.join();
+    source_.reset();
+    flip(entry(".data"), rng() % kFile);
+  }
+  open();
+  expect_all();
+  fault_ = nullptr;
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kProbe);
 }
 
 // Limits the size of files that this process may write, as a full disk would.
