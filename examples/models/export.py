@@ -24,6 +24,7 @@ PROMPTS = {
 }
 LOGITS_FOR = {"story": 12, "chat": 8}  # prompt: number of last positions whose logits are kept
 GREEDY = 48
+HELD_OUT_TOKENS = 500  # of heldout.txt, BOS included, whose mean loss the references state
 STRINGS = [
     "Hello", " Hello", "Hello, world!", "Once upon a time, there was a little girl named Ann.",
     "Tell me a story about a dog and a boat.", "It's Ann's; they're here, we'll see, I'd go.",
@@ -139,7 +140,11 @@ def write_reference(out):
             gap = min(gap, float(top.values[0] - top.values[1]))
         entry.update(greedy=greedy, min_gap=round(gap, 6), greedy_text=tokenizer.decode(greedy))
         outputs.append(entry)
-    head = dict(model=f"{NAME}-F16.gguf", n_vocab=model.config.n_vocab)
+    ids = torch.tensor([[bos] + tokenizer.encode((out / "heldout.txt").read_text())])
+    ids = ids[:, :HELD_OUT_TOKENS]
+    nats = torch.nn.functional.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:]).item()
+    head = dict(model=f"{NAME}-F16.gguf", n_vocab=model.config.n_vocab,
+                held_out_tokens=HELD_OUT_TOKENS, held_out_nats=round(nats, 9))
     lines = ",\n".join(json.dumps(e) for e in outputs)
     (folder / "outputs.json").write_text(json.dumps(head)[:-1] + ', "prompts": [\n' + lines
                                          + "\n]}\n")
