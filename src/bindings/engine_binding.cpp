@@ -93,6 +93,8 @@ class EngineBinding {
     }
     ++files_;
     prefixes_.emplace_back();
+    // The rest is what malloc loses to alignment and to the holes that the header leaves.
+    base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
     return 0;
   }
 
@@ -289,8 +291,7 @@ class EngineBinding {
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.
     options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0)) & ~0xffffULL;
-    // The rest is what malloc loses to alignment and to the holes that the header leaves.
-    options.base_bytes = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
+    options.base_bytes = base_bytes_;
     options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
     const val kernels = o["kernels"];
@@ -306,6 +307,7 @@ class EngineBinding {
   gguf::Header header_;
   std::vector<std::vector<uint8_t>> prefixes_;
   uint32_t files_ = 0, file_count_ = 1;
+  uint64_t base_bytes_ = 0;  // of the heap, once the header is parsed
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
   std::unique_ptr<session::Session> session_;

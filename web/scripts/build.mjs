@@ -89,6 +89,8 @@ async function buildWeb() {
   }
   run(bin('tsc'), ['-p', 'web/tsconfig.json', '--noEmit', 'false', '--declaration',
     '--emitDeclarationOnly', '--outDir', 'dist']);
+  const { buildSite } = await import('../../examples/browser/build.mjs');
+  await buildSite();  // the example page, into site/
 }
 
 function printSizes() {

@@ -20,7 +20,8 @@ function patch(text, what, replacement, times = 1) {
 function dropRelaxedStubs(glue, names) {
   for (const name of names) {
     glue = patch(glue, `function _${name}(){err("missing function: ${name}");abort(-1)}`, '');
-    glue = patch(glue, `"${name}":_${name},`, '');
+    const entry = `"${name}":_${name}`;  // the last of the list has its comma in front
+    glue = patch(glue, glue.includes(`${entry},`) ? `${entry},` : `,${entry}`, '');
   }
   return glue;
 }
@@ -125,9 +126,11 @@ export function makeGlue(files, relaxedNames) {
   );
   const initial = /INITIAL_MEMORY=(\d+)[,;]/.exec(glue);
   if (!initial) throw new Error('glue: INITIAL_MEMORY not found');
-  // A page without cross-origin isolation has shared memories but not the name SharedArrayBuffer.
+  // A page without cross-origin isolation has shared memories but not the name SharedArrayBuffer;
+  // Node 20 has no navigator, and is told the number of threads.
   const header =
     'const SharedArrayBuffer = globalThis.SharedArrayBuffer ?? ' +
-    'new WebAssembly.Memory({ initial: 0, maximum: 0, shared: true }).buffer.constructor;\n';
+    'new WebAssembly.Memory({ initial: 0, maximum: 0, shared: true }).buffer.constructor;\n' +
+    'const navigator = globalThis.navigator ?? { hardwareConcurrency: 1 };\n';
   return header + glue + entryPoints + `export const initialMemory = ${initial[1]};\n`;
 }

@@ -1,0 +1,60 @@
+// The published package in Node, with the sample model: the plain binary, one and two threads,
+// resident and streamed, must all tell the story that the native program tells.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, statSync } from 'node:fs';
+import { test } from 'node:test';
+import { inRoot } from '../../web/scripts/lib.mjs';
+
+const model = inRoot('examples', 'models', 'sluice-tales-F16.gguf');
+const prompt = 'Once upon a time';
+const maxTokens = 48;
+const { Engine } = await import(inRoot('dist', 'node.js'));
+
+async function story(options) {
+  const engine = await Engine.load(model, { kernels: '', ...options });
+  try {
+    const text = await engine.generate(prompt, { maxTokens, temperature: 0 }).text();
+    return { text, memory: engine.memory(), stats: engine.stats() };
+  } finally {
+    await engine.dispose();
+  }
+}
+
+const reference = await story({ threads: 1 });
+
+test('a story comes out, of the length that was asked for', () => {
+  assert.equal(reference.stats.generatedTokens, maxTokens);
+  assert.ok(reference.text.length > maxTokens);
+});
+
+test('two threads tell the same story', async () => {
+  assert.equal((await story({ threads: 2 })).text, reference.text);
+});
+
+test('a budget below the size of the model tells the same story, and holds', async () => {
+  const memoryBudget = Math.floor(statSync(model).size * 0.85);
+  for (const threads of [1, 2]) {
+    const { text, memory } = await story({ threads, memoryBudget });
+    assert.equal(text, reference.text);
+    assert.ok(memory.heap <= memoryBudget, `heap ${memory.heap} of ${memoryBudget}`);
+  }
+});
+
+test('a budget that cannot work is refused with the smallest that can', async () => {
+  const refused = await story({ memoryBudget: 1 << 20 }).then(() => null, (e) => e);
+  assert.equal(refused?.code, 'BUDGET_TOO_SMALL');
+  const smallest = Number(/smallest that works is (\d+) bytes/.exec(refused.message)?.[1]);
+  assert.ok(smallest > 1 << 20, refused.message);
+  const enough = Math.ceil(smallest / 65536) * 65536;
+  assert.equal((await story({ memoryBudget: enough })).text, reference.text);
+});
+
+test('the native program tells the same story', (t) => {
+  const program = inRoot('build', 'native', 'sluice');
+  if (!existsSync(program)) return t.skip('build/native/sluice is not built');
+  const run = spawnSync(program, ['run', model, '-p', prompt, '-n', String(maxTokens), '--temp', '0', '--kernels', 'scalar'],
+    { encoding: 'utf8' });
+  assert.equal(run.status, 0, run.stderr);
+  assert.ok(run.stdout.includes(reference.text.trim()), `${run.stdout}\n--- against ---\n${reference.text}`);
+});

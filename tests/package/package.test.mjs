@@ -1,0 +1,101 @@
+// What gets published: the files, their sizes, the declarations as a strict consumer sees them, and
+// a bundler's way through the package. Needs dist/ (npm run build).
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { inRoot, root } from '../../web/scripts/lib.mjs';
+
+const kB = 1024;
+const limits = {  // raw and gzipped bytes; what a page has to fetch before the model
+  'engine.simd128.wasm': [900 * kB, 320 * kB],
+  'engine.relaxed.wasm': [900 * kB, 320 * kB],
+  'index.js': [40 * kB, 14 * kB],
+  'worker.js': [160 * kB, 50 * kB],
+};
+
+let consumer;
+before(() => {
+  mkdirSync(inRoot('build'), { recursive: true });
+  consumer = mkdtempSync(inRoot('build', 'consumer-'));
+  mkdirSync(join(consumer, 'node_modules'));
+  symlinkSync(root, join(consumer, 'node_modules', 'sluice-llm'));
+  writeFileSync(join(consumer, 'package.json'), '{"type":"module"}');
+});
+after(() => rmSync(consumer, { recursive: true, force: true }));
+
+for (const [name, [raw, zipped]] of Object.entries(limits)) {
+  test(`dist/${name} stays small`, () => {
+    const bytes = readFileSync(inRoot('dist', name));
+    assert.ok(bytes.length <= raw, `${bytes.length} bytes, at most ${raw}`);
+    const packed = gzipSync(bytes).length;
+    assert.ok(packed <= zipped, `${packed} bytes gzipped, at most ${zipped}`);
+  });
+}
+
+test('the package holds dist, the licence and nothing that is not meant for users', () => {
+  const { stdout } = spawnSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], { cwd: root, encoding: 'utf8' });
+  const [{ files }] = JSON.parse(stdout);
+  const paths = files.map((f) => f.path);
+  const strangers = paths.filter((p) => !/^(dist\/|LICENSE$|README\.md$|package\.json$)/.test(p));
+  assert.deepEqual(strangers, []);
+  for (const wanted of ['LICENSE', 'dist/index.js', 'dist/index.d.ts', 'dist/worker.js', 'dist/node.js',
+    'dist/worker-node.js', 'dist/engine.simd128.wasm', 'dist/engine.relaxed.wasm']) {
+    assert.ok(paths.includes(wanted), `${wanted} is missing`);
+  }
+});
+
+test('the plain binary asks for nothing beyond fixed-width SIMD, threads and the glue', () => {
+  const bytes = readFileSync(inRoot('dist', 'engine.simd128.wasm'));
+  assert.ok(WebAssembly.validate(bytes));
+  const modules = new Set(WebAssembly.Module.imports(new WebAssembly.Module(bytes)).map((i) => i.module));
+  assert.deepEqual([...modules].sort(), ['env', 'wasi_snapshot_preview1']);
+});
+
+test('the relaxed binary has its instructions inlined', () => {
+  const text = spawnSync(inRoot('node_modules', '.bin', 'wasm-dis'), [inRoot('dist', 'engine.relaxed.wasm')],
+    { encoding: 'utf8', maxBuffer: 1 << 28 }).stdout;
+  assert.match(text, /i32x4\.relaxed_dot_i8x16_i7x16_add_s|i32x4\.dot_i8x16_i7x16_add_s/);
+  assert.doesNotMatch(text, /\(import "relaxed"/);
+});
+
+test('the declarations satisfy a strict consumer', () => {
+  writeFileSync(join(consumer, 'use.ts'), `
+    import { Engine, SluiceError, type EngineStats } from 'sluice-llm';
+    export async function tell(url: string): Promise<string> {
+      const engine = await Engine.load(url, { memoryBudget: 64 * 2 ** 20, onProgress: () => {} });
+      let text = '';
+      for await (const piece of engine.generate('Once', { maxTokens: 8, temperature: 0 })) text += piece.text;
+      const stats: EngineStats = engine.stats();
+      await engine.dispose();
+      return text + stats.generatedTokens;
+    }
+    export const code = (e: unknown) => (e instanceof SluiceError ? e.code : 'unknown');
+  `);
+  for (const resolution of ['nodenext', 'bundler']) {
+    const result = spawnSync(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '--strict', '--skipLibCheck', 'false',
+      '--types', '', '--target', 'es2022', '--lib', 'es2022,dom,dom.iterable,dom.asynciterable,esnext.disposable',
+      '--module', resolution === 'nodenext' ? 'nodenext' : 'esnext', '--moduleResolution', resolution, 'use.ts'],
+    { cwd: consumer, encoding: 'utf8' });
+    assert.equal(result.status, 0, `${resolution}: ${result.stdout}`);
+  }
+});
+
+test('a bundler takes the browser build without warnings, and leaves worker and wasm to be found', async () => {
+  const { build } = await import('esbuild');
+  writeFileSync(join(consumer, 'main.js'), `import { Engine } from 'sluice-llm'; globalThis.load = Engine.load;`);
+  const result = await build({
+    entryPoints: [join(consumer, 'main.js')], absWorkingDir: consumer, bundle: true, format: 'esm', write: false,
+    platform: 'browser', logLevel: 'silent',
+  });
+  assert.deepEqual(result.warnings, []);
+  const text = result.outputFiles[0].text;
+  assert.match(text, /new URL\("\.\/worker\.js", import\.meta\.url\)/);
+  assert.doesNotMatch(text, /node:|new Function|\beval\(/);
+  const worker = readFileSync(inRoot('dist', 'worker.js'), 'utf8');
+  assert.match(worker, /new URL\("\.\/engine\.relaxed\.wasm",import\.meta\.url\)/);
+  assert.doesNotMatch(worker, /new Function|\beval\(/);
+  assert.ok(existsSync(inRoot('dist', 'worker.js.map')));
+});
