@@ -251,7 +251,7 @@ def prepare(work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1550, help="optimizer steps of 8192 tokens")
+    parser.add_argument("--steps", type=int, default=1500, help="optimizer steps of 8192 tokens")
     parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the files go")
     parser.add_argument("--work", type=pathlib.Path, default=HERE.parents[1] / "build/sample-model",
                         help="checkpoint and cache; delete it for a fresh run")
