@@ -20,7 +20,6 @@ constexpr int kPanelRows = 64;  // rows that share a converted block; their stat
 constexpr int kBlockVectors = kPositions / kLanes;
 // Register tiles are rows x positions (scores) and rows x vectors (values): with the operands they
 // fill 32 registers, or 16.
-constexpr int kMaxTileRows = kLanes == 16 ? 8 : 4;
 constexpr int kTileSize = kLanes == 16 ? 16 : 8;
 constexpr int kDirectRows = kLanes > 4 ? 8 : 2;
 
@@ -104,7 +103,7 @@ SLUICE_INLINE F32 load_f16_n(const f16* p, int n) {
   return load_f16(padded);
 }
 
-Rows<float> convert(const Rows<f16>& in, int32_t cols, int32_t ld, float* out) {
+SLUICE_NOINLINE Rows<float> convert(const Rows<f16>& in, int32_t cols, int32_t ld, float* out) {
   for (int i = in.from; i < in.to; ++i) {
     for (int32_t c = 0; c < cols; c += kLanes) {
       store(out + i * ld + c, load_f16_n(in.data + i * in.ld + c, cols - c));
@@ -163,29 +162,48 @@ SLUICE_INLINE void score_tile(const Queries& q, const Rows<T>& keys, int first, 
   });
 }
 
+template <int kRows, class T>
+SLUICE_NOINLINE void score_strip(const Queries& q, const Rows<T>& keys, bool ahead, float* p) {
+  constexpr int kCount = kTileSize / kRows > kLanes ? kLanes : kTileSize / kRows;
+  for (int i = keys.from / kCount * kCount; i < keys.to; i += kCount) {
+    score_tile<kRows, kCount>(q, keys, i, ahead, p);
+  }
+}
+
+// Tiles of 1, 2, 4 .. rows are called through tables. Were they inlined into one function, which
+// compilers and wasm-opt love to do, they would spill each other's registers: V8 allocates those
+// of a whole function at once, and that costs it a third of the speed.
+template <class T>
+struct ScoreStrips {
+  // As square as loads want it, or as tall as the reuse of a key's conversion does.
+  static constexpr int kMaxLog2 = kTileSize == 16 ? (sizeof(T) == sizeof(f16) ? 3 : 2) : 1;
+  using Strip = void (*)(const Queries&, const Rows<T>&, bool, float*);
+  template <int kLog2>
+  static constexpr Strip strip() {
+    if constexpr (kLog2 <= kMaxLog2) return score_strip<1 << kLog2, T>;
+    return nullptr;
+  }
+  static constexpr Strip kStrips[4] = {strip<0>(), strip<1>(), strip<2>(), strip<3>()};
+};
+
+// The tallest tile of at most n_rows.
+int tile_log2(int n_rows, int max_log2) {
+  int i = 0;
+  while (i < max_log2 && 2 << i <= n_rows) ++i;
+  return i;
+}
+
 template <class T>
 void score_rows(Queries q, int n_rows, const Rows<T>& keys, float* p) {
   bool ahead = n_rows >= kPrefetchRows;
-  const auto tile = [&](auto rows) {
-    constexpr int kRows = rows;
-    constexpr int kCount = kTileSize / kRows > kLanes ? kLanes : kTileSize / kRows;
-    while (n_rows >= kRows) {
-      for (int i = keys.from / kCount * kCount; i < keys.to; i += kCount) {
-        score_tile<kRows, kCount>(q, keys, i, ahead, p);
-      }
-      ahead = false;
-      q.data += kRows * q.ld;
-      p += kRows * kPositions;
-      n_rows -= kRows;
-    }
-  };
-  if constexpr (kTileSize >= 16) {
-    // As wide as the reuse of a key's conversion wants, as square as loads want.
-    if constexpr (sizeof(T) == sizeof(f16)) tile(Int<8>{});
-    tile(Int<4>{});
+  while (n_rows > 0) {
+    const int i = tile_log2(n_rows, ScoreStrips<T>::kMaxLog2);
+    ScoreStrips<T>::kStrips[i](q, keys, ahead, p);
+    ahead = false;
+    q.data += q.ld << i;
+    p += kPositions << i;
+    n_rows -= 1 << i;
   }
-  tile(Int<2>{});
-  tile(Int<1>{});
 }
 
 // --- online softmax ------------------------------------------------------------------------------
@@ -262,8 +280,8 @@ SLUICE_INLINE void value_tile(const float* p, int lo, int hi, const Rows<T>& val
 }
 
 template <int kRows, class T>
-void value_rows(const float* p, int lo, int hi, const Rows<T>& values, int32_t ldv, float* acc) {
-  if (lo >= hi) return;
+SLUICE_NOINLINE void value_rows(const float* p, int lo, int hi, const Rows<T>& values, int32_t ldv,
+                                float* acc) {
   constexpr int kWide = kTileSize / kRows > 8 ? 8 : kTileSize / kRows;
   int32_t c = 0;
   for (; c + kWide * kLanes <= ldv; c += kWide * kLanes) {
@@ -272,17 +290,31 @@ void value_rows(const float* p, int lo, int hi, const Rows<T>& values, int32_t l
   for (; c < ldv; c += kLanes) value_tile<kRows, 1>(p, lo, hi, values, c, ldv, acc);
 }
 
+template <class T>
+struct ValueStrips {
+  static constexpr int kMaxLog2 = kTileSize == 16 && sizeof(T) == sizeof(f16) ? 3 : 2;
+  using Strip = void (*)(const float*, int, int, const Rows<T>&, int32_t, float*);
+  template <int kLog2>
+  static constexpr Strip strip() {
+    if constexpr (kLog2 <= kMaxLog2) return value_rows<1 << kLog2, T>;
+    return nullptr;
+  }
+  static constexpr Strip kStrips[4] = {strip<0>(), strip<1>(), strip<2>(), strip<3>()};
+};
+
 struct Range {
   int lo, hi;  // positions of the block that a row sees
 };
 
-// Rows of a tile share the positions that all of them see; what a row sees before and after, it
-// does alone. Positions that a row does not see are not multiplied by zero but left out, since
-// they may hold infinities.
-template <int kRows, class T>
-void value_group(const AttentionState& s, int r, const Range* range, const Rows<T>& values) {
+// Rows r .. r + 2^log2. They share the positions that all of them see; what a row sees before and
+// after, it does alone. Positions that a row does not see are not multiplied by zero but left out,
+// since they may hold infinities.
+template <class T>
+void value_group(const AttentionState& s, int r, int log2, const Range* range,
+                 const Rows<T>& values) {
+  const int n_rows = 1 << log2;
   int lo = 0, hi = kPositions;
-  for (int i = 0; i < kRows; ++i) {
+  for (int i = 0; i < n_rows; ++i) {
     lo = range[r + i].lo > lo ? range[r + i].lo : lo;
     hi = range[r + i].hi < hi ? range[r + i].hi : hi;
   }
@@ -291,12 +323,13 @@ void value_group(const AttentionState& s, int r, const Range* range, const Rows<
   const auto alone = [&](int i, int from, int to) {
     from = range[r + i].lo > from ? range[r + i].lo : from;
     to = range[r + i].hi < to ? range[r + i].hi : to;
-    value_rows<1>(p + i * kPositions, from, to, values, s.ldv, acc + i * s.ldv);
+    if (from >= to) return;
+    ValueStrips<T>::kStrips[0](p + i * kPositions, from, to, values, s.ldv, acc + i * s.ldv);
   };
   if (lo >= hi) lo = hi = kPositions;  // nothing in common
-  for (int i = 0; i < kRows; ++i) alone(i, 0, lo);
-  value_rows<kRows>(p, lo, hi, values, s.ldv, acc);
-  for (int i = 0; i < kRows; ++i) alone(i, hi, kPositions);
+  for (int i = 0; i < n_rows; ++i) alone(i, 0, lo);
+  if (lo < hi) ValueStrips<T>::kStrips[log2](p, lo, hi, values, s.ldv, acc);
+  for (int i = 0; i < n_rows; ++i) alone(i, hi, kPositions);
 }
 
 // --- splits --------------------------------------------------------------------------------------
@@ -346,13 +379,11 @@ void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries&
   for (int r = first_row; r < last_row; ++r) {
     if (range[r].lo < range[r].hi) softmax_row(a, s, r, range[r].lo, range[r].hi);
   }
-  int r = first_row;
-  if constexpr (kMaxTileRows >= 8 && sizeof(V) == sizeof(f16)) {
-    for (; r + 8 <= last_row; r += 8) value_group<8>(s, r, range, values);
+  for (int r = first_row; r < last_row;) {
+    const int log2 = tile_log2(last_row - r, ValueStrips<V>::kMaxLog2);
+    value_group(s, r, log2, range, values);
+    r += 1 << log2;
   }
-  for (; r + 4 <= last_row; r += 4) value_group<4>(s, r, range, values);
-  for (; r + 2 <= last_row; r += 2) value_group<2>(s, r, range, values);
-  for (; r < last_row; ++r) value_group<1>(s, r, range, values);
 }
 
 void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& panel,

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #define SLUICE_INLINE [[maybe_unused]] static inline __attribute__((always_inline))
+#define SLUICE_NOINLINE [[maybe_unused]] static __attribute__((noinline))
 #define SLUICE_INLINE_METHOD inline __attribute__((always_inline))
 
 // Before a loop over vectors in registers: arrays of vectors stay there only when every index is a
