@@ -71,6 +71,14 @@ const glueAtBuild = {
     build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
 };
 
+// The template renderer is a file of its own, fetched when a chat begins.
+const templatesApart = {
+  name: 'templates-apart',
+  setup: (build) => build.onResolve({ filter: /^\.\/templates\.js$/ }, (args) =>
+    (args.kind === 'dynamic-import' ? { path: './templates.js', external: true } : null)),
+};
+const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
+
 // Every entry is a file of its own with no import of another package, so that a page can use dist/
 // without a bundler; workers and wasm are found by new URL('./…', import.meta.url).
 async function buildWeb() {
@@ -78,10 +86,11 @@ async function buildWeb() {
   rmSync(inRoot('dist'), { recursive: true, force: true });
   const common = {
     absWorkingDir: root, outdir: 'dist', bundle: true, format: 'esm', target: 'es2022',
-    sourcemap: 'linked', legalComments: 'linked', plugins: [glueAtBuild], logLevel: 'warning',
+    sourcemap: 'linked', legalComments: 'linked', plugins: [glueAtBuild, templatesApart], logLevel: 'warning',
   };
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker']), minify: true });
+  await esbuild.build({ ...common, entryPoints: files(['templates']), minify: true, banner: { js: rendererNotice } });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node']), platform: 'node' });
   for (const variant of ['simd128', 'relaxed']) {
     const name = `engine.${variant}.wasm`;
