@@ -175,15 +175,14 @@ SLUICE_NOINLINE void score_strip(const Queries& q, const Rows<T>& keys, bool ahe
 // of a whole function at once, and that costs it a third of the speed.
 template <class T>
 struct ScoreStrips {
-  // As square as loads want it, or as tall as the reuse of a key's conversion does.
-  static constexpr int kMaxLog2 = kTileSize == 16 ? (sizeof(T) == sizeof(f16) ? 3 : 2) : 1;
+  static constexpr int kMaxLog2 = kTileSize == 16 ? 2 : 1;
   using Strip = void (*)(const Queries&, const Rows<T>&, bool, float*);
   template <int kLog2>
   static constexpr Strip strip() {
     if constexpr (kLog2 <= kMaxLog2) return score_strip<1 << kLog2, T>;
     return nullptr;
   }
-  static constexpr Strip kStrips[4] = {strip<0>(), strip<1>(), strip<2>(), strip<3>()};
+  static constexpr Strip kStrips[3] = {strip<0>(), strip<1>(), strip<2>()};
 };
 
 // The tallest tile of at most n_rows.
@@ -292,14 +291,14 @@ SLUICE_NOINLINE void value_rows(const float* p, int lo, int hi, const Rows<T>& v
 
 template <class T>
 struct ValueStrips {
-  static constexpr int kMaxLog2 = kTileSize == 16 && sizeof(T) == sizeof(f16) ? 3 : 2;
+  static constexpr int kMaxLog2 = 2;
   using Strip = void (*)(const float*, int, int, const Rows<T>&, int32_t, float*);
   template <int kLog2>
   static constexpr Strip strip() {
     if constexpr (kLog2 <= kMaxLog2) return value_rows<1 << kLog2, T>;
     return nullptr;
   }
-  static constexpr Strip kStrips[4] = {strip<0>(), strip<1>(), strip<2>(), strip<3>()};
+  static constexpr Strip kStrips[3] = {strip<0>(), strip<1>(), strip<2>()};
 };
 
 struct Range {
