@@ -1,4 +1,4 @@
-#The terminal program.CLI11 and nlohmann / json use exceptions, so this room has them switched on.
+# The terminal program. CLI11 and nlohmann/json use exceptions, so this room has them switched on.
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cpp)

@@ -10,7 +10,7 @@ const packages = {
   native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev', 'zlib1g-dev'],
   wasm: ['cmake', 'ninja-build', 'emscripten', 'nlohmann-json3-dev'],
   browser: ['chromium'],
-  test: ['clang-format', 'libgtest-dev', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
+  test: ['clang-format', 'libgtest-dev', 'python3-numpy', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
   fuzz: ['clang', 'libclang-rt-14-dev'],
   bench: ['libbenchmark-dev'],
 };
