@@ -49,7 +49,19 @@ bool has_dotprod() {
 constexpr Choice kChoices[] = {
     {&neondot::kTable, has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
 #elif defined(SLUICE_WASM_RELAXED)
-constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, always}};
+// Both run everywhere with equal results; which is faster is a matter of the CPU behind the engine.
+// WebAssembly does not say, but the sign of a NaN that arithmetic makes does: set on x86, clear on
+// Arm, whose dot product instruction is universal.
+bool looks_like_x86() {
+  volatile float infinity = __builtin_inff();
+  return __builtin_signbit(infinity - infinity) != 0;
+}
+bool looks_like_other() {
+  return !looks_like_x86();
+}
+constexpr Choice kChoices[] = {{&wasmrelaxed16::kTable, looks_like_x86},
+                               {&wasmrelaxed::kTable, always},
+                               {&wasmrelaxed16::kTable, looks_like_other}};
 #elif defined(__wasm_simd128__)
 constexpr Choice kChoices[] = {{&wasm128::kTable, always}};
 #else

@@ -21,7 +21,7 @@ SLUICE_INLINE void interleave_field(const Block* const* rows, const uint8_t* (&f
 struct Nibbles {
   const uint8_t* q;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
-    const Bytes raw = load_bytes(q + kBytesStep * (j % 4) + 4 * kLanes * v);
+    const Bytes raw = load_bytes(q + kBytesStep * (j < 4 ? j : j - 4) + 4 * kLanes * v);
     return j < 4 ? bits<0, 15>(raw) : bits<4, 15>(raw);
   }
 };
@@ -54,6 +54,9 @@ struct FiveBits {
     }
   }
 };
+
+template <>
+constexpr bool kQuadIsConstant<FiveBits> = true;
 
 // 16-bit floats of item `index`, for NV vectors of rows from row `row0` of the group.
 template <int NV>

@@ -17,33 +17,63 @@ struct Tokens {
   }
 };
 
+// Codes whose shifts depend on the quad: their loop must be unrolled on every target.
+template <class F>
+constexpr bool kQuadIsConstant = !kLoopOverQuads;
+
+// One quad of NV vectors times T tokens.
+template <int NV, int T, class S, class F>
+SLUICE_INLINE void dot_quad(const Tokens& x, int block, int j, const F& codes, S (&sum)[NV][T]) {
+  Codes w[NV];
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, j));
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    const Quad q = load_quad(x.at(t, block), j);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
+  }
+}
+template <int NV, int T, class S>
+SLUICE_INLINE void settle_all(S (&sum)[NV][T]) {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) settle(sum[v][t]);
+  }
+}
+
 // out[v][t] = sum over kQuads quads of codes(v, quad) . x[t], plus (-sum x) << kOffsetShift when
 // kOffsetShift >= 0. Quads kFirst .. kFirst + kQuads of activation block `block`. With kPairs the
 // quads are taken as 0, 4, 1, 5, ... so that two nibbles of one byte are used together.
 template <int NV, int T, int kMax, int kFirst, int kQuads, int kOffsetShift, bool kPairs, class F>
 SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&out)[NV][T]) {
+  static_assert(kQuads == 4 || kQuads == 8);
   using S = Sum<kMax, kQuads>;
-  I32 offset[T];
+  constexpr int kNext = kPairs ? kQuads / 2 : 1;  // from the first quad of a step to the second
+  constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
   S sum[NV][T];
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    offset[t] = splat_i32(0);
+    I32 offset = splat_i32(0);
     if constexpr (kOffsetShift >= 0) {
       const ActMeta& m = x.at(t, block).m;
-      offset[t] = shl<kOffsetShift>(splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
+      offset = shl<kOffsetShift>(splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
     }
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = start<S>(offset[t]);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = start<S>(offset);
   }
-  SLUICE_UNROLL for (int i = 0; i < kQuads; ++i) {
-    const int j = kFirst + (kPairs ? i / 2 + (i % 2) * (kQuads / 2) : i);
-    Codes w[NV];
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, j));
-    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-      const Quad q = load_quad(x.at(t, block), j);
-      SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
+  if constexpr (kQuadIsConstant<F>) {
+    SLUICE_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
+      const int j = kFirst + (kPairs ? i : 2 * i);
+      dot_quad(x, block, j, codes, sum);
+      dot_quad(x, block, j + kNext, codes, sum);
+      if ((2 * i + 2) % kEvery == 0) settle_all(sum);
     }
+  } else {
+    SLUICE_NO_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
+      const int j = kFirst + (kPairs ? i : 2 * i);
+      dot_quad(x, block, j, codes, sum);
+      dot_quad(x, block, j + kNext, codes, sum);
+      if constexpr (kEvery < kQuads) settle_all(sum);
+    }
+    if constexpr (kEvery == kQuads) settle_all(sum);
   }
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = finish(sum[v][t], offset[t]);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = finish(sum[v][t]);
   }
 }
 

@@ -16,6 +16,7 @@ namespace {
 constexpr int kLanes = 8;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4;
+constexpr bool kLoopOverQuads = false;
 constexpr const char* kTargetName = "avx2";
 
 struct F32 {
@@ -190,41 +191,26 @@ SLUICE_INLINE Codes prepare(Bytes a) {
 struct I16 {
   __m256i v;
 };
-template <bool kFits16>
-struct SumType {
-  using T = I32;
-};
-template <>
-struct SumType<true> {
-  using T = I16;
-};
-// A 16-bit lane of the accumulator takes two products per quad.
-template <int kMax, int kQuads>
-using Sum = typename SumType<(kMax * 127 * 2 * kQuads <= 32767)>::T;
+SLUICE_INLINE I16 no_pairs() {
+  return {_mm256_setzero_si256()};
+}
+SLUICE_INLINE I16 operator+(I16 a, I16 b) {
+  return {_mm256_add_epi16(a.v, b.v)};
+}
+SLUICE_INLINE I16 pair_products(const Codes& w, Quad x) {
+  return {_mm256_maddubs_epi16(w.v, x.v)};
+}
+SLUICE_INLINE I32 widen_pairs(I16 a) {
+  return {_mm256_madd_epi16(a.v, _mm256_set1_epi16(1))};
+}
 
-SLUICE_INLINE I32 start_as(I32 offset, I32) {
-  return offset;
-}
-SLUICE_INLINE I16 start_as(I32, I16 zero) {
-  return zero;
-}
-template <class S>
-SLUICE_INLINE S start(I32 offset) {
-  return start_as(offset, S{_mm256_setzero_si256()});
-}
-SLUICE_INLINE I32 finish(I32 sum, I32) {
-  return sum;
-}
-SLUICE_INLINE I32 finish(I16 sum, I32 offset) {
-  return {_mm256_add_epi32(_mm256_madd_epi16(sum.v, _mm256_set1_epi16(1)), offset.v)};
-}
-SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
-  const __m256i pairs = _mm256_maddubs_epi16(w.v, x.v);
-  return {_mm256_add_epi32(sum.v, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))};
-}
-SLUICE_INLINE I16 dot(I16 sum, const Codes& w, Quad x) {
-  return {_mm256_add_epi16(sum.v, _mm256_maddubs_epi16(w.v, x.v))};
-}
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET
+
+#include "kernels/isa/pair_sum.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
 
 struct SignedCodes {
   __m256i magnitude, w;
@@ -240,7 +226,7 @@ SLUICE_INLINE I32 signed_offset(const int32_t&) {
   return splat_i32(0);
 }
 SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
-  return dot(sum, Codes{w.magnitude}, Quad{_mm256_sign_epi8(x.v, w.w)});
+  return sum + widen_pairs({_mm256_maddubs_epi16(w.magnitude, _mm256_sign_epi8(x.v, w.w))});
 }
 
 SLUICE_INLINE void prefetch(const void* p) {

@@ -15,6 +15,7 @@ namespace {
 constexpr int kLanes = 16;
 constexpr int kRowGroup = 16;
 constexpr int kTokenTile = 8;
+constexpr bool kLoopOverQuads = false;
 constexpr const char* kTargetName = "avx512vnni";
 
 struct F32 {
@@ -185,10 +186,13 @@ SLUICE_INLINE Codes prepare(Bytes a) {
 template <int kMax, int kQuads>
 using Sum = I32;
 template <class S>
+constexpr int kSettleEvery = 8;
+SLUICE_INLINE void settle(I32&) {}
+template <class S>
 SLUICE_INLINE S start(I32 offset) {
   return offset;
 }
-SLUICE_INLINE I32 finish(I32 sum, I32) {
+SLUICE_INLINE I32 finish(I32 sum) {
   return sum;
 }
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {

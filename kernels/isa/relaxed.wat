@@ -9,6 +9,9 @@
   ;; acc[i] + sum over j of acts_i8[4i+j] * weights_u7[4i+j]; weights in 0..127 are exact everywhere
   (func (export "dot") (param v128 v128 v128) (result v128)
     (i32x4.relaxed_dot_i8x16_i7x16_add_s (local.get 0) (local.get 1) (local.get 2)))
+  ;; the same two products at a time, in 16 bits
+  (func (export "dot16") (param v128 v128) (result v128)
+    (i16x8.relaxed_dot_i8x16_i7x16_s (local.get 0) (local.get 1)))
   ;; a * b + c, rounded once or twice as the machine likes
   (func (export "madd") (param v128 v128 v128) (result v128)
     (f32x4.relaxed_madd (local.get 0) (local.get 1) (local.get 2)))

@@ -16,6 +16,7 @@ namespace {
 constexpr int kLanes = 4;      // f32 lanes of a vector
 constexpr int kRowGroup = 4;   // rows interleaved in a packed group, a multiple of kLanes
 constexpr int kTokenTile = 2;  // tokens that share a decoded weight vector
+constexpr bool kLoopOverQuads = false;
 constexpr const char* kTargetName = "scalar";
 
 typedef float VectorF32 __attribute__((vector_size(16)));
@@ -261,10 +262,13 @@ SLUICE_INLINE Codes prepare(Bytes a) {
 template <int kMax, int kQuads>
 using Sum = I32;
 template <class S>
+constexpr int kSettleEvery = 8;
+SLUICE_INLINE void settle(I32&) {}
+template <class S>
 SLUICE_INLINE S start(I32 offset) {
   return offset;
 }
-SLUICE_INLINE I32 finish(I32 sum, I32) {
+SLUICE_INLINE I32 finish(I32 sum) {
   return sum;
 }
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {

@@ -25,4 +25,7 @@ extern const Table kTable;
 namespace wasmrelaxed {
 extern const Table kTable;
 }
+namespace wasmrelaxed16 {
+extern const Table kTable;
+}
 }  // namespace sluice::kernels

@@ -1,13 +1,13 @@
 // What the target headers share: no functions (see blocks.h), only how to inline one, and the list
 // of names that a target provides. isa/scalar.h defines what each of them means.
 //
-//   sizes     kLanes, kRowGroup, kTokenTile, kTargetName
+//   sizes     kLanes, kRowGroup, kTokenTile, kLoopOverQuads, kTargetName
 //   F32       splat load store load_n store_n + - * / mul_add neg_mul_add min max abs sqrt
 //             reduce_add reduce_max < select reduce_add_each
 //   I32       splat_i32 store + - shl<n> to_f32 round_i32 as_f32 as_i32
 //   loads     load_f16 load_scale store_f16 load_bf16 load_bits<shift, mask> load_s8
 //   Bytes     load_bytes store_bytes | bits<shift, mask> lookup16
-//   dots      ActBlock load_quad prepare start<Sum<max, quads>> dot finish
+//   dots      ActBlock load_quad prepare start<Sum<max, quads>> dot settle finish
 //             load_signed_quad prepare_signed signed_offset dot_signed
 //   memory    prefetch
 #pragma once
@@ -22,6 +22,8 @@
 // constant.
 #if defined(__clang__)
 #define SLUICE_UNROLL _Pragma("clang loop unroll(full)")
+#define SLUICE_NO_UNROLL _Pragma("clang loop unroll(disable)")
 #else
 #define SLUICE_UNROLL _Pragma("GCC unroll 16")
+#define SLUICE_NO_UNROLL _Pragma("GCC unroll 1")
 #endif

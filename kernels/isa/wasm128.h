@@ -32,10 +32,13 @@ SLUICE_INLINE Codes prepare(Bytes a) {
 template <int kMax, int kQuads>
 using Sum = I32;
 template <class S>
+constexpr int kSettleEvery = 8;
+SLUICE_INLINE void settle(I32&) {}
+template <class S>
 SLUICE_INLINE S start(I32 offset) {
   return offset;
 }
-SLUICE_INLINE I32 finish(I32 sum, I32) {
+SLUICE_INLINE I32 finish(I32 sum) {
   return sum;
 }
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {

@@ -15,6 +15,9 @@ namespace {
 constexpr int kLanes = 4;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4;
+// Engines move all loads of a straight run of code to its front and then run out of registers: a
+// short loop over quads keeps them apart.
+constexpr bool kLoopOverQuads = true;
 
 struct F32 {
   v128_t v;
@@ -169,12 +172,13 @@ SLUICE_INLINE void store_f16(void* p, F32 a) {
 SLUICE_INLINE F32 load_bf16(const void* p) {
   return {wasm_i32x4_shl(wasm_u32x4_load16x4(p), 16)};
 }
-SLUICE_INLINE v128_t load_4_bytes(const uint8_t* p) {
-  return wasm_u32x4_extend_low_u16x8(wasm_u16x8_extend_low_u8x16(wasm_v128_load32_zero(p)));
-}
+// Bytes go to 32-bit lanes by a swizzle: of two extensions and a conversion this compiler makes
+// scalar code.
 template <int kShift, int kMask>
 SLUICE_INLINE F32 load_bits(const uint8_t* p) {
-  v128_t wide = load_4_bytes(p);
+  const v128_t bytes = wasm_v128_load32_zero(p);
+  v128_t wide = wasm_i8x16_swizzle(
+      bytes, wasm_i8x16_const(0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1));
   if constexpr (kShift != 0) wide = wasm_u32x4_shr(wide, kShift);
   if constexpr ((0xff >> kShift) != kMask) {
     wide = wasm_v128_and(wide, wasm_i32x4_const_splat(kMask));
@@ -182,9 +186,10 @@ SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   return {wasm_f32x4_convert_i32x4(wide)};
 }
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
-  const v128_t wide =
-      wasm_i32x4_extend_low_i16x8(wasm_i16x8_extend_low_i8x16(wasm_v128_load32_zero(p)));
-  return {wasm_f32x4_convert_i32x4(wide)};
+  const v128_t bytes = wasm_v128_load32_zero(p);
+  const v128_t top = wasm_i8x16_swizzle(
+      bytes, wasm_i8x16_const(-1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3));
+  return {wasm_f32x4_convert_i32x4(wasm_i32x4_shr(top, 24))};
 }
 
 SLUICE_INLINE Bytes load_bytes(const uint8_t* p) {

@@ -2,6 +2,8 @@
 // they are imported functions, whose one-line bodies (relaxed.wat) the build merges in and inlines.
 // Codes stay in 0..127, where the second operand of the dot product means the same on every engine.
 // Signed codes take the 16-bit path of the plain target: activations are kept in both forms.
+// With SLUICE_PAIR_SUMS (wasmrelaxed16) the product that stops at 16-bit pairs is used: where a
+// CPU lacks the whole instruction, the engine makes five of it, but one or two of the pairs.
 #pragma once
 
 #include "kernels/isa/wasm_common.h"
@@ -10,6 +12,8 @@
 extern "C" {
 __attribute__((const, import_module("relaxed"), import_name("dot"))) v128_t relaxed_dot(
     v128_t acts_i8, v128_t weights_u7, v128_t acc);
+__attribute__((const, import_module("relaxed"), import_name("dot16"))) v128_t relaxed_dot16(
+    v128_t acts_i8, v128_t weights_u7);
 __attribute__((const, import_module("relaxed"), import_name("madd"))) v128_t relaxed_madd(v128_t a,
                                                                                           v128_t b,
                                                                                           v128_t c);
@@ -22,7 +26,11 @@ __attribute__((const, import_module("relaxed"), import_name("swizzle"))) v128_t 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
+#if defined(SLUICE_PAIR_SUMS)
+constexpr const char* kTargetName = "wasmrelaxed16";
+#else
 constexpr const char* kTargetName = "wasmrelaxed";
+#endif
 
 SLUICE_INLINE F32 mul_add(F32 a, F32 b, F32 c) {
   return {relaxed_madd(a.v, b.v, c.v)};
@@ -43,18 +51,48 @@ using Codes = Bytes;
 SLUICE_INLINE Codes prepare(Bytes a) {
   return a;
 }
+#if defined(SLUICE_PAIR_SUMS)
+struct I16 {
+  v128_t v;
+};
+SLUICE_INLINE I16 no_pairs() {
+  return {wasm_i16x8_const_splat(0)};
+}
+SLUICE_INLINE I16 operator+(I16 a, I16 b) {
+  return {wasm_i16x8_add(a.v, b.v)};
+}
+SLUICE_INLINE I16 pair_products(const Codes& w, Quad x) {
+  return {relaxed_dot16(x.v, w.v)};
+}
+SLUICE_INLINE I32 widen_pairs(I16 a) {
+  return {wasm_i32x4_extadd_pairwise_i16x8(a.v)};
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET
+
+#include "kernels/isa/pair_sum.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+#else
 template <int kMax, int kQuads>
 using Sum = I32;
+template <class S>
+constexpr int kSettleEvery = 8;
+SLUICE_INLINE void settle(I32&) {}
 template <class S>
 SLUICE_INLINE S start(I32 offset) {
   return offset;
 }
-SLUICE_INLINE I32 finish(I32 sum, I32) {
+SLUICE_INLINE I32 finish(I32 sum) {
   return sum;
 }
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
   return {relaxed_dot(x.v, w.v, sum.v)};
 }
+#endif
 
 using SignedQuad = Pairs;
 using SignedCodes = Pairs;

@@ -1,0 +1,7 @@
+// The wasmrelaxed16 table: wasmrelaxed with sums in 16-bit pairs, the better one on x86.
+#define SLUICE_TARGET wasmrelaxed16
+#define SLUICE_PAIR_SUMS
+// The target comes first:
+// clang-format off
+#include "kernels/isa/wasmrelaxed.h"
+#include "kernels/generic/table.h"

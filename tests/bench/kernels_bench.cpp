@@ -1,0 +1,117 @@
+// Matrix products of every table and weight type, one thread: decode (one token) with the weights
+// in cache and in memory, packed and in file layout, and prefill (128 tokens). Counters: GMAC/s,
+// and GB/s of weights. For example
+//   kernels_bench --benchmark_filter='avx512vnni/Q4_K/.*'
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/reference/reference.h"
+
+namespace sluice::kernels {
+namespace {
+
+struct Weight {
+  Type type;
+  const char* name;
+};
+constexpr Weight kWeights[] = {
+    {Type::kF32, "F32"},     {Type::kF16, "F16"},       {Type::kBF16, "BF16"},
+    {Type::kQ4_0, "Q4_0"},   {Type::kQ4_1, "Q4_1"},     {Type::kQ5_0, "Q5_0"},
+    {Type::kQ5_1, "Q5_1"},   {Type::kQ8_0, "Q8_0"},     {Type::kQ2_K, "Q2_K"},
+    {Type::kQ3_K, "Q3_K"},   {Type::kQ4_K, "Q4_K"},     {Type::kQ5_K, "Q5_K"},
+    {Type::kQ6_K, "Q6_K"},   {Type::kMXFP4, "MXFP4"},   {Type::kTQ1_0, "TQ1_0"},
+    {Type::kTQ2_0, "TQ2_0"}, {Type::kIQ4_NL, "IQ4_NL"}, {Type::kIQ4_XS, "IQ4_XS"}};
+
+struct Free {
+  void operator()(void* p) const { std::free(p); }
+};
+using Buffer = std::unique_ptr<void, Free>;
+Buffer allocate(size_t n) {
+  return Buffer(std::aligned_alloc(4096, (n + 4095) / 4096 * 4096));
+}
+
+struct Shape {
+  const char* name;
+  int64_t rows, cols;
+  int32_t n_tokens;
+  bool packed;
+};
+constexpr Shape kShapes[] = {
+    {"decode_cache", 256, 2048, 1, true},       {"decode_memory", 32768, 5632, 1, true},
+    {"decode_file_cache", 256, 2048, 1, false}, {"decode_file_memory", 32768, 5632, 1, false},
+    {"prefill_128", 2048, 2048, 128, true},     {"prefill_128_file", 2048, 2048, 128, false}};
+
+void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
+  const int64_t cols = shape.cols;
+  const size_t row_bytes = reference::row_bytes(type, cols);
+  const size_t file_group = row_bytes * static_cast<size_t>(table->row_group);
+  const size_t group = shape.packed ? table->packed_group_bytes(type, cols) : file_group;
+  const size_t n_groups = static_cast<size_t>(shape.rows / table->row_group);
+
+  // One group of random bits, repeated: the values do not matter, the traffic does.
+  std::mt19937 rng(1);
+  std::vector<uint8_t> file(file_group);
+  for (uint8_t& b : file) b = static_cast<uint8_t>((rng() & 0x2b) | 0x10);
+  const Buffer one = allocate(group);
+  if (shape.packed) {
+    table->pack_group(type, file.data(), table->row_group, cols, one.get());
+  } else {
+    std::memcpy(one.get(), file.data(), group);
+  }
+  const Buffer weights = allocate(group * n_groups);
+  for (size_t g = 0; g < n_groups; ++g) {
+    std::memcpy(static_cast<uint8_t*>(weights.get()) + g * group, one.get(), group);
+  }
+
+  const size_t n = static_cast<size_t>(shape.n_tokens);
+  std::normal_distribution<float> normal;
+  std::vector<float> x(n * static_cast<size_t>(cols));
+  for (float& v : x) v = normal(rng);
+  const Buffer q8 = allocate(n * table->q8_bytes(cols));
+  for (size_t t = 0; t < n; ++t) {
+    table->quantize_q8(&x[t * static_cast<size_t>(cols)], cols,
+                       static_cast<uint8_t*>(q8.get()) + t * table->q8_bytes(cols));
+  }
+  std::vector<float> y(n * static_cast<size_t>(shape.rows));
+  const Buffer scratch = allocate(table->matmul_scratch(type, cols));
+  MatmulArgs a = {};
+  a.w = {type, shape.packed, shape.rows, cols, weights.get()};
+  a.r1 = shape.rows;
+  a.x = {x.data(), cols, q8.get(), shape.n_tokens};
+  a.scale = 1.0f;
+  a.y = y.data();
+  a.ldy = shape.rows;
+  a.scratch = scratch.get();
+  for (auto _ : state) {
+    table->matmul(a);
+    benchmark::DoNotOptimize(y.data());
+    benchmark::ClobberMemory();
+  }
+  const double macs = static_cast<double>(shape.rows * cols) * shape.n_tokens;
+  const double bytes = static_cast<double>(group * n_groups);
+  using benchmark::Counter;
+  state.counters["GMAC/s"] = Counter(macs * 1e-9, Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
+}
+
+const bool registered = [] {
+  for (const char* const* name = available(); *name != nullptr; ++name) {
+    for (const Weight& w : kWeights) {
+      for (const Shape& shape : kShapes) {
+        const std::string label = std::string(*name) + "/" + w.name + "/" + shape.name;
+        benchmark::RegisterBenchmark(label.c_str(), run, by_name(*name), w.type, shape);
+      }
+    }
+  }
+  return true;
+}();
+
+}  // namespace
+}  // namespace sluice::kernels

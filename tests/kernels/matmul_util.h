@@ -1,0 +1,177 @@
+// Random weights and a matrix product with everything it points to, on memory of the exact size,
+// for the tests of matrix products and of packing.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/reference/reference.h"
+
+namespace sluice::kernels {
+
+struct WeightType {
+  Type type;
+  const char* name;
+  // Normalised mean square error against exact products of the exact activations. f32 types only
+  // round sums; the others round activations to 8 bits, which costs about 3e-5 on normal values
+  // whatever the type.
+  double budget;
+  std::vector<size_t> halves;  // byte offsets of f16 scales in a block: random bits would be NaN
+};
+inline const std::vector<WeightType>& weight_types() {
+  constexpr double kSums = 1e-12, kRounded = 6e-5;
+  static const std::vector<WeightType> all = {{Type::kF32, "F32", kSums, {}},
+                                              {Type::kF16, "F16", kSums, {}},
+                                              {Type::kBF16, "BF16", kSums, {}},
+                                              {Type::kQ4_0, "Q4_0", kRounded, {0}},
+                                              {Type::kQ4_1, "Q4_1", kRounded, {0, 2}},
+                                              {Type::kQ5_0, "Q5_0", kRounded, {0}},
+                                              {Type::kQ5_1, "Q5_1", kRounded, {0, 2}},
+                                              {Type::kQ8_0, "Q8_0", kRounded, {0}},
+                                              {Type::kQ2_K, "Q2_K", kRounded, {80, 82}},
+                                              {Type::kQ3_K, "Q3_K", kRounded, {108}},
+                                              {Type::kQ4_K, "Q4_K", kRounded, {0, 2}},
+                                              {Type::kQ5_K, "Q5_K", kRounded, {0, 2}},
+                                              {Type::kQ6_K, "Q6_K", kRounded, {208}},
+                                              {Type::kIQ4_NL, "IQ4_NL", kRounded, {0}},
+                                              {Type::kIQ4_XS, "IQ4_XS", kRounded, {0}},
+                                              {Type::kMXFP4, "MXFP4", kRounded, {}},
+                                              {Type::kTQ1_0, "TQ1_0", kRounded, {52}},
+                                              {Type::kTQ2_0, "TQ2_0", kRounded, {64}}};
+  return all;
+}
+
+inline std::vector<const Table*> tables() {
+  std::vector<const Table*> all;
+  for (const char* const* name = available(); *name != nullptr; ++name)
+    all.push_back(by_name(*name));
+  return all;
+}
+
+// rows x cols weights of file layout: random bits, with sane scales.
+inline std::vector<uint8_t> random_weights(const WeightType& w, int64_t rows, int64_t cols,
+                                           uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal(0.0f, 0.05f);
+  std::vector<uint8_t> bytes(static_cast<size_t>(rows) * reference::row_bytes(w.type, cols));
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(rng());
+  const size_t block = reference::block_bytes(w.type);
+  for (size_t at = 0; at < bytes.size(); at += block) {
+    const float value = normal(rng);
+    const f16 half = reference::f32_to_f16(value);
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    const uint16_t brain = static_cast<uint16_t>(bits >> 16);
+    if (w.type == Type::kF32) std::memcpy(&bytes[at], &value, 4);
+    if (w.type == Type::kF16) std::memcpy(&bytes[at], &half, 2);
+    if (w.type == Type::kBF16) std::memcpy(&bytes[at], &brain, 2);
+    if (w.type == Type::kMXFP4) bytes[at] = static_cast<uint8_t>(120 + rng() % 8);
+    for (size_t offset : w.halves) {
+      const f16 scale = reference::f32_to_f16(normal(rng));
+      std::memcpy(&bytes[at + offset], &scale, 2);
+    }
+  }
+  return bytes;
+}
+
+// Memory that starts `skew` bytes after a 64-byte boundary and ends where it is told to: the
+// address sanitizer sees the first byte past the end.
+class Buffer {
+ public:
+  explicit Buffer(size_t n, size_t skew = 0) : skew_(skew) {
+    void* p = nullptr;
+    if (posix_memalign(&p, 64, n + skew) == 0) raw_ = static_cast<uint8_t*>(p);
+  }
+  Buffer(const void* src, size_t n, size_t skew) : Buffer(n, skew) { std::memcpy(data(), src, n); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { std::free(raw_); }
+  uint8_t* data() const { return raw_ + skew_; }
+
+ private:
+  uint8_t* raw_ = nullptr;
+  size_t skew_;
+};
+
+inline std::vector<uint8_t> pack(const Table& table, Type type, const std::vector<uint8_t>& file,
+                                 int64_t rows, int64_t cols) {
+  const size_t group = table.packed_group_bytes(type, cols);
+  const size_t row_bytes = reference::row_bytes(type, cols);
+  Buffer buffer(group);
+  std::vector<uint8_t> packed;
+  for (int64_t row = 0; row < rows; row += table.row_group) {
+    const int64_t left = rows - row;
+    const int32_t n = left < table.row_group ? static_cast<int32_t>(left) : table.row_group;
+    std::memset(buffer.data(), 0, group);
+    const Buffer src(&file[static_cast<size_t>(row) * row_bytes],
+                     static_cast<size_t>(n) * row_bytes, 0);
+    table.pack_group(type, src.data(), n, cols, buffer.data());
+    packed.insert(packed.end(), buffer.data(), buffer.data() + group);
+  }
+  return packed;
+}
+
+// One product and its inputs; y comes back as [tokens][rows].
+struct Problem {
+  const Table& table;
+  const WeightType& type;
+  int64_t rows, cols;
+  int32_t n_tokens;
+  std::vector<uint8_t> file, packed;
+  std::vector<float> x;
+
+  Problem(const Table& t, const WeightType& w, int64_t n_rows, int64_t n_cols, int32_t n)
+      : table(t), type(w), rows(n_rows), cols(n_cols), n_tokens(n) {
+    const uint32_t seed = static_cast<uint32_t>(rows * 31 + cols * 17 + n);
+    file = random_weights(type, rows, cols, seed);
+    packed = pack(table, type.type, file, rows, cols);
+    std::mt19937 rng(seed + 1);
+    std::normal_distribution<float> normal;
+    x.resize(static_cast<size_t>(cols * n));
+    for (float& v : x) v = normal(rng);
+  }
+
+  struct Options {
+    bool packed = true;
+    int64_t r0 = 0, r1 = -1;  // -1: all rows
+    int32_t t0 = 0, n = -1;   // -1: all tokens from t0
+    size_t skew = 0;          // misalignment of the file form, in bytes
+    const float* bias = nullptr;
+    float scale = 1.0f;
+    bool add = false;
+    float fill = 0.0f;  // what y holds before
+  };
+  std::vector<float> run(const Options& o) const {
+    const int32_t n = o.n < 0 ? n_tokens - o.t0 : o.n;
+    const size_t per_token = table.q8_bytes(cols), floats = static_cast<size_t>(cols * n);
+    const Buffer acts(&x[static_cast<size_t>(o.t0 * cols)], floats * sizeof(float), 0);
+    const float* first = reinterpret_cast<const float*>(acts.data());
+    const Buffer q8(per_token * static_cast<size_t>(n));
+    for (int32_t t = 0; t < n; ++t) {
+      table.quantize_q8(first + t * cols, cols, q8.data() + static_cast<size_t>(t) * per_token);
+    }
+    const std::vector<uint8_t>& form = o.packed ? packed : file;
+    const Buffer weights(form.data(), form.size(), o.skew);
+    const Buffer scratch(table.matmul_scratch(type.type, cols));
+    std::vector<float> y(static_cast<size_t>(rows * n), o.fill);
+    MatmulArgs a = {};
+    a.w = {type.type, o.packed, rows, cols, weights.data()};
+    a.r0 = o.r0;
+    a.r1 = o.r1 < 0 ? rows : o.r1;
+    a.x = {first, cols, q8.data(), n};
+    a.bias = o.bias;
+    a.scale = o.scale;
+    a.add = o.add;
+    a.y = y.data();
+    a.ldy = rows;
+    a.scratch = scratch.data();
+    table.matmul(a);
+    return y;
+  }
+};
+
+}  // namespace sluice::kernels
