@@ -1,10 +1,12 @@
 // The public Engine: one loaded model in a worker of its own. It keeps the last snapshot that the
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
+import { ChatCompletions, Completions } from './chat.js';
 import { abortError, deserializeError, SluiceError, throwIfAborted } from './errors.js';
 import { Generation } from './generation.js';
 import type { Loaded } from './host.js';
 import { platform } from './platform.js';
+import { PromptRenderer } from './prompt.js';
 import type {
   EngineStats,
   GenerateSpec,
@@ -22,6 +24,8 @@ import type {
 } from './protocol.js';
 import type { CacheMode } from './remote-file.js';
 import { RpcClient } from './rpc.js';
+import { Session, SessionTable, type SessionOptions } from './session.js';
+import { Parking } from './stash.js';
 import { StoreManager } from './store.js';
 
 /** A URL (absolute, relative, or a path in Node), a File or Blob, or the parts of a split model. */
@@ -107,6 +111,12 @@ export class Engine {
   readonly info!: ModelInfo;
   /** Resolves when the whole file is in the store (or at once where nothing is stored). */
   readonly downloaded: Promise<void>;
+  /** OpenAI's chat.completions.create on this engine. */
+  readonly chat = { completions: new ChatCompletions(this) };
+  /** OpenAI's completions.create on this engine. */
+  readonly completions = new Completions(this);
+  private readonly sessions: SessionTable;
+  private renderer: PromptRenderer | null = null;
   private rpc: RpcClient<WorkerEvent>;
   private snapshot: Snapshot | null = null;
   private readonly generations = new Map<number, Generation>();
@@ -114,7 +124,8 @@ export class Engine {
   private disposing: Promise<void> | null = null;
   private onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
 
-  private constructor(options: InspectOptions) {
+  private constructor(private readonly options: InspectOptions) {
+    this.sessions = new SessionTable(this, new Parking(() => platform().stash()));
     this.downloaded = new Promise((resolve, reject) => (this.onDownloaded = { resolve, reject }));
     this.downloaded.catch(() => {});
     const port = platform().startWorker(options.workerUrl);
@@ -159,6 +170,25 @@ export class Engine {
 
   /** Continues a text or a sequence of tokens. Generations of one engine run one after another. */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
+    if (!this.sessions.busy) return this.start(prompt, options);
+    return this.sessions.generate(null, () => prompt, options);
+  }
+
+  /** A timeline of its own, with a memory for what was said; any number share the engine. */
+  session(options: SessionOptions = {}): Session {
+    return new Session(this.sessions, options);
+  }
+
+  /** @internal */
+  get prompts(): PromptRenderer {
+    return (this.renderer ??= new PromptRenderer(this.info, (message) => {
+      if (!this.options.onProgress) console.warn(message);
+      this.options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
+    }));
+  }
+
+  /** @internal */
+  start(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
     const { signal } = options;
     const id = this.nextGeneration++;
     const cancel = (): void => void this.rpc.call('cancel', [id]).catch(() => {});

@@ -2,6 +2,7 @@
 
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
+import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 
 setPlatform({
@@ -16,6 +17,7 @@ setPlatform({
     return worker as unknown as WorkerPort;
   },
   storeBackend: opfsBackend,
+  stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 

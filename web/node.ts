@@ -6,6 +6,7 @@ import { Worker } from 'node:worker_threads';
 
 import { wrapWorker } from './node-port.js';
 import { setPlatform } from './platform.js';
+import { nodeStash } from './stash-node.js';
 import { nodeBackend } from './store-node.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
@@ -17,6 +18,7 @@ setPlatform({
     return wrapWorker(new Worker(url, { workerData: { role: 'sluice-engine' } }));
   },
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
+  stash: async () => nodeStash(),
   resolveSource: (source) =>
     /^https?:/.test(source) ? { kind: 'url', url: source } : { kind: 'path', path: path.resolve(source) },
 });

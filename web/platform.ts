@@ -3,11 +3,14 @@
 
 import { SluiceError } from './errors.js';
 import type { SourceSpec, WorkerPort } from './protocol.js';
+import type { Stash } from './stash.js';
 import type { StoreBackend } from './store.js';
 
 export interface Platform {
   startWorker(workerUrl?: string | URL): WorkerPort;
   storeBackend(cacheDir?: string): Promise<StoreBackend>;
+  /** Where idle sessions wait; null: in memory. */
+  stash(): Promise<Stash | null>;
   /** A string that is no URL: a relative URL, or a path in Node. */
   resolveSource(source: string): SourceSpec;
 }

@@ -1,0 +1,81 @@
+// The parts of chat that need no engine: separating thought from answer, prompts, parking.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { importWeb } from './helpers.mjs';
+
+const { ThinkFilter } = await importWeb('think');
+const { PromptRenderer } = await importWeb('prompt');
+const { Parking } = await importWeb('stash');
+const { nodeStash } = await importWeb('stash-node');
+
+function split(text, size, open = false) {
+  const filter = new ThinkFilter(open);
+  const out = { reasoning: '', content: '' };
+  const add = (part) => {
+    out.reasoning += part.reasoning;
+    out.content += part.content;
+  };
+  for (let i = 0; i < text.length; i += size) add(filter.push(text.slice(i, i + size)));
+  add(filter.finish());
+  return out;
+}
+
+test('thought and answer, in pieces of any size', () => {
+  const cases = [
+    ['<think>\nHm, a < b.\n</think>\n\nYes.', false, 'Hm, a < b.', 'Yes.'],
+    ['Hm.\n\nWell.</think>No.', true, 'Hm.\n\nWell.', 'No.'],
+    ['  plain <think>text</think>', false, '', '  plain <think>text</think>'],
+    ['<think>never closed', false, 'never closed', ''],
+    ['<think></think>only', false, '', 'only'],
+    ['<thi', false, '', '<thi'],
+    ['', false, '', ''],
+    ['<think>a</thin', false, 'a</thin', ''],
+  ];
+  for (const [text, open, reasoning, content] of cases) {
+    for (let size = 1; size <= text.length + 1; size++) {
+      assert.deepEqual(split(text, size, open), { reasoning, content }, `${text} by ${size}`);
+    }
+  }
+});
+
+test('a model without a template gets ChatML, and a warning once', async () => {
+  const warnings = [];
+  const renderer = new PromptRenderer({ eosToken: '</s>' }, (message) => warnings.push(message));
+  const messages = [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: [{ type: 'text', text: 'Hi' }] }];
+  for (let i = 0; i < 2; i++) {
+    const { text, addBos, stop } = await renderer.render(messages);
+    assert.equal(text, '<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n');
+    assert.deepEqual([addBos, stop], [true, ['<|im_end|>']]);
+  }
+  assert.equal(warnings.length, 1);
+});
+
+test("a tool call's arguments reach the template as an object", async () => {
+  const chatTemplate = "{{ bos_token }}{{ messages[0].tool_calls[0].function.arguments.city }}{{ tools is none }}";
+  const renderer = new PromptRenderer({ chatTemplate, bosToken: '<s>' }, assert.fail);
+  const tool_calls = [{ function: { name: 'f', arguments: '{"city": "Oslo"}' } }];
+  const { text, addBos } = await renderer.render([{ role: 'assistant', content: null, tool_calls }]);
+  assert.deepEqual([text, addBos], ['<s>OsloTrue', false]);
+});
+
+test('small states wait in memory, large ones in the stash, and nothing stays behind', async () => {
+  const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'stash');
+  const parking = new Parking(async () => nodeStash(folder), 100);
+  const bytes = (n) => Uint8Array.from({ length: n }, (_, i) => i & 255);
+  const small = await parking.park(bytes(80));
+  const large = await parking.park(bytes(50));
+  assert.equal(readdirSync(folder).length, 1);
+  assert.deepEqual(await large.copy(), bytes(50));
+  assert.deepEqual(await large.take(), bytes(50));
+  assert.deepEqual(await small.take(), bytes(80));
+  assert.equal(readdirSync(folder).length, 0);
+  const again = await parking.park(bytes(100));
+  assert.equal(readdirSync(folder).length, 0);
+  await again.drop();
+  const failing = new Parking(async () => ({ ...nodeStash(folder), write: async () => { throw new Error('full'); } }), 10);
+  assert.deepEqual(await (await failing.park(bytes(50))).take(), bytes(50));
+  rmSync(folder, { recursive: true });
+});

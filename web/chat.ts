@@ -1,0 +1,315 @@
+// engine.chat.completions and engine.completions: OpenAI's calls on the local engine. A stream is an
+// async iterable with a `controller`, as in OpenAI's client; leaving the loop stops the engine.
+
+import { SluiceError } from './errors.js';
+import type { GenerateOptions } from './engine.js';
+import type { Generation } from './generation.js';
+import type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionParams,
+  ChatLogprobs,
+  ChatTokenLogprob,
+  Completion,
+  CompletionChunk,
+  CompletionLogprobs,
+  CompletionParams,
+  CompletionUsage,
+  SamplingParams,
+} from './openai.js';
+import type { PromptRenderer } from './prompt.js';
+import type { GenerationResult, Piece } from './protocol.js';
+import { ThinkFilter, type Split } from './think.js';
+
+/** What the calls need of an engine. */
+export interface ChatEngine {
+  readonly info: { name: string };
+  readonly prompts: PromptRenderer;
+  generate(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation;
+}
+
+interface RequestOptions {
+  signal?: AbortSignal;
+}
+
+/** A stream of chunks. */
+export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
+  constructor(
+    private readonly chunks: () => AsyncGenerator<Chunk, void, undefined>,
+    /** abort() ends the stream and the generation. */
+    readonly controller: AbortController,
+  ) {}
+
+  [Symbol.asyncIterator](): AsyncIterator<Chunk> {
+    return this.chunks();
+  }
+
+  /** One line of JSON a chunk, in bytes: the form that OpenAI's client reads back. */
+  toReadableStream(): ReadableStream<Uint8Array> {
+    const iterator = this.chunks();
+    const encoder = new TextEncoder();
+    return new ReadableStream<Uint8Array>({
+      pull: async (controller) => {
+        const { done, value } = await iterator.next();
+        if (done) controller.close();
+        else controller.enqueue(encoder.encode(`${JSON.stringify(value)}\n`));
+      },
+      cancel: async () => {
+        await iterator.return();
+      },
+    });
+  }
+}
+
+export class ChatCompletions {
+  constructor(private readonly engine: ChatEngine) {}
+
+  create(params: ChatCompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatStream<ChatCompletionChunk>>;
+  create(params: ChatCompletionParams & { stream?: false | null }, options?: RequestOptions): Promise<ChatCompletion>;
+  create(params: ChatCompletionParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
+  /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
+  async create(params: ChatCompletionParams, options: RequestOptions = {}): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
+    checkChat(params);
+    const controller = linked(params.signal, options.signal);
+    const prompt = await this.engine.prompts.render(params.messages, {
+      tools: params.tool_choice === 'none' ? undefined : params.tools,
+      template: params.chat_template,
+      variables: params.chat_template_kwargs,
+    });
+    const sampling = samplingOptions(params, controller.signal);
+    const generation = this.engine.generate(prompt.text, {
+      ...sampling,
+      maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
+      stop: [...prompt.stop, ...(sampling.stop as string[])],
+      logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
+      addBos: prompt.addBos,
+    });
+    const separate = params.reasoning_format !== 'inline';
+    const think = separate ? new ThinkFilter(/<think>\s*$/.test(prompt.text)) : null;
+    const head = { id: newId('chatcmpl'), created: now(), model: this.engine.info.name };
+    if (!params.stream) return completion(head, generation, think);
+    const withUsage = params.stream_options?.include_usage ?? false;
+    return new ChatStream(() => chatChunks(head, generation, think, withUsage), controller);
+  }
+}
+
+interface Head {
+  id: string;
+  created: number;
+  model: string;
+}
+
+async function completion(head: Head, generation: Generation, think: ThinkFilter | null): Promise<ChatCompletion> {
+  const text: Split = { reasoning: '', content: '' };
+  const logprobs: ChatTokenLogprob[] = [];
+  const add = (split: Split): void => {
+    text.reasoning += split.reasoning;
+    text.content += split.content;
+  };
+  for await (const piece of generation) {
+    add(think ? think.push(piece.text) : { reasoning: '', content: piece.text });
+    logprobs.push(...chatLogprobs(piece));
+  }
+  if (think) add(think.finish());
+  const result = await generation.result;
+  return {
+    ...head,
+    object: 'chat.completion',
+    choices: [
+      {
+        index: 0,
+        message: {
+          role: 'assistant',
+          content: text.content,
+          refusal: null,
+          ...(text.reasoning && { reasoning_content: text.reasoning }),
+        },
+        logprobs: logprobs.length ? { content: logprobs, refusal: null } : null,
+        finish_reason: finishReason(result),
+      },
+    ],
+    usage: usageOf(result),
+    timings: result.timings,
+  };
+}
+
+async function* chatChunks(
+  head: Head,
+  generation: Generation,
+  think: ThinkFilter | null,
+  withUsage: boolean,
+): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+  type Choice = ChatCompletionChunk['choices'][number];
+  const chunk = (choices: Choice[], more: Partial<ChatCompletionChunk> = {}): ChatCompletionChunk => {
+    return { ...head, object: 'chat.completion.chunk', choices, ...(withUsage && { usage: null }), ...more };
+  };
+  const delta = (value: Choice['delta'], logprobs: ChatLogprobs | null = null): ChatCompletionChunk => {
+    return chunk([{ index: 0, delta: value, logprobs, finish_reason: null }]);
+  };
+  const parts = function* (split: Split, logprobs: ChatLogprobs | null): Generator<ChatCompletionChunk> {
+    if (split.reasoning) yield delta({ reasoning_content: split.reasoning }, logprobs);
+    else if (split.content || logprobs) yield delta({ content: split.content }, logprobs);
+    if (split.reasoning && split.content) yield delta({ content: split.content });
+  };
+  yield delta({ role: 'assistant', content: '' });
+  for await (const piece of generation) {
+    const tokens = chatLogprobs(piece);
+    const logprobs = tokens.length ? { content: tokens, refusal: null } : null;
+    yield* parts(think ? think.push(piece.text) : { reasoning: '', content: piece.text }, logprobs);
+  }
+  if (think) yield* parts(think.finish(), null);
+  const result = await generation.result;
+  const last: Choice = { index: 0, delta: {}, logprobs: null, finish_reason: finishReason(result) };
+  yield chunk([last], { timings: result.timings });
+  if (withUsage) yield chunk([], { usage: usageOf(result) });
+}
+
+export class Completions {
+  constructor(private readonly engine: ChatEngine) {}
+
+  create(params: CompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatStream<CompletionChunk>>;
+  create(params: CompletionParams & { stream?: false | null }, options?: RequestOptions): Promise<Completion>;
+  create(params: CompletionParams, options?: RequestOptions): Promise<Completion | ChatStream<CompletionChunk>>;
+  /** Continues the prompt. */
+  async create(params: CompletionParams, options: RequestOptions = {}): Promise<Completion | ChatStream<CompletionChunk>> {
+    refuse(params, ['best_of', 'echo', 'suffix']);
+    const controller = linked(params.signal, options.signal);
+    const generation = this.engine.generate(onePrompt(params.prompt), {
+      ...samplingOptions(params, controller.signal),
+      maxTokens: params.max_tokens ?? 16,
+      logprobs: params.logprobs ?? undefined,
+    });
+    const head = { id: newId('cmpl'), created: now(), model: this.engine.info.name, object: 'text_completion' as const };
+    if (params.stream) return new ChatStream(() => textChunks(head, generation, params), controller);
+    const pieces: Piece[] = [];
+    for await (const piece of generation) pieces.push(piece);
+    const result = await generation.result;
+    const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
+    return {
+      ...head,
+      choices: [{ index: 0, text: result.text, logprobs, finish_reason: finishReason(result) }],
+      usage: usageOf(result),
+      timings: result.timings,
+    };
+  }
+}
+
+async function* textChunks(
+  head: Head & { object: 'text_completion' },
+  generation: Generation,
+  params: CompletionParams,
+): AsyncGenerator<CompletionChunk, void, undefined> {
+  let offset = 0;
+  for await (const piece of generation) {
+    const logprobs = params.logprobs == null ? null : textLogprobs([piece], offset);
+    offset += piece.text.length;
+    if (piece.text || logprobs) yield { ...head, choices: [{ index: 0, text: piece.text, logprobs, finish_reason: null }] };
+  }
+  const result = await generation.result;
+  const last = { index: 0, text: '', logprobs: null, finish_reason: finishReason(result) };
+  const usage = params.stream_options?.include_usage ? { usage: usageOf(result) } : {};
+  yield { ...head, choices: [last], timings: result.timings, ...usage };
+}
+
+// --- parameters ---------------------------------------------------------------------------------
+
+function invalid(message: string): never {
+  throw new SluiceError('INVALID_ARGUMENT', message);
+}
+
+function refuse(params: SamplingParams, names: string[]): void {
+  for (const name of names) {
+    if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
+  }
+  if ((params.n ?? 1) !== 1) invalid('n must be 1: one answer is generated at a time.');
+}
+
+function checkChat(params: ChatCompletionParams): void {
+  refuse(params, ['functions', 'function_call', 'audio', 'prediction', 'web_search_options']);
+  const format = params.response_format?.type ?? 'text';
+  if (format !== 'text') {
+    invalid(`response_format '${format}' is not supported: answers are plain text. Ask for JSON in a message and check it.`);
+  }
+  const choice = params.tool_choice ?? 'auto';
+  if (choice !== 'auto' && choice !== 'none') invalid("tool_choice must be 'auto' or 'none': a call cannot be enforced.");
+}
+
+function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
+  if (typeof prompt === 'string') return prompt;
+  if (prompt.every((item) => typeof item === 'number')) return prompt as readonly number[];
+  if (prompt.length === 1 && typeof prompt[0] === 'string') return prompt[0];
+  return invalid('prompt must be one text or one list of token ids.');
+}
+
+function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateOptions {
+  const { stop } = params;
+  const options: GenerateOptions = {
+    temperature: params.temperature ?? undefined,
+    topP: params.top_p ?? undefined,
+    topK: params.top_k ?? undefined,
+    minP: params.min_p ?? undefined,
+    repeatPenalty: params.repeat_penalty ?? undefined,
+    frequencyPenalty: params.frequency_penalty ?? undefined,
+    presencePenalty: params.presence_penalty ?? undefined,
+    seed: params.seed ?? undefined,
+    stop: typeof stop === 'string' ? [stop] : [...(stop ?? [])],
+    signal,
+  };
+  if (params.logit_bias) options.logitBias = params.logit_bias as unknown as Record<number, number>;
+  return options;
+}
+
+/** A controller that follows the signals given. */
+function linked(...signals: (AbortSignal | undefined)[]): AbortController {
+  const controller = new AbortController();
+  for (const signal of signals) {
+    if (signal?.aborted) controller.abort(signal.reason);
+    signal?.addEventListener('abort', () => controller.abort(signal.reason), { once: true, signal: controller.signal });
+  }
+  return controller;
+}
+
+// --- answers ------------------------------------------------------------------------------------
+
+const now = (): number => Math.floor(Date.now() / 1000);
+
+function newId(kind: string): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `${kind}-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
+}
+
+function finishReason(result: GenerationResult): 'stop' | 'length' {
+  return result.finishReason === 'length' ? 'length' : 'stop';
+}
+
+function usageOf({ usage }: GenerationResult): CompletionUsage {
+  return {
+    prompt_tokens: usage.promptTokens,
+    completion_tokens: usage.completionTokens,
+    total_tokens: usage.totalTokens,
+    prompt_tokens_details: { cached_tokens: usage.cachedTokens },
+  };
+}
+
+const encoder = new TextEncoder();
+const bytesOf = (text: string): number[] | null => (text ? [...encoder.encode(text)] : null);
+
+function chatLogprobs(piece: Piece): ChatTokenLogprob[] {
+  if (piece.logprob === undefined) return [];
+  const top = (piece.topLogprobs ?? []).map(({ text, logprob }) => ({ token: text, logprob, bytes: bytesOf(text) }));
+  return [{ token: piece.text, logprob: piece.logprob, bytes: bytesOf(piece.text), top_logprobs: top }];
+}
+
+function textLogprobs(pieces: Piece[], start: number): CompletionLogprobs {
+  const out: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
+  let offset = start;
+  for (const piece of pieces) {
+    if (piece.logprob === undefined) continue;
+    out.tokens.push(piece.text);
+    out.token_logprobs.push(piece.logprob);
+    out.top_logprobs.push(Object.fromEntries((piece.topLogprobs ?? []).map(({ text, logprob }) => [text, logprob])));
+    out.text_offset.push(offset);
+    offset += piece.text.length;
+  }
+  return out;
+}

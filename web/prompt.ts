@@ -1,0 +1,129 @@
+// From chat messages to the prompt of one model: its template (or ChatML, with a warning), rendered
+// with its special tokens. The renderer is imported when the first chat begins.
+
+import { SluiceError } from './errors.js';
+import type { ModelInfo } from './protocol.js';
+
+export interface TextPart {
+  type: 'text';
+  text: string;
+}
+
+/** A message as OpenAI's API has it; further fields reach the template. */
+export interface ChatMessage {
+  role: string;
+  content?: string | readonly (TextPart | { type: string })[] | null;
+  [field: string]: unknown;
+}
+
+export interface PromptOptions {
+  tools?: readonly unknown[] | undefined;
+  documents?: readonly unknown[] | undefined;
+  /** Default true: the prompt ends where the assistant's answer begins. */
+  addGenerationPrompt?: boolean | undefined;
+  /** A Jinja template in place of the model's. */
+  template?: string | undefined;
+  /** Further variables, such as enable_thinking. */
+  variables?: Record<string, unknown> | undefined;
+}
+
+export interface RenderedPrompt {
+  text: string;
+  /** Whether BOS is still to be prepended: a model's own template writes it where it belongs. */
+  addBos: boolean;
+  /** Strings that end a turn where the model's end tokens may not. */
+  stop: string[];
+}
+
+/** For models that bring no template. */
+export const defaultTemplate = `{%- for message in messages -%}
+{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}`;
+
+interface Template {
+  render(variables: Record<string, unknown>): string;
+}
+
+/** Renders prompts for one model; parses each template once. */
+export class PromptRenderer {
+  private readonly parsed = new Map<string, Template>();
+  private warned = false;
+
+  constructor(
+    private readonly info: ModelInfo,
+    private readonly warn: (message: string) => void,
+  ) {}
+
+  async render(messages: readonly ChatMessage[], options: PromptOptions = {}): Promise<RenderedPrompt> {
+    if (!Array.isArray(messages) || messages.length === 0) {
+      throw new SluiceError('INVALID_ARGUMENT', 'messages must be a list of at least one message.');
+    }
+    const { info } = this;
+    const own = options.template ?? info.chatTemplate;
+    if (!own && !this.warned) {
+      this.warned = true;
+      this.warn('The model has no chat template; ChatML is used, which it may not have been trained on.');
+    }
+    const template = await this.parse(own ?? defaultTemplate);
+    const variables = {
+      ...options.variables,
+      messages: messages.map(plainMessage),
+      tools: options.tools?.length ? options.tools : null,
+      documents: options.documents ?? null,
+      add_generation_prompt: options.addGenerationPrompt ?? true,
+      bos_token: info.bosToken ?? '',
+      eos_token: info.eosToken ?? '',
+      unk_token: info.unkToken,
+      pad_token: info.padToken,
+    };
+    try {
+      return { text: template.render(variables), addBos: !own, stop: own ? [] : ['<|im_end|>'] };
+    } catch (cause) {
+      throw templateError(cause);
+    }
+  }
+
+  private async parse(source: string): Promise<Template> {
+    const known = this.parsed.get(source);
+    if (known) return known;
+    const { ChatTemplate } = await import('./templates.js');
+    try {
+      const template = new ChatTemplate(source) as unknown as Template;
+      if (this.parsed.size >= 16) this.parsed.clear();
+      this.parsed.set(source, template);
+      return template;
+    } catch (cause) {
+      throw templateError(cause);
+    }
+  }
+}
+
+function templateError(cause: unknown): SluiceError {
+  return new SluiceError('TEMPLATE', `The chat template failed: ${(cause as Error).message}`, { cause });
+}
+
+/** Text parts become one string, and a tool call's arguments an object, as templates expect. */
+function plainMessage(message: ChatMessage): Record<string, unknown> {
+  if (typeof message?.role !== 'string') {
+    throw new SluiceError('INVALID_ARGUMENT', 'Every message needs a role.');
+  }
+  const out: Record<string, unknown> = { ...message };
+  if (Array.isArray(message.content)) out['content'] = message.content.map(partText).join('');
+  if (Array.isArray(message['tool_calls'])) out['tool_calls'] = message['tool_calls'].map(plainToolCall);
+  return out;
+}
+
+function partText(part: { type: string; text?: unknown }): string {
+  if (part.type === 'text' && typeof part.text === 'string') return part.text;
+  throw new SluiceError('INVALID_ARGUMENT', `Only text can be read, not a part of type '${part.type}'.`);
+}
+
+function plainToolCall(call: any): unknown {
+  if (typeof call?.function?.arguments !== 'string') return call;
+  try {
+    return { ...call, function: { ...call.function, arguments: JSON.parse(call.function.arguments) } };
+  } catch {
+    return call;
+  }
+}
