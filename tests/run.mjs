@@ -16,7 +16,7 @@ class SuiteError extends Error {}
 
 async function must(command, args, options = {}) {
   const { code, output } = await capture(command, args, { timeoutMs: 20 * minute, ...options });
-  if (code !== 0) throw new SuiteError(`${[command, ...args].join(' ')}\n${lastLines(output, 60)}`);
+  if (code !== 0) throw new SuiteError(`${[command, ...args].join(" ").slice(0, 160)}\n${lastLines(output, 60)}`);
   return output;
 }
 
