@@ -30,7 +30,7 @@ SEED = 20250607
 TRAIN_DOCUMENTS, TOKENIZER_DOCUMENTS, HELD_OUT_DOCUMENTS = 100_000, 12_000, 600
 HELD_OUT_SEED = 1_000_000_000
 BATCH = 16  # rows of n_ctx tokens
-MUON_RATE, ADAM_RATE, WARMUP, DECAY, RESTART = 0.02, 0.004, 60, 0.3, 1200
+MUON_RATE, ADAM_RATE, WARMUP, DECAY = 0.02, 0.004, 60, 0.3
 
 
 def progress(label, done, total, start, note=""):
@@ -142,13 +142,7 @@ class Muon:
 
 
 def schedule(step, steps):
-    """Share of the full rate: a short rise, a plateau, a straight fall, and the same once more.
-
-    The second round (a warm restart) begins at RESTART; what the first one left unlearned, the
-    rarer kinds of copying from context, is learned on its plateau.
-    """
-    begin, end = (0, min(RESTART, steps)) if step < RESTART else (RESTART, steps)
-    step, steps = step - begin, end - begin
+    """Share of the full rate: a short rise, a plateau, and a straight fall over the last part."""
     return min(1, (step + 1) / WARMUP, (steps - step) / (DECAY * steps))
 
 
@@ -251,7 +245,7 @@ def prepare(work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1500, help="optimizer steps of 8192 tokens")
+    parser.add_argument("--steps", type=int, default=1200, help="optimizer steps of 8192 tokens")
     parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the files go")
     parser.add_argument("--work", type=pathlib.Path, default=HERE.parents[1] / "build/sample-model",
                         help="checkpoint and cache; delete it for a fresh run")

@@ -143,9 +143,10 @@ TEST(SampleModel, GreedyTokensAreTheTrainers) {
   }
 }
 
-// Mean nats a token over the beginning of the held-out text.
+constexpr size_t kTokens = 500;  // of the held-out text
+
+// Mean nats a token over its beginning.
 double held_out_loss(const std::string& type) {
-  constexpr size_t kTokens = 500;
   Loaded loaded = load(type, kTokens);
   if (loaded.model == nullptr) return 0;
   std::vector<Token> tokens =
@@ -169,8 +170,10 @@ double held_out_loss(const std::string& type) {
 }
 
 TEST(SampleModel, QuantizedFilesPredictNearlyAsWell) {
+  const nlohmann::json reference = read_json(kFolder + "reference/outputs.json");
+  ASSERT_EQ(reference["held_out_tokens"].get<size_t>(), kTokens);
   const double f16 = held_out_loss("F16");
-  EXPECT_GT(f16, 0.1);
+  EXPECT_NEAR(f16, reference["held_out_nats"].get<double>(), 1e-3);
   EXPECT_LT(f16, 1.0);  // untrained: log(1088) = 7.0
   EXPECT_LT(std::abs(held_out_loss("Q8_0") - f16), std::log(1.01));
   EXPECT_LT(std::abs(held_out_loss("Q4_0") - f16), std::log(1.03));
