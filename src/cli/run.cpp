@@ -118,6 +118,10 @@ Status generate(native::Model& model, session::Session& session, const RunOption
   };
   const double start = monotonic_ms();
   SLUICE_RETURN_IF_ERROR(session.begin(prompt));
+  if (!options.common.json) {
+    std::printf("%s", options.prompt.c_str());
+    std::fflush(stdout);
+  }
   SLUICE_RETURN_IF_ERROR(model.run(session));
   out->prompt_tokens = prompt.size();
   out->prompt_ms = monotonic_ms() - start;
@@ -190,11 +194,12 @@ nlohmann::json outcome_json(native::Model& model, const Outcome& out) {
             {"tokenizer", plan.tokenizer}}}};
 }
 
-int run(const RunOptions& options) {
+int run(RunOptions options) {
   InterruptWatch watch;
   Result<std::string> prompt =
       options.prompt == "-" ? read_text("-") : Result<std::string>(options.prompt);
   if (!prompt.ok()) return fail(prompt.status());
+  options.prompt = *prompt;
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
@@ -204,8 +209,8 @@ int run(const RunOptions& options) {
   if (Status s = sample::validate(options.sampling, engine.program().hp.n_vocab); !s.ok()) {
     return fail(s);
   }
-  const std::vector<session::Token> tokens = engine.tokenizer().encode(*prompt);
-  if (prompt->empty() || tokens.empty()) {
+  const std::vector<session::Token> tokens = engine.tokenizer().encode(options.prompt);
+  if (options.prompt.empty() || tokens.empty()) {
     return fail(error(Code::kPromptEmpty, "the prompt is empty"));
   }
   Result<std::unique_ptr<session::Session>> session = session::Session::create(engine);
@@ -214,7 +219,6 @@ int run(const RunOptions& options) {
   if (terminal) {
     if (Status s = (*model)->preload(draw_progress); !s.ok()) return fail(s);
   }
-  if (!options.common.json) std::printf("%s", prompt->c_str());
   Outcome out;
   const Status status = generate(**model, **session, options, tokens, &out);
   if (!options.common.json) std::printf("\n");

@@ -383,7 +383,26 @@ void Builder::moe_ffn(int64_t layer, Buf out, float scale) {
   o.scale = scale;
   o.moe = static_cast<int32_t>(p.moes.size()) - 1;
   widen(Buf::kGu, 2 * n_ff);
-  widen(Buf::kT, n_embd);
+  if (has(layer, "ffn_up_shexp")) shared_expert(layer, out, scale);
+}
+
+// An expert that every token passes (Granite MoE): a gated FFN under names of its own.
+void Builder::shared_expert(int64_t layer, Buf out, float scale) {
+  const int64_t n_embd = hp().n_embd;
+  const gguf::Tensor* first = tensor(layer, "ffn_up_shexp", ".weight");
+  const int64_t n_ff = static_cast<int64_t>(first->ne[1]);
+  if (n_ff < 1 || n_ff > kMaxWidth) {
+    fail(bad_shape(*first, std::string(first->name), n_embd, n_ff));
+    return;
+  }
+  const int32_t gate = mat(layer, "ffn_gate_shexp", n_ff, n_embd);
+  const int32_t up = mat(layer, "ffn_up_shexp", n_ff, n_embd);
+  matmul(layer, Buf::kH, Buf::kGu, {{gate, -1, 0}, {up, -1, static_cast<int32_t>(n_ff)}});
+  Op& o = op(OpKind::kActivate, layer);
+  o.in = o.out = Buf::kGu;
+  o.n = static_cast<int32_t>(n_ff);
+  const int32_t down = mat(layer, "ffn_down_shexp", n_embd, n_ff);
+  matmul(layer, Buf::kGu, out, {{down, -1, 0}}, true, scale);
 }
 
 void Builder::head(NormKind kind, const char* norm_name) {

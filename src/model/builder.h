@@ -59,7 +59,7 @@ class Builder {
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // kH -> out: up, activation, down, biases as present.
   void plain_ffn(int64_t layer, Buf out, bool add);
-  // kH -> out += scale * mixture of experts.
+  // kH -> out += scale * (mixture of experts, and the shared expert where there is one).
   void moe_ffn(int64_t layer, Buf out, float scale = 1);
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
@@ -76,6 +76,7 @@ class Builder {
   void widen(Buf buf, int64_t width);
   void qkv(int64_t layer);
   void qk_norms(int64_t layer, const AttentionSpec& spec);
+  void shared_expert(int64_t layer, Buf out, float scale);
 
   const gguf::Header& header_;
   Program& p;

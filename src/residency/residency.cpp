@@ -45,12 +45,14 @@ uint8_t* Residency::data(uint32_t unit) const {
 }
 
 void Residency::set_cursor(uint32_t unit) {
-  if (place_[unit] != kNoPlace) cursor_ = place_[unit];
+  if (plan_.units[unit].kind != MatrixKind::kExpert) cursor_ = place_[unit];
 }
 
 void Residency::advance_past(uint32_t unit) {
-  if (place_[unit] == kNoPlace) {
+  if (plan_.units[unit].kind == MatrixKind::kExpert) {
     last_used_[unit] = ++clock_;
+    const auto it = std::find(demand_.begin(), demand_.end(), unit);
+    if (it != demand_.end()) demand_.erase(demand_.begin(), it + 1);
   } else {
     cursor_ = static_cast<uint32_t>((place_[unit] + 1) % cycle_.size());
   }
@@ -62,10 +64,12 @@ void Residency::set_demand(std::span<const uint32_t> units) {
 
 uint64_t Residency::distance(uint32_t unit) const {
   const uint64_t n = cycle_.size();
-  if (place_[unit] != kNoPlace) return (place_[unit] + n - cursor_) % n;
+  if (plan_.units[unit].kind != MatrixKind::kExpert) {
+    return demand_.size() + (place_[unit] + n - cursor_) % n;
+  }
   const auto it = std::find(demand_.begin(), demand_.end(), unit);
-  if (it != demand_.end()) return 0;
-  return n + (clock_ - last_used_[unit]);
+  if (it != demand_.end()) return static_cast<uint64_t>(it - demand_.begin());
+  return demand_.size() + n + (clock_ - last_used_[unit]);
 }
 
 bool Residency::queue_has_room(uint32_t reserve) const {
@@ -159,8 +163,8 @@ bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
 
 bool Residency::pump() {
   const bool any = collect();
-  for (const uint32_t unit : demand_) {
-    if (state_[unit] == UnitState::kAbsent && !request_unit(unit, 0)) break;
+  for (uint32_t i = 0; i < demand_.size(); ++i) {
+    if (state_[demand_[i]] == UnitState::kAbsent && !request_unit(demand_[i], i)) break;
   }
   if (pins_absent_ == 0 && unit_in_slot_.empty()) return any;
   const uint32_t n = static_cast<uint32_t>(cycle_.size());
@@ -171,9 +175,9 @@ bool Residency::pump() {
     if (!queue_has_room(kReservedForRows)) break;
     if (!plan_.units[unit].pinned) {
       if (ring_full) continue;
-      ring_full = !request_unit(unit, i);
+      ring_full = !request_unit(unit, demand_.size() + i);
       if (ring_full && pins_absent_ == 0) break;
-    } else if (!request_unit(unit, i)) {
+    } else if (!request_unit(unit, 0)) {
       break;
     }
   }

@@ -129,7 +129,8 @@ class Residency {
   bool collect();
   bool push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit);
   [[nodiscard]] bool queue_has_room(uint32_t reserve) const;
-  // Units of the cycle that come before this one is needed; experts follow by age.
+  // How many other units are needed before this one: demanded experts come first, then the cycle,
+  // then experts that nobody asks for, the latest used first.
   [[nodiscard]] uint64_t distance(uint32_t unit) const;
   // A free slot, or one whose unit is needed later than `wanted_distance`; -1: none.
   [[nodiscard]] int32_t claim_slot(uint64_t wanted_distance);

@@ -145,9 +145,16 @@ int32_t attention_split(int32_t n_ctx) {
   return std::max(kMinSplit, (even + kMinSplit - 1) / kMinSplit * kMinSplit);
 }
 
+int32_t largest_group(const model::HParams& hp) {
+  int64_t group = 1;
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    if (hp.kv_heads(layer) > 0) group = std::max(group, hp.n_head / hp.kv_heads(layer));
+  }
+  return static_cast<int32_t>(group);
+}
+
 int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch) {
-  const int32_t group = static_cast<int32_t>(hp.n_head / std::max<int64_t>(1, hp.n_head_kv));
-  return std::clamp(kMaxTileRows / group, 1, n_batch);
+  return std::clamp(kMaxTileRows / largest_group(hp), 1, n_batch);
 }
 
 uint64_t scratch_bytes(const Program& p, const kernels::Table& table, int32_t n_ctx,
@@ -157,8 +164,7 @@ uint64_t scratch_bytes(const Program& p, const kernels::Table& table, int32_t n_
     bytes = std::max(bytes, table.matmul_scratch(m.type, m.cols));
     bytes = std::max(bytes, static_cast<size_t>(m.row_bytes * table.row_group));  // packing
   }
-  const int32_t group = static_cast<int32_t>(p.hp.n_head / std::max<int64_t>(1, p.hp.n_head_kv));
-  const int32_t rows = attention_tile_tokens(p.hp, n_batch) * group;
+  const int32_t rows = attention_tile_tokens(p.hp, n_batch) * largest_group(p.hp);
   const int32_t dk = static_cast<int32_t>(p.hp.head_dim_k);
   const int32_t dv = static_cast<int32_t>(p.hp.head_dim_v);
   const int32_t splits = (n_ctx + attention_split(n_ctx) - 1) / attention_split(n_ctx);

@@ -56,6 +56,8 @@ struct MemoryPlan {
 
 // Positions of one part of a split attention, given the context.
 [[nodiscard]] int32_t attention_split(int32_t n_ctx);
+// Query heads that share a KV head, in the layer with most.
+[[nodiscard]] int32_t largest_group(const model::HParams& hp);
 // Query tokens of one attention task.
 [[nodiscard]] int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch);
 // Scratch bytes of one thread.

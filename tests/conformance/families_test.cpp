@@ -1,0 +1,121 @@
+// Every model family against its reference: logits of every position and greedy tokens, on every
+// instruction set of this machine, for one thread and several, resident and at the smallest budget;
+// and the same bits for all of budget, threads and pass length.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr double kLogitsNmse = 1e-4;  // of any position
+
+struct Case {
+  Reference reference;
+  const char* kernels;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (const char* folder : {"arch", "families"}) {
+    const std::string path = fixture_folder(folder);
+    if (path.empty()) continue;
+    for (Reference& r : read_manifest(path)) {
+      for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
+        out.push_back({r, *name});
+      }
+    }
+  }
+  return out;
+}
+
+session::EngineOptions options_for(const Reference& r, const char* kernels, int threads) {
+  session::EngineOptions options;
+  options.n_ctx = static_cast<int32_t>(r.prompt.size() + r.greedy.size());
+  options.n_threads = threads;
+  options.logits_rows = static_cast<int32_t>(r.prompt.size());
+  options.kernels = kernels;
+  return options;
+}
+
+class FamilyTest : public testing::TestWithParam<Case> {};
+
+TEST_P(FamilyTest, LogitsOfEveryPositionMatch) {
+  const Reference& r = GetParam().reference;
+  Opened opened = open_model(r.path, options_for(r, GetParam().kernels, 1));
+  ASSERT_NE(opened.session, nullptr);
+  EXPECT_STREQ(opened.model->engine().table().name, GetParam().kernels);
+  const std::vector<float> ours = all_logits(opened, r.prompt, r.prompt.size());
+  ASSERT_EQ(ours.size(), r.logits.size());
+  const size_t n = static_cast<size_t>(r.n_vocab);
+  for (size_t t = 0; t < r.prompt.size(); ++t) {
+    EXPECT_LE(nmse(&ours[t * n], &r.logits[t * n], n), kLogitsNmse) << "position " << t;
+  }
+}
+
+// A token may differ only where the reference's lead is below our error; from there on the texts
+// are different ones.
+TEST_P(FamilyTest, GreedyTokensMatchWhereTheLeadAllows) {
+  const Reference& r = GetParam().reference;
+  for (const int threads : {1, 3}) {
+    Opened opened = open_model(r.path, options_for(r, GetParam().kernels, threads));
+    ASSERT_NE(opened.session, nullptr);
+    std::vector<float> lead;
+    const std::vector<int32_t> ours = greedy(opened, r.prompt, r.greedy.size(), &lead);
+    ASSERT_EQ(ours.size(), r.greedy.size());
+    const auto [mine, theirs] = std::mismatch(ours.begin(), ours.end(), r.greedy.begin());
+    if (mine == ours.end()) continue;
+    const size_t at = static_cast<size_t>(mine - ours.begin());
+    // Error of a logit: the tolerance's share of a typical logit.
+    double size = 0;
+    for (const float x : r.logits) size += static_cast<double>(x) * x;
+    const double rms = std::sqrt(size / static_cast<double>(r.logits.size()));
+    EXPECT_LT(lead[at], 4 * std::sqrt(kLogitsNmse) * rms)
+        << "token " << at << " is " << *mine << ", not " << *theirs;
+    EXPECT_LT(r.min_gap, 4 * std::sqrt(kLogitsNmse) * rms) << "token " << at;
+  }
+}
+
+TEST_P(FamilyTest, BudgetThreadsAndPassLengthChangeNoBit) {
+  const Reference& r = GetParam().reference;
+  session::EngineOptions options = options_for(r, GetParam().kernels, 1);
+  Opened resident = open_model(r.path, options);
+  ASSERT_NE(resident.session, nullptr);
+  const std::vector<float> expected = all_logits(resident, r.prompt, r.prompt.size());
+  const auto same = [&](const session::EngineOptions& other, size_t step, const char* what) {
+    Opened opened = open_model(r.path, other);
+    ASSERT_NE(opened.session, nullptr) << what;
+    const std::vector<float> ours = all_logits(opened, r.prompt, step);
+    ASSERT_EQ(ours.size(), expected.size()) << what;
+    EXPECT_EQ(std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)), 0)
+        << what << ": NMSE " << nmse(ours.data(), expected.data(), ours.size());
+  };
+  options.n_threads = 3;
+  same(options, r.prompt.size(), "three threads");
+  same(options, 1, "token by token");
+  same(options, 7, "seven tokens a pass");
+  options.n_threads = 2;
+  options.logits_rows = 1;
+  options.memory_budget = smallest_budget(r.path, options);
+  same(options, 1, "the smallest budget");
+  options.logits_rows = 4;
+  options.memory_budget = options.memory_budget * 3 / 2;
+  same(options, 1, "half as much again");
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.reference.name + "_" + info.param.kernels;
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, testing::ValuesIn(cases()), case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FamilyTest);
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,49 @@
+// Reference data: where it lies, what it says, and a model opened on it. Data shared by the whole
+// project lies beside the checkout (../shared/fixtures); a part of it, and the project's own, lies
+// in tests/data.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "native/model_file.h"
+
+namespace sluice::test {
+
+struct Reference {
+  std::string name, path;
+  std::vector<int32_t> prompt, greedy;
+  std::vector<float> logits;  // [prompt.size()][n_vocab]
+  int64_t n_vocab = 0;
+  double min_gap = 0;      // the smallest lead of a greedy token
+  double llama_nmse = -1;  // error of llama.cpp on the same file, where known
+};
+
+// "../shared/fixtures/<folder>", or tests/data/<folder> where that is absent; "" when neither is.
+std::string fixture_folder(const std::string& folder);
+std::string shared_folder(const std::string& folder);  // "" when ../shared is absent
+// Reads manifest.json of such a folder, and the logits that it names.
+std::vector<Reference> read_manifest(const std::string& folder);
+std::vector<float> read_floats(const std::string& path);
+
+struct Opened {
+  std::unique_ptr<native::Model> model;
+  std::unique_ptr<session::Session> session;  // goes before the model
+};
+// Fails the test and returns empty pointers when the model cannot be opened.
+Opened open_model(const std::string& path, const session::EngineOptions& options);
+// The smallest budget that works for these options.
+uint64_t smallest_budget(const std::string& path, session::EngineOptions options);
+
+// Logits of every position, [tokens][n_vocab], in passes of at most `step` tokens.
+std::vector<float> all_logits(Opened& opened, const std::vector<int32_t>& tokens, size_t step);
+// Greedy continuation after the prompt; `lead` gets our own lead at each token.
+std::vector<int32_t> greedy(Opened& opened, const std::vector<int32_t>& prompt, size_t n,
+                            std::vector<float>* lead = nullptr);
+
+// |a - b|^2 / |b|^2.
+double nmse(const float* a, const float* b, size_t n);
+
+}  // namespace sluice::test

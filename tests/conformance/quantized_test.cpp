@@ -1,0 +1,36 @@
+// Weight types against exact arithmetic on the same weights: only the rounding of activations may
+// show, and no more of it than llama.cpp shows on the same file.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+// What f16 keys and values cost where nothing else is rounded; llama.cpp's own figure for F32 is 0
+// because the reference logits are its.
+constexpr double kFloor = 1e-6;
+
+TEST(Quantized, ErrorIsAtMostLlamaCpps) {
+  const std::string folder = fixture_folder("quant");
+  ASSERT_FALSE(folder.empty());
+  for (const Reference& r : read_manifest(folder)) {
+    for (const char* const* kernels = kernels::available(); *kernels != nullptr; ++kernels) {
+      session::EngineOptions options;
+      options.n_ctx = options.logits_rows = static_cast<int32_t>(r.prompt.size());
+      options.n_threads = 2;
+      options.kernels = *kernels;
+      Opened opened = open_model(r.path, options);
+      ASSERT_NE(opened.session, nullptr);
+      const std::vector<float> ours = all_logits(opened, r.prompt, r.prompt.size());
+      ASSERT_EQ(ours.size(), r.logits.size());
+      const double error = nmse(ours.data(), r.logits.data(), ours.size());
+      EXPECT_LE(error, std::max(kFloor, r.llama_nmse)) << r.name << " on " << *kernels;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
