@@ -142,10 +142,10 @@ Op& Builder::op(OpKind kind, int64_t layer) {
 }
 
 void Builder::mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col,
-                   int64_t ne0, int64_t ne1) {
+                   int64_t ne0, int64_t ne1, MarkPart part) {
   p.marks.push_back({static_cast<int32_t>(p.ops.size()) - 1, name, kind,
                      static_cast<int32_t>(layer), buf, static_cast<int32_t>(col),
-                     static_cast<int32_t>(ne0), static_cast<int32_t>(ne1)});
+                     static_cast<int32_t>(ne0), static_cast<int32_t>(ne1), part});
 }
 
 int32_t Builder::add_rope(const RopeHParams& rope) {
@@ -189,6 +189,9 @@ void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind ki
   widen(in, n);
   widen(out, n);
   if (mark_name != nullptr) {
+    if (kind == NormKind::kRms && in != out && std::string_view(mark_name) == "attn_norm") {
+      mark("norm", "RMS_NORM", layer, in, 0, n, 1, MarkPart::kUnweighted);
+    }
     mark(mark_name, bias >= 0 ? "ADD" : "MUL", layer, out, 0, n);
   }
 }
@@ -297,6 +300,8 @@ void Builder::attention_output(int64_t layer, Buf out, bool add, float scale) {
   const int32_t w = mat(layer, "attn_output", hp().n_embd, hp().n_head * hp().head_dim_v);
   const int32_t b = vec(layer, "attn_output", hp().n_embd, true, ".bias");
   matmul(layer, Buf::kAtt, out, {{w, b, 0}}, add, scale);
+  mark("attn_out", "MUL_MAT", layer, out, 0, hp().n_embd, 1,
+       add ? MarkPart::kAddend : MarkPart::kValue);
 }
 
 void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add_out, float scale) {
@@ -322,6 +327,8 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
   const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
   matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out, scale);
+  mark("ffn_out", "MUL_MAT", layer, out, 0, n_embd, 1,
+       add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
 
 void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
@@ -338,6 +345,8 @@ void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
   const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
   matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out);
+  mark("ffn_out", bd >= 0 ? "ADD" : "MUL_MAT", layer, out, 0, n_embd, 1,
+       add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
 
 void Builder::moe_ffn(int64_t layer, Buf out, float scale) {

@@ -44,7 +44,7 @@ class Builder {
   void add(int64_t layer, Buf in, Buf out, float scale = 1);
   Op& op(OpKind kind, int64_t layer);
   void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
-            int64_t ne1 = 1);
+            int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
   int32_t add_rope(const RopeHParams& rope);
 
   // --- shared parts of layers

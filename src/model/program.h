@@ -105,6 +105,12 @@ struct Moe {
   float weights_scale = 1;
 };
 
+enum class MarkPart : uint8_t {
+  kValue,       // the buffer as it is
+  kAddend,      // what the operation added to the buffer
+  kUnweighted,  // the RMS norm before its weight
+};
+
 // A named intermediate value for `sluice dump`, valid right after operation `op`.
 struct Mark {
   int32_t op;
@@ -113,6 +119,7 @@ struct Mark {
   int32_t layer;     // -1: none in the name
   Buf buf;
   int32_t col, ne0, ne1;  // ne1 heads of ne0 values
+  MarkPart part = MarkPart::kValue;
 };
 
 struct Program {

@@ -27,6 +27,13 @@ std::string checkpoint_name(const char* name, int32_t layer, const char* kind) {
 
 }  // namespace
 
+// Before an operation: what it will add to, so that the marks can show the addend alone.
+void Session::observe_before(const Op& op) {
+  if (!observer_ || cursor_.started || op.kind != OpKind::kMatmul || !op.add) return;
+  const float* x = engine_.buffer(op.out);
+  before_.assign(x, x + rows_ * engine_.width(op.out));
+}
+
 void Session::observe_marks() {
   if (!observer_) return;
   const model::Program& p = engine_.program();
@@ -35,61 +42,92 @@ void Session::observe_marks() {
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
   for (; mark_ < p.marks.size() && p.marks[mark_].op == op; ++mark_) {
     const model::Mark& m = p.marks[mark_];
-    observer_(checkpoint_name(m.name, m.layer, m.kind).c_str(), m.ne0, m.ne1, rows_,
-              engine_.buffer(m.buf) + m.col, engine_.width(m.buf));
+    const float* data = engine_.buffer(m.buf) + m.col;
+    const int64_t stride = engine_.width(m.buf);
+    if (m.part == model::MarkPart::kAddend) {
+      for (int64_t i = 0; i < rows_ * stride; ++i) {
+        before_[static_cast<size_t>(i)] = data[i] - before_[static_cast<size_t>(i)];
+      }
+      data = before_.data();
+    } else if (m.part == model::MarkPart::kUnweighted) {
+      unweighted_norm(p.ops[pc_]);
+      data = before_.data();
+    }
+    observer_(checkpoint_name(m.name, m.layer, m.kind).c_str(), m.ne0, m.ne1, rows_, data, stride);
   }
 }
 
-// kq: [n_kv][tokens][heads] raw products, kq_soft_max: probabilities, kqv: [dv][tokens][heads].
+// The RMS norm before its weight, which the kernel never writes down.
+void Session::unweighted_norm(const Op& op) {
+  const int64_t ld = engine_.width(op.in);
+  before_.assign(static_cast<size_t>(rows_ * ld), 0);
+  for (int32_t t = 0; t < rows_; ++t) {
+    const float* x = engine_.buffer(op.in) + t * ld;
+    double sum = 0;
+    for (int32_t i = 0; i < op.n; ++i) sum += static_cast<double>(x[i]) * x[i];
+    const double factor = 1 / std::sqrt(sum / op.n + engine_.program().hp.norm_eps);
+    for (int32_t i = 0; i < op.n; ++i) {
+      before_[static_cast<size_t>(t * ld + i)] = static_cast<float>(x[i] * factor);
+    }
+  }
+}
+
+// Attention of an observed pass, in double precision over the f32 keys and values of the batch (an
+// observed pass starts at position 0): checkpoints then show no rounding of the cache. Emits
+// kq [n_kv][tokens][heads], the raw products; kq_soft_max, the probabilities; kqv
+// [dv][tokens][heads].
 void Session::observe_attention(const Op& op) {
   const model::HParams& hp = engine_.program().hp;
   const int32_t dk = static_cast<int32_t>(hp.head_dim_k), dv = static_cast<int32_t>(hp.head_dim_v);
-  const int32_t n_head = static_cast<int32_t>(hp.n_head);
-  const int32_t group = static_cast<int32_t>(hp.n_head / hp.kv_heads(op.layer));
-  const int32_t n_kv = position_ + rows_;
-  std::vector<float> scores(static_cast<size_t>(n_head) * static_cast<size_t>(rows_ * n_kv));
-  std::vector<float> probabilities(scores.size());
-  std::vector<float> mixed(static_cast<size_t>(n_head) * static_cast<size_t>(rows_ * dv));
-  std::vector<float> row(static_cast<size_t>(std::max(dk, dv)));
-  const float scale =
-      op.scale != 0 ? op.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(dk)));
+  const int32_t n_head = static_cast<int32_t>(hp.n_head), n = rows_;
+  const int32_t n_kv_head = static_cast<int32_t>(hp.kv_heads(op.layer));
+  const size_t pairs = static_cast<size_t>(n_head) * static_cast<size_t>(n);
+  std::vector<float> scores(pairs * static_cast<size_t>(n)), probabilities(scores.size());
+  std::vector<float> mixed(pairs * static_cast<size_t>(dv));
+  const int64_t ld = engine_.width(op.in);
+  const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dk));
+  const auto score = [&](float dot) {
+    const double x = static_cast<double>(dot) * scale;
+    return op.softcap != 0 ? op.softcap * std::tanh(x / op.softcap) : x;
+  };
   for (int32_t h = 0; h < n_head; ++h) {
-    for (int32_t t = 0; t < rows_; ++t) {
-      const size_t at = static_cast<size_t>(h * rows_ + t);
-      float* s = &scores[at * static_cast<size_t>(n_kv)];
-      float* p = &probabilities[at * static_cast<size_t>(n_kv)];
-      const float* q = engine_.buffer(op.in) + t * engine_.width(op.in) + h * dk;
-      const int32_t begin = window_begin(op, position_ + t), end = position_ + t + 1;
-      double sum = 0, max = -INFINITY;
-      for (int32_t j = 0; j < n_kv; ++j) {
-        engine_.table().f16_to_f32(kv_.keys(op.layer, h / group) + static_cast<int64_t>(j) * dk, dk,
-                                   row.data());
+    const float* keys = engine_.buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;
+    const float* values =
+        engine_.buffer(op.in) + (n_head + n_kv_head) * dk + h / (n_head / n_kv_head) * dv;
+    for (int32_t t = 0; t < n; ++t) {
+      const size_t at = static_cast<size_t>(h * n + t);
+      float* s = &scores[at * static_cast<size_t>(n)];
+      float* p = &probabilities[at * static_cast<size_t>(n)];
+      const float* q = engine_.buffer(op.in) + t * ld + h * dk;
+      double max = -INFINITY, sum = 0;
+      for (int32_t j = 0; j < n; ++j) {
         double dot = 0;
-        for (int32_t i = 0; i < dk; ++i)
-          dot += static_cast<double>(q[i]) * row[static_cast<size_t>(i)];
+        for (int32_t i = 0; i < dk; ++i) dot += static_cast<double>(q[i]) * keys[j * ld + i];
         s[j] = static_cast<float>(dot);
       }
-      const auto score = [&](int32_t j) {
-        const double x = static_cast<double>(s[j]) * scale;
-        return op.softcap != 0 ? op.softcap * std::tanh(x / op.softcap) : x;
-      };
-      for (int32_t j = begin; j < end; ++j) max = std::max(max, score(j));
-      for (int32_t j = begin; j < end; ++j) sum += std::exp(score(j) - max);
-      float* out = &mixed[at * static_cast<size_t>(dv)];
-      for (int32_t j = begin; j < end; ++j) {
-        p[j] = static_cast<float>(std::exp(score(j) - max) / sum);
-        engine_.table().f16_to_f32(kv_.values(op.layer, h / group) + static_cast<int64_t>(j) * dv,
-                                   dv, row.data());
-        for (int32_t i = 0; i < dv; ++i) out[i] += p[j] * row[static_cast<size_t>(i)];
+      const int32_t begin = window_begin(op, t);
+      for (int32_t j = begin; j <= t; ++j) max = std::max(max, score(s[j]));
+      for (int32_t j = begin; j <= t; ++j) sum += std::exp(score(s[j]) - max);
+      for (int32_t j = begin; j <= t; ++j) {
+        p[j] = static_cast<float>(std::exp(score(s[j]) - max) / sum);
+      }
+      float* out = engine_.buffer(op.out) + t * engine_.width(op.out) + h * dv;
+      for (int32_t i = 0; i < dv; ++i) {
+        double value = 0;
+        for (int32_t j = begin; j <= t; ++j)
+          value += static_cast<double>(p[j]) * values[j * ld + i];
+        out[i] = mixed[at * static_cast<size_t>(dv) + static_cast<size_t>(i)] =
+            static_cast<float>(value);
       }
     }
   }
-  observer_(checkpoint_name("kq", op.layer, "MUL_MAT").c_str(), n_kv, rows_, n_head, scores.data(),
-            static_cast<int64_t>(rows_) * n_kv);
-  observer_(checkpoint_name("kq_soft_max", op.layer, "SOFT_MAX").c_str(), n_kv, rows_, n_head,
-            probabilities.data(), static_cast<int64_t>(rows_) * n_kv);
-  observer_(checkpoint_name("kqv", op.layer, "MUL_MAT").c_str(), dv, rows_, n_head, mixed.data(),
-            static_cast<int64_t>(rows_) * dv);
+  const auto emit = [&](const char* name, const char* kind, int32_t ne0, const float* data) {
+    observer_(checkpoint_name(name, op.layer, kind).c_str(), ne0, n, n_head, data,
+              static_cast<int64_t>(n) * ne0);
+  };
+  emit("kq", "MUL_MAT", n, scores.data());
+  emit("kq_soft_max", "SOFT_MAX", n, probabilities.data());
+  emit("kqv", "MUL_MAT", dv, mixed.data());
 }
 
 }  // namespace sluice::session

@@ -101,6 +101,7 @@ Step Session::step(int32_t max_ops) {
   engine_.pump();
   Step result = Step::kProgress;
   for (int32_t n = 0; max_ops == 0 || n < max_ops; ++n) {
+    observe_before(ops[pc_]);
     if (!run_op(ops[pc_])) {
       // Something may have arrived since the last look.
       if (engine_.pump()) continue;

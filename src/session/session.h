@@ -58,6 +58,8 @@ class Session {
   [[nodiscard]] Status save(std::span<uint8_t> out) const;
   [[nodiscard]] Status restore(std::span<const uint8_t> in);
 
+  // For checkpoints of one pass from position 0. Its attention runs in double precision over f32
+  // keys and values, so that a comparison does not show the cache's rounding.
   void observe(Observer observer) { observer_ = std::move(observer); }
   [[nodiscard]] const PassStats& stats() const { return stats_; }
   // Layer that is being computed, -1 outside layers.
@@ -134,7 +136,9 @@ class Session {
 
   void route(const model::Moe& moe);
   bool run_expert(const model::Op& op, const Expert& expert);
+  void observe_before(const model::Op& op);
   void observe_marks();
+  void unweighted_norm(const model::Op& op);
   void observe_attention(const model::Op& op);
 
   // Runs body(row) for each row of the batch, over threads when there are enough rows.
@@ -171,6 +175,7 @@ class Session {
   PassStats stats_;
   Observer observer_;
   size_t mark_ = 0;
+  std::vector<float> before_;  // observed passes only
 };
 
 }  // namespace sluice::session

@@ -40,10 +40,13 @@ TEST_F(StoriesTest, TellsTheReferencesStories) {
       const auto ours = greedy(opened, ids, expected.size(), &lead);
       const auto [mine, theirs] = std::mismatch(ours.begin(), ours.end(), expected.begin());
       if (mine == ours.end()) continue;
-      // Only a token whose lead is below the rounding of activations may differ.
+      // Only a token whose lead is below the rounding of activations may differ: the reference
+      // rounds them too for quantized weights, in its own way.
+      const double bound =
+          story["file"].get<std::string>().find("-Q") == std::string::npos ? 0.02 : 0.12;
       const size_t at = static_cast<size_t>(mine - ours.begin());
-      EXPECT_LT(lead[at], 0.05) << path << " \"" << story["prompt"] << "\" token " << at;
-      EXPECT_LT(story["min_gap"].get<double>(), 0.05) << path << " token " << at;
+      EXPECT_LT(lead[at], bound) << path << " \"" << story["prompt"] << "\" token " << at;
+      EXPECT_LT(story["min_gap"].get<double>(), bound) << path << " token " << at;
     }
   }
 }
@@ -80,14 +83,12 @@ TEST_F(StoriesTest, CheckpointsMatch) {
   int64_t ne[4];
   size_t compared = 0;
   while (index >> name >> op >> ne[0] >> ne[1] >> ne[2] >> ne[3]) {
-    if (name == "norm-0.RMS_NORM") continue;  // before the weight; ours is fused with it
     ASSERT_TRUE(ours.contains(name)) << name;
     const std::vector<float> theirs = read_floats(folder_ + "/checkpoints/" + name + ".f32");
     const size_t rows = static_cast<size_t>(ne[1] * ne[2] * ne[3]);
     const size_t cols = static_cast<size_t>(width[name]);
     ASSERT_EQ(ours[name].size(), rows * cols) << name;
     ASSERT_EQ(theirs.size(), rows * static_cast<size_t>(ne[0])) << name;
-    // kqv_out and kqv hold the same values in another order of dimensions.
     double largest = 0;
     for (size_t row = 0; row < rows; ++row) {
       for (size_t col = 0; col < cols; ++col) {
@@ -100,7 +101,7 @@ TEST_F(StoriesTest, CheckpointsMatch) {
     EXPECT_LE(largest, tolerance(name)) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 24u);
+  EXPECT_EQ(compared, 25u);
 }
 
 }  // namespace
