@@ -109,7 +109,7 @@ struct Table {
 
   // --- activations -----------------------------------------------------------------------------
   size_t (*q8_bytes)(int64_t cols);  // one token, 64-byte multiple; cols is rounded up to 32
-  // Rounded to nearest, ties to even; the scale per 32 values maps the largest to 124..127.
+  // Rounded to nearest, ties to even; the scale per 32 values maps the largest to 120..127.
   void (*quantize_q8)(const float* x, int64_t cols, void* out);
 
   // --- matrix products -------------------------------------------------------------------------
