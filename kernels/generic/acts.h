@@ -1,7 +1,7 @@
-// Activations to int8, 32 values at a time, rounded to nearest. The largest value maps to one of 127
-// to 120, whichever leaves the smallest squared error, and the scale is then the least-squares one
-// for the integers found: together that takes a fifth off the error of always mapping it to 127, at
-// a cost that is lost beside the product.
+// Activations to int8, 32 values at a time, rounded to nearest. The largest value maps to one of
+// 127 to 120, whichever leaves the smallest squared error, and the scale is then the least-squares
+// one for the integers found: together that takes a fifth off the error of always mapping it to
+// 127, at a cost that is lost beside the product.
 #pragma once
 
 #include "kernels/generic/unroll.h"

@@ -107,16 +107,40 @@ void matmul(Type type, const void* w, int64_t rows, int64_t cols, const float* x
   }
 }
 
+namespace {
+
+// Squared error of n values rounded with the largest mapped to `top`.
+float rounding_error(const float* x, int64_t n, float largest, float top) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < n; ++i) {
+    const float e = x[i] - std::nearbyint(x[i] * (top / largest)) * (largest / top);
+    sum += e * e;
+  }
+  return sum;
+}
+
+}  // namespace
+
 void quantize_q8(const float* x, int64_t cols, int8_t* q, float* d) {
   for (int64_t c = 0; c < cols; c += 32) {
     const int64_t n = cols - c < 32 ? cols - c : 32;
     float largest = 0.0f;
     for (int64_t i = 0; i < n; ++i) largest = std::fmax(largest, std::fabs(x[c + i]));
-    const float inverse = largest > 1e-30f ? 127.0f / largest : 0.0f;
-    for (int64_t i = 0; i < n; ++i) {
-      q[c + i] = static_cast<int8_t>(std::nearbyint(x[c + i] * inverse));
+    const bool visible = largest > 1e-30f;
+    float top = 127.0f;
+    for (float candidate = 126.0f; visible && candidate >= 120.0f; candidate -= 1.0f) {
+      if (rounding_error(x + c, n, largest, candidate) < rounding_error(x + c, n, largest, top)) {
+        top = candidate;
+      }
     }
-    d[c / 32] = largest / 127.0f;
+    float xq = 0.0f, qq = 0.0f;
+    for (int64_t i = 0; i < n; ++i) {
+      const float rounded = visible ? std::nearbyint(x[c + i] * (top / largest)) : 0.0f;
+      q[c + i] = static_cast<int8_t>(rounded);
+      xq += x[c + i] * rounded;
+      qq += rounded * rounded;
+    }
+    d[c / 32] = visible ? xq / qq : 0.0f;
   }
 }
 
