@@ -129,6 +129,10 @@ async function nodeTests(folder, env = {}) {
   return count;
 }
 
+let packageBuilt;
+const buildPackage = () =>
+  (packageBuilt ??= must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web']));
+
 // --- the suites -------------------------------------------------------------------------------
 
 const suites = {
@@ -150,7 +154,7 @@ const suites = {
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
   async tsan() {
-    await cmake('tsan');
+    await cmake('tsan', ['unit_tests', 'conformance_tests']);  // where threads meet
     return gtestAll('tsan', { filter: '*Thread*:*Pool*:*Concurren*:*Driver*:*Session*:*Stream*',
       env: { TSAN_OPTIONS: 'halt_on_error=1' } });
   },
@@ -175,11 +179,11 @@ const suites = {
     return { ...none(), passed: projects.length };
   },
   async package() {
-    await must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web']);
+    await buildPackage();
     return nodeTests('package');
   },
   async web() {
-    await must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web']);
+    await buildPackage();
     return nodeTests('web');
   },
 };

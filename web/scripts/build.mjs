@@ -3,7 +3,7 @@
 // wasm: both binaries from the same sources; relaxed SIMD instructions, which this Emscripten's
 // compiler does not know, are imported functions until here, where binaryen merges their one-line
 // bodies in and inlines them. web: esbuild bundles, tsc writes the declarations.
-import { existsSync, copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { makeGlue, missingFunctions } from './glue.mjs';
@@ -30,6 +30,9 @@ function relaxedImports(wasmFile) {
  */
 export function finishBinary(linked, variant, final) {
   const names = relaxedImports(linked);
+  const source = inRoot('kernels', 'isa', variant === 'relaxed' ? 'relaxed.wat' : 'relaxed_strict.wat');
+  const time = (file) => (existsSync(file) ? statSync(file).mtimeMs : 0);
+  if (time(final) > Math.max(time(linked), time(source))) return names;
   const scratch = final.replace(/\.wasm$/, '');
   let merged = linked;
   const features = [
@@ -40,7 +43,6 @@ export function finishBinary(linked, variant, final) {
   if (names.length) {
     const part = `${scratch}.part`;
     merged = `${scratch}.merged`;
-    const source = inRoot('kernels', 'isa', variant === 'relaxed' ? 'relaxed.wat' : 'relaxed_strict.wat');
     runQuiet(bin('wasm-as'), [...features, source, '-o', part]);
     runQuiet(bin('wasm-merge'), [...features, linked, 'main', part, 'relaxed', '-o', merged]);
   }
