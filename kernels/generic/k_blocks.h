@@ -17,6 +17,13 @@ SLUICE_INLINE const uint8_t* halves_after(const uint8_t* s, int n_bytes) {
   return s + kRowGroup * n_bytes;
 }
 
+template <int NV>
+SLUICE_INLINE void load_super_halves(const uint8_t* s, int index, int row0, F32 (&out)[NV]) {
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+    out[v] = load_super_scale(s + kHalfStep * index + 2 * (row0 + kLanes * v));
+  }
+}
+
 // out[v] = byte item `index`, unsigned or signed, times factor[v].
 template <int kShift, int kMask, int NV>
 SLUICE_INLINE void scale_bits(const uint8_t* s, int index, int row0, const F32 (&factor)[NV],
@@ -116,8 +123,8 @@ struct Q4_K {
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV], neg_dmin[NV];
-    load_halves(halves_after(s, 16), 0, row0, d);
-    load_halves(halves_after(s, 16), 1, row0, neg_dmin);
+    load_super_halves(halves_after(s, 16), 0, row0, d);
+    load_super_halves(halves_after(s, 16), 1, row0, neg_dmin);
     negate(neg_dmin);
     for (int c = 0; c < 4; ++c) {
       const uint8_t* qs = q + kBytesStep * 8 * c;
@@ -159,8 +166,8 @@ struct Q5_K {
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV], neg_dmin[NV];
-    load_halves(halves_after(s, 16), 0, row0, d);
-    load_halves(halves_after(s, 16), 1, row0, neg_dmin);
+    load_super_halves(halves_after(s, 16), 0, row0, d);
+    load_super_halves(halves_after(s, 16), 1, row0, neg_dmin);
     negate(neg_dmin);
     unroll<8>([&](auto block) SLUICE_INLINE_LAMBDA {
       constexpr int b = decltype(block)::value;
@@ -199,7 +206,7 @@ struct Q6_K {
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV];
-    load_halves(halves_after(s, 16), 0, row0, d);
+    load_super_halves(halves_after(s, 16), 0, row0, d);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* low = q + kBytesStep * 16 * h;
       const uint8_t* high = q + kBytesStep * (32 + 8 * h);
@@ -260,7 +267,7 @@ struct Q3_K {
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV];
-    load_halves(halves_after(s, 16), 0, row0, d);
+    load_super_halves(halves_after(s, 16), 0, row0, d);
     unroll<8>([&](auto block) SLUICE_INLINE_LAMBDA {
       constexpr int b = decltype(block)::value;
       mul_signed_halves<7, 2>(
@@ -299,8 +306,8 @@ struct Q2_K {
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV], neg_dmin[NV];
-    load_halves(halves_after(s, 16), 0, row0, d);
-    load_halves(halves_after(s, 16), 1, row0, neg_dmin);
+    load_super_halves(halves_after(s, 16), 0, row0, d);
+    load_super_halves(halves_after(s, 16), 1, row0, neg_dmin);
     negate(neg_dmin);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* qs = q + kBytesStep * 8 * h;
@@ -373,7 +380,7 @@ struct IQ4_XS {
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV];
-    load_halves(halves_after(s, 8), 0, row0, d);
+    load_super_halves(halves_after(s, 8), 0, row0, d);
     for (int b = 0; b < 8; ++b) {
       I32 isum[NV][T];
       F32 dw[NV];
@@ -406,7 +413,7 @@ struct TQ2_0 {
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV];
-    load_halves(s, 0, row0, d);
+    load_super_halves(s, 0, row0, d);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* qs = q + kBytesStep * 8 * h;
       unroll<4>([&](auto part) SLUICE_INLINE_LAMBDA {

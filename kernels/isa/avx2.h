@@ -132,6 +132,9 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
+SLUICE_INLINE F32 load_super_scale(const void* p) {
+  return load_f16(p);
+}
 SLUICE_INLINE void store_f16(void* p, F32 a) {
   _mm_storeu_si128(static_cast<__m128i*>(p),
                    _mm256_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

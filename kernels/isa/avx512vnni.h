@@ -127,6 +127,9 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
+SLUICE_INLINE F32 load_super_scale(const void* p) {
+  return load_f16(p);
+}
 SLUICE_INLINE void store_f16(void* p, F32 a) {
   _mm256_storeu_si256(static_cast<__m256i*>(p),
                       _mm512_cvtps_ph(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

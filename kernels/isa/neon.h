@@ -141,6 +141,9 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
+SLUICE_INLINE F32 load_super_scale(const void* p) {
+  return load_f16(p);
+}
 SLUICE_INLINE void store_f16(void* p, F32 a) {
   uint16_t bits[kLanes];
   vst1_u16(bits, vreinterpret_u16_f16(vcvt_f16_f32(a.v)));

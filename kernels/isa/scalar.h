@@ -185,6 +185,10 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
+// The same where subnormal values are common: the d of a K-quant is a scale of scales.
+SLUICE_INLINE F32 load_super_scale(const void* p) {
+  return load_f16(p);
+}
 SLUICE_INLINE void store_f16(void* p, F32 a) {
   uint16_t h[kLanes];
   for (int i = 0; i < kLanes; ++i) h[i] = f16_bits(a.v[i]);
