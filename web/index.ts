@@ -5,17 +5,25 @@ import type { WorkerPort } from './protocol.js';
 import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 
-setPlatform({
-  startWorker(workerUrl) {
+function startWorker(workerUrl?: string | URL): Worker {
+  if (workerUrl) return new Worker(workerUrl, { type: 'module', name: 'sluice-engine' });
+  try {
     // Bundlers recognise only this literal form.
-    const worker = workerUrl
-      ? new Worker(workerUrl, { type: 'module', name: 'sluice-engine' })
-      : new Worker(new URL('./worker.js', import.meta.url), {
-          type: 'module',
-          name: 'sluice-engine',
-        });
-    return worker as unknown as WorkerPort;
-  },
+    return new Worker(new URL('./worker.js', import.meta.url), {
+      type: 'module',
+      name: 'sluice-engine',
+    });
+  } catch (error) {
+    // From a CDN the worker's script is of another origin, which only a module may import.
+    const script = import.meta.url.replace(/[^/]*$/, 'worker.js');
+    if ((error as Error).name !== 'SecurityError' || !script.startsWith('http')) throw error;
+    const source = new Blob([`import ${JSON.stringify(script)};`], { type: 'text/javascript' });
+    return new Worker(URL.createObjectURL(source), { type: 'module', name: 'sluice-engine' });
+  }
+}
+
+setPlatform({
+  startWorker: (workerUrl) => startWorker(workerUrl) as unknown as WorkerPort,
   storeBackend: opfsBackend,
   stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),

@@ -1,0 +1,156 @@
+// A web developer's first hour: the packed package in fresh projects for Vite, webpack, esbuild and
+// Rollup, and on a page without any tool, from the same origin and from another one. Each is built,
+// opened in Chromium under a strict Content-Security-Policy, and must tell the sample model's story.
+// Needs the npm registry; says so and skips where it does not answer.
+import assert from 'node:assert/strict';
+import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { inRoot } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+import { launch } from '../web/chromium.mjs';
+import { online, pack, project, run, scratch } from './tarball.mjs';
+
+const skip = online() ? false : 'the npm registry does not answer';
+const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
+const policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'";
+
+const source = (from) => `
+import { Engine } from '${from}';
+async function main() {
+  const engine = await Engine.load('/model.gguf', { memoryBudget: 64 * 2 ** 20, contextLength: 256, threads: 2 });
+  const text = await engine.generate('Once upon a time', { maxTokens: 16, temperature: 0 }).text();
+  const chat = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'A story.' }], max_tokens: 8, temperature: 0 });
+  const { threads } = engine.stats();
+  await engine.dispose();
+  return { text, threads, answer: chat.choices[0].message.content };
+}
+main().then((result) => { window.result = result; }, (error) => { window.result = { error: String(error?.stack ?? error) }; });
+`;
+const html = (script) => `<!doctype html><title>test</title><script type="module" src="${script}"></script>`;
+
+let folder;
+let tarball;
+let browser;
+let expected;
+
+before(async () => {
+  if (skip) return;
+  folder = scratch();
+  tarball = pack(folder);
+  browser = await launch();
+  const { Engine } = await import(inRoot('dist', 'node.js'));
+  const engine = await Engine.load(model, { contextLength: 256 });
+  expected = await engine.generate('Once upon a time', { maxTokens: 16, temperature: 0 }).text();
+  await engine.dispose();
+});
+after(async () => {
+  await browser?.close();
+  if (folder) rmSync(folder, { recursive: true, force: true });
+});
+
+/** Opens what lies in `built` and returns what main() told. */
+async function open(built, { isolation = true, csp = policy, path = '/' } = {}) {
+  const server = await serve([['/model.gguf', model], ['/', built]], {
+    isolation,
+    onRequest: (request, response) => {
+      if (csp) response.setHeader('Content-Security-Policy', csp);
+      if (request.url !== '/favicon.ico') return false;
+      response.writeHead(204).end();
+      return true;
+    },
+  });
+  const page = await browser.newPage();
+  const said = [];
+  page.on('console', (message) => message.type() === 'error' && said.push(message.text()));
+  page.on('pageerror', (error) => said.push(String(error)));
+  try {
+    await page.goto(server.url + path);
+    await page.waitForFunction(() => window.result, null, { timeout: 60_000 }).catch(() => {});
+    return { ...(await page.evaluate(() => window.result)), said };
+  } finally {
+    await page.close();
+    await server.close();
+  }
+}
+
+async function tells(built, options) {
+  const { text, answer, threads, error, said } = await open(built, options);
+  assert.equal(error, undefined, `${error}\n${said?.join('\n')}`);
+  assert.equal(text, expected, said.join('\n'));
+  assert.ok(answer.length > 0);
+  return threads;
+}
+
+test('Vite, built', { skip }, async () => {
+  const at = project(join(folder, 'vite'), { 'index.html': html('/main.js'), 'main.js': source('sluice-llm') }, [tarball, 'vite@7.3.8']);
+  run(at, 'npx', ['vite', 'build']);
+  assert.equal(await tells(join(at, 'dist')), 2);
+  assert.equal(await tells(join(at, 'dist'), { isolation: false }), 1);
+});
+
+test('webpack 5', { skip }, async () => {
+  const build = `import webpack from 'webpack';
+    webpack({ mode: 'production', entry: './main.js', output: { clean: true }, performance: { hints: false } }, (error, stats) => {
+      if (error || stats.hasErrors() || stats.hasWarnings()) { console.error(error ?? stats.toString()); process.exit(1); }
+    });`;
+  const at = project(join(folder, 'webpack'), { 'build.mjs': build, 'main.js': source('sluice-llm') }, [tarball, 'webpack@5.112.2']);
+  run(at, 'node', ['build.mjs']);
+  writeFileSync(join(at, 'dist', 'index.html'), html('/main.js'));
+  await tells(join(at, 'dist'));
+});
+
+// These two leave `new URL('./worker.js', import.meta.url)` as it is: three files lie beside the bundle.
+const assets = ['worker.js', 'engine.simd128.wasm', 'engine.relaxed.wasm'];
+function copyAssets(at, out) {
+  for (const name of assets) run(at, 'cp', [join('node_modules', 'sluice-llm', 'dist', name), out]);
+  writeFileSync(join(at, out, 'index.html'), html('/main.js'));
+}
+
+test('esbuild, with the worker and the wasm beside the bundle', { skip }, async () => {
+  const at = project(join(folder, 'esbuild'), { 'main.js': source('sluice-llm') }, [tarball, 'esbuild@0.28.2']);
+  run(at, 'npx', ['esbuild', 'main.js', '--bundle', '--format=esm', '--splitting', '--outdir=out']);
+  copyAssets(at, 'out');
+  await tells(join(at, 'out'));
+});
+
+test('Rollup, with the worker and the wasm beside the bundle', { skip }, async () => {
+  const at = project(join(folder, 'rollup'), { 'main.js': source('sluice-llm') }, [tarball, 'rollup@4.68.7', '@rollup/plugin-node-resolve@16.0.3']);
+  run(at, 'npx', ['rollup', 'main.js', '-d', 'out', '-f', 'es', '-p', 'node-resolve={browser:true}']);
+  copyAssets(at, 'out');
+  await tells(join(at, 'out'));
+});
+
+test('a page without tools', { skip }, async () => {
+  const at = project(join(folder, 'plain'), { 'index.html': html('/main.js'), 'main.js': source('/node_modules/sluice-llm/dist/index.js') }, [tarball]);
+  await tells(at);
+});
+
+test('a page that imports the package from another origin, as from a CDN', { skip }, async () => {
+  const at = join(folder, 'cdn');
+  mkdirSync(at);
+  symlinkSync(inRoot('dist'), join(at, 'package'));
+  const cdn = await serve([['/', at]], {
+    onRequest: (_request, response) => {
+      response.setHeader('Access-Control-Allow-Origin', '*');
+      return false;
+    },
+  });
+  try {
+    const page = join(folder, 'cdn-page');
+    mkdirSync(page);
+    writeFileSync(join(page, 'index.html'), html('/main.js'));
+    writeFileSync(join(page, 'main.js'), source(`${cdn.url}/package/index.js`));
+    for (const isolation of [true, false]) await tells(page, { csp: null, isolation });
+  } finally {
+    await cdn.close();
+  }
+});
+
+test('on a server, importing does nothing and fails nowhere', { skip }, async () => {
+  const files = { 'main.mjs': "import { Engine } from 'sluice-llm'; console.log(typeof Engine.load);" };
+  const at = project(join(folder, 'server'), files, [tarball]);
+  assert.equal(run(at, 'node', ['main.mjs']).trim(), 'function');
+  const browserBuild = "console.log(typeof (await import('./node_modules/sluice-llm/dist/index.js')).Engine.load);";
+  assert.equal(run(at, 'node', ['--input-type=module', '-e', browserBuild]).trim(), 'function');
+});

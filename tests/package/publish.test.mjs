@@ -1,0 +1,44 @@
+// The tarball before the eyes of publint and of "are the types wrong": nothing to complain about.
+// The package is ESM alone, so that what they say of require() and of Node 10 does not count.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { checkPackage, createPackageFromTarballData } from '@arethetypeswrong/core';
+import { publint } from 'publint';
+import { formatMessage } from 'publint/utils';
+import { inRoot } from '../../web/scripts/lib.mjs';
+import { pack, scratch } from './tarball.mjs';
+
+let folder;
+let tarball;
+before(() => {
+  folder = scratch();
+  tarball = pack(folder);
+});
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+test('publint is content', async () => {
+  mkdirSync(join(folder, 'unpacked'));
+  assert.equal(spawnSync('tar', ['-xzf', tarball, '-C', join(folder, 'unpacked')]).status, 0);
+  const pkgDir = join(folder, 'unpacked', 'package');
+  const { messages, pkg } = await publint({ pkgDir, pack: false, strict: true });
+  assert.deepEqual(messages.map((message) => formatMessage(message, pkg)), []);
+});
+
+test('the types are right for Node and for bundlers', async () => {
+  const { exports } = JSON.parse(readFileSync(inRoot('package.json'), 'utf8'));
+  const entrypoints = Object.keys(exports).filter((name) => exports[name].types);
+  const found = await checkPackage(createPackageFromTarballData(readFileSync(tarball)), { entrypoints });
+  assert.ok(found.types, 'the package has types');
+  for (const [name, entry] of Object.entries(found.entrypoints)) {
+    for (const kind of ['node16-esm', 'bundler']) {
+      const { resolution } = entry.resolutions[kind];
+      assert.ok(resolution?.isTypeScript, `${name} has declarations (${kind})`);
+    }
+  }
+  const ours = found.problems.filter((problem) =>
+    problem.kind !== 'CJSResolvesToESM' && problem.resolutionKind !== 'node10');
+  assert.deepEqual(ours, []);
+});

@@ -1,0 +1,39 @@
+// The package as npm would publish it, and fresh projects that install it.
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { root } from '../../web/scripts/lib.mjs';
+
+/** Packs into `folder`; returns the tarball's path. */
+export function pack(folder) {
+  const result = spawnSync('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', folder], { cwd: root, encoding: 'utf8' });
+  if (result.status !== 0) throw new Error(result.stderr);
+  return join(folder, JSON.parse(result.stdout)[0].filename);
+}
+
+export const scratch = () => mkdtempSync(join(tmpdir(), 'sluice-package-'));
+
+/** Whether the npm registry answers. */
+export function online() {
+  return spawnSync('npm', ['view', 'esbuild@0.28.2', 'version', '--fetch-retries=0', '--fetch-timeout=15000'], { timeout: 30_000 }).status === 0;
+}
+
+/** A project with these files and packages; throws what npm says where it cannot be installed. */
+export function project(folder, files, packages) {
+  mkdirSync(folder, { recursive: true });
+  for (const [name, text] of Object.entries({ 'package.json': '{"type":"module","private":true}', ...files })) {
+    mkdirSync(dirname(join(folder, name)), { recursive: true });
+    writeFileSync(join(folder, name), text);
+  }
+  run(folder, 'npm', ['install', '--no-audit', '--no-fund', '--prefer-offline', '--save-exact', ...packages]);
+  return folder;
+}
+
+export function run(folder, command, args) {
+  const result = spawnSync(command, args, { cwd: folder, encoding: 'utf8', timeout: 300_000 });
+  if (result.status !== 0) throw new Error(`${command} ${args.join(' ')}\n${result.stdout}${result.stderr}`);
+  return result.stdout;
+}
+
+export const read = (...parts) => readFileSync(join(...parts));
