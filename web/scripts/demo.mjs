@@ -103,7 +103,7 @@ async function runHeadless(server, options, url) {
 async function main() {
   const options = readOptions();
   setup('demo');
-  if (!options['no-build']) await build([]);
+  if (!options['no-build']) await build(['wasm', 'web']);
   const mounts = [
     ...(options.file ? [['/model/', dirname(options.file)]] : []),
     ['/dist/', inRoot('dist')],

@@ -19,7 +19,7 @@ const purposes = {
   native: ['native'],
   wasm: ['wasm'],
   test: ['native', 'wasm', 'browser', 'test'],
-  demo: ['native', 'wasm', 'browser'],
+  demo: ['wasm', 'browser'],
   fuzz: ['native', 'fuzz'],
   bench: ['native', 'wasm', 'browser', 'bench'],
 };
