@@ -77,11 +77,20 @@ struct Float {
     return round_up_64(static_cast<size_t>(cols) * sizeof(Element) * kRowGroup);
   }
   static void pack_group(const void* src, int32_t n_rows, int64_t cols, void* dst) {
+    if (n_rows == kRowGroup) {
+      pack_rows(src, kRowGroup, cols, dst);
+    } else {
+      memset(dst, 0, group_bytes(cols));
+      pack_rows(src, n_rows, cols, dst);
+    }
+  }
+  // Inlined twice, once for a constant count of rows.
+  SLUICE_INLINE_METHOD static void pack_rows(const void* src, int32_t n_rows, int64_t cols,
+                                             void* dst) {
     const uint8_t* in = static_cast<const uint8_t*>(src);  // the file may not align elements
     Element* out = static_cast<Element*>(dst);
     const size_t row_bytes = static_cast<size_t>(cols) * sizeof(Element);
     for (int64_t c = 0; c < cols; ++c) {
-      for (int r = 0; r < kRowGroup; ++r) out[r] = 0;
       for (int r = 0; r < n_rows; ++r) {
         memcpy(out + r, in + static_cast<size_t>(r) * row_bytes, sizeof(Element));
       }

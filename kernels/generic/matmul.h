@@ -28,6 +28,16 @@ SLUICE_INLINE void put_result(const MatmulArgs& a, int64_t row, int64_t t, int n
   store_n(y, acc, n);
 }
 
+// Q6_K reads a block's low and high planes side by side, which the CPU's own prefetcher follows
+// badly: asking a page ahead gives a fifth more bandwidth. Types read in order gain nothing.
+template <class K>
+SLUICE_INLINE void prefetch_ahead(const uint8_t* q) {
+  constexpr int kAhead = 4096;
+  if constexpr (K::kType == Type::kQ6_K) {
+    for (int i = 0; i < K::kCodeBytes * kRowGroup; i += 64) prefetch(q + kAhead + i);
+  }
+}
+
 // A group of rows times T tokens from token t0. With one token all vectors of the group go together
 // and share the activation loads; with more, one vector at a time leaves the registers to tokens.
 template <class K, int NV, int T>
@@ -47,6 +57,7 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
     const uint8_t* s = scales;
     Tokens x = {static_cast<const uint8_t*>(a.x.q8) + static_cast<size_t>(t0) * stride, stride};
     for (int64_t b = 0; b < n_blocks; ++b) {
+      if constexpr (T == 1) prefetch_ahead<K>(q);
       K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
       q += K::kCodeBytes * kRowGroup;
       s += K::kScaleBytes * kRowGroup;
