@@ -53,6 +53,9 @@ const platform: HostPlatform = {
     instantiateWasm(wasm, budget, threads, () => spawn('sluice-thread') as ThreadPort),
 };
 
+// The glue asks the browser's way how many cores there are; Node has had this since version 21.
+(globalThis as { navigator?: unknown }).navigator ??= { hardwareConcurrency: os.availableParallelism() };
+
 if (!isMainThread) {
   const { role } = workerData as { role: Role };
   if (role === 'sluice-thread') serveThread(ownPort() as ThreadPort);

@@ -1,0 +1,158 @@
+// The real engine, in Node and in Chromium: the sample model's own references, and llama.cpp's story
+// of stories260K where the fixtures are there; the same tokens resident and streamed, with and
+// without threads, from file, server, store and Blob.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { launch, openPage } from './chromium.mjs';
+import { root } from './helpers.mjs';
+
+const dist = join(root, 'dist');
+const models = join(root, 'examples', 'models');
+const sample = join(models, 'sluice-tales-F16.gguf');
+const [reference] = JSON.parse(readFileSync(join(models, 'reference', 'outputs.json'), 'utf8')).prompts;
+const fixtures = join(root, '..', 'shared', 'fixtures', 'stories260K');
+const skip = existsSync(fixtures) ? false : 'no ../shared/fixtures/stories260K';
+
+/** Runs in Node or in the page: loads, generates greedily, reports. */
+async function tell({ source, options, prompt, maxTokens, blob }) {
+  const from = blob ? await (await fetch(source)).blob() : source;
+  const engine = await Engine.load(from, options);
+  const generation = engine.generate(prompt, { maxTokens, temperature: 0, ignoreEos: true });
+  const tokens = [];
+  for await (const piece of generation) tokens.push(piece.token);
+  const out = {
+    tokens, text: await generation.text(), memory: engine.memory(), stats: engine.stats(),
+    heapLeft: engine.memory().budget - engine.memory().heap,
+  };
+  await engine.downloaded;
+  await engine.dispose();
+  return out;
+}
+
+const story = {
+  source: sample, prompt: reference.text, tokens: reference.greedy, text: reference.greedy_text,
+};
+
+function check(told, expected, label) {
+  assert.deepEqual(told.tokens, expected.tokens, label);
+  if (expected.text) assert.equal(told.text, expected.text, label);
+  assert.ok(told.heapLeft >= 0, `${label}: heap over the budget`);
+}
+
+describe('in Node', () => {
+  before(async () => {
+    globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
+  });
+  for (const share of [0, 0.9, 0.75]) {
+    for (const threads of [1, 2]) {
+      test(`the sample model, budget ${share || 'automatic'}, ${threads} thread(s)`, async () => {
+        const memoryBudget = share ? Math.floor(statSync(sample).size * share) : undefined;
+        const options = { memoryBudget, threads, contextLength: 128 };
+        check(await tell({ ...story, options, maxTokens: story.tokens.length }), story, 'sample');
+      });
+    }
+  }
+  for (const kernels of ['wasm128', 'scalar']) {
+    test(`the sample model on ${kernels} kernels`, async () => {
+      const told = await tell({ ...story, options: { kernels, contextLength: 128 }, maxTokens: 48 });
+      check(told, story, kernels);
+      assert.equal(told.stats.kernels, kernels);
+    });
+  }
+  test('the smallest budget that the error names works', async () => {
+    const refused = await Engine.load(sample, { memoryBudget: 400_000, contextLength: 128 }).catch((e) => e);
+    assert.equal(refused.code, 'BUDGET_TOO_SMALL');
+    const least = Number(/smallest that works is (\d+)/.exec(refused.message)[1]);
+    const memoryBudget = Math.ceil(least / 65536) * 65536;
+    const told = await tell({ ...story, options: { memoryBudget, contextLength: 128, threads: 1 }, maxTokens: 8 });
+    check({ ...told }, { tokens: story.tokens.slice(0, 8) }, `${memoryBudget}`);
+  });
+  test("llama.cpp's story of stories260K", { skip }, async () => {
+    for (const expected of JSON.parse(readFileSync(join(fixtures, 'expected.json'), 'utf8'))) {
+      const source = join(fixtures, expected.file);
+      for (const memoryBudget of [undefined, Math.floor(statSync(source).size * 0.95)]) {
+        const told = await tell({ source, prompt: expected.prompt, maxTokens: expected.greedy.length, options: { memoryBudget } });
+        check(told, { tokens: expected.greedy }, `${expected.file}: ${expected.prompt}`);
+      }
+    }
+  });
+});
+
+describe('in Chromium', () => {
+  let browser;
+  let files;
+  before(async () => {
+    browser = await launch();
+    files = await serve([['/stories/', fixtures], ['/', models]], {
+      onRequest: (_, response) => {
+        response.setHeader('Access-Control-Allow-Origin', '*');
+        response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
+        return false;
+      },
+    });
+  });
+  after(async () => {
+    await browser.close();
+    await files.close();
+  });
+
+  async function inTab(options, work) {
+    const tab = await openPage(browser, dist, options);
+    try {
+      await tab.page.evaluate(`window.tell = ${tell}`);
+      return await work((args) => tab.page.evaluate((a) => tell(a), args), tab);
+    } finally {
+      await tab.close();
+    }
+  }
+  const url = () => `${files.url}/sluice-tales-F16.gguf`;
+
+  for (const isolation of [true, false]) {
+    test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from the store, from a Blob`, () =>
+      inTab({ isolation }, async (run) => {
+        const memoryBudget = Math.floor(statSync(sample).size * 0.8);
+        const base = { ...story, source: url(), maxTokens: story.tokens.length };
+        for (const [label, extra] of Object.entries({
+          'resident, first load': { options: { contextLength: 128 } },
+          'streamed from the store': { options: { memoryBudget, contextLength: 128 } },
+          'streamed from the network': { options: { memoryBudget, contextLength: 128, cache: 'none' } },
+          'one thread, no I/O worker': { options: { memoryBudget, contextLength: 128, threads: 1, ioWorker: false } },
+          'a Blob': { blob: true, options: { memoryBudget, contextLength: 128 } },
+          'plain SIMD': { options: { contextLength: 128, kernels: 'wasm128' } },
+        })) {
+          const told = await run({ ...base, ...extra });
+          check(told, story, label);
+          if (label.includes('the store')) assert.ok(told.stats.bytesFetched <= 65536, label);
+        }
+      }));
+  }
+  test("llama.cpp's story of stories260K", { skip }, () =>
+    inTab({}, async (run) => {
+      for (const expected of JSON.parse(readFileSync(join(fixtures, 'expected.json'), 'utf8'))) {
+        const size = statSync(join(fixtures, expected.file)).size;
+        for (const memoryBudget of [undefined, Math.floor(size * 0.95)]) {
+          const source = `${files.url}/stories/${expected.file}`;
+          const told = await run({ source, prompt: expected.prompt, maxTokens: expected.greedy.length, options: { memoryBudget } });
+          check(told, { tokens: expected.greedy }, `${expected.file}: ${expected.prompt}`);
+        }
+      }
+    }));
+  test('inspect reads a small part of the file', () =>
+    inTab({}, async (_, { page }) => {
+      const info = await page.evaluate((source) => Engine.inspect(source, { memoryBudget: 2e6, cache: 'none' }), url());
+      assert.equal(info.architecture, 'llama');
+      assert.ok(info.plan.minimum > 0 && info.plan.minimum <= 2e6 && info.macsPerToken > 0);
+    }));
+  test('20 loads and disposals leave no worker behind', () =>
+    inTab({}, async (run, { page }) => {
+      for (let i = 0; i < 20; i++) {
+        await run({ ...story, source: url(), maxTokens: 2, options: { contextLength: 128 } });
+      }
+      await page.waitForFunction(() => true);
+      assert.equal(page.workers().length, 0);
+    }));
+});
