@@ -35,6 +35,8 @@ export interface HostPlatform extends IoPlatform {
   readonly isolated: boolean;
   /** Most bytes that an engine takes when no budget is given. */
   readonly budgetCap: number;
+  /** Bytes that every wasm instance takes at the start. */
+  readonly initialMemory: number;
   readonly hardwareThreads: number;
   spawnIo(): WorkerPort;
   /** Compiles the wasm that suits (or the one named by `kernels`). */
@@ -167,14 +169,25 @@ export class Host {
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
-      // Not even the header fits: ask an engine with more room what the smallest budget would be.
-      this.wasm?.close();
-      this.wasm = await this.platform.instantiate(compiled, 1 << 30, 0);
-      this.binding = this.wasm.binding;
-      await this.parseHeaders();
+      await this.refuseBudget(compiled, options);
     }
     this.info = this.describe(options);
     if (!this.binding.open(options)) throw this.engineError();
+  }
+
+  /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
+  private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
+    this.wasm?.close();
+    this.wasm = await this.platform.instantiate(compiled, 1 << 30, 0);
+    this.binding = this.wasm.binding;
+    await this.parseHeaders();
+    const { plan } = this.describe(options); // throws where the plan says it by itself
+    const least = Math.max(plan.minimum, this.platform.initialMemory);
+    throw new SluiceError(
+      'BUDGET_TOO_SMALL',
+      `a memory budget of ${options.memoryBudget} bytes is too small for this model with a context of ` +
+        `${plan.contextLength}: the smallest that works is ${least} bytes`,
+    );
   }
 
   /** What the header says; must come before open(), which lets the header go. */

@@ -25,11 +25,14 @@ export interface ModelFile {
   close(): void;
 }
 
+const kWindow = 256 * 1024;
+
 /** A File or Blob, read by slices. */
 export class BlobFile implements ModelFile {
   readonly size: number;
   private bytes = 0;
   private closed = false;
+  private window: { at: number; bytes: Promise<ArrayBuffer> } | null = null;
 
   constructor(
     private readonly blob: Blob,
@@ -39,16 +42,31 @@ export class BlobFile implements ModelFile {
   }
 
   async read(offset: number, into: Uint8Array): Promise<void> {
+    let at = offset;
     let slice: ArrayBuffer;
     try {
-      slice = await this.blob.slice(offset, offset + into.length).arrayBuffer();
+      if (into.length > kWindow / 4) {
+        slice = await this.blob.slice(offset, offset + into.length).arrayBuffer();
+      } else {
+        at = Math.floor(offset / (kWindow / 2)) * (kWindow / 2);
+        slice = await this.windowAt(at);
+      }
     } catch (cause) {
       throw new SluiceError('IO', `${this.name} can no longer be read; choose it again.`, { cause });
     }
     if (this.closed) throw abortError();
-    if (slice.byteLength !== into.length) throw truncated(this.name);
-    into.set(new Uint8Array(slice));
+    const bytes = new Uint8Array(slice).subarray(offset - at, offset - at + into.length);
+    if (bytes.length !== into.length) throw truncated(this.name);
+    into.set(bytes);
     this.bytes += into.length;
+  }
+
+  /** Small reads come in runs and cost a message each, so they share slices; these overlap by half. */
+  private windowAt(at: number): Promise<ArrayBuffer> {
+    if (this.window?.at !== at) {
+      this.window = { at, bytes: this.blob.slice(at, at + kWindow).arrayBuffer() };
+    }
+    return this.window.bytes;
   }
 
   progress(): FileProgress {

@@ -113,6 +113,8 @@ export class StoreEntry {
   corruptChunks = 0;
   private chunks = new Uint8Array(0);
   private scratch = new Uint8Array(0);
+  private window = new Uint8Array(0); // the chunk that small reads are in
+  private windowChunk = -1;
   private sharedReads = true;
   private lastReload = 0;
   private closed = false;
@@ -155,6 +157,7 @@ export class StoreEntry {
     this.meta = null;
     this.chunks = new Uint8Array(0);
     this.chunksStored = 0;
+    this.windowChunk = -1;
   }
 
   /** Notes the time of use and late-learned validators. */
@@ -194,6 +197,7 @@ export class StoreEntry {
     const end = offset + into.length;
     const first = Math.floor(offset / chunkSize);
     const last = Math.floor((end - 1) / chunkSize);
+    if (first === last && into.length <= chunkSize / 4) return this.readSmall(first, offset, into);
     const bad: number[] = [];
     if (this.readFile(into, offset) !== into.length) {
       // The data file is shorter than its index says.
@@ -215,6 +219,28 @@ export class StoreEntry {
     }
     for (const i of bad) this.drop(i);
     return bad;
+  }
+
+  /** Small reads come in runs; each may cost a message to another process, so read a chunk at once. */
+  private readSmall(chunk: number, offset: number, into: Uint8Array): number[] {
+    const { chunkSize, size } = this.meta!;
+    const from = chunk * chunkSize;
+    const length = Math.min(chunkSize, size - from);
+    if (this.windowChunk !== chunk) {
+      this.windowChunk = -1;
+      if (this.window.length < chunkSize) this.window = new Uint8Array(chunkSize);
+      const bytes = this.window.subarray(0, length);
+      const whole = this.files.data.read(bytes, { at: from }) === length;
+      const good = whole && (this.chunks[chunk] === Chunk.Verified || this.verify(chunk, bytes, from, length));
+      if (!good) {
+        this.drop(chunk);
+        return [chunk];
+      }
+      this.chunks[chunk] = Chunk.Verified;
+      this.windowChunk = chunk;
+    }
+    into.set(this.window.subarray(offset - from, offset - from + into.length));
+    return [];
   }
 
   flush(): void {
@@ -244,6 +270,7 @@ export class StoreEntry {
   }
 
   private drop(chunk: number): void {
+    if (this.windowChunk === chunk) this.windowChunk = -1;
     this.corruptChunks++;
     if (this.chunks[chunk] !== Chunk.Missing) this.chunksStored--;
     this.chunks[chunk] = Chunk.Missing;

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 
 import { SluiceError } from './errors.js';
-import { serveThread, type ThreadPort } from './glue.js';
+import { initialMemory, serveThread, type ThreadPort } from './glue.js';
 import { Host, type HostPlatform } from './host.js';
 import { runIoWorker } from './io-worker.js';
 import { LocalFile } from './model-file.js';
@@ -38,6 +38,7 @@ function openPath(file: string): LocalFile {
 const platform: HostPlatform = {
   isolated: true,
   budgetCap: Math.min(3.5 * 2 ** 30, Math.floor(os.totalmem() / 2)),
+  initialMemory,
   hardwareThreads: Math.min(16, os.availableParallelism()),
   store: async ({ cacheDir }) => (cacheDir ? nodeBackend(cacheDir) : null),
   openPath,

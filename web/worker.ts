@@ -2,7 +2,7 @@
 // the engine, its I/O worker, and the engine's threads; the engine starts the other two from its own
 // URL, so that a bundler has one worker to find and nothing else.
 
-import { serveThread, type ThreadPort } from './glue.js';
+import { initialMemory, serveThread, type ThreadPort } from './glue.js';
 import { Host, type HostPlatform } from './host.js';
 import { runIoWorker } from './io-worker.js';
 import type { Port, Role, WorkerPort } from './protocol.js';
@@ -35,6 +35,7 @@ function wasmUrl(variant: Variant): URL {
 const platform: HostPlatform = {
   isolated,
   budgetCap: budgetCap(),
+  initialMemory,
   hardwareThreads: Math.min(8, navigator.hardwareConcurrency || 1),
   store: () => opfsBackend(),
   spawnIo: () => spawn('sluice-io'),

@@ -9,7 +9,7 @@
 import { Step, type EngineBinding, type OpenOptions } from '../../web/binding.js';
 import type { GlueModule, GlueOptions } from '../../web/glue.js';
 
-export const initialMemory = 1 << 20;
+export const initialMemory = 1 << 18;
 const kQueue = 65536;
 const kCapacity = 64;
 const kSlots = 1 << 17;
