@@ -181,7 +181,7 @@ export class Host {
     this.wasm = await this.platform.instantiate(compiled, 1 << 30, 0);
     this.binding = this.wasm.binding;
     await this.parseHeaders();
-    const { plan } = this.describe(options); // throws where the plan says it by itself
+    const { plan } = this.describe({ ...options, memoryBudget: 0 });
     const least = Math.max(plan.minimum, this.platform.initialMemory);
     throw new SluiceError(
       'BUDGET_TOO_SMALL',
@@ -206,7 +206,7 @@ export class Host {
   }
 
   private async parseHeader(file: number, size: number): Promise<void> {
-    let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, size >> 4)));
+    let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, Math.floor(size / 16))));
     for (;;) {
       const bytes = await this.io.readPrefix(file, want);
       const address = this.binding.headerReserve(bytes.length);

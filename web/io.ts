@@ -123,9 +123,10 @@ export class LocalIo implements Io {
 
   /** Serves for ever, for a thread that has nothing else to do. */
   async serveForever(): Promise<void> {
-    while (this.server && !this.abort.signal.aborted) {
-      await this.server.serve(true);
-      await this.server.queue.waitPushed(this.server.taken, 500);
+    const server = this.server!;
+    while (!this.abort.signal.aborted) {
+      await server.serve(true);
+      await server.queue.waitPushed(server.taken, 500);
     }
   }
 

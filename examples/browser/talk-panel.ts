@@ -6,10 +6,10 @@ import { SluiceError, type Engine, type Generation, type GenerateOptions } from 
 import { byId, make } from './dom.js';
 import { rate } from './format.js';
 
-interface Turn {
+type Turn = {
   role: 'user' | 'assistant';
   content: string;
-}
+};
 
 export class TalkPanel {
   private readonly log = byId('log');
@@ -150,13 +150,12 @@ async function* plainPieces(generation: Generation): AsyncIterable<string> {
   for await (const piece of generation) yield piece.text;
 }
 
-/** A chat through the engine's template, streamed. */
+/** A chat through the model's own template, streamed. */
 async function* chatPieces(engine: Engine, turns: Turn[], options: GenerateOptions): AsyncIterable<string> {
-  yield* plainPieces(engine.generate(transcript(turns), { ...options, stop: ['\nUser:', '\nAssistant:'] }));
-}
-
-/** A transcript that any model can continue. */
-function transcript(turns: Turn[]): string {
-  const lines = turns.map((turn) => `${turn.role === 'user' ? 'User' : 'Assistant'}: ${turn.content.trim()}`);
-  return `${lines.join('\n')}\nAssistant:`;
+  const { signal, temperature, topK, topP, minP, repeatPenalty, maxTokens, seed, stop } = options;
+  const stream = await engine.chat.completions.create({
+    messages: turns, stream: true, signal, temperature, seed, stop, max_tokens: maxTokens,
+    top_k: topK, top_p: topP, min_p: minP, repeat_penalty: repeatPenalty,
+  });
+  for await (const chunk of stream) yield chunk.choices[0]?.delta.content ?? '';
 }
