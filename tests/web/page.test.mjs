@@ -30,6 +30,7 @@ after(async () => {
 async function withPage(options, work, query = '', expected = /^$/) {
   const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
   const page = await context.newPage();
+  page.setDefaultTimeout(120_000); // a slow machine is no failure
   const errors = [];
   page.on('pageerror', (error) => errors.push(error.message));
   page.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
