@@ -47,9 +47,9 @@ const measurePeer = (file, threads) =>
 
 setup('bench');
 if (!values['no-build']) await build(['native']);
-if (!values['ours-only'] && !existsSync(`${peerFolder}/node_modules`)) {
+if (!values['ours-only'] && !existsSync(`${peerFolder}/node_modules/node-llama-cpp`)) {
   // Without the optional packages: they are the same library for GPUs, hundreds of megabytes.
-  run('npm', ['ci', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: peerFolder });
+  run('npm', ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: peerFolder });
 }
 const results = [];
 for (const file of values.model.map(modelFile)) {
