@@ -5,6 +5,7 @@ import { ChatCompletions, Completions } from './chat.js';
 import { abortError, deserializeError, SluiceError, throwIfAborted } from './errors.js';
 import { Generation } from './generation.js';
 import type { Loaded } from './host.js';
+import { huggingFaceUrl } from './huggingface.js';
 import { platform } from './platform.js';
 import { PromptRenderer } from './prompt.js';
 import type {
@@ -28,7 +29,7 @@ import { Session, SessionTable, type SessionOptions } from './session.js';
 import { Parking } from './stash.js';
 import { StoreManager } from './store.js';
 
-/** A URL (absolute, relative, or a path in Node), a File or Blob, or the parts of a split model. */
+/** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
 export type ModelSource = string | URL | Blob | readonly Blob[];
 
 export interface InspectOptions {
@@ -309,6 +310,7 @@ export class Engine {
 }
 
 function sourceSpec(source: ModelSource): SourceSpec {
+  if (typeof source === 'string' && source.startsWith('hf:')) return { kind: 'url', url: huggingFaceUrl(source) };
   if (typeof source === 'string') return platform().resolveSource(source);
   if (source instanceof URL) {
     return source.protocol === 'file:'

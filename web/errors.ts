@@ -50,6 +50,12 @@ export type ErrorCode =
 /** An error with a stable `code` and a sentence that says what happened and what to do. */
 export class SluiceError extends Error {
   override readonly name = 'SluiceError';
+
+  /** Also one that another entry of the package made, or another realm. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    const error = value as SluiceError | null | undefined;
+    return error?.name === 'SluiceError' && typeof error.code === 'string';
+  }
   readonly code: ErrorCode;
 
   constructor(code: ErrorCode | (string & {}), message: string, options?: { cause?: unknown }) {

@@ -73,11 +73,11 @@ const glueAtBuild = {
     build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
 };
 
-// The template renderer is a file of its own, fetched when a chat begins.
-const templatesApart = {
-  name: 'templates-apart',
-  setup: (build) => build.onResolve({ filter: /^\.\/templates\.js$/ }, (args) =>
-    (args.kind === 'dynamic-import' ? { path: './templates.js', external: true } : null)),
+// The template renderer is a file of its own, fetched when a chat begins; the command line uses node.js.
+const filesApart = {
+  name: 'files-apart',
+  setup: (build) => build.onResolve({ filter: /^\.\/(templates|node)\.js$/ }, ({ path, kind, importer }) =>
+    (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
 const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
 
@@ -88,12 +88,13 @@ async function buildWeb() {
   rmSync(inRoot('dist'), { recursive: true, force: true });
   const common = {
     absWorkingDir: root, outdir: 'dist', bundle: true, format: 'esm', target: 'es2022',
-    sourcemap: 'linked', legalComments: 'linked', plugins: [glueAtBuild, templatesApart], logLevel: 'warning',
+    sourcemap: 'linked', legalComments: 'linked', plugins: [glueAtBuild, filesApart], logLevel: 'warning',
   };
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['templates']), minify: true, banner: { js: rendererNotice } });
-  await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node']), platform: 'node' });
+  await esbuild.build({ ...common, entryPoints: files(['huggingface', 'ai-sdk']), minify: true });
+  await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of ['simd128', 'relaxed']) {
     const name = `engine.${variant}.wasm`;
     copyFileSync(inRoot('build', 'wasm-glue', name), inRoot('dist', name));

@@ -1,0 +1,99 @@
+// The package's other doors: the command line, the AI SDK's model, the hub's helper.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { inRoot } from '../../web/scripts/lib.mjs';
+
+const { Engine, SluiceError } = await import(inRoot('dist', 'node.js'));
+const { sluice } = await import(inRoot('dist', 'ai-sdk.js'));
+const { huggingFaceUrl } = await import(inRoot('dist', 'huggingface.js'));
+const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
+const folder = mkdtempSync(join(tmpdir(), 'sluice-entries-'));
+let engine;
+before(async () => (engine = await Engine.load(model, { contextLength: 256 })));
+after(async () => {
+  await engine.dispose();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const cli = (args, input) => spawnSync(process.execPath, [inRoot('dist', 'cli.js'), ...args], { encoding: 'utf8', input, timeout: 60_000 });
+
+test('run tells the story that the engine tells', async () => {
+  const expected = await engine.generate('Once upon a time', { maxTokens: 12, temperature: 0 }).text();
+  const flags = ['-n', '12', '--temp', '0', '--ctx', '256', '--memory-budget', '64M', '--threads', '1'];
+  const plain = cli(['run', model, '-p', 'Once upon a time', ...flags]);
+  assert.equal(plain.status, 0, plain.stderr);
+  assert.equal(plain.stdout, `${expected}\n`);
+  assert.match(plain.stderr, /generated 12 tokens/);
+  const json = JSON.parse(cli(['run', model, '-p', '-', '--json', ...flags], 'Once upon a time').stdout);
+  assert.deepEqual([json.text, json.generatedTokens, json.finishReason, json.threads], [expected, 12, 'length', 1]);
+  assert.ok(json.memory.budget <= 64 << 20);
+});
+
+test('tokenize prints the ids on one line', async () => {
+  const file = join(folder, 'text');
+  writeFileSync(file, 'Once upon a time<|end|>');
+  const ids = [...(await engine.tokenize(readFileSync(file, 'utf8')))];
+  assert.equal(cli(['tokenize', model, '--text-file', file]).stdout, `${JSON.stringify(ids)}\n`);
+  const plain = [...(await engine.tokenize('Once upon a time<|end|>', { addBos: false, parseSpecial: false }))];
+  assert.equal(cli(['tokenize', model, '--text-file', file, '--no-bos', '--no-special']).stdout, `${JSON.stringify(plain)}\n`);
+});
+
+test('info knows the header', () => {
+  const json = JSON.parse(cli(['info', model, '--json', '--ctx', '256']).stdout);
+  assert.deepEqual([json.architecture, json.layers, json.plan.contextLength], ['llama', engine.info.layers, 256]);
+  assert.match(cli(['info', model]).stdout, /architecture +llama\n/);
+});
+
+test('what is wrong is said in one sentence', () => {
+  const wrong = [
+    [['run', model], 2, /--prompt is required/], [['fly'], 2, /no command "fly"/], [['run', model, '-p', 'x', '--what'], 2, /--what/],
+    [['run', model, '-p', 'x', '--memory-budget', '12X'], 2, /not a size/], [['run', model, '-p', 'x', '-n', 'many'], 2, /wants a number/],
+    [['info', join(folder, 'none.gguf')], 1, /none\.gguf/], [['info', model, '--memory-budget', '64k'], 1, /\[(BUDGET_TOO_SMALL|OUT_OF_MEMORY)\]/],
+  ];
+  for (const [args, status, message] of wrong) {
+    const run = cli(args);
+    assert.equal(run.status, status, `${args}: ${run.stderr}`);
+    assert.match(run.stderr, message);
+    assert.equal(run.stderr.trim().split('\n').length, 1, run.stderr);
+    assert.equal(run.stdout, '');
+  }
+  assert.match(cli([]).stdout, /Usage/);
+  assert.match(cli(['--version']).stdout, /^\d+\.\d+\.\d+\n$/);
+});
+
+const prompt = [{ role: 'system', content: 'Be kind.' }, { role: 'user', content: [{ type: 'text', text: 'A story.' }] }];
+
+test('the AI SDK gets an answer and a stream that agree', async () => {
+  const language = sluice(engine);
+  assert.deepEqual([language.specificationVersion, language.provider, language.modelId], ['v3', 'sluice', engine.info.name]);
+  const options = { prompt, temperature: 0, maxOutputTokens: 12, responseFormat: { type: 'json' } };
+  const whole = await language.doGenerate(options);
+  assert.equal(whole.content[0].type, 'text');
+  assert.equal(whole.warnings[0].feature, 'responseFormat');
+  assert.ok(whole.usage.inputTokens.total > 0);
+  const parts = [];
+  for await (const part of (await language.doStream(options)).stream) parts.push(part);
+  assert.equal(parts.filter((p) => p.type === 'text-delta').map((p) => p.delta).join(''), whole.content[0].text);
+  const kinds = parts.map((p) => p.type).filter((kind, i, all) => kind !== all[i - 1]);
+  assert.deepEqual(kinds, ['stream-start', 'text-start', 'text-delta', 'text-end', 'finish']);
+  assert.deepEqual(parts.at(-1).finishReason, whole.finishReason);
+  assert.equal(parts.at(-1).usage.outputTokens.total, whole.usage.outputTokens.total);
+});
+
+test("the AI SDK's refusals and aborts", async () => {
+  const language = sluice(engine);
+  const file = [{ role: 'user', content: [{ type: 'file', mediaType: 'image/png', data: 'x' }] }];
+  await assert.rejects(language.doGenerate({ prompt: file }), { code: 'INVALID_ARGUMENT' });
+  const controller = new AbortController();
+  controller.abort();
+  await assert.rejects(language.doGenerate({ prompt, abortSignal: controller.signal }), { name: 'AbortError' });
+});
+
+test('errors of every entry are SluiceErrors', () => {
+  assert.throws(() => huggingFaceUrl('nonsense'), (error) => error instanceof SluiceError);
+  assert.ok(!(new Error('x') instanceof SluiceError));
+});

@@ -1,0 +1,66 @@
+// References to files of a hub, and choosing one from a listing; the hub is a function here.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { importWeb } from './helpers.mjs';
+
+const { findHuggingFaceFile, huggingFaceUrl, listHuggingFaceFiles, quantizationOf } = await importWeb('huggingface');
+
+test('a reference becomes a URL', () => {
+  assert.equal(huggingFaceUrl('hf:a/b/c.gguf'), 'https://huggingface.co/a/b/resolve/main/c.gguf');
+  assert.equal(huggingFaceUrl('hf:a/b/d e/c.gguf@refs/pr/1'), 'https://huggingface.co/a/b/resolve/refs%2Fpr%2F1/d%20e/c.gguf');
+  assert.equal(huggingFaceUrl('hf:a/b.c/d.gguf', { endpoint: 'https://mirror.example' }), 'https://mirror.example/a/b.c/resolve/main/d.gguf');
+  for (const bad of ['hf:a/b', 'hf:a', 'a/b/c.gguf', 'hf:a/b/../c.gguf', 'hf:../b/c.gguf', 'hf:a/b/c.gguf?x']) {
+    assert.throws(() => huggingFaceUrl(bad), { code: 'INVALID_ARGUMENT' }, bad);
+  }
+});
+
+test('a name tells its quantization', () => {
+  const names = {
+    'Qwen3-0.6B-Q8_0.gguf': 'Q8_0', 'model.q4_k_m.gguf': 'Q4_K_M', 'x-IQ2_XXS.gguf': 'IQ2_XXS', 'x-bf16.gguf': 'BF16',
+    'Q4_0/x.gguf': 'Q4_0', 'x-UD-Q4_K_XL.gguf': 'Q4_K_XL', 'x-fp16.gguf': 'F16', 'x-MXFP4.gguf': 'MXFP4', 'plain.gguf': undefined,
+  };
+  for (const [name, quantization] of Object.entries(names)) assert.equal(quantizationOf(name), quantization, name);
+});
+
+const file = (path, size) => ({ type: 'file', path, size });
+const pages = [
+  [file('README.md', 10), file('m-Q8_0.gguf', 800), file('m-Q4_K_M.gguf', 400), { type: 'directory', path: 'big', size: 0 }],
+  [file('big/m-F16-00001-of-00002.gguf', 900), file('big/m-F16-00002-of-00002.gguf', 700), file('mmproj-F16.gguf', 1), file('m-Q2_K.gguf', 200)],
+];
+function hub(asked = []) {
+  return async (url, { headers }) => {
+    asked.push({ url, headers });
+    const page = Number(new URL(url).searchParams.get('cursor') ?? 0);
+    const link = page + 1 < pages.length ? { Link: `<${url.replace(/&cursor.*/, '')}&cursor=${page + 1}>; rel="next"` } : {};
+    return new Response(JSON.stringify(pages[page]), { headers: link });
+  };
+}
+
+test('a listing goes through all pages and joins the parts of a split model', async () => {
+  const asked = [];
+  const files = await listHuggingFaceFiles('a/b', { fetch: hub(asked), revision: 'v1', token: 'secret' });
+  assert.deepEqual(files.map((f) => [f.path, f.bytes, f.parts, f.quantization]), [
+    ['mmproj-F16.gguf', 1, 1, 'F16'], ['m-Q2_K.gguf', 200, 1, 'Q2_K'], ['m-Q4_K_M.gguf', 400, 1, 'Q4_K_M'],
+    ['m-Q8_0.gguf', 800, 1, 'Q8_0'], ['big/m-F16-00001-of-00002.gguf', 1600, 2, 'F16'],
+  ]);
+  assert.equal(asked[0].url, 'https://huggingface.co/api/models/a/b/tree/v1?recursive=true');
+  assert.ok(asked.every(({ headers }) => headers.Authorization === 'Bearer secret'));
+});
+
+test('a file is chosen by quantization, by size, or sensibly', async () => {
+  const find = (wanted) => findHuggingFaceFile('hf:a/b', wanted, { fetch: hub() });
+  assert.equal((await find({ quantization: 'q8_0' })).path, 'm-Q8_0.gguf');
+  assert.equal((await find({ maxBytes: 799 })).path, 'm-Q4_K_M.gguf');
+  assert.equal((await find()).path, 'm-Q4_K_M.gguf');
+  assert.equal((await find({ quantization: 'F16' })).url, 'https://huggingface.co/a/b/resolve/main/big/m-F16-00001-of-00002.gguf');
+  await assert.rejects(find({ quantization: 'Q3_K_S' }), (e) => e.code === 'NOT_FOUND' && /Q8_0/.test(e.message));
+});
+
+test('what goes wrong has a code', async () => {
+  const answer = (body, init) => ({ fetch: async () => new Response(body, init) });
+  await assert.rejects(listHuggingFaceFiles('a/b', answer('', { status: 404 })), { code: 'NOT_FOUND' });
+  await assert.rejects(listHuggingFaceFiles('a/b', answer('', { status: 401 })), (e) => e.code === 'HTTP_STATUS' && /token/.test(e.message));
+  await assert.rejects(listHuggingFaceFiles('a/b', answer('<html>')), { code: 'HTTP_STATUS' });
+  await assert.rejects(listHuggingFaceFiles('a/b', { fetch: async () => { throw new TypeError('offline'); } }), { code: 'NETWORK' });
+  assert.deepEqual(await listHuggingFaceFiles('a/b', answer('[{"type":"file","path":"x.gguf","size":"big"}]')), []);
+});

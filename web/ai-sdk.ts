@@ -1,0 +1,148 @@
+// A language model for the Vercel AI SDK (interface version 3), over a loaded engine:
+//   import { sluice } from 'sluice-llm/ai-sdk';
+//   const { textStream } = streamText({ model: sluice(engine), prompt: 'Once upon a time' });
+// Types alone come from @ai-sdk/provider. Tools reach the template; calls are not parsed out of text.
+
+import type {
+  LanguageModelV3,
+  LanguageModelV3CallOptions,
+  LanguageModelV3Content,
+  LanguageModelV3Message,
+  LanguageModelV3StreamPart,
+  LanguageModelV3Usage,
+  SharedV3Warning,
+} from '@ai-sdk/provider';
+
+import type { Engine } from './engine.js';
+import type { ChatCompletionParams, CompletionUsage } from './openai.js';
+import type { ChatMessage } from './prompt.js';
+
+/** The engine as a model of the AI SDK. */
+export function sluice(engine: Engine, modelId = engine.info.name): LanguageModelV3 {
+  return {
+    specificationVersion: 'v3',
+    provider: 'sluice',
+    modelId,
+    supportedUrls: {},
+    async doGenerate(options) {
+      const answer = await engine.chat.completions.create(chatParams(options), { signal: options.abortSignal });
+      const { message, finish_reason } = answer.choices[0]!;
+      const content: LanguageModelV3Content[] = [];
+      if (message.reasoning_content) content.push({ type: 'reasoning', text: message.reasoning_content });
+      if (message.content) content.push({ type: 'text', text: message.content });
+      return {
+        content,
+        finishReason: { unified: finish_reason, raw: finish_reason },
+        usage: usageOf(answer.usage),
+        response: { id: answer.id, modelId, timestamp: new Date(answer.created * 1000) },
+        warnings: warningsFor(options),
+      };
+    },
+    async doStream(options) {
+      const params = { ...chatParams(options), stream: true as const, stream_options: { include_usage: true } };
+      const stream = await engine.chat.completions.create(params, { signal: options.abortSignal });
+      const parts = streamParts(stream, warningsFor(options));
+      return {
+        stream: new ReadableStream<LanguageModelV3StreamPart>({
+          async pull(controller) {
+            const { done, value } = await parts.next();
+            if (done) controller.close();
+            else controller.enqueue(value);
+          },
+          cancel: () => stream.controller.abort(),
+        }),
+      };
+    },
+  };
+}
+
+type Chunks = AsyncIterable<import('./openai.js').ChatCompletionChunk>;
+
+async function* streamParts(chunks: Chunks, warnings: SharedV3Warning[]): AsyncGenerator<LanguageModelV3StreamPart, void> {
+  yield { type: 'stream-start', warnings };
+  let open: 'text' | 'reasoning' | null = null;
+  let reason: 'stop' | 'length' = 'stop';
+  let usage: CompletionUsage | undefined;
+  try {
+    for await (const chunk of chunks) {
+      usage = chunk.usage ?? usage;
+      const choice = chunk.choices[0];
+      reason = choice?.finish_reason ?? reason;
+      for (const [kind, delta] of [['reasoning', choice?.delta.reasoning_content], ['text', choice?.delta.content]] as const) {
+        if (!delta) continue;
+        if (open && open !== kind) yield { type: `${open}-end`, id: open };
+        if (open !== kind) yield { type: `${kind}-start`, id: kind };
+        open = kind;
+        yield { type: `${kind}-delta`, id: kind, delta };
+      }
+    }
+  } catch (error) {
+    yield { type: 'error', error };
+    return;
+  }
+  if (open) yield { type: `${open}-end`, id: open };
+  yield { type: 'finish', finishReason: { unified: reason, raw: reason }, usage: usageOf(usage) };
+}
+
+function usageOf(usage: CompletionUsage | undefined): LanguageModelV3Usage {
+  const cached = usage?.prompt_tokens_details.cached_tokens;
+  return {
+    inputTokens: {
+      total: usage?.prompt_tokens,
+      noCache: usage && usage.prompt_tokens - cached!,
+      cacheRead: cached,
+      cacheWrite: undefined,
+    },
+    outputTokens: { total: usage?.completion_tokens, text: undefined, reasoning: undefined },
+  };
+}
+
+function warningsFor(options: LanguageModelV3CallOptions): SharedV3Warning[] {
+  const warnings: SharedV3Warning[] = [];
+  const unsupported = (feature: string, details: string): number => warnings.push({ type: 'unsupported', feature, details });
+  if (options.responseFormat?.type === 'json') unsupported('responseFormat', 'Answers are plain text.');
+  if (options.toolChoice && !/auto|none/.test(options.toolChoice.type)) unsupported('toolChoice', 'A call cannot be enforced.');
+  if (options.tools?.length) unsupported('tools', 'The template shows them to the model; calls stay in the text.');
+  return warnings;
+}
+
+function chatParams(options: LanguageModelV3CallOptions): ChatCompletionParams & { stream?: false } {
+  const tools = options.tools?.flatMap((tool) =>
+    tool.type !== 'function' ? [] : [{
+      type: 'function',
+      function: { name: tool.name, description: tool.description ?? '', parameters: tool.inputSchema },
+    }]);
+  return {
+    messages: options.prompt.flatMap(chatMessages),
+    max_tokens: options.maxOutputTokens,
+    temperature: options.temperature,
+    top_p: options.topP,
+    top_k: options.topK,
+    frequency_penalty: options.frequencyPenalty,
+    presence_penalty: options.presencePenalty,
+    seed: options.seed,
+    stop: options.stopSequences,
+    tools: options.toolChoice?.type === 'none' ? undefined : tools,
+  };
+}
+
+function chatMessages(message: LanguageModelV3Message): ChatMessage[] {
+  if (message.role === 'system') return [{ role: 'system', content: message.content }];
+  if (message.role === 'tool') {
+    return message.content.flatMap((part) => part.type !== 'tool-result' ? [] : [{
+      role: 'tool',
+      tool_call_id: part.toolCallId,
+      name: part.toolName,
+      content: 'value' in part.output && typeof part.output.value === 'string' ? part.output.value : JSON.stringify(part.output),
+    }]);
+  }
+  const parts: readonly { type: string }[] = message.content;
+  const calls = message.role !== 'assistant' ? [] : message.content.flatMap((part) => part.type !== 'tool-call' ? [] : [{
+    id: part.toolCallId,
+    type: 'function',
+    function: { name: part.toolName, arguments: part.input },
+  }]);
+  // Files stay in, so that the prompt refuses them by name; thoughts of earlier turns are left out.
+  const content = parts.filter((part) => part.type === 'text' || part.type === 'file');
+  return [{ role: message.role, content, ...(calls.length && { tool_calls: calls }) }];
+}

@@ -1,0 +1,193 @@
+#!/usr/bin/env node
+// `npx sluice-llm`: the terminal program on the WebAssembly engine in Node, with the native program's
+// commands and flags: run (also as a chat), tokenize and info.
+
+import * as fs from 'node:fs';
+import { parseArgs, type ParseArgsConfig } from 'node:util';
+
+import { Engine, SluiceError, type EngineOptions, type ModelInfo } from './node.js';
+
+type Values = Record<string, string | boolean | string[] | undefined>;
+
+const text = { type: 'string' } as const;
+const flag = { type: 'boolean' } as const;
+const common = { 'memory-budget': text, threads: text, ctx: text, kernels: text, 'cache-dir': text, json: flag, help: { ...flag, short: 'h' } } as const;
+const commands: Record<string, { options: ParseArgsConfig['options']; run: (model: string, values: Values) => Promise<void> }> = {
+  run: {
+    options: {
+      ...common, prompt: { ...text, short: 'p' }, n: { ...text, short: 'n' }, temp: text, 'top-k': text, 'top-p': text, 'min-p': text,
+      'repeat-penalty': text, 'frequency-penalty': text, 'presence-penalty': text, 'repeat-last-n': text, seed: text,
+      stop: { ...text, multiple: true }, 'ignore-eos': flag, chat: flag,
+    },
+    run: generate,
+  },
+  tokenize: { options: { ...common, 'text-file': text, 'no-bos': flag, 'no-special': flag }, run: tokenize },
+  info: { options: common, run: info },
+};
+
+const usage = `Usage: sluice-llm COMMAND MODEL [options]
+MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
+
+  run MODEL -p TEXT    continue TEXT ("-": standard input); --chat: answer it as a user's message
+      [-n N] [--temp T] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT]… [--ignore-eos]
+      [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
+  tokenize MODEL --text-file F [--no-bos] [--no-special]    token ids, a JSON array on one line
+  info MODEL                                                the header and the memory plan
+
+All: [--memory-budget 64M] [--threads T] [--ctx N] [--kernels NAME] [--cache-dir DIR] [--json]
+`;
+
+class UsageError extends Error {}
+
+function number(values: Values, name: string): number | undefined {
+  const value = values[name];
+  if (value === undefined) return undefined;
+  const parsed = Number(value);
+  if (value !== '' && Number.isFinite(parsed)) return parsed;
+  throw new UsageError(`--${name} wants a number, not "${String(value)}"`);
+}
+
+/** Bytes, or such as 64M and 1.5G. */
+function size(values: Values, name: string): number | undefined {
+  const value = values[name];
+  if (value === undefined) return undefined;
+  const match = /^(\d+(?:\.\d+)?|\.\d+)([kKmMgG]?)(?:i?B)?$/.exec(String(value));
+  if (!match) throw new UsageError(`"${String(value)}" is not a size such as 64M or 1.5G`);
+  const bytes = Math.round(Number(match[1]) * 1024 ** ' kmg'.indexOf(match[2]!.toLowerCase() || ' '));
+  if (bytes === 0) throw new UsageError('a memory budget of 0 bytes holds no model');
+  return bytes;
+}
+
+function engineOptions(values: Values): EngineOptions {
+  return {
+    memoryBudget: size(values, 'memory-budget'),
+    threads: number(values, 'threads'),
+    contextLength: number(values, 'ctx'),
+    kernels: values['kernels'] as string | undefined,
+    cacheDir: values['cache-dir'] as string | undefined,
+    onProgress: (event) => {
+      if (event.phase === 'warning') process.stderr.write(`sluice: ${event.message}\n`);
+    },
+  };
+}
+
+function readText(path: string): string {
+  try {
+    return fs.readFileSync(path === '-' ? 0 : path, 'utf8');
+  } catch {
+    throw new SluiceError('NOT_FOUND', `the file "${path}" cannot be read`);
+  }
+}
+
+async function generate(model: string, values: Values): Promise<void> {
+  if (values['prompt'] === undefined) throw new UsageError('--prompt is required');
+  const prompt = values['prompt'] === '-' ? readText('-') : String(values['prompt']);
+  const options = {
+    maxTokens: number(values, 'n') ?? 128,
+    temperature: number(values, 'temp'), topK: number(values, 'top-k'), topP: number(values, 'top-p'), minP: number(values, 'min-p'),
+    repeatPenalty: number(values, 'repeat-penalty'), frequencyPenalty: number(values, 'frequency-penalty'),
+    presencePenalty: number(values, 'presence-penalty'), penaltyLastN: number(values, 'repeat-last-n'),
+    seed: number(values, 'seed'), stop: values['stop'] as string[] | undefined, ignoreEos: values['ignore-eos'] === true,
+  };
+  let interrupted = false;
+  const engine = await Engine.load(model, engineOptions(values));
+  const generation = values['chat'] ? engine.session().send(prompt, options) : engine.generate(prompt, options);
+  process.on('SIGINT', () => {
+    if (interrupted) process.exit(130);
+    interrupted = true;
+    generation.cancel();
+  });
+  try {
+    for await (const piece of generation) if (!values['json']) process.stdout.write(piece.text);
+    const { text: all, finishReason, usage: used, timings } = await generation.result;
+    const stats = engine.stats();
+    if (values['json']) {
+      print({
+        text: all, finishReason, promptTokens: used.promptTokens, promptMs: timings.promptMs, generatedTokens: used.completionTokens,
+        generateMs: timings.generateMs, bytesFetched: stats.bytesFetched, bytesFromStore: stats.bytesFromStore,
+        kernels: stats.kernels, threads: stats.threads, memory: engine.memory(),
+      });
+    } else {
+      process.stdout.write('\n');
+      const rate = (tokens: number, perSecond: number): string => `${tokens} tokens ${perSecond.toFixed(1)} tok/s`;
+      process.stderr.write(`prompt ${rate(used.promptTokens, timings.promptTokensPerSecond)} | generated ${rate(used.completionTokens, timings.tokensPerSecond)}\n`);
+    }
+    if (interrupted) process.exitCode = 130;
+  } finally {
+    await engine.dispose();
+  }
+}
+
+async function tokenize(model: string, values: Values): Promise<void> {
+  if (values['text-file'] === undefined) throw new UsageError('--text-file is required');
+  const input = readText(String(values['text-file']));
+  const engine = await Engine.load(model, { ...engineOptions(values), contextLength: number(values, 'ctx') ?? 16, threads: 1 });
+  try {
+    const ids = await engine.tokenize(input, { addBos: !values['no-bos'], parseSpecial: !values['no-special'] });
+    process.stdout.write(`${JSON.stringify([...ids])}\n`);
+  } finally {
+    await engine.dispose();
+  }
+}
+
+function humanBytes(bytes: number): string {
+  if (bytes >= 2 ** 30) return `${(bytes / 2 ** 30).toFixed(2)} GB`;
+  return bytes >= 2 ** 20 ? `${(bytes / 2 ** 20).toFixed(1)} MB` : `${(bytes / 1024).toFixed(0)} kB`;
+}
+
+async function info(model: string, values: Values): Promise<void> {
+  const found = await Engine.inspect(model, engineOptions(values));
+  if (values['json']) print(found);
+  else process.stdout.write(`${infoLines(found).map(([label, value]) => `${label.padEnd(16)} ${value}\n`).join('')}`);
+}
+
+function infoLines(model: ModelInfo): [string, string][] {
+  const { plan } = model;
+  return [
+    ['architecture', model.architecture], ['name', model.name], ['parameters', String(model.parameters)],
+    ['weights', humanBytes(model.bytes)],
+    ...Object.entries(model.types).map(([type, bytes]): [string, string] => ['', `${type} ${humanBytes(bytes)}`]),
+    ['layers', String(model.layers)], ['widths', `${model.embedding} hidden, ${model.feedForward} feed-forward`],
+    ['heads', `${model.heads} of ${model.headSize}, ${model.kvHeads} for keys and values`],
+    ['vocabulary', String(model.vocabulary)],
+    ['context', `${model.trainedContext} trained, ${plan.contextLength} planned`],
+    ['memory plan', plan.budget > 0 ? `for a budget of ${humanBytes(plan.budget)}` : ''],
+    ['  pinned', humanBytes(plan.pinned)], ['  ring', `${humanBytes(plan.ring)} (${plan.slots} slots)`],
+    ['  KV cache', humanBytes(plan.kv)], ['  activations', humanBytes(plan.activations)], ['  tokenizer', humanBytes(plan.tokenizer)],
+    ['  total', humanBytes(plan.total)], ['  smallest', humanBytes(plan.minimum)],
+    ['  per pass', `${humanBytes(plan.bytesPerPass)} streamed in ${plan.units} units`],
+  ];
+}
+
+const print = (value: unknown): boolean => process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
+
+async function main(argv: string[]): Promise<void> {
+  const [name = '--help', ...rest] = argv;
+  if (name === '--help' || name === '-h') return void process.stdout.write(usage);
+  if (name === '--version') return void process.stdout.write(`${version()}\n`);
+  const command = commands[name];
+  if (!command) throw new UsageError(`there is no command "${name}"; there are ${Object.keys(commands).join(', ')}`);
+  let parsed;
+  try {
+    parsed = parseArgs({ args: rest, options: command.options, allowPositionals: true });
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+  const values = parsed.values as Values;
+  if (values['help']) return void process.stdout.write(usage);
+  const [model, ...others] = parsed.positionals;
+  if (model === undefined || others.length > 0) throw new UsageError('exactly one MODEL is wanted');
+  await command.run(model, values);
+}
+
+function version(): string {
+  const file = new URL('../package.json', import.meta.url);
+  return (JSON.parse(fs.readFileSync(file, 'utf8')) as { version: string }).version;
+}
+
+main(process.argv.slice(2)).catch((error: unknown) => {
+  const wrong = error instanceof UsageError;
+  const code = wrong ? 'INVALID_ARGUMENT' : error instanceof SluiceError ? error.code : 'INTERNAL';
+  process.stderr.write(`sluice: ${(error as Error).message} [${code}]\n`);
+  process.exitCode = wrong ? 2 : 1;
+});

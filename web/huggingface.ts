@@ -1,0 +1,149 @@
+// Models on a Hugging Face hub: "hf:owner/repo/file.gguf@revision" names a file, and a repository's
+// listing (the hub's tree API) finds one by quantization. Nothing is asked of the hub but by a call.
+
+import { SluiceError } from './errors.js';
+
+export interface HuggingFaceOptions {
+  /** Another hub or a mirror. Default https://huggingface.co. */
+  endpoint?: string;
+  /** Branch, tag or commit. Default main. */
+  revision?: string;
+  /** For gated and private repositories; sent to the hub alone. */
+  token?: string;
+  signal?: AbortSignal;
+  fetch?: typeof globalThis.fetch;
+}
+
+/** A GGUF file of a repository; of a split model the first part, with the size of all. */
+export interface HubFile {
+  path: string;
+  bytes: number;
+  /** As in the name: Q4_K_M, IQ2_XS, F16 …; undefined where it has none. */
+  quantization?: string;
+  parts: number;
+  url: string;
+}
+
+const kHub = 'https://huggingface.co';
+const kMaxPages = 20;
+const kQuantization = /(?:^|[-._/])(I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._/]|$)/gi;
+const kPart = /-(\d{5})-of-(\d{5})\.gguf$/i;
+
+interface Reference {
+  repository: string;
+  path: string;
+  revision: string;
+}
+
+function parse(reference: string): Reference {
+  const match = /^hf:(?:\/\/)?([\w.-]+\/[\w.-]+)(?:\/([^@?#]*))?(?:@([^?#]+))?$/.exec(reference);
+  if (!match || /(^|\/)\.\.?(\/|$)/.test(match[0].slice(3))) {
+    throw new SluiceError('INVALID_ARGUMENT', `'${reference}' is not of the form hf:owner/repo/file.gguf[@revision].`);
+  }
+  return { repository: match[1]!, path: match[2] ?? '', revision: match[3] ?? 'main' };
+}
+
+const escapePath = (path: string): string => path.split('/').map(encodeURIComponent).join('/');
+
+function fileUrl({ repository, path, revision }: Reference, endpoint = kHub): string {
+  return `${endpoint}/${repository}/resolve/${encodeURIComponent(revision)}/${escapePath(path)}`;
+}
+
+/** The URL of "hf:owner/repo/file.gguf[@revision]". */
+export function huggingFaceUrl(reference: string, options: Pick<HuggingFaceOptions, 'endpoint'> = {}): string {
+  const parsed = parse(reference);
+  if (parsed.path === '') {
+    throw new SluiceError('INVALID_ARGUMENT', `'${reference}' names no file; findHuggingFaceFile() chooses one.`);
+  }
+  return fileUrl(parsed, options.endpoint);
+}
+
+/** The quantization that a file's name tells. */
+export function quantizationOf(path: string): string | undefined {
+  const name = [...path.replace(/\.gguf$/i, '').matchAll(kQuantization)].at(-1)?.[1]?.toUpperCase();
+  return name?.replace(/^FP(16|32)$/, 'F$1');
+}
+
+/** The GGUF files of a repository ("owner/repo" or "hf:owner/repo[@revision]"), smallest first. */
+export async function listHuggingFaceFiles(repository: string, options: HuggingFaceOptions = {}): Promise<HubFile[]> {
+  const reference = parse(repository.startsWith('hf:') ? repository : `hf:${repository}`);
+  reference.revision = options.revision ?? reference.revision;
+  const endpoint = options.endpoint ?? kHub;
+  const sizes = new Map<string, number>();
+  const revision = encodeURIComponent(reference.revision);
+  let next: string | null = `${endpoint}/api/models/${reference.repository}/tree/${revision}?recursive=true`;
+  for (let page = 0; next && page < kMaxPages; page++) {
+    const response = await ask(next, options);
+    for (const entry of await entries(response, next)) {
+      if (entry.type === 'file' && /\.gguf$/i.test(entry.path)) sizes.set(entry.path, entry.size);
+    }
+    const link: string | undefined = /<([^>]+)>;\s*rel="next"/.exec(response.headers.get('link') ?? '')?.[1];
+    next = link && new URL(link, next).origin === new URL(endpoint).origin ? new URL(link, next).href : null;
+  }
+  return collect(sizes, (path) => fileUrl({ ...reference, path }, endpoint));
+}
+
+interface TreeEntry {
+  type: string;
+  path: string;
+  size: number;
+}
+
+async function ask(url: string, options: HuggingFaceOptions): Promise<Response> {
+  const headers: Record<string, string> = options.token ? { Authorization: `Bearer ${options.token}` } : {};
+  let response: Response;
+  try {
+    response = await (options.fetch ?? globalThis.fetch)(url, { headers, signal: options.signal ?? null });
+  } catch (cause) {
+    if (options.signal?.aborted) throw cause;
+    throw new SluiceError('NETWORK', `The hub cannot be reached: ${(cause as Error).message}`, { cause });
+  }
+  if (response.ok) return response;
+  const code = response.status === 404 ? 'NOT_FOUND' : 'HTTP_STATUS';
+  const hint = response.status === 401 || response.status === 403 ? ' The repository may be gated: give a token.' : '';
+  throw new SluiceError(code, `${url} answered ${response.status}.${hint}`);
+}
+
+async function entries(response: Response, url: string): Promise<TreeEntry[]> {
+  const body: unknown = await response.json().catch(() => null);
+  const sane = (entry: any): boolean => typeof entry?.path === 'string' && Number.isSafeInteger(entry.size) && entry.size >= 0;
+  if (Array.isArray(body)) return body.filter(sane) as TreeEntry[];
+  throw new SluiceError('HTTP_STATUS', `${url} answered something that is no listing.`);
+}
+
+/** One entry a model: the parts of a split one belong together. */
+function collect(sizes: Map<string, number>, url: (path: string) => string): HubFile[] {
+  const files: HubFile[] = [];
+  for (const [path, size] of sizes) {
+    const part = kPart.exec(path);
+    if (part && Number(part[1]) !== 1) continue;
+    let bytes = size;
+    const parts = part ? Number(part[2]) : 1;
+    for (let i = 2; i <= parts && i <= sizes.size; i++) {
+      bytes += sizes.get(path.replace(kPart, `-${String(i).padStart(5, '0')}-of-${part![2]}.gguf`)) ?? 0;
+    }
+    files.push({ path, bytes, quantization: quantizationOf(path.replace(kPart, '')), parts, url: url(path) });
+  }
+  return files.sort((a, b) => a.bytes - b.bytes);
+}
+
+/**
+ * The file of a repository with this quantization, or the largest one of at most `maxBytes`;
+ * neither given: Q4_K_M, else the smallest.
+ */
+export async function findHuggingFaceFile(
+  repository: string,
+  wanted: { quantization?: string; maxBytes?: number } = {},
+  options: HuggingFaceOptions = {},
+): Promise<HubFile> {
+  const all = await listHuggingFaceFiles(repository, options);
+  // A projector of images is no language model.
+  const files = all.filter((file) => !/(^|\/)mmproj/i.test(file.path) && file.bytes <= (wanted.maxBytes ?? Infinity));
+  const named = (name: string): HubFile | undefined => files.find((file) => file.quantization === name.toUpperCase());
+  const found = wanted.quantization
+    ? named(wanted.quantization)
+    : wanted.maxBytes !== undefined ? files.at(-1) : (named('Q4_K_M') ?? files[0]);
+  if (found) return found;
+  const choices = [...new Set(all.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
+  throw new SluiceError('NOT_FOUND', `${repository} has no such GGUF file; there are: ${choices}.`);
+}
