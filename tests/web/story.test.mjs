@@ -33,6 +33,10 @@ async function tell({ source, options, prompt, maxTokens, blob }) {
   return out;
 }
 
+/** llama.cpp's stories, where no rounding of activations can change a token. */
+const stories = () => JSON.parse(readFileSync(join(fixtures, 'expected.json'), 'utf8'))
+  .filter(({ file, min_gap }) => /f32|F16/.test(file) || min_gap > 0.1);
+
 /** A budget below the model's size, for the one file that is larger than the least budget. */
 const streamed = (file) => (statSync(file).size > 1.15e6 ? [1_100_000] : []);
 
@@ -74,7 +78,7 @@ describe('in Node', () => {
     check({ ...told }, { tokens: story.tokens.slice(0, 8) }, `${memoryBudget}`);
   });
   test("llama.cpp's story of stories260K", { skip }, async () => {
-    for (const expected of JSON.parse(readFileSync(join(fixtures, 'expected.json'), 'utf8'))) {
+    for (const expected of stories()) {
       const source = join(fixtures, expected.file);
       for (const memoryBudget of [undefined, ...streamed(source)]) {
         const told = await tell({ source, prompt: expected.prompt, maxTokens: expected.greedy.length, options: { memoryBudget } });
@@ -134,7 +138,7 @@ describe('in Chromium', () => {
   }
   test("llama.cpp's story of stories260K", { skip }, () =>
     inTab({}, async (run) => {
-      for (const expected of JSON.parse(readFileSync(join(fixtures, 'expected.json'), 'utf8'))) {
+      for (const expected of stories()) {
         for (const memoryBudget of [undefined, ...streamed(join(fixtures, expected.file))]) {
           const source = `${files.url}/stories/${expected.file}`;
           const told = await run({ source, prompt: expected.prompt, maxTokens: expected.greedy.length, options: { memoryBudget } });
