@@ -108,7 +108,7 @@ class Residency {
   bool pump();
 
   // Pinned units whose file bytes have arrived and wait to be packed in place: file bytes lie at
-  // the end of the unit's memory. mark_packed makes them ready.
+  // the end of the unit's memory. mark_arrived_ready makes them ready.
   [[nodiscard]] std::span<const uint32_t> arrived() const { return arrived_; }
   void mark_arrived_ready();
 

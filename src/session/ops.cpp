@@ -241,11 +241,11 @@ void Session::op_short_conv(const Op& op) {
 }
 
 // Moves the rows whose logits are wanted to the front.
-bool Session::op_select(const Op& op) {
-  if (wanted_ == Wanted::kAllLogits) return true;
+void Session::op_select(const Op& op) {
+  if (wanted_ == Wanted::kAllLogits) return;
   if (position_ + batch_ < pass_end_) {
     rows_ = 0;
-    return false;
+    return;
   }
   float* x = engine_.buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
@@ -253,7 +253,6 @@ bool Session::op_select(const Op& op) {
     std::memcpy(x, x + (rows_ - 1) * width, static_cast<size_t>(op.n) * sizeof(float));
   }
   rows_ = 1;
-  return true;
 }
 
 }  // namespace sluice::session

@@ -24,14 +24,10 @@ bool Session::wants_q8(int32_t mat) const {
 
 void Session::quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out) {
   const size_t stride = engine_.table().q8_bytes(cols);
-  const auto one = [&](int64_t t) {
+  const auto one = [&](int32_t t) {
     engine_.table().quantize_q8(x + t * ld, cols, out + static_cast<size_t>(t) * stride);
   };
-  if (n_tokens < 4 || engine_.pool().n_threads() == 1) {
-    for (int32_t t = 0; t < n_tokens; ++t) one(t);
-  } else {
-    engine_.pool().parallel_for(n_tokens, [&](int64_t t, int) { one(t); });
-  }
+  for_rows(n_tokens, one);
 }
 
 void Session::run_pieces() {

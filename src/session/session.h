@@ -110,7 +110,7 @@ class Session {
   void op_elementwise(const model::Op& op);
   bool op_moe(const model::Op& op);
   void op_short_conv(const model::Op& op);
-  bool op_select(const model::Op& op);  // false: this batch ends here
+  void op_select(const model::Op& op);  // leaves no rows when this batch ends here
 
   // Products of pieces: y rows get W x for n_tokens rows of `acts`.
   struct Product {
