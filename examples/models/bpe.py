@@ -90,9 +90,13 @@ class Tokenizer:
         return data.decode(errors="replace")
 
 
-def train(texts, specials, size):
-    """The usual greedy training: join the most frequent pair, ties by spelling, until `size`."""
-    counts = collections.Counter()
+def train(texts, specials, size, whole=(), weight=0):
+    """The usual greedy training: join the most frequent pair, ties by spelling, until `size`.
+
+    Each of the words `whole` counts as if it stood `weight` times more in the texts, with no space
+    before it: so it becomes one token early, and one merge more makes the form with a space.
+    """
+    counts = collections.Counter({word: weight for word in whole})
     pattern = re.compile("|".join(map(re.escape, specials)))
     for text in texts:
         for piece in pattern.split(text):

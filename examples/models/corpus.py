@@ -65,13 +65,14 @@ def as_chat(turns, system=None):
 def subject(rng, story, cast):
     """What a request for this story may name: always something the story is really about."""
     s, facts = cast.slots, story.facts
-    forms = ["{N}", "a {kind} [named|called] {N}"] + story.subjects * 2
+    forms = ["{N}", "a {kind} [named|called] {N}"] + story.subjects * 3
     if "animal" in facts and "object" in facts:
-        forms += ["a {A} and a {O}"] * 8 + ["a {kind}, a {A} and a {O}", "a {O} and a {A}",
-                                            "{N}, a {A} and a {CO}"]
+        forms += ["a {A} and a {O}"] * 6 + ["a {A} and a {CO}"] * 3 + [
+            "a {kind}, a {A} and a {O}", "a {A}, a {kind} and a {O}", "a {O} and a {A}",
+            "{N}, a {A} and a {CO}", "{N}, a {A} and a {O}", "{N}, a {adjA}{A} and a {CO}"]
     if "animal" in facts:
-        forms += ["a {A}", "a {kind} and a {A}", "a {kind} and a {A}", "{N} and a {A}",
-                  "a {kind} [named|called] {N} and a {A}"]
+        forms += ["a {A}", "a {adjA}{A}", "a {kind} and a {A}", "a {kind} and a {adjA}{A}",
+                  "{N} and a {A}", "{N} and a {adjA}{A}", "a {kind} [named|called] {N} and a {A}"]
     if "object" in facts:
         forms += ["a {O}", "a {CO}", "a {kind} and a {O}", "a {kind} with a {CO}", "{N} and a {O}"]
     if "place" in facts:
@@ -95,8 +96,8 @@ def json_turn(rng, facts):
 def story_turns(rng, story, cast, requests):
     """The request, the story, and what may be asked after it."""
     turns = [(rng.choice(requests).replace("{x}", subject(rng, story, cast)), story.text)]
-    asks = rng.sample(story.asks, min(len(story.asks), rng.choice([0, 1, 1, 2, 2, 3])))
-    if rng.random() < 0.35:
+    asks = rng.sample(story.asks, min(len(story.asks), rng.choice([0, 1, 2, 2, 3, 3])))
+    if rng.random() < 0.6:
         asks.insert(rng.randint(0, len(asks)), json_turn(rng, story.facts))
     return turns + asks
 
@@ -109,7 +110,7 @@ def story_chat(rng, story, cast, short):
     turns += story_turns(rng, story, cast, ASK_SHORT if short else ASK_STORY)
     if rng.random() < 0.15:
         turns.append(tuple(expand(rng, t, {}) for t in THANKS))
-    if rng.random() < 0.1:
+    if rng.random() < 0.08:
         turns += story_turns(rng, *make_story(rng), ASK_AGAIN)
     if rng.random() < 0.05:
         turns.append(tuple(expand(rng, t, {}) for t in GOODBYE))
@@ -130,9 +131,9 @@ def reading(rng):
             continue
         used.update((slots["A"], slots["O"]))
         text, questions, facts = [
-            ("{N} has a {C} {A}.", [("What [animal |]does {N} have?", "{N} has a {C} {A}."),
-                                    ("Who has a {A}?", "{N} has a {A}."),
-                                    ("What color is the {A}?", "The {A} is {C}.")],
+            ("{N} has a {C} toy {A}.", [("What [toy |]does {N} have?", "{N} has a {C} toy {A}."),
+                                        ("Who has a toy {A}?", "{N} has a toy {A}."),
+                                        ("What color is the {A}?", "The {A} is {C}.")],
              dict(name="N", animal="A", color="C")),
             ("{N} lost {his} {C} {O} {P}.", [("What did {N} lose?", "{N} lost {his} {C} {O}."),
                                              ("Where did {N} lose the {O}?", "{N} lost it {P}."),
@@ -158,7 +159,7 @@ def reading(rng):
         asks += [(expand(rng, q, slots), expand(rng, a, slots)) for q, a in questions]
         all_facts = {k: slots[v] for k, v in facts.items()}
     rng.shuffle(asks)
-    if len(lines) == 1 and rng.random() < 0.5:
+    if len(lines) == 1 and rng.random() < 0.6:
         asks.insert(0, json_turn(rng, all_facts))
     asks = asks[: rng.choice([1, 2, 2, 3])]
     first = (" ".join(lines) + " " + asks[0][0], asks[0][1])
@@ -193,19 +194,19 @@ def knowledge(rng):
 
 
 def document(seed):
-    """(text, held_out) for one seed: about a third plain stories, the rest conversations."""
+    """(text, held_out) for one seed: a quarter questions alone, half stories in conversations."""
     rng = random.Random(seed)
     kind = rng.random()
-    if kind < 0.14:
+    if kind < 0.24:
         text = reading(rng)
         return text, zlib.crc32(text.encode()) % 40 == 0
-    if kind < 0.18:
+    if kind < 0.28:
         text = knowledge(rng)
         return text, zlib.crc32(text.encode()) % 40 == 0
     short = rng.random() < 0.08
     story, cast = make_story(rng, short)
     triple = "/".join(cast.slots[k] for k in "NAO")
-    text = story.text if kind < 0.45 else story_chat(rng, story, cast, short)
+    text = story.text if kind < 0.42 else story_chat(rng, story, cast, short)
     return text, zlib.crc32(triple.encode()) % 40 == 0
 
 

@@ -62,6 +62,8 @@ def metadata(config, tokenizer, summary, kind):
         "llama.feed_forward_length": config.n_ff,
         "llama.attention.head_count": config.n_head,
         "llama.attention.head_count_kv": config.n_head_kv,
+        "llama.attention.key_length": config.head_dim,
+        "llama.attention.value_length": config.head_dim,
         "llama.attention.layer_norm_rms_epsilon": config.rms_eps,
         "llama.rope.dimension_count": config.head_dim,
         "llama.rope.freq_base": config.rope_freq_base,

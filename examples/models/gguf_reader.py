@@ -67,7 +67,8 @@ def load(path):
         n_vocab=get("vocab_size"), n_ctx=get("context_length"), n_embd=get("embedding_length"),
         n_layer=get("block_count"), n_ff=get("feed_forward_length"),
         n_head=get("attention.head_count"), n_head_kv=get("attention.head_count_kv"),
-        rope_freq_base=get("rope.freq_base"), rms_eps=get("attention.layer_norm_rms_epsilon"))
+        head_dim=get("attention.key_length"), rope_freq_base=get("rope.freq_base"),
+        rms_eps=get("attention.layer_norm_rms_epsilon"))
     model = Model(config).double().eval()
     model.load_state_dict({n: torch.tensor(a).double() for n, (a, _) in tensors.items()})
     tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]

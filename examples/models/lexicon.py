@@ -6,12 +6,10 @@ thousand tokens nearly every word becomes a single token, which is what lets a m
 parameters keep track of a whole story.
 """
 
-GIRLS = ("Ann Mia Lily Sue Rose Emma Zoe Ella Nina Lucy Sara Kate Ruby Eva Amy Tess Nora Ida Molly "
-         "Jane").split()
-BOYS = ("Tom Ben Sam Max Tim Leo Jack Finn Dan Bob Noah Adam Luke Paul Otto Hugo Nick Joe Pete "
-        "Rob").split()
-PET_GIRLS = "Bella Daisy Coco Star Penny Pearl".split()
-PET_BOYS = "Spot Rex Pip Lucky Bruno Oscar".split()
+GIRLS = "Ann Mia Lily Sue Rose Emma Zoe Ella Nina Lucy Sara Kate Ruby Eva Amy Nora".split()
+BOYS = "Tom Ben Sam Max Tim Leo Jack Finn Dan Bob Noah Adam Luke Paul Otto Hugo".split()
+PET_GIRLS = "Bella Daisy Coco Penny".split()
+PET_BOYS = "Spot Rex Pip Lucky".split()
 
 PRONOUNS = {
     "f": dict(he="she", him="her", his="her", hers="hers", himself="herself"),
@@ -36,7 +34,6 @@ ANIMALS = {
     "owl": ("fly", "Hoot", "a tall tree", "bugs"),
     "turtle": ("swim", "Hm", "the sea", "leaves"),
     "squirrel": ("climb", "Chirp", "a tall tree", "nuts"),
-    "hedgehog": ("small", "Sniff", "a pile of leaves", "apples"),
     "cow": ("strong", "Moo", "a barn", "grass"),
     "monkey": ("climb", "Oo oo", "a tall tree", "bananas"),
 }
@@ -47,12 +44,10 @@ OBJECTS = {
     "drum": ("play", "wr"), "doll": ("play with", "twr"), "book": ("read", "hr"),
     "hat": ("wear", "twh"), "key": ("look at", "hr"), "bell": ("ring", "hr"),
     "cup": ("drink from", "hr"), "shoe": ("wear", "whr"), "scarf": ("wear", "tw"),
-    "map": ("look at", "tw"), "coin": ("look at", "hr"), "basket": ("carry", "wr"),
-    "balloon": ("hold", "t"), "robot": ("play with", "hr"), "ring": ("wear", "hr"),
-    "flute": ("play", "whr"), "bucket": ("carry", "wr"), "blanket": ("hold", "tw"),
-    "box": ("open", "wr"), "crown": ("wear", "twh"), "train": ("play with", "hr"),
-    "bag": ("carry", "twr"), "lamp": ("look at", "hr"), "umbrella": ("hold", "tw"),
-    "paintbrush": ("paint with", "whr"),
+    "map": ("look at", "tw"), "basket": ("carry", "wr"), "balloon": ("hold", "t"),
+    "robot": ("play with", "hr"), "ring": ("wear", "hr"), "bucket": ("carry", "wr"),
+    "blanket": ("hold", "tw"), "box": ("open", "wr"), "crown": ("wear", "twh"),
+    "train": ("play with", "hr"), "lamp": ("look at", "hr"), "umbrella": ("hold", "tw"),
 }
 COLORS = "red blue green yellow brown white black pink purple orange silver".split()
 
@@ -70,10 +65,9 @@ PLACES = {
     "lake": ("by the lake", SHORE), "beach": ("at the beach", SHORE),
     "pond": ("by the pond", SHORE), "market": ("at the market", TOWN),
     "bridge": ("near the bridge", SHORE), "village": ("in the village", TOWN),
-    "school": ("at the school", INSIDE), "library": ("in the library", INSIDE),
-    "barn": ("in the barn", ("in the hay", "behind the door", "under a cart")),
+    "school": ("at the school", INSIDE),
 }
-OUTSIDE = [p for p in PLACES if p not in ("school", "library", "barn")]
+OUTSIDE = [p for p in PLACES if p != "school"]
 WATERS = ["river", "lake", "beach", "pond", "bridge"]
 TREES = ["park", "forest", "garden", "hill", "yard", "field", "farm", "village"]
 
@@ -81,5 +75,9 @@ GROWN_UPS = {"Mom": "f", "Dad": "m", "Grandma": "f", "Grandpa": "m"}
 
 # What lies between a helper and the thing, by where the thing ended up: who has the right skill.
 SKILLS_FOR = {"t": ("climb", "fly"), "w": ("swim",), "h": ("small", "dig"), "r": ("strong",)}
+# Words that JSON answers quote. There no space precedes them, so the tokenizer needs both forms.
+JSON_KEYS = "name kind animal object color place friend".split()
+QUOTED = [*GIRLS, *BOYS, *ANIMALS, *OBJECTS, *COLORS, *PLACES, *JSON_KEYS, "girl", "boy"]
+
 CAN = {"sniff": "smell very well", "climb": "climb", "dig": "dig", "strong": "push hard",
        "swim": "swim", "fly": "fly", "small": "crawl into small holes"}

@@ -10,16 +10,15 @@ from stories import CRY, END, GO, LEARN, THANK, WHEN, Cast, Story, opening, own_
 
 def lost_and_found(cast):
     """The hero loses a thing, looks in two wrong spots, and an animal finds it in a third."""
-    draw, maybe, rng = cast.draw, cast.maybe, cast.rng
-    if ANIMALS[cast.slots["A"]][0] not in ("sniff", "fly", "small", "climb"):
-        cast.set_animal(rng.choice(["dog", "fox", "bird", "owl", "mouse", "cat", "squirrel"]))
-        if cast.slots["A"] == cast.slots["kind"]:
-            cast.set_animal("hedgehog")
+    draw, maybe = cast.draw, cast.maybe
     skill = ANIMALS[cast.slots["A"]][0]
     search = {"sniff": "{^theA} sniffed the ground and followed the smell.",
               "fly": "{^theA} flew up high and looked down.",
               "small": "{^theA} crawled into every small corner.",
-              "climb": "{^theA} climbed up high and looked around."}[skill]
+              "climb": "{^theA} climbed up high and looked around.",
+              "dig": "{^theA} looked and dug and looked again.",
+              "swim": "{^theA} looked near the ground, one step at a time.",
+              "strong": "{^theA} pushed the branches away and looked."}[skill]
     first, asks = opening(cast)
     had, more = own_object(cast)
     paragraphs = [
@@ -29,7 +28,7 @@ def lost_and_found(cast):
                     "There was a lot to see.]"),
          draw("[{^he} played all day, but then {he} could not find {his} {O}.|When it was time to "
               "go home, {his} {O} was gone.|Suddenly, {he} saw that {his} {O} was missing.]"),
-         draw('["Oh no! I lost my {O}!" [said|cried] {N}.|"Where is my {O}?" asked {N}.]'),
+         draw('["Oh no! I lost my {O}!" [said|cried] {N}.|"Where is my {CO}?" asked {N}.]'),
          draw("[{^he} looked {S2}, but it was not there.|{^he} looked {S2} and {S3}, but the {O} "
               "was not there.|First {he} looked {S2}. Then {he} looked {S3}. There was no {O}.]"),
          draw(CRY)],
@@ -41,8 +40,8 @@ def lost_and_found(cast):
          draw('[|"Do not worry. I will help you," said {theA}.|"Let us look together," said '
               '{theA}.]'),
          draw(search),
-         draw("[And there it was, {S}!|The {O} was {S}!|There was the {CO}, {S}!]")],
-        [draw(THANK), maybe(0.4, "{N} was [so happy|very happy|happy again]."),
+         draw("[And there it was, {S}!|The {CO} was {S}!|There was the {CO}, {S}!]")],
+        [draw(THANK), maybe(0.5, "{N} was [so happy to have {his} {CO}|very happy|happy again]."),
          draw(END)],
     ]
     asks += more + [
@@ -54,17 +53,19 @@ def lost_and_found(cast):
     ]
     return Story(cast, "losing and finding something", paragraphs, asks,
                  ["name", "kind", "animal", "object", "color", "place"],
-                 ["a lost {O}", "a {A} who finds a {O}", "a {kind} who lost a {O}"])
+                 ["a lost {O}", "a {A} who finds a {CO}", "a {kind} who lost a {O}",
+                  "a {kind} [named|called] {N} who lost a {CO}", "{N} who lost a {CO}"])
+
+
+def within_reach(slots):
+    """Where the object can end up and the animal can fetch it from: letters of OBJECTS."""
+    return [w for w in OBJECTS[slots["O"]][1] if ANIMALS[slots["A"]][0] in SKILLS_FOR[w]]
 
 
 def out_of_reach(cast):
     """The thing ends up where the hero cannot go; an animal with the right skill can."""
     draw, maybe, rng = cast.draw, cast.maybe, cast.rng
-    where = rng.choice(OBJECTS[cast.slots["O"]][1])
-    helpers = [a for a, v in ANIMALS.items() if v[0] in SKILLS_FOR[where]
-               and a != cast.slots["kind"]]
-    if cast.slots["A"] not in helpers:
-        cast.set_animal(rng.choice(helpers))
+    where = rng.choice(within_reach(cast.slots))
     cast.set_place(rng.choice({"t": TREES, "w": WATERS, "h": TREES, "r": OUTSIDE}[where]))
     cause, spot, hard, solve = {
         "t": ("[A strong wind came and blew the {O} into a tall tree.|The wind took the {O} and "
@@ -103,8 +104,8 @@ def out_of_reach(cast):
               '{theA}.|"Please help me," said {N}. "I will try, because I can {can}," '
               'said {theA}.]'),
          draw("{^theA} " + solve + "."),
-         draw("[Soon the {O} was back in {his} hands.|Then {theA} gave the {O} back to {N}.|"
-              "Then {theA} brought the {O} to {N}.]")],
+         draw("[Soon the {CO} was back in {his} hands.|Then {theA} gave the {CO} back to {N}.|"
+              "Then {theA} brought the {CO} to {N}.]")],
         [draw(THANK),
          maybe(0.5, "[{N} gave {theA} some {food}.|To say thank you, {N} gave {theA} {food}.]"),
          draw(END)],
@@ -118,7 +119,8 @@ def out_of_reach(cast):
     ]
     return Story(cast, "a friend who helps", paragraphs, asks,
                  ["name", "kind", "animal", "object", "color", "place"],
-                 ["a {O} that was {spot}", "a {A} who can {can}", "a {A} who helps a {kind}"])
+                 ["a {CO} that was {spot}", "a {A} who can {can}", "a {A} who helps a {kind}",
+                  "a {A} who helps {N}"])
 
 
 def rescue(cast):
@@ -186,7 +188,7 @@ def sharing(cast):
               '"[Why are you sad|What is wrong|Why are you angry]?"'),
          draw('["We both want the {O}," said {N}.|{N} told {G} about the {O}.]'),
          draw('["You can share it," said {G}. "First {F}, then {N}."|"If you share, you can both '
-              'be happy," said {G}.|"Friends are better than a {O}," said {G}.]'),
+              'be happy," said {G}.|"Friends are better than a {CO}," said {G}.]'),
          draw('["You can have it first," {N} said to {F}.|{N} thought about it. Then {he} gave the '
               '{O} to {F}.|"I am sorry," said {N}. "You can go first."]'),
          draw('["Thank you," said {F}. "Then it is your turn."|{F} smiled and said, "We can {use} '
@@ -194,7 +196,7 @@ def sharing(cast):
               if cast.slots["use"] in ("throw", "fly", "play", "carry", "hold", "open", "ring")
               else '["Thank you," said {F}. "Then it is your turn."|{F} smiled. "I am sorry too," '
                    '{fhe} said.]')],
-        [draw("[They shared the {O} and had a lot of fun.|They took turns all day and had "
+        [draw("[They shared the {CO} and had a lot of fun.|They took turns all day and had "
               "fun.|They laughed and played until it was dark.]"),
          maybe(0.5, LEARN + " sharing makes everyone happy."),
          draw("[|They were best friends again.|{N} and {F} were still best friends.]")],
@@ -208,7 +210,8 @@ def sharing(cast):
     ]
     return Story(cast, "sharing", paragraphs, asks,
                  ["name", "friend", "object", "color", "place"],
-                 ["two friends and a {O}", "{N} and {F}", "two friends who share a {O}"])
+                 ["two friends and a {O}", "{N} and {F}", "two friends who share a {O}",
+                  "two friends who share a {CO}", "{N}, {F} and a {CO}"])
 
 
 def afraid(cast):
@@ -275,8 +278,8 @@ def gift(cast):
                        "They dried it by the fire"),
                       ("mud", "{N} slipped, and the {O} fell into the mud",
                        "They washed it with warm water"),
-                      ("wind", "The wind blew, and the {O} fell and broke",
-                       "They fixed it with glue"),
+                      ("wind", "The wind blew, and the {O} fell into the river",
+                       "They dried it in the sun"),
                       ("paint", "The paint fell over, and the {O} was full of spots",
                        "They painted it again")])
     cast.slots["bad"], cast.slots["spoil"], cast.slots["repair"] = bad
@@ -297,9 +300,9 @@ def gift(cast):
          draw('["Do not cry," said {theA}. "We can make it good again."|"I have an idea," said '
               '{theA}.|"Two can do it better than one," said {theA}.]'),
          draw("{repair}."),
-         draw("[Soon the {O} was as good as new.|Now the {O} was even more beautiful.|The {O} "
+         draw("[Soon the {O} was as good as new.|Now the {CO} was even more beautiful.|The {O} "
               "looked new again.]")],
-        [draw('[Then {N} gave the {O} to {G}.|{N} and {theA} took the {O} to {G}.]'),
+        [draw('[Then {N} gave the {CO} to {G}.|{N} and {theA} took the {CO} to {G}.]'),
          draw('["Happy birthday, {G}!" said {N}. "I love it!" said {G}.|{G} was so happy that '
               '{ghe} hugged {him}. "This is the best gift," {ghe} said.]'),
          draw("[|They ate cake together.|They all ate cake and sang a song.|{N} said thank you to "
@@ -315,7 +318,7 @@ def gift(cast):
     ]
     return Story(cast, "a birthday", paragraphs, asks,
                  ["name", "animal", "object", "color"],
-                 ["{G}'s birthday", "a {O} for {G}", "a birthday gift", "a gift for {G}"])
+                 ["{G}'s birthday", "a {CO} for {G}", "a birthday gift for {G}", "a gift for {G}"])
 
 
 def garden(cast):
@@ -380,7 +383,7 @@ def honest(cast):
     paragraphs = [
         first + [draw("{G} had a [beautiful|pretty|special|] {CO}."),
                  draw("{^his} pet was a {A}." if with_pet else "")],
-        [draw("[One day|One morning|One rainy day], {N} broke the {O}, because {cause}."),
+        [draw("[One day|One morning|One rainy day], {N} broke the {CO}, because {cause}."),
          draw("[{^he} was afraid, so {he} hid it {hide}.|\"{G} will be angry,\" {he} thought, and "
               "{he} hid it {hide}.]"),
          draw('["Where is my {O}?" asked {G}.|In the evening, {G} looked for the {O}.]'),
@@ -392,7 +395,7 @@ def honest(cast):
               'said {N}. "I am sorry."]')],
         [draw('["Thank you for telling me the truth," said {G}.|{G} was sad, but {ghe} was not '
               'angry.|{G} hugged {him}. "You were brave to tell me," {ghe} said.]'),
-         draw("[They fixed the {O} together with glue.|Then they fixed it together.|Together they "
+         draw("[They fixed the {CO} together with glue.|Then they fixed it together.|Together they "
               "made the {O} new again.]"),
          draw("[{N} felt much better.|" + LEARN + " it is best to tell the truth.|"
               "After that, {N} always told the truth.]")],
@@ -406,7 +409,7 @@ def honest(cast):
     ]
     keys = ["name", "kind", "object", "color"] + (["animal"] if with_pet else [])
     return Story(cast, "telling the truth", paragraphs, asks, keys,
-                 ["a broken {O}", "a {kind} who broke a {O}", "{G}'s {O}"])
+                 ["a broken {O}", "a {kind} who broke a {CO}", "{G}'s {O}"])
 
 
 def kindness(cast):
@@ -429,7 +432,7 @@ def kindness(cast):
               "eaten all day.]"),
          draw('["{sound}," said {theA}. "I am so hungry."|"Do you have some food?" asked {theA}.|'
               '"Are you hungry?" asked {N}. "Yes, very," said {theA}.]'),
-         draw("[{N} had only a little {food}, but {he} gave it to {theA}.|{N} ran home and came "
+         draw("[{N} had some {food} and gave it all to {theA}.|{N} ran home and came "
               "back with some {food}.|{N} gave {theA} some {food}.]"),
          draw('["Thank you! I will never forget it," said {theA}.|{^theA} ate it all and was '
               'happy.|"You are kind," said {theA}.]')],
@@ -511,6 +514,7 @@ def noise(cast):
     where = rng.choice(["under the bed", "in the kitchen", "behind the door", "on the roof",
                         "in the yard", "at the window"])
     cast.slots["where"] = where
+    from_where = where not in ("on the roof", "in the yard", "at the window")
     first, asks = opening(cast)
     paragraphs = [
         first,
@@ -518,7 +522,7 @@ def noise(cast):
          draw("[{^he} heard a strange noise.|There was a strange noise.|Something made a noise.]"),
          draw('["Tap, tap, tap."|"Bump, bump."|"Knock, knock."|]'),
          draw("[The noise came from {where}.|It came from {where}.]"
-              if where not in ("on the roof", "at the window") else "The noise was {where}."),
+              if from_where else "The noise was {where}."),
          draw('["Is it a monster?" thought {N}.|"Who is there?" asked {N}.|{N} was afraid.]')],
         [draw("[{^he} took a lamp and went to look.|{^he} was brave and went to look.|{^he} called "
               "{G}, and they went to look.]"),
@@ -532,18 +536,18 @@ def noise(cast):
     asks += [
         ("[What made the noise?|Who made the noise?]", "{^theA} made the noise."),
         ("[Where was the noise?|Where did the noise come from?]", "It came from {where}."
-         if where not in ("on the roof", "at the window") else "The noise was {where}."),
-        ("[Why was {theA} there?|Why did {theA} make a noise?]", "Because {ahe} {reason}."),
+         if from_where else "The noise was {where}."),
+        ("[Why was {theA} there?|Why did {theA} make a noise?]", "{^theA} {reason}."),
         ("What did {N} do?", "{N} {react}."),
     ]
     return Story(cast, "a strange noise", paragraphs, asks, ["name", "kind", "animal"],
-                 ["a strange noise", "a {A} at night", "a dark night"])
+                 ["a strange noise", "a {A} at night", "a dark night", "a noise and a {A}"])
 
 
 def journey(cast):
     """Two friends go far with the object, meet weather, and come home with something to tell."""
     draw, maybe, rng = cast.draw, cast.maybe, cast.rng
-    ride = rng.choice(["boat", "train", "cart", "sled", "bike", "balloon"])
+    ride = rng.choice(["cart", "sled", "bike", "wagon", "raft"])
     goal = rng.choice(["the sea", "the mountain", "a small island", "the big city",
                        "the old castle", "the end of the rainbow"])
     weather = rng.choice([("it began to rain", "hid under a big leaf"),
@@ -566,9 +570,11 @@ def journey(cast):
               if weather[1] != "followed the moon" else "They {plan} and went on.")],
         [draw("[At last, they saw {goal}.|In the morning, they came to {goal}.|Then they were at "
               "{goal}!]"),
-         draw('["It is so beautiful!" said {N}.|They found a {CO} there.|They danced and sang.]'),
-         draw("[Then they went home and told {G} about it.|When they came home, {G} hugged them.|"
-              "They came home tired but happy.]"),
+         draw('["It is so beautiful!" said {N}.|They danced and sang.|They sat down and ate.]'),
+         draw("[There they found a {CO}.|{N} saw a {CO} there and took it.]"),
+         draw("[Then they went home and gave the {CO} to {G}.|Then they went home and told {G} "
+              "about it.|When they came home, {G} hugged them.|They came home with the {O}, tired "
+              "but happy.]"),
          maybe(0.4, '["Where will we go next?" asked {theA}.|It was the best day ever.]')],
     ]
     asks += [
@@ -577,8 +583,10 @@ def journey(cast):
         ("Who was {N}'s friend?", "{^his} friend was {theA}."),
         ("[What happened on the way?|What was the trouble?]", "On the way, {bad}."),
         ("What did they do then?", "They {plan}."),
+        ("What did they find?", "They found a {CO}."),
     ]
-    return Story(cast, "a long trip", paragraphs, asks, ["name", "kind", "animal"],
+    return Story(cast, "a long trip", paragraphs, asks,
+                 ["name", "kind", "animal", "object", "color"],
                  ["a trip to {goal}", "a {A} and a {ride}", "a {kind} and a {ride}",
                   "a {ride} and {goal}", "a {A} and a {ride}"])
 
@@ -610,7 +618,13 @@ WEIGHTS = [3, 3, 1.6, 1.4, 1.2, 1.4, 1.2, 1.1, 1.5, 1.2, 1.1, 1.3]
 
 
 def make_story(rng, short=False):
-    """A story with its cast; `short` asks for the tiny plot."""
+    """A story with its cast; `short` asks for the tiny plot.
+
+    The plot is drawn for the cast, never the cast for the plot: so every animal meets every object
+    equally often, and a request for any two of them is like those that were trained on.
+    """
     cast = Cast(rng)
     plot = tiny if short else rng.choices(PLOTS, WEIGHTS)[0]
+    if plot is out_of_reach and not within_reach(cast.slots):
+        plot = lost_and_found
     return plot(cast), cast

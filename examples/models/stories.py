@@ -42,7 +42,7 @@ class Cast:
         gender = rng.choice("fm")
         slots["N"] = rng.choice(GIRLS if gender == "f" else BOYS)
         slots["kind"] = "girl" if gender == "f" else "boy"
-        self.animal_hero = rng.random() < 0.22
+        self.animal_hero = rng.random() < 0.1
         if self.animal_hero:
             slots["kind"] = rng.choice(list(ANIMALS))
         slots.update(PRONOUNS[gender])
@@ -60,20 +60,22 @@ class Cast:
         self.set_place(rng.choice(list(PLACES)))
 
     def set_animal(self, animal):
-        """The second character: an animal, in a third of the stories with a name of its own."""
+        """The second character: an animal, in a quarter of the stories with a name of its own."""
         rng, slots = self.rng, self.slots
         slots["A"] = animal
         skill, slots["sound"], slots["home"], slots["food"] = ANIMALS[animal]
         slots["can"] = CAN[skill]
+        slots["adjA"] = rng.choice(["", "", "little ", "small ", "friendly ", "kind ", "young ",
+                                    "brave ", "clever "])
         gender = "n"
-        if rng.random() < 0.35:
+        if rng.random() < 0.25:
             gender = rng.choice("fm")
             slots["AN"] = rng.choice(PET_GIRLS if gender == "f" else PET_BOYS)
             slots["theA"] = slots["callA"] = slots["AN"]
-            slots["newA"] = "a [|little |small |friendly ][{A}|{A}|{A}] [named|called] {AN}"
+            slots["newA"] = "a {adjA}{A} [named|called] {AN}"
         else:
             slots["theA"], slots["callA"] = "the " + animal, "dear " + animal
-            slots["newA"] = "a [|little |small |friendly |kind |young ]{A}"
+            slots["newA"] = "a {adjA}{A}"
         slots["newA"] = expand(rng, slots["newA"], slots)
         slots.update({"a" + k: v for k, v in PRONOUNS[gender].items()})
 
@@ -128,8 +130,7 @@ def opening(cast):
                               if rng.random() < 0.8 else "Every day, {he} wanted {like}."))
         asks.append(("What did {N} [like|love] to do?", "{N} [liked|loved] {like}."))
     if rng.random() < 0.3:
-        cast.slots["houseC"] = rng.choice(COLORS)
-        sentences.append(draw("{^he} lived in a {houseC} house with {G}."))
+        sentences.append(draw("{^he} lived in a [little|small|big|old] house with {G}."))
         asks.append(("[Who did {N} live with?|With whom did {N} live?]", "{N} lived with {G}."))
     return sentences, asks
 
@@ -153,7 +154,7 @@ def own_object(cast):
     return sentences, asks
 
 
-WHEN = "[One day|One morning|One afternoon|One sunny day|The next day|On Sunday|One quiet evening]"
+WHEN = "[One day|One morning|One afternoon|One sunny day|One cold day|On Sunday|One quiet evening]"
 GO = ("[{N} went to the {place}|{N} walked to the {place}|{N} and {G} went to the {place}|"
       "{he} ran to the {place}]")
 CRY = ("[{^he} began to cry.|{^he} sat down and cried.|Tears ran down {his} face.|"

@@ -23,14 +23,16 @@ from torch.nn import functional as F
 import bpe
 import corpus
 import export
+from lexicon import QUOTED
 from model import Config, Model
 
 HERE = pathlib.Path(__file__).resolve().parent
 SEED = 20250607
 TRAIN_DOCUMENTS, TOKENIZER_DOCUMENTS, HELD_OUT_DOCUMENTS = 100_000, 12_000, 600
-HELD_OUT_SEED = 1_000_000_000
+HELD_OUT_SEED, QUOTED_WEIGHT = 1_000_000_000, 4000
 BATCH = 16  # rows of n_ctx tokens
-MUON_RATE, ADAM_RATE, WARMUP, DECAY = 0.02, 0.004, 60, 0.3
+MUON_RATE, ADAM_RATE, WARMUP, DECAY = 0.02, 0.004, 60, 0.4
+STEPS = 3000
 
 
 def progress(label, done, total, start, note=""):
@@ -154,19 +156,32 @@ def rows_for(step, count):
     return order[at: at + BATCH]
 
 
-def fit(model, train_rows, held_rows, steps, work):
+class Spent:
+    """Wall and processor seconds of the whole command, earlier stopped runs of it included."""
+
+    def __init__(self):
+        self.before = (0.0, 0.0)
+        self.start = (time.time(), time.process_time())
+
+    def now(self):
+        return (self.before[0] + time.time() - self.start[0],
+                self.before[1] + time.process_time() - self.start[1])
+
+
+def fit(model, train_rows, held_rows, steps, work, spent):
     """Trains from the last checkpoint, if any, and returns the log: [step, train, held-out]."""
     inner = [p for n, p in model.named_parameters() if n.startswith("blk") and p.dim() == 2]
     outer = [p for n, p in model.named_parameters() if not (n.startswith("blk") and p.dim() == 2)]
     muon = Muon(inner)
     adam = torch.optim.Adam(outer, betas=(0.9, 0.95))
-    log, first, spent = [], 0, 0.0
+    log, first = [], 0
     checkpoint = work / "checkpoint.pt"
     if checkpoint.exists():
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         adam.load_state_dict(saved["adam"])
-        muon.buffers, log, first, spent = (saved[k] for k in ("muon", "log", "step", "spent"))
+        muon.buffers, log, first = (saved[k] for k in ("muon", "log", "step"))
+        spent.before = saved["spent"]
     else:
         log.append([0, None, held_out_loss(model, held_rows)])
     start = time.time()
@@ -183,12 +198,12 @@ def fit(model, train_rows, held_rows, steps, work):
         adam.step()
         done = step + 1
         progress("train", done - first, steps - first, start, f"step {done} loss {loss:.3f}")
-        if done % 50 == 0 or done == steps:
+        if done % 100 == 0 or done == steps:
             log.append([done, loss.item(), held_out_loss(model, held_rows)])
             print(f"\nstep {done}: train {loss:.4f}, held-out {log[-1][2]:.4f}", flush=True)
             torch.save(dict(model=model.state_dict(), adam=adam.state_dict(), muon=muon.buffers,
-                            log=log, step=done, spent=spent + time.time() - start), checkpoint)
-    return log, spent + time.time() - start
+                            log=log, step=done, spent=spent.now()), checkpoint)
+    return log
 
 
 def draw_curve(log, bigram, path):
@@ -232,7 +247,8 @@ def prepare(work):
         texts = corpus.documents(TRAIN_DOCUMENTS, 0, False)
         held = corpus.documents(HELD_OUT_DOCUMENTS, HELD_OUT_SEED, True)
         print("training the tokenizer", flush=True)
-        tokenizer = bpe.train(texts[:TOKENIZER_DOCUMENTS], corpus.SPECIALS, Config().n_vocab)
+        tokenizer = bpe.train(texts[:TOKENIZER_DOCUMENTS], corpus.SPECIALS, Config().n_vocab,
+                              QUOTED, QUOTED_WEIGHT)
         width = Config().n_ctx + 1
         train_rows = pack(encode(tokenizer, texts, "encode"), width)
         held_rows = pack(encode(tokenizer, held, "held-out"), width)
@@ -245,12 +261,13 @@ def prepare(work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=1200, help="optimizer steps of 8192 tokens")
+    parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps of 8192 tokens")
     parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the files go")
     parser.add_argument("--work", type=pathlib.Path, default=HERE.parents[1] / "build/sample-model",
                         help="checkpoint and cache; delete it for a fresh run")
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
+    spent = Spent()
     args.work.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(args.threads)
@@ -260,13 +277,15 @@ def main():
     tokens = int((train_rows > 0).sum())
     print(f"{len(train_rows)} rows, {tokens / 1e6:.1f} million tokens", flush=True)
     model = Model(Config())
-    log, seconds = fit(model, train_rows, held_rows, args.steps, args.work)
+    log = fit(model, train_rows, held_rows, args.steps, args.work, spent)
     bigram = bigram_loss(train_rows, held_rows, Config().n_vocab)
     draw_curve(log, bigram, args.out / "loss.svg")
     summary = dict(
         command="python3 examples/models/train.py", seed=SEED, steps=args.steps,
         tokens_per_step=BATCH * Config().n_ctx, training_tokens=tokens,
-        minutes=round(seconds / 60, 1), parameters=sum(p.numel() for p in model.parameters()),
+        threads=args.threads, wall_seconds=round(spent.now()[0]),
+        processor_seconds=round(spent.now()[1]),
+        parameters=sum(p.numel() for p in model.parameters()),
         perplexity={"model": math.exp(log[-1][2]), "untrained": math.exp(log[0][2]),
                     "bigram": math.exp(bigram)}, log=log)
     (args.out / "training.json").write_text(json.dumps(summary) + "\n")
