@@ -226,6 +226,14 @@ export class Engine {
     return (await this.tokenize(text)).length;
   }
 
+  /**
+   * The raw logits after each token of a sequence that begins the context, one row of the
+   * vocabulary's length a token. Every token is a pass of its own.
+   */
+  logits(tokens: ArrayLike<number>): Promise<Float32Array> {
+    return this.rpc.call('logits', [Int32Array.from(tokens)]);
+  }
+
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
   stats(): EngineStats {
     return { ...this.latest().stats };

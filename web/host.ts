@@ -99,6 +99,7 @@ export class Host {
         this.binding.tokenize(text, addBos, parseSpecial).slice(),
       detokenize: (tokens: Int32Array, special: boolean) =>
         this.binding.detokenize(tokens, special),
+      logits: (tokens: Int32Array) => this.inLine(() => this.logits(tokens)),
       saveState: () => this.inLine(() => this.saveState()),
       restoreState: (tokens: Int32Array, state: Uint8Array) =>
         this.inLine(() => this.restoreState(tokens, state)),
@@ -295,6 +296,25 @@ export class Host {
       if (step === Step.Blocked) await this.waitForBytes();
       else this.adapt(performance.now() - before);
     }
+  }
+
+  /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */
+  private async logits(tokens: Int32Array): Promise<Transferred> {
+    const ticket = { cancelled: false };
+    this.begin();
+    this.running.set(-1, ticket);
+    this.history = [];
+    this.binding.rewind(0);
+    let out = new Float32Array(0);
+    for (let i = 0; i < tokens.length; i++) {
+      if (!this.binding.prefill(tokens.subarray(i, i + 1))) throw this.engineError();
+      if (!(await this.pass(ticket))) this.begin(); // says that the engine is gone
+      const row = this.binding.logits();
+      if (i === 0) out = new Float32Array(tokens.length * row.length);
+      out.set(row, i * row.length);
+    }
+    this.history = Array.from(tokens);
+    return new Transferred(out, [out.buffer]);
   }
 
   async breathe(): Promise<void> {

@@ -14,7 +14,7 @@ using model::kBufCount;
 using model::Program;
 
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
-constexpr uint64_t kThreadBytes = 64 << 10;  // stack pages that a worker touches
+constexpr uint64_t kThreadBytes = 66 << 10;  // stack pages that a worker touches, and its record
 
 // Every tensor once, in the order in which a pass first uses it.
 class Ordering {

@@ -1,0 +1,169 @@
+// Every fixture of model family and weight type through the package, in Node and in Chromium, on
+// each kernel table of both binaries: logits of every position and greedy tokens against the
+// reference, with everything resident on one thread and streamed at the smallest budget on several,
+// which must not change a bit. The native suite asks the same in tests/conformance.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { launch, openPage } from './chromium.mjs';
+import { root } from './helpers.mjs';
+
+const dist = join(root, 'dist');
+const kLogitsNmse = 1e-4; // of any position
+const kStreamed = 3; // first positions and tokens that are compared at the smallest budget
+const kFloor = 1e-6; // what f16 keys and values cost where nothing else is rounded
+
+/** A manifest's models with their reference logits, from beside the checkout or the part in it. */
+function fixtures(name) {
+  const shared = join(root, '..', 'shared', 'fixtures', name);
+  const folder = existsSync(shared) ? shared : join(root, 'tests', 'data', name);
+  return JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')).map((entry) => {
+    const bytes = readFileSync(join(folder, entry.logits));
+    const logits = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+    return { ...entry, folder, path: join(folder, entry.file), reference: logits };
+  });
+}
+
+const arch = fixtures('arch');
+const families = fixtures('families');
+const quant = fixtures('quant');
+const mounts = [arch, families, quant].map(([first], i) => [`/${i}/`, first.folder]);
+
+/** Runs in Node or in the page: logits of the prompt's first positions as text, then greedy tokens. */
+async function measure({ source, options, prompt, positions, count, smallest }) {
+  const load = { cache: 'none', contextLength: prompt.length + 32, ...options };
+  if (smallest) {
+    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
+    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+  }
+  const engine = await Engine.load(source, load);
+  try {
+    const bytes = new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer);
+    const out = { tokens: [], leads: [], kernels: engine.stats().kernels, memory: engine.memory(), logits: '' };
+    for (let i = 0; i < bytes.length; i += 8192) out.logits += String.fromCharCode(...bytes.subarray(i, i + 8192));
+    out.logits = btoa(out.logits);
+    if (count === 0) return out;
+    const settings = { maxTokens: count, temperature: 0, ignoreEos: true, reusePrefix: false, logprobs: 2 };
+    for await (const { token, topLogprobs } of engine.generate(prompt, settings)) {
+      if (!topLogprobs) continue; // the text that the last token left unfinished
+      out.tokens.push(token);
+      out.leads.push(topLogprobs[0].logprob - topLogprobs[1].logprob);
+    }
+    return out;
+  } finally {
+    await engine.dispose();
+  }
+}
+
+function nmse(ours, reference, from = 0, to = reference.length) {
+  let difference = 0;
+  let size = 0;
+  for (let i = from; i < to; i++) {
+    difference += (ours[i] - reference[i]) ** 2;
+    size += reference[i] ** 2;
+  }
+  return difference / size;
+}
+
+function floats(text, model) {
+  const bytes = Buffer.from(text, 'base64');
+  assert.equal(bytes.length, 4 * model.reference.length, `${model.name}: number of logits`);
+  return new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+}
+
+/** A token may differ only where the lead is below the error that the tolerance allows a logit. */
+function checkTokens(model, { tokens, leads }, label) {
+  assert.equal(tokens.length, model.greedy.length, label);
+  const at = tokens.findIndex((token, i) => token !== model.greedy[i]);
+  if (at < 0) return;
+  const rms = Math.sqrt(model.reference.reduce((sum, x) => sum + x * x, 0) / model.reference.length);
+  const bound = 4 * Math.sqrt(kLogitsNmse) * rms;
+  const what = `${label}: token ${at} is ${tokens[at]}, not ${model.greedy[at]}`;
+  assert.ok(leads[at] < bound && model.greedy_min_gap < bound, what);
+}
+
+/** `run` measures one model; `source` names it there. */
+async function checkFamilies(models, kernels, run) {
+  for (const model of models) {
+    const { prompt, greedy } = model;
+    const label = `${model.name} on ${kernels}`;
+    const resident = await run(model, { prompt, count: greedy.length, options: { kernels, threads: 1 } });
+    assert.equal(resident.kernels, kernels, label);
+    assert.equal(resident.memory.resident, true, label);
+    const ours = floats(resident.logits, model);
+    for (let t = 0; t < prompt.length; t++) {
+      const error = nmse(ours, model.reference, t * model.n_vocab, (t + 1) * model.n_vocab);
+      assert.ok(error <= kLogitsNmse, `${label}: NMSE ${error} at position ${t}`);
+    }
+    checkTokens(model, resident, label);
+    const few = { count: kStreamed, positions: kStreamed };
+    const streamed = await run(model, { prompt, ...few, smallest: true, options: { kernels, threads: 2 } });
+    assert.equal(streamed.memory.resident, false, `${label}, smallest budget`);
+    assert.ok(resident.logits.startsWith(streamed.logits), `${label}: other bits at the smallest budget`);
+    for (const what of ['tokens', 'leads']) {
+      assert.deepEqual(streamed[what], resident[what].slice(0, kStreamed), `${label}, smallest budget: ${what}`);
+    }
+  }
+}
+
+async function checkTypes(models, kernels, run) {
+  for (const model of models) {
+    const label = `${model.name} on ${kernels}`;
+    const measured = await run(model, { prompt: model.prompt, count: 0, options: { kernels, threads: 2 } });
+    assert.equal(measured.kernels, kernels, label);
+    const error = nmse(floats(measured.logits, model), model.reference);
+    assert.ok(error <= Math.max(kFloor, model.llama_cpp_nmse), `${label}: NMSE ${error}`);
+  }
+}
+
+/** The tests of one place, on the tables that it can run. */
+function everything(tables, run) {
+  for (const kernels of tables) {
+    test(`${quant.length} weight types on ${kernels}`, () => checkTypes(quant, kernels, run));
+    test(`${arch.length} architecture fixtures on ${kernels}`, () => checkFamilies(arch, kernels, run));
+  }
+}
+
+describe('in Node', () => {
+  before(async () => {
+    globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
+  });
+  const run = (model, args) => measure({ source: model.path, ...args });
+  everything(['wasm128'], run);
+  test(`${families.length} further families`, () => checkFamilies(families, 'wasm128', run));
+  const reason = `Node ${process.versions.node} has no relaxed SIMD, or an unfinished one`;
+  const skip = Number(process.versions.node.split('.')[0]) < 22 ? reason : false;
+  test('relaxed SIMD', { skip }, () => checkTypes(quant, 'wasmrelaxed', run));
+});
+
+describe('in Chromium', () => {
+  let browser;
+  let files;
+  let tab;
+  before(async () => {
+    browser = await launch();
+    files = await serve(mounts, {
+      onRequest: (_, response) => {
+        response.setHeader('Access-Control-Allow-Origin', '*');
+        response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
+        return false;
+      },
+    });
+    tab = await openPage(browser, dist);
+    await tab.page.evaluate(`window.measure = ${measure}`);
+  });
+  after(async () => {
+    await tab.close();
+    await browser.close();
+    await files.close();
+  });
+  const run = (model, args) => {
+    const [prefix] = mounts.find(([, folder]) => folder === model.folder);
+    return tab.page.evaluate((all) => measure(all), { source: `${files.url}${prefix}${model.file}`, ...args });
+  };
+  everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run);
+  test(`${families.length} further families`, () => checkFamilies(families, 'wasmrelaxed', run));
+});
