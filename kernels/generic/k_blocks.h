@@ -71,30 +71,60 @@ SLUICE_INLINE void get_scales_and_mins(const uint8_t* s, int row, uint8_t* scale
   }
 }
 
-// A sub-block of 32 with a scale and a minimum in bytes `b` and 8 + `b`.
-template <int kMax, int NV, int T, class F>
-SLUICE_INLINE void mul_scale_min(const uint8_t* s, int row0, const Tokens& x, int b, const F& codes,
-                                 const F32 (&d)[NV], const F32 (&neg_dmin)[NV], F32 (&acc)[NV][T]) {
-  I32 isum[NV][T];
-  F32 dw[NV], m[NV];
-  dot_codes<NV, T, kMax, 0, 8, -1, false>(x, b, codes, isum);
-  scale_bits<0, 255>(s, b, row0, d, dw);
-  accumulate(x, b, isum, dw, acc);
-  scale_bits<0, 255>(s, 8 + b, row0, neg_dmin, m);
-  accumulate_min(x, b, m, acc);
+// Sub-blocks of 32 from `block` on, each with a scale and a minimum in bytes b and 8 + b.
+// codes(Int<part>, v, quad) as in dot_parts.
+template <int kParts, int kMax, int NV, int T, class F>
+SLUICE_INLINE void mul_scale_min(const uint8_t* s, int row0, const Tokens& x, int block,
+                                 const F& codes, const F32 (&d)[NV], const F32 (&neg_dmin)[NV],
+                                 F32 (&acc)[NV][T]) {
+  const auto add = [&](int b, const I32(&isum)[NV][T]) SLUICE_INLINE_LAMBDA {
+    F32 dw[NV], m[NV];
+    scale_bits<0, 255>(s, b, row0, d, dw);
+    accumulate(x, b, isum, dw, acc);
+    scale_bits<0, 255>(s, 8 + b, row0, neg_dmin, m);
+    accumulate_min(x, b, m, acc);
+  };
+  if constexpr (T == 1 && kTogether) {
+    I32 isum[kParts][NV][1];
+    dot_parts<kParts, NV, kMax, 0, 8, -1>(x, block, codes, isum);
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) add(block + p, isum[p]);
+  } else {
+    unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
+      I32 isum[NV][T];
+      dot_codes<NV, T, kMax, 0, 8, -1, false>(
+          x, block + part, [&](int v, int j) SLUICE_INLINE_LAMBDA { return codes(part, v, j); },
+          isum);
+      add(block + part, isum);
+    });
+  }
 }
 
-// Two sub-blocks of 16 with signed scales in bytes 2b and 2b + 1.
-template <int kMax, int kOffsetShift, int NV, int T, class F>
-SLUICE_INLINE void mul_signed_halves(const uint8_t* s, int row0, const Tokens& x, int b,
+// Sub-blocks of 16, two to an activation block, from `block` on, with signed scales in bytes 2b and
+// 2b + 1.
+template <int kParts, int kMax, int kOffsetShift, int NV, int T, class F>
+SLUICE_INLINE void mul_signed_halves(const uint8_t* s, int row0, const Tokens& x, int block,
                                      const F& codes, const F32 (&d)[NV], F32 (&acc)[NV][T]) {
-  I32 isum0[NV][T], isum1[NV][T];
-  F32 dw0[NV], dw1[NV];
-  dot_codes<NV, T, kMax, 0, 4, kOffsetShift, false>(x, b, codes, isum0);
-  dot_codes<NV, T, kMax, 4, 4, kOffsetShift, false>(x, b, codes, isum1);
-  scale_signed(s, 2 * b, row0, d, dw0);
-  scale_signed(s, 2 * b + 1, row0, d, dw1);
-  accumulate_halves(x, b, isum0, isum1, dw0, dw1, acc);
+  const auto add = [&](int b, const I32(&isum0)[NV][T], const I32(&isum1)[NV][T])
+                       SLUICE_INLINE_LAMBDA {
+                         F32 dw0[NV], dw1[NV];
+                         scale_signed(s, 2 * b, row0, d, dw0);
+                         scale_signed(s, 2 * b + 1, row0, d, dw1);
+                         accumulate_halves(x, b, isum0, isum1, dw0, dw1, acc);
+                       };
+  if constexpr (T == 1 && kTogether) {
+    I32 isum0[kParts][NV][1], isum1[kParts][NV][1];
+    dot_parts<kParts, NV, kMax, 0, 4, kOffsetShift>(x, block, codes, isum0);
+    dot_parts<kParts, NV, kMax, 4, 4, kOffsetShift>(x, block, codes, isum1);
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) add(block + p, isum0[p], isum1[p]);
+  } else {
+    unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
+      const auto part_codes = [&](int v, int j) SLUICE_INLINE_LAMBDA { return codes(part, v, j); };
+      I32 isum0[NV][T], isum1[NV][T];
+      dot_codes<NV, T, kMax, 0, 4, kOffsetShift, false>(x, block + part, part_codes, isum0);
+      dot_codes<NV, T, kMax, 4, 4, kOffsetShift, false>(x, block + part, part_codes, isum1);
+      add(block + part, isum0, isum1);
+    });
+  }
 }
 
 struct Q4_K {
@@ -128,28 +158,28 @@ struct Q4_K {
     negate(neg_dmin);
     for (int c = 0; c < 4; ++c) {
       const uint8_t* qs = q + kBytesStep * 8 * c;
-      unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
-        constexpr int shift = 4 * decltype(half)::value;
-        mul_scale_min<15>(
-            s, row0, x, 2 * c + decltype(half)::value,
-            [&](int v, int j) SLUICE_INLINE_LAMBDA { return plane<shift, 15>(qs, j, v); }, d,
-            neg_dmin, acc);
-      });
+      mul_scale_min<2, 15>(
+          s, row0, x, 2 * c,
+          [&](auto part, int v, int j)
+              SLUICE_INLINE_LAMBDA { return plane<4 * decltype(part)::value, 15>(qs, j, v); },
+          d, neg_dmin, acc);
     }
   }
 };
 
-// Codes: 8 dwords of fifth bits, then the nibbles.
+// Codes: 8 dwords of fifth bits, each before one of the first 8 of nibbles, then the other nibbles.
 struct Q5_K {
   using Block = BlockQ5_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ5_K;
   static constexpr int kBlock = 256, kCodeBytes = 160, kScaleBytes = 20;
 
+  static constexpr int dword_of(int i) { return plane_first(8, i); }
+
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     const uint8_t* codes[kRowGroup];
     interleave_field<Block, offsetof(Block, qh)>(rows, codes);
-    interleave(codes, 40, q);
+    interleave_as(codes, 40, dword_of, q);
     for (int r = 0; r < kRowGroup; ++r) {
       put_scales_and_mins(rows[r]->scales, s, r);
       put_half(halves_after(s, 16), 0, r, rows[r]->d);
@@ -157,7 +187,7 @@ struct Q5_K {
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 40, &out.qh);
+    deinterleave_as(q, row, 40, dword_of, &out.qh);
     get_scales_and_mins(s, row, out.scales);
     out.d = get_half(halves_after(s, 16), 0, row);
     out.dmin = get_half(halves_after(s, 16), 1, row);
@@ -169,36 +199,43 @@ struct Q5_K {
     load_super_halves(halves_after(s, 16), 0, row0, d);
     load_super_halves(halves_after(s, 16), 1, row0, neg_dmin);
     negate(neg_dmin);
-    unroll<8>([&](auto block) SLUICE_INLINE_LAMBDA {
-      constexpr int b = decltype(block)::value;
-      mul_scale_min<31>(
-          s, row0, x, b,
-          [&](int v, int j) SLUICE_INLINE_LAMBDA {
-            return plane<4 * (b % 2), 15>(q, 8 + 8 * (b / 2) + j, v) | plane<b - 4, 16>(q, j, v);
+    unroll<4>([&](auto chunk) SLUICE_INLINE_LAMBDA {
+      constexpr int c = decltype(chunk)::value;
+      mul_scale_min<2, 31>(
+          s, row0, x, 2 * c,
+          [&](auto part, int v, int j) SLUICE_INLINE_LAMBDA {
+            constexpr int p = decltype(part)::value;
+            return plane<4 * p, 15>(q, c == 0 ? 2 * j + 1 : 8 + 8 * c + j, v) |
+                   plane<2 * c + p - 4, 16>(q, 2 * j, v);
           },
           d, neg_dmin, acc);
     });
   }
 };
 
-// Codes: 32 dwords of low nibbles, then 16 of upper bits.
+// Codes: for each half of the block and quad, two dwords of low nibbles and one of upper bits.
 struct Q6_K {
   using Block = BlockQ6_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ6_K;
   static constexpr int kBlock = 256, kCodeBytes = 192, kScaleBytes = 18;
 
+  // Which of the file's dwords (32 of low nibbles, 16 of upper bits) is the i-th here.
+  static constexpr int dword_of(int i) {
+    const int half = i / 24, quad = i % 24 / 3, which = i % 3;
+    return which == 2 ? 32 + 8 * half + quad : 16 * half + 8 * which + quad;
+  }
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     const uint8_t* codes[kRowGroup];
     interleave_field<Block, offsetof(Block, ql)>(rows, codes);
-    interleave(codes, 48, q);
+    interleave_as(codes, 48, dword_of, q);
     for (int r = 0; r < kRowGroup; ++r) {
       for (int j = 0; j < 16; ++j) put_byte(s, j, r, rows[r]->scales[j]);
       put_half(halves_after(s, 16), 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 48, &out.ql);
+    deinterleave_as(q, row, 48, dword_of, &out.ql);
     for (int j = 0; j < 16; ++j) out.scales[j] = static_cast<int8_t>(get_byte(s, j, row));
     out.d = get_half(halves_after(s, 16), 0, row);
   }
@@ -208,18 +245,15 @@ struct Q6_K {
     F32 d[NV];
     load_super_halves(halves_after(s, 16), 0, row0, d);
     for (int h = 0; h < 2; ++h) {
-      const uint8_t* low = q + kBytesStep * 16 * h;
-      const uint8_t* high = q + kBytesStep * (32 + 8 * h);
-      unroll<4>([&](auto part) SLUICE_INLINE_LAMBDA {
-        constexpr int p = decltype(part)::value;
-        mul_signed_halves<63, 5>(
-            s, row0, x, 4 * h + p,
-            [&](int v, int j) SLUICE_INLINE_LAMBDA {
-              return plane<4 * (p / 2), 15>(low, 8 * (p % 2) + j, v) |
-                     plane<2 * p - 4, 48>(high, j, v);
-            },
-            d, acc);
-      });
+      const uint8_t* three = q + kBytesStep * 24 * h;
+      mul_signed_halves<4, 63, 5>(
+          s, row0, x, 4 * h,
+          [&](auto part, int v, int j) SLUICE_INLINE_LAMBDA {
+            constexpr int p = decltype(part)::value;
+            return plane<4 * (p / 2), 15>(three, 3 * j + p % 2, v) |
+                   plane<2 * p - 4, 48>(three, 3 * j + 2, v);
+          },
+          d, acc);
     }
   }
 };
@@ -242,24 +276,26 @@ SLUICE_INLINE void get_q3_scales(const uint8_t* s, int row, uint8_t* scales) {
   }
 }
 
-// Codes: 8 dwords of third bits, then the two-bit planes.
+// Codes: 8 dwords of third bits, each before one of the first 8 of two-bit planes, then the others.
 struct Q3_K {
   using Block = BlockQ3_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ3_K;
   static constexpr int kBlock = 256, kCodeBytes = 96, kScaleBytes = 18;
 
+  static constexpr int dword_of(int i) { return plane_first(8, i); }
+
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     const uint8_t* codes[kRowGroup];
     interleave_field<Block, offsetof(Block, hmask)>(rows, codes);
-    interleave(codes, 24, q);
+    interleave_as(codes, 24, dword_of, q);
     for (int r = 0; r < kRowGroup; ++r) {
       put_q3_scales(rows[r]->scales, s, r);
       put_half(halves_after(s, 16), 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave(q, row, 24, &out.hmask);
+    deinterleave_as(q, row, 24, dword_of, &out.hmask);
     get_q3_scales(s, row, out.scales);
     out.d = get_half(halves_after(s, 16), 0, row);
   }
@@ -268,12 +304,14 @@ struct Q3_K {
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV];
     load_super_halves(halves_after(s, 16), 0, row0, d);
-    unroll<8>([&](auto block) SLUICE_INLINE_LAMBDA {
-      constexpr int b = decltype(block)::value;
-      mul_signed_halves<7, 2>(
-          s, row0, x, b,
-          [&](int v, int j) SLUICE_INLINE_LAMBDA {
-            return plane<2 * (b % 4), 3>(q, 8 + 8 * (b / 4) + j, v) | plane<b - 2, 4>(q, j, v);
+    unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
+      constexpr int h = decltype(half)::value;
+      mul_signed_halves<4, 7, 2>(
+          s, row0, x, 4 * h,
+          [&](auto part, int v, int j) SLUICE_INLINE_LAMBDA {
+            constexpr int p = decltype(part)::value;
+            return plane<2 * p, 3>(q, h == 0 ? 2 * j + 1 : 16 + j, v) |
+                   plane<4 * h + p - 2, 4>(q, 2 * j, v);
           },
           d, acc);
     });

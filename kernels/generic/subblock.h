@@ -21,6 +21,9 @@ struct Tokens {
 template <class F>
 constexpr bool kQuadIsConstant = !kLoopOverQuads;
 
+// Whether sub-blocks that share bytes go together for one token.
+constexpr bool kTogether = true;
+
 // One quad of NV vectors times T tokens.
 template <int NV, int T, class S, class F>
 SLUICE_INLINE void dot_quad(const Tokens& x, int block, int j, const F& codes, S (&sum)[NV][T]) {
@@ -74,6 +77,52 @@ SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&o
   }
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = finish(sum[v][t]);
+  }
+}
+
+// Sub-blocks whose codes share bytes, for one token: each byte is read once, in the order of
+// memory, which the prefetcher of a CPU follows. codes(Int<part>, v, quad) belong to activation
+// block `block` + part; the sums are those of dot_codes.
+template <int kParts, int NV, int kMax, int kFirst, int kQuads, int kOffsetShift, class F>
+SLUICE_INLINE void dot_parts(const Tokens& x, int block, const F& codes,
+                             I32 (&out)[kParts][NV][1]) {
+  using S = Sum<kMax, kQuads>;
+  constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
+  S sum[kParts][NV][1];
+  SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
+    I32 offset = splat_i32(0);
+    if constexpr (kOffsetShift >= 0) {
+      const ActMeta& m = x.at(0, block + p).m;
+      offset = shl<kOffsetShift>(splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
+    }
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[p][v][0] = start<S>(offset);
+  }
+  const auto step = [&](int j) SLUICE_INLINE_LAMBDA {
+    unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
+      const Quad q = load_quad(x.at(0, block + part), j);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+        sum[part][v][0] = dot(sum[part][v][0], prepare(codes(part, v, j)), q);
+      }
+    });
+  };
+  const auto settle_parts = [&]() SLUICE_INLINE_LAMBDA {
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(sum[p]);
+  };
+  if constexpr (kLoopOverQuads) {
+    SLUICE_NO_UNROLL for (int j = kFirst; j < kFirst + kQuads; j += 2) {
+      step(j);
+      step(j + 1);
+      if constexpr (kEvery < kQuads) settle_parts();
+    }
+    if constexpr (kEvery == kQuads) settle_parts();
+  } else {
+    SLUICE_UNROLL for (int i = 0; i < kQuads; ++i) {
+      step(kFirst + i);
+      if ((i + 1) % kEvery == 0) settle_parts();
+    }
+  }
+  SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[p][v][0] = finish(sum[p][v][0]);
   }
 }
 
