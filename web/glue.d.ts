@@ -27,12 +27,7 @@ export interface GlueOptions {
   onAbort?(what: unknown): void;
 }
 
-export interface GlueModule extends EngineModule {
-  /** Ends every thread; for dispose(), after delete(). */
-  PThread: { terminateAllThreads(): void };
-}
-
-export function createEngine(options: GlueOptions): Promise<GlueModule>;
+export function createEngine(options: GlueOptions): Promise<EngineModule>;
 /** Makes the calling worker a thread of the engine; port is `self` in a browser. */
 export function serveThread(port: ThreadPort): void;
 /** Bytes that the memory must hold at the start. */

@@ -25,8 +25,6 @@ import { serveRpc, Transferred, yieldToEvents } from './rpc.js';
 export interface WasmInstance {
   binding: EngineBinding;
   memory: WebAssembly.Memory;
-  /** Ends the engine's threads. */
-  close(): void;
 }
 
 /** What the engine's worker needs from its surroundings. */
@@ -178,7 +176,6 @@ export class Host {
 
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
   private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
-    this.wasm?.close();
     this.wasm = await this.platform.instantiate(compiled, 1 << 30, 0);
     this.binding = this.wasm.binding;
     await this.parseHeaders();
@@ -402,6 +399,11 @@ export class Host {
     this.port.postMessage({ event: 'snapshot', snapshot: this.snapshot() });
   }
 
+  /**
+   * Closes what is open. The I/O worker and the threads are left to the end of this worker, which its
+   * owner terminates next: a Chromium worker that is terminated while its own workers are still
+   * ending by terminate() keeps its shell, and its heap, for as long as the page lives.
+   */
   private async dispose(): Promise<void> {
     if (this.closed) return;
     this.closed = true;
@@ -409,7 +411,6 @@ export class Host {
     await this.line;
     await this.io?.close();
     this.wasm?.binding.delete();
-    this.wasm?.close();
     this.wasm = null;
   }
 }

@@ -98,9 +98,9 @@ export class RemoteIo implements Io {
     this.fire('startDownload');
   }
 
+  /** The worker itself ends with its owner; see Host.dispose. */
   async close(): Promise<void> {
     await this.rpc.call('close').catch(() => {});
-    this.rpc.gone(new Error('closed'));
   }
 
   private fire(method: string): void {

@@ -84,9 +84,5 @@ export async function instantiateWasm(
     createThread,
     printErr: (line) => console.error(line),
   });
-  return {
-    binding: new module.Engine(),
-    memory,
-    close: () => module.PThread.terminateAllThreads(),
-  };
+  return { binding: new module.Engine(), memory };
 }

@@ -6,8 +6,8 @@
 // Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes a unit, then padding
 // to the header's end and the units.
 
-import { Step, type EngineBinding, type OpenOptions } from '../../web/binding.js';
-import type { GlueModule, GlueOptions } from '../../web/glue.js';
+import { Step, type EngineBinding, type EngineModule, type OpenOptions } from '../../web/binding.js';
+import type { GlueOptions } from '../../web/glue.js';
 
 export const initialMemory = 1 << 18;
 const kQueue = 65536;
@@ -311,14 +311,13 @@ class FakeEngine implements EngineBinding {
   }
 }
 
-export async function createEngine(options: GlueOptions): Promise<GlueModule> {
+export async function createEngine(options: GlueOptions): Promise<EngineModule> {
   const { wasmMemory } = options;
   const bind = (): EngineBinding => new FakeEngine(wasmMemory, options);
   return {
     Engine: class { constructor() { return bind() as never; } } as never,
     HEAPU8: new Uint8Array(wasmMemory.buffer),
     wasmMemory,
-    PThread: { terminateAllThreads: () => {} },
   };
 }
 
