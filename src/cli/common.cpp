@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "cli/cli.h"
 
@@ -94,12 +93,18 @@ Result<native::LoadOptions> load_options(const Common& common) {
 }
 
 Result<std::string> read_text(const std::string& path) {
-  if (path == "-") {
-    return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  std::ifstream file;
+  if (path != "-") file.open(path, std::ios::binary);
+  std::istream& from = path == "-" ? std::cin : file;
+  std::string text;
+  char part[1 << 14];
+  while (from.read(part, sizeof part) || from.gcount() > 0) {
+    text.append(part, static_cast<size_t>(from.gcount()));
   }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return error(Code::kNotFound, "the file \"%.256s\" cannot be read", path.c_str());
-  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  if (!from.eof()) {  // not there, or a directory
+    return error(Code::kNotFound, "the file \"%.256s\" cannot be read", path.c_str());
+  }
+  return text;
 }
 
 int fail(const Status& status) {

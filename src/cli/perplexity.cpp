@@ -96,31 +96,42 @@ Summary summarize(const std::vector<Score>& scores) {
   return {mean, scores.size() > 1 ? std::sqrt(squares / (n - 1) / n) : 0};
 }
 
-std::string quoted(const tokenizer::Tokenizer& vocabulary, session::Token token) {
-  return nlohmann::json(vocabulary.token_bytes(token, true))
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+// A token may be part of a character: what is no UTF-8 is replaced.
+std::string one_line(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+nlohmann::json per_token(const tokenizer::Tokenizer& vocabulary, const std::vector<Score>& scores) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const Score& s : scores) {
+    list.push_back(
+        {{"token", s.token}, {"nll", s.nll}, {"text", vocabulary.token_bytes(s.token, true)}});
+  }
+  return list;
 }
 
 void print(native::Model& model, const PerplexityOptions& options, size_t stride,
            const std::vector<Score>& scores) {
   const tokenizer::Tokenizer& vocabulary = model.engine().tokenizer();
-  if (options.per_token) {  // one line a token: id, nats, text
-    for (const Score& s : scores) {
-      std::printf("%d\t%.6f\t%s\n", s.token, s.nll, quoted(vocabulary, s.token).c_str());
-    }
-  }
   const Summary sum = summarize(scores);
   const double perplexity = std::exp(sum.mean);
   if (options.common.json) {
-    const nlohmann::json line = {{"perplexity", perplexity},
-                                 {"standardError", perplexity * sum.error},
-                                 {"nll", sum.mean},
-                                 {"tokens", scores.size()},
-                                 {"contextLength", model.engine().plan().n_ctx},
-                                 {"stride", stride},
-                                 {"kernels", model.engine().table().name}};
-    std::printf("%s\n", line.dump().c_str());
+    nlohmann::json line = {{"perplexity", perplexity},
+                           {"standardError", perplexity * sum.error},
+                           {"nll", sum.mean},
+                           {"tokens", scores.size()},
+                           {"contextLength", model.engine().plan().n_ctx},
+                           {"stride", stride},
+                           {"kernels", model.engine().table().name}};
+    if (options.per_token) line["perToken"] = per_token(vocabulary, scores);
+    std::printf("%s\n", one_line(line).c_str());
     return;
+  }
+  if (options.per_token) {  // one line a token: id, nats, text
+    for (const Score& s : scores) {
+      std::printf("%d\t%.6f\t%s\n", s.token, s.nll,
+                  one_line(vocabulary.token_bytes(s.token, true)).c_str());
+    }
   }
   std::printf("perplexity %.4f +- %.4f (%.5f nats a token, %zu tokens, context %d, stride %zu)\n",
               perplexity, perplexity * sum.error, sum.mean, scores.size(),
@@ -144,9 +155,12 @@ Status perplexity(const PerplexityOptions& options) {
   if (!load.ok()) return load.status();
   Result<int32_t> n_ctx = window_length(options.common, *load);
   if (!n_ctx.ok()) return n_ctx.status();
-  if (*n_ctx < 4 || options.stride >= *n_ctx) {
-    return error(Code::kInvalidArgument,
-                 "the stride %d must be below the context of %d tokens, which must be 4 or more",
+  if (*n_ctx < 4) {
+    return error(Code::kInvalidArgument, "a context of %d tokens is too short: 4 is the least",
+                 *n_ctx);
+  }
+  if (options.stride >= *n_ctx) {
+    return error(Code::kInvalidArgument, "the stride %d must be below the context of %d tokens",
                  options.stride, *n_ctx);
   }
   load->engine.n_ctx = *n_ctx;
@@ -164,6 +178,9 @@ Status perplexity(const PerplexityOptions& options) {
     return error(Code::kPromptEmpty, "the text \"%.256s\" has no token to predict",
                  options.file.c_str());
   }
+  if (!std::isfinite(summarize(scores).mean)) {
+    return error(Code::kInternal, "the model's logits are not finite: is the file damaged?");
+  }
   print(**model, options, stride, scores);
   return {};
 }
@@ -172,14 +189,17 @@ Status perplexity(const PerplexityOptions& options) {
 
 void add_perplexity(CLI::App& app, int* status) {
   auto options = std::make_shared<PerplexityOptions>();
-  CLI::App* sub = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
+  CLI::App* sub = app.add_subcommand("perplexity",
+                                     "Measure how well a model predicts a text, in "
+                                     "windows of --ctx tokens (default: at most 512)");
   add_common(*sub, options->common);
   sub->add_option("--file", options->file, "the text; - reads standard input")->required();
   sub->add_option("--stride", options->stride,
                   "tokens between the beginnings of windows (default: half the context)")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, 1 << 24));
   sub->add_flag("--no-special", options->no_special, "treat special tokens in the text as text");
-  sub->add_flag("--per-token", options->per_token, "print every token's share, in nats");
+  sub->add_flag("--per-token", options->per_token,
+                "print every token's share, in nats: id, nats, text");
   sub->callback([options, status] {
     if (const Status s = perplexity(*options); !s.ok()) *status = fail(s);
   });
