@@ -16,6 +16,12 @@ function patch(text, what, replacement, times = 1) {
   return parts.join(replacement);
 }
 
+function emptied(text, declaration) {
+  const at = patch(text, declaration, declaration).indexOf(declaration);
+  const open = text.indexOf('{', at);
+  return `${text.slice(0, open)}{}${text.slice(functionEnd(text, open))}`;
+}
+
 // Stubs for the functions of the imported module 'relaxed', which wasm-merge has supplied by now.
 function dropRelaxedStubs(glue, names) {
   for (const name of names) {
@@ -29,6 +35,30 @@ function dropRelaxedStubs(glue, names) {
 /** Names of the functions that Emscripten found nowhere: the build accepts only relaxed.*. */
 export function missingFunctions(glue) {
   return [...glue.matchAll(/missing function: (\w+)/g)].map((m) => m[1]);
+}
+
+/** The end of the function whose parameters begin at `at`: past its closing brace. */
+function functionEnd(text, at) {
+  let depth = 0;
+  for (let i = at; i < text.length; i++) {
+    const c = text[i];
+    if (c === '"' || c === "'") while (text[++i] !== c) if (text[i] === '\\') i++;
+    if (c === '{') depth++;
+    if (c === '}' && --depth === 0) return i + 1;
+  }
+  throw new Error('glue: a function without an end');
+}
+
+// Emscripten leaves in what a program might call; a bundler cannot see that nobody does, because all
+// of it lies in one function. Names are removed until every one that is left is used somewhere.
+function dropUnused(glue) {
+  const declared = /(?<=[;{}\n])function ([A-Za-z_$][\w$]*)\(/g;
+  for (;;) {
+    const unused = [...glue.matchAll(declared)].find(([, name]) =>
+      glue.split(new RegExp(`(?<![\\w$"])${name.replaceAll('$', '\\$')}(?![\\w$])`)).length === 2);
+    if (!unused) return glue;
+    glue = glue.slice(0, unused.index) + glue.slice(functionEnd(glue, unused.index + unused[0].length));
+  }
 }
 
 // The two binaries lay their data out differently, so a few addresses in the glue differ; nothing
@@ -114,8 +144,12 @@ function patchOne(file, relaxedNames) {
   // Emscripten waits for the last of its workers to load, and forever where there is none.
   glue = patch(glue, 'PThread.unusedWorkers.forEach(function(w)',
     'if(!numWorkersToLoad)removeRunDependency("wasm-instantiate");PThread.unusedWorkers.forEach(function(w)');
+  // Bodies that never run: wide strings, which the binding has none of, and fetching by URL.
+  glue = emptied(glue, 'function __embind_register_std_wstring(');
+  glue = emptied(glue, 'function instantiateAsync(');
+  glue = patch(glue, /\{read_=\(.*?setWindowTitle=\(title=>document.title=title\)\}/s, '}');
   glue = patch(glue, 'var createEngine = ', 'const factory = ');
-  return patch(glue, 'export default createEngine;', '');
+  return dropUnused(patch(glue, 'export default createEngine;', ''));
 }
 
 /** files: { relaxed, simd128 } paths of engine.mjs; relaxedNames the same way. Returns JavaScript. */
