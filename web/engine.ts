@@ -144,7 +144,7 @@ export class Engine {
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
     const engine = new Engine(options);
     try {
-      const spec = loadSpec(source, options);
+      const spec = await loadSpec(source, options);
       const loaded = await engine.rpc.call<Loaded>('load', [spec], { signal: options.signal });
       engine.snapshot ??= loaded.snapshot;
       (engine as { info: ModelInfo }).info = loaded.info;
@@ -162,7 +162,7 @@ export class Engine {
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
     const engine = new Engine(options);
     try {
-      const spec = loadSpec(source, { ...options, ioWorker: false });
+      const spec = await loadSpec(source, { ...options, ioWorker: false });
       return await engine.rpc.call<ModelInfo>('inspect', [spec], { signal: options.signal });
     } finally {
       await engine.dispose();
@@ -330,16 +330,18 @@ function sourceSpec(source: ModelSource): SourceSpec {
   return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
 }
 
-function loadSpec(source: ModelSource, options: InspectOptions): LoadSpec {
+async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
   throwIfAborted(options.signal);
+  const { wasmUrl, kernels = '' } = options;
+  const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
     io: { cache: options.cache ?? 'default', cacheDir: options.cacheDir, tuning: options.tuning },
-    wasm: { url: options.wasmUrl?.toString(), binary: options.wasmBinary },
+    wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
     memoryBudget: count('memoryBudget', options.memoryBudget),
     contextLength: count('contextLength', options.contextLength),
     threads: count('threads', options.threads),
-    kernels: options.kernels ?? '',
+    kernels,
     ioWorker: options.ioWorker ?? true,
   };
 }

@@ -8,6 +8,8 @@ import type { StoreBackend } from './store.js';
 
 export interface Platform {
   startWorker(workerUrl?: string | URL): WorkerPort;
+  /** The engine's wasm, where the entry itself carries it. */
+  wasmBinary?(kernels: string): Promise<ArrayBuffer>;
   storeBackend(cacheDir?: string): Promise<StoreBackend>;
   /** Where idle sessions wait; null: in memory. */
   stash(): Promise<Stash | null>;

@@ -7,7 +7,8 @@ import { Host, type HostPlatform } from './host.js';
 import { runIoWorker } from './io-worker.js';
 import type { Port, Role, WorkerPort } from './protocol.js';
 import { opfsBackend } from './store-opfs.js';
-import { compileWasm, instantiateWasm, type Variant } from './wasm.js';
+import type { Variant } from './variant.js';
+import { compileWasm, instantiateWasm } from './wasm.js';
 
 declare const self: { name: string; location: Location } & Port;
 

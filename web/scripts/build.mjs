@@ -79,6 +79,24 @@ const filesApart = {
   setup: (build) => build.onResolve({ filter: /^\.\/(templates|node)\.js$/ }, ({ path, kind, importer }) =>
     (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
+// inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
+// from the disk may start no other kind.
+const inlinedFiles = (esbuild, common) => ({
+  name: 'inlined-files',
+  setup: (build) => {
+    build.onResolve({ filter: /^inlined:/ }, ({ path }) => ({ path: path.slice(8), namespace: 'inlined' }));
+    build.onLoad({ filter: /\.wasm$/, namespace: 'inlined' }, ({ path }) => {
+      return { contents: gzipSync(readFileSync(inRoot('dist', path)), { level: 9 }).toString('base64'), loader: 'text' };
+    });
+    build.onLoad({ filter: /\.js$/, namespace: 'inlined' }, async ({ path }) => {
+      const { outputFiles } = await esbuild.build({
+        ...common, entryPoints: [`web/${path.replace(/js$/, 'ts')}`], minify: true, sourcemap: false, write: false,
+        format: 'iife', define: { 'import.meta.url': 'self.location.href' },
+      });
+      return { contents: outputFiles[0].text, loader: 'text' };
+    });
+  },
+});
 const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
 
 // Every entry is a file of its own with no import of another package, so that a page can use dist/
@@ -99,6 +117,10 @@ async function buildWeb() {
     const name = `engine.${variant}.wasm`;
     copyFileSync(inRoot('build', 'wasm-glue', name), inRoot('dist', name));
   }
+  await esbuild.build({
+    ...common, entryPoints: files(['inline']), minify: true, sourcemap: false, banner: { js: rendererNotice },
+    plugins: [inlinedFiles(esbuild, common)],
+  });
   run(bin('tsc'), ['-p', 'web/tsconfig.json', '--noEmit', 'false', '--declaration',
     '--emitDeclarationOnly', '--outDir', 'dist']);
   const { buildSite } = await import('../../examples/browser/build.mjs');

@@ -1,0 +1,39 @@
+// The entry that needs no other file: the worker's script and both binaries are inside it, as text and
+// as gzipped base64. For pages that can host one script alone; they must allow blob: workers.
+
+import relaxed from 'inlined:engine.relaxed.wasm';
+import simd128 from 'inlined:engine.simd128.wasm';
+import workerSource from 'inlined:worker.js';
+
+import { setPlatform } from './platform.js';
+import type { WorkerPort } from './protocol.js';
+import { opfsStash } from './stash.js';
+import { opfsBackend } from './store-opfs.js';
+import { variantFor } from './variant.js';
+
+/** One for all engines; it stays, because the engine's worker starts its own workers from it. */
+let workerUrl: string | undefined;
+
+function startWorker(url?: string | URL): Worker {
+  const name = 'sluice-engine';
+  if (url) return new Worker(url, { type: 'module', name });
+  workerUrl ??= URL.createObjectURL(new Blob([workerSource], { type: 'text/javascript' }));
+  return new Worker(workerUrl, { name }); // classic: all that a page from the disk may start
+}
+
+async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
+  const packed = variantFor(kernels) === 'relaxed' ? relaxed : simd128;
+  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
+  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return new Response(unpacked).arrayBuffer();
+}
+
+setPlatform({
+  startWorker: (url) => startWorker(url) as unknown as WorkerPort,
+  wasmBinary,
+  storeBackend: opfsBackend,
+  stash: opfsStash,
+  resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
+});
+
+export * from './api.js';
