@@ -51,7 +51,7 @@ SLUICE_INLINE void for_each_block(Byte* group, int64_t n_blocks, const F& f) {
 }
 
 // A group of rows times T tokens from token t0. With one token all vectors of the group go together
-// and share the activation loads; with more, one vector at a time leaves the registers to tokens.
+// and share the activation loads; with more, kTileVecs of them, as registers allow.
 template <class K, int NV, int T>
 void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64_t t0) {
   const int64_t n_blocks = a.w.cols / K::kBlock;
@@ -93,11 +93,11 @@ template <class K>
 void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
   int64_t t = 0;
   for (; t + kTokenTile <= a.x.n_tokens; t += kTokenTile) {
-    multiply_tile<K, 1, kTokenTile>(a, group, row, t);
+    multiply_tile<K, kTileVecs, kTokenTile>(a, group, row, t);
   }
   if constexpr (kTokenTile > 4) {
     if (t + kTokenTile / 2 <= a.x.n_tokens) {
-      multiply_tile<K, 1, kTokenTile / 2>(a, group, row, t);
+      multiply_tile<K, kTileVecs, kTokenTile / 2>(a, group, row, t);
       t += kTokenTile / 2;
     }
   }

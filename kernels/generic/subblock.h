@@ -21,8 +21,8 @@ struct Tokens {
 template <class F>
 constexpr bool kQuadIsConstant = !kLoopOverQuads;
 
-// Whether sub-blocks that share bytes go together for one token.
-constexpr bool kTogether = true;
+// Whether sub-blocks that share bytes go together for one token: it takes many registers.
+constexpr bool kTogether = !kLoopOverQuads;
 
 // One quad of NV vectors times T tokens.
 template <int NV, int T, class S, class F>

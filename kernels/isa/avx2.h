@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kLanes = 8;
 constexpr int kRowGroup = 8;
-constexpr int kTokenTile = 4;
+constexpr int kTokenTile = 4, kTileVecs = 1;
 constexpr bool kLoopOverQuads = false;
 constexpr const char* kTargetName = "avx2";
 

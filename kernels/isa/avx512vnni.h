@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLanes = 16;
 constexpr int kRowGroup = 16;
-constexpr int kTokenTile = 8;
+constexpr int kTokenTile = 8, kTileVecs = 1;
 constexpr bool kLoopOverQuads = false;
 constexpr const char* kTargetName = "avx512vnni";
 

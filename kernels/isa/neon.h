@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLanes = 4;
 constexpr int kRowGroup = 8;
-constexpr int kTokenTile = 4;
+constexpr int kTokenTile = 4, kTileVecs = 2;
 constexpr bool kLoopOverQuads = false;
 #if defined(__ARM_FEATURE_DOTPROD)
 constexpr const char* kTargetName = "neondot";

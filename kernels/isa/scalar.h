@@ -13,9 +13,9 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-constexpr int kLanes = 4;      // f32 lanes of a vector
-constexpr int kRowGroup = 4;   // rows interleaved in a packed group, a multiple of kLanes
-constexpr int kTokenTile = 2;  // tokens that share a decoded weight vector
+constexpr int kLanes = 4;     // f32 lanes of a vector
+constexpr int kRowGroup = 4;  // rows interleaved in a packed group, a multiple of kLanes
+constexpr int kTokenTile = 2, kTileVecs = 1;  // tokens that share a decoded weight vector
 constexpr bool kLoopOverQuads = false;
 constexpr const char* kTargetName = "scalar";
 

@@ -1,7 +1,7 @@
 // What the target headers share: no functions (see blocks.h), only how to inline one, and the list
 // of names that a target provides. isa/scalar.h defines what each of them means.
 //
-//   sizes     kLanes, kRowGroup, kTokenTile, kLoopOverQuads, kTargetName
+//   sizes     kLanes kRowGroup kTokenTile kTileVecs kLoopOverQuads kTargetName
 //   F32       splat load store load_n store_n + - * / mul_add neg_mul_add min max abs sqrt
 //             reduce_add reduce_max < select reduce_add_each
 //   I32       splat_i32 store + - shl<n> to_f32 round_i32 as_f32 as_i32

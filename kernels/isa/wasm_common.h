@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kLanes = 4;
 constexpr int kRowGroup = 8;
-constexpr int kTokenTile = 4;
+constexpr int kTokenTile = 4, kTileVecs = 2;
 // Engines move all loads of a straight run of code to its front and then run out of registers: a
 // short loop over quads keeps them apart.
 constexpr bool kLoopOverQuads = true;

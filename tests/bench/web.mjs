@@ -1,7 +1,7 @@
 // npm run bench:web: this package and wllama (llama.cpp in WebAssembly, CPU only) run the same model
 // in the same headless Chromium with the same number of threads, in turns; prints rates and ratios.
 //   npm run bench:web -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
-//                        [--kernels wasm128] [--json]
+//                        [--kernels wasm128] [--ours-only] [--json]
 // -p 2048 -n 16 measures decode at 2048 tokens of context.
 import { statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
@@ -21,6 +21,7 @@ const { values } = parseArgs({
     generate: { type: 'string', short: 'n', default: '32' },
     rounds: { type: 'string', default: '2' },
     kernels: { type: 'string', default: '' },
+    'ours-only': { type: 'boolean' },
     'no-build': { type: 'boolean' },
     json: { type: 'boolean' },
   },
@@ -110,13 +111,11 @@ async function compare(browser, file, threads) {
     const context = nPrompt + nGenerate + 64;
     const budget = Math.min(4 * 2 ** 30 - 65536, Math.ceil(statSync(file).size * 1.3) + 512 * 2 ** 20);
     await page.evaluate(loadOurs, { url, threads, budget, context, kernels: values.kernels });
-    await page.evaluate(loadPeer, { url, threads, context });
+    if (!values['ours-only']) await page.evaluate(loadPeer, { url, threads, context });
     const prompt = await page.evaluate(fitPrompt, { words: promptWords(nPrompt), n: nPrompt });
     const work = { prompt, n: nGenerate };
-    const [ours, peer] = await inTurns([
-      () => page.evaluate(measureOurs, work),
-      () => page.evaluate(measurePeer, work),
-    ], Number(values.rounds));
+    const sides = [() => page.evaluate(measureOurs, work), () => page.evaluate(measurePeer, work)];
+    const [ours, peer] = await inTurns(sides.slice(0, values['ours-only'] ? 1 : 2), Number(values.rounds));
     await page.evaluate(dispose);
     return { model: modelLabel(file), threads, ours, peer };
   } finally {
@@ -136,7 +135,7 @@ try {
     for (const threads of values.threads.split(',').map(Number)) {
       results.push(await compare(browser, file, threads));
       const { ours, peer } = results.at(-1);
-      if (ours.promptTokens !== peer.promptTokens) {
+      if (peer && ours.promptTokens !== peer.promptTokens) {
         console.log(`  (prompt tokens: ours ${ours.promptTokens}, wllama ${peer.promptTokens})`);
       }
     }
@@ -150,8 +149,9 @@ else {
   console.log(table([
     ['model', 'threads', 'kernels', 'prefill', 'wllama', 'ratio', 'decode', 'wllama', 'ratio'],
     ...results.map(({ model, threads, ours, peer }) => [
-      model, String(threads), ours.kernels, ours.prefill, peer.prefill, ours.prefill / peer.prefill,
-      ours.decode, peer.decode, ours.decode / peer.decode,
+      model, String(threads), ours.kernels, ours.prefill, peer?.prefill ?? '-',
+      peer ? ours.prefill / peer.prefill : '-', ours.decode, peer?.decode ?? '-',
+      peer ? ours.decode / peer.decode : '-',
     ]),
   ]));
 }
