@@ -10,12 +10,22 @@ import { opfsBackend } from './store-opfs.js';
 import type { Variant } from './variant.js';
 import { compileWasm, instantiateWasm } from './wasm.js';
 
-declare const self: { name: string; location: Location } & Port;
+declare const self: { name: string; location: Location; importScripts(): void } & Port;
 
 const kMiB = 1 << 20;
 
+/** The kind of script this is: the package's own is a module, but Turbopack makes a classic one of it. */
+function ownType(): WorkerType {
+  try {
+    self.importScripts(); // of nothing; a module may not even do that
+    return 'classic';
+  } catch {
+    return 'module';
+  }
+}
+
 function spawn(role: Role): WorkerPort & ThreadPort {
-  return new Worker(self.location.href, { type: 'module', name: role }) as WorkerPort & ThreadPort;
+  return new Worker(self.location.href, { type: ownType(), name: role }) as WorkerPort & ThreadPort;
 }
 
 const isolated = (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;

@@ -1,7 +1,8 @@
-// A web developer's first hour: the packed package in fresh projects for Vite, webpack, esbuild and
-// Rollup, and on a page without any tool, from the same origin and from another one. Each is built,
-// opened in Chromium under a strict Content-Security-Policy, and must tell the sample model's story.
-// Needs the npm registry; says so and skips where it does not answer.
+// A web developer's first hour: the packed package in fresh projects for Vite, webpack, Next.js,
+// esbuild and Rollup, and on a page without any tool, from the same origin and from another one. Each
+// is built, opened in Chromium (under a strict Content-Security-Policy where the tool allows one) and
+// must tell the sample model's story. Needs the npm registry; says so and skips where it does not
+// answer. Next.js takes a minute of it: 120 MB to install (npm's cache keeps them) and its build.
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -106,6 +107,24 @@ function copyAssets(at, out) {
   for (const name of assets) run(at, 'cp', [join('node_modules', 'sluice-llm', 'dist', name), out]);
   writeFileSync(join(at, out, 'index.html'), html('/main.js'));
 }
+
+test('Next.js, with Turbopack', { skip }, async () => {
+  const page = `'use client';
+    import { useEffect } from 'react';
+    export default function Page() {
+      useEffect(() => { import('./main.js'); }, []);
+      return <main>A story</main>;
+    }`;
+  const layout = 'export default ({ children }) => <html lang="en"><body>{children}</body></html>;';
+  const files = {
+    'app/page.js': page, 'app/layout.js': layout, 'app/main.js': source('sluice-llm'),
+    'next.config.mjs': "export default { output: 'export' };",
+  };
+  const at = project(join(folder, 'next'), files, [tarball, 'next@16.4.6', 'react@19.2.0', 'react-dom@19.2.0']);
+  run(at, 'npx', ['next', 'build'], { NEXT_TELEMETRY_DISABLED: '1' });
+  assert.equal(await tells(join(at, 'out'), { csp: null }), 2);
+  assert.equal(await tells(join(at, 'out'), { csp: null, isolation: false }), 1);
+});
 
 test('esbuild, with the worker and the wasm beside the bundle', { skip }, async () => {
   const at = project(join(folder, 'esbuild'), { 'main.js': source('sluice-llm') }, [tarball, 'esbuild@0.28.2']);

@@ -30,8 +30,8 @@ export function project(folder, files, packages) {
   return folder;
 }
 
-export function run(folder, command, args) {
-  const result = spawnSync(command, args, { cwd: folder, encoding: 'utf8', timeout: 300_000 });
+export function run(folder, command, args, env = {}) {
+  const result = spawnSync(command, args, { cwd: folder, encoding: 'utf8', timeout: 600_000, env: { ...process.env, ...env } });
   if (result.status !== 0) throw new Error(`${command} ${args.join(' ')}\n${result.stdout}${result.stderr}`);
   return result.stdout;
 }
