@@ -1,0 +1,151 @@
+// npm run bench:budget: is the budget hard? A model of 4 GB generates under budgets far below its
+// size, natively and in a Chromium tab; prints what the processes held at most and fails when
+//   - the wasm memory exceeds the budget,
+//   - the renderer's resident memory (VmHWM of /proc: its peak, the browser's own code included)
+//     exceeds the budget + 150 MB, or the native program's the budget + 20 MB,
+//   - a token differs from those of a run that holds the whole model.
+// The prompt fills the context but for the generated tokens, so that all of the KV cache is in use.
+//   npm run bench:budget -- [--model SHAPE:TYPE|FILE] [--cases 256M:128,512M:512] [-n 4]
+//                           [--native] [--web] [--short] [--no-build]
+import { spawn } from 'node:child_process';
+import { statSync, writeFileSync } from 'node:fs';
+import { basename, dirname, resolve } from 'node:path';
+import { parseArgs } from 'node:util';
+import { build } from '../../web/scripts/build.mjs';
+import { capture, inRoot, parseBytes } from '../../web/scripts/lib.mjs';
+import { setup } from '../../web/scripts/setup.mjs';
+import { Bench, processMemory, scratchFolder } from './browser.mjs';
+import { modelFile, modelLabel, promptWords, table } from './lib.mjs';
+
+const { values } = parseArgs({
+  options: {
+    model: { type: 'string', default: 'llama-2-7b:q4_0' },
+    cases: { type: 'string', default: '256M:128,512M:512' },
+    generate: { type: 'string', short: 'n', default: '4' },
+    native: { type: 'boolean' },
+    web: { type: 'boolean' },
+    short: { type: 'boolean' },  // a prompt of 16 tokens, for a quick look
+    'no-build': { type: 'boolean' },
+  },
+});
+const both = !values.native && !values.web;
+const MB = 2 ** 20;
+const kNativeRoom = 20 * MB;
+const kRendererRoom = 150 * MB;
+const n = Number(values.generate);
+
+const cases = values.cases.split(',').map((text) => {
+  const [budget, context] = text.split(':');
+  return { budget: parseBytes(budget), context: Number(context) };
+});
+
+/** Runs the program to its end, looking at its memory all the while. */
+function native(args) {
+  return new Promise((done, fail) => {
+    const child = spawn(inRoot('build', 'native', 'sluice'), args, { stdio: ['ignore', 'pipe', 'inherit'] });
+    let output = '';
+    let memory = { peak: 0 };
+    child.stdout.setEncoding('utf8').on('data', (text) => (output += text));
+    const look = setInterval(() => {
+      try {
+        const now = processMemory(child.pid);
+        if (now.peak >= memory.peak) memory = now;
+      } catch { /* it has just ended */ }
+    }, 5);
+    child.on('close', (code) => {
+      clearInterval(look);
+      if (code === 0) done({ ...JSON.parse(output), process: memory });
+      else fail(new Error(`sluice ended with ${code}`));
+    });
+  });
+}
+
+/** As many words as fill the context but for the generated tokens. */
+async function promptFor(file, context) {
+  const length = values.short ? 16 : context - n;
+  const words = promptWords(length);
+  const folder = scratchFolder();
+  let low = 1;
+  let high = words.length;
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    writeFileSync(`${folder}/text`, words.slice(0, middle).join(' '));
+    const { output } = await capture(inRoot('build', 'native', 'sluice'), ['tokenize', file, '--text-file', `${folder}/text`]);
+    if (JSON.parse(output).length <= length) low = middle;
+    else high = middle - 1;
+  }
+  return words.slice(0, low).join(' ');
+}
+
+async function checkNative(file) {
+  const rows = [];
+  for (const { budget, context } of cases) {
+    const prompt = await promptFor(file, context);
+    const args = ['run', file, '-p', prompt, '-n', String(n), '--temp', '0', '--ignore-eos', '--json', '--ctx', String(context)];
+    const bounded = await native([...args, '--memory-budget', String(budget)]);
+    const whole = await native(args);
+    rows.push({
+      side: 'native', budget, context, tokens: bounded.promptTokens + n, held: bounded.process.peak, room: kNativeRoom,
+      anonymous: bounded.process.anonymous, heap: bounded.memory.total, rate: (n - 1) * 1000 / bounded.generateMs,
+      same: bounded.text === whole.text && bounded.text !== '',
+    });
+  }
+  return rows;
+}
+
+// In the page.
+async function generateThere({ url, budget, context, prompt, n }) {
+  const { Engine } = await import('/dist/index.js');
+  const engine = await Engine.load(new URL(url, location.href), { memoryBudget: budget, contextLength: context });
+  await engine.downloaded;
+  const generation = engine.generate(prompt, { maxTokens: n, temperature: 0, ignoreEos: true });
+  const tokens = [];
+  for await (const piece of generation) tokens.push(piece.token);
+  const { usage, timings } = await generation.result;
+  const out = {
+    tokens, usage, rate: timings.tokensPerSecond, heap: engine.memory().heap,
+    limit: engine.memory().budget, resident: engine.info.plan.resident,
+  };
+  await engine.dispose();
+  return out;
+}
+
+async function checkWeb(file) {
+  const bench = await Bench.open([['/model/', dirname(resolve(file))]]);
+  const rows = [];
+  try {
+    for (const { budget, context } of cases) {
+      const prompt = await promptFor(file, context);
+      const work = { url: `/model/${basename(file)}`, budget, context, prompt, n };
+      const { result, memory } = await bench.run(generateThere, work);
+      const whole = (await bench.run(generateThere, { ...work, budget: 4 * 2 ** 30 - 65536 })).result;
+      if (!whole.resident) throw new Error('the model does not fit in the largest wasm memory');
+      rows.push({
+        side: 'Chromium', budget, context, tokens: result.usage.totalTokens, held: memory.peak, room: kRendererRoom,
+        anonymous: memory.anonymous, heap: result.heap, rate: result.rate,
+        same: result.tokens.length === n && result.tokens.every((token, i) => token === whole.tokens[i]),
+      });
+    }
+  } finally {
+    await bench.close();
+  }
+  return rows;
+}
+
+setup('bench');
+if (!values['no-build']) await build([]);
+const file = modelFile(values.model);
+if (statSync(file).size < cases[0].budget * 2) console.log('The model is smaller than twice the budget: this shows little.');
+const rows = [];
+if (both || values.native) rows.push(...await checkNative(file));
+if (both || values.web) rows.push(...await checkWeb(file));
+const mb = (bytes) => `${(bytes / MB).toFixed(0)} MB`;
+console.log(`\n${modelLabel(file)}; resident memory is the peak that /proc reports (VmHWM)`);
+console.log(table([
+  ['', 'budget', 'context', 'tokens', 'engine', 'resident', 'of them anonymous', 'allowed', 'decode tok/s', 'as resident'],
+  ...rows.map((r) => [r.side, mb(r.budget), String(r.context), String(r.tokens), mb(r.heap), mb(r.held), mb(r.anonymous),
+    mb(r.budget + r.room), r.rate, r.same ? 'same tokens' : 'OTHER TOKENS']),
+]));
+const broken = rows.filter((r) => !r.same || r.heap > r.budget || r.held > r.budget + r.room);
+for (const r of broken) console.error(`${r.side}, ${mb(r.budget)}: the promise is broken`);
+if (broken.length) process.exitCode = 1;
