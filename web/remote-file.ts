@@ -40,6 +40,7 @@ interface Job {
 }
 
 const kFirstRequest = 1 << 20;
+const kStreamBytes = 64 << 20; // hubs limit the number of requests
 const kCompareBytes = 64 * 1024;
 const kRecentBytes = 8 << 20;
 const kOfflineMs = 4_000;
@@ -490,7 +491,7 @@ export class RemoteFile implements ModelFile {
 
   /** One stream from `first` over what is missing behind it. */
   private async run(first: number): Promise<void> {
-    const limit = Math.max(1, Math.floor((this.options.streamBytes ?? 16 << 20) / this.chunkSize));
+    const limit = Math.max(1, Math.floor((this.options.streamBytes ?? kStreamBytes) / this.chunkSize));
     const ahead = this.writing && this.background;
     const wanted = ahead ? null : this.wantedChunks();
     let end = first + 1;

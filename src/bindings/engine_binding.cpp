@@ -291,13 +291,19 @@ class EngineBinding {
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.
     options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0)) & ~0xffffULL;
-    options.base_bytes = base_bytes_;
+    options.base_bytes = base_bytes_ + beside_heap(options.memory_budget);
     options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
     const val kernels = o["kernels"];
     kernels_ = kernels.isString() ? kernels.as<std::string>() : "";
     options.kernels = kernels_.c_str();
     return options;
+  }
+  // Beside the heap, the tab holds compiled code and a JavaScript engine for each worker: about 24
+  // MB that this package brings about. Budgets that can spare it leave that free.
+  static uint64_t beside_heap(uint64_t budget) {
+    constexpr uint64_t kFree = 64 << 20, kMost = 24 << 20;
+    return budget > kFree ? std::min(kMost, (budget - kFree) / 8) : 0;
   }
   bool fail(const Status& status) {
     error_ = status;

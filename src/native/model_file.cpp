@@ -141,6 +141,7 @@ Status Model::run(session::Session& session) {
   // A few layers a step, so that an interrupt is noticed within a fraction of a token.
   constexpr int32_t kOpsPerStep = 32;
   for (;;) {
+    SLUICE_RETURN_IF_ERROR(failure());
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
     const session::Step step = session.step(kOpsPerStep);
     if (step == session::Step::kDone) return {};
@@ -166,6 +167,25 @@ Status Model::preload(Progress progress, void* context) {
     if (residency.pins_absent() == 0) return {};
     SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
+}
+
+Status Model::set_memory_budget(uint64_t budget) {
+  residency::FillQueue& queue = engine_->residency().queue();
+  residency::Residency& residency = engine_->residency();
+  for (;;) {  // reads into memory that is to be released come to their end
+    const uint32_t seen = queue.completed.load(std::memory_order_acquire);
+    residency.collect();
+    if (residency.under_way() == 0) break;
+    SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
+  }
+  engine_->settle_arrivals();
+  const Status status = engine_->set_memory_budget(budget);
+  if (status.code() == Code::kOutOfMemory) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failure_ = status;
+    failed_ = true;
+  }
+  return status;
 }
 
 void Model::interrupt() {

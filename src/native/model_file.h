@@ -49,6 +49,10 @@ class Model {
   using Progress = void (*)(void* context, uint64_t loaded, uint64_t total);
   [[nodiscard]] Status preload(Progress progress = nullptr, void* context = nullptr);
 
+  // Changes the budget between two calls of run(); sessions live on, see Engine::set_memory_budget.
+  // Errors: its errors, those of the sources.
+  [[nodiscard]] Status set_memory_budget(uint64_t budget);
+
   // From any thread or a signal-waiting one: makes run() return kAborted within 100 ms.
   void interrupt();
   [[nodiscard]] bool interrupted() const { return interrupted_.load(); }

@@ -12,17 +12,57 @@ constexpr uint32_t kReservedForRows = 16;  // places in the queue that units lea
 }  // namespace
 
 Status Residency::init(Plan plan) {
-  plan_ = std::move(plan);
   queue_ = std::make_unique<FillQueue>();
-  const size_t n = plan_.units.size();
+  pending_.assign(kFillCapacity, kRow);
+  const size_t n = plan.units.size();
   state_.assign(n, UnitState::kAbsent);
   packed_.assign(n, 0);
+  pins_.resize(n);
+  return adopt(std::move(plan));
+}
+
+int32_t Residency::held_unit(const Unit& wanted) const {
+  const uint32_t end = end_unit(wanted.matrix);
+  for (uint32_t i = first_unit(wanted.matrix); i < end; ++i) {
+    const Unit& u = plan_.units[i];
+    if (u.row0 != wanted.row0 || u.rows != wanted.rows) continue;
+    return u.pinned && state_[i] == UnitState::kReady ? static_cast<int32_t>(i) : -1;
+  }
+  return -1;
+}
+
+Status Residency::replan(Plan plan) {
+  const size_t n = plan.units.size();
+  std::vector<UnitState> state(n, UnitState::kAbsent);
+  std::vector<uint8_t> packed(n, 0);
+  std::vector<AlignedBuffer> pins(n);
+  for (size_t i = 0; i < n; ++i) {
+    const int32_t held = plan.units[i].pinned ? held_unit(plan.units[i]) : -1;
+    if (held < 0) continue;
+    state[i] = UnitState::kReady;
+    packed[i] = packed_[static_cast<size_t>(held)];
+    pins[i].swap(pins_[static_cast<size_t>(held)]);
+  }
+  state_ = std::move(state);
+  packed_ = std::move(packed);
+  pins_ = std::move(pins);
+  return adopt(std::move(plan));
+}
+
+// Allocates what the plan wants and state_ does not say to be there.
+Status Residency::adopt(Plan plan) {
+  plan_ = std::move(plan);
+  ring_ = AlignedBuffer();
+  const size_t n = plan_.units.size();
   slot_of_.assign(n, -1);
   last_used_.assign(n, 0);
   place_.assign(n, kNoPlace);
-  pins_.resize(n);
-  pending_.assign(kFillCapacity, kRow);
+  arrived_.clear();
   arrived_.reserve(n);
+  cycle_.clear();
+  demand_.clear();
+  cursor_ = 0;
+  pins_absent_ = 0;
   for (uint32_t i = 0; i < n; ++i) {
     const Unit& u = plan_.units[i];
     const bool embedding_by_row = u.kind == MatrixKind::kEmbedding && !u.pinned;
@@ -30,7 +70,7 @@ Status Residency::init(Plan plan) {
       place_[i] = static_cast<uint32_t>(cycle_.size());
       cycle_.push_back(i);
     }
-    if (u.pinned) {
+    if (u.pinned && state_[i] == UnitState::kAbsent) {
       SLUICE_RETURN_IF_ERROR(pins_[i].allocate(std::max(u.packed_bytes, u.bytes)));
       ++pins_absent_;
     }

@@ -77,6 +77,10 @@ class Residency {
  public:
   // Allocates pins and ring. Errors: kOutOfMemory.
   [[nodiscard]] Status init(Plan plan);
+  // Changes to another plan for the same matrices; no fill may be under way. Units that stay pinned
+  // stay in memory; everything else is released before anything is allocated.
+  // Errors: kOutOfMemory, after which nothing but another replan may be called.
+  [[nodiscard]] Status replan(Plan plan);
 
   [[nodiscard]] FillQueue& queue() { return *queue_; }
   [[nodiscard]] const Plan& plan() const { return plan_; }
@@ -106,6 +110,8 @@ class Residency {
   // Takes over completed fills and pushes as many requests as there is room for.
   // True when at least one fill was taken over.
   bool pump();
+  // Takes over completed fills only. True when there was at least one.
+  bool collect();
 
   // Pinned units whose file bytes have arrived and wait to be packed in place: file bytes lie at
   // the end of the unit's memory. mark_arrived_ready makes them ready.
@@ -126,7 +132,9 @@ class Residency {
  private:
   static constexpr int32_t kRow = -1;  // a pending request that is an embedding row, not a unit
 
-  bool collect();
+  [[nodiscard]] Status adopt(Plan plan);
+  // The ready and pinned unit of exactly these rows, -1: none.
+  [[nodiscard]] int32_t held_unit(const Unit& wanted) const;
   bool push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit);
   [[nodiscard]] bool queue_has_room(uint32_t reserve) const;
   // How many other units are needed before this one: demanded experts come first, then the cycle,

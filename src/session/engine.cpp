@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cstring>
 
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
+
 namespace sluice::session {
 namespace {
 
@@ -105,12 +109,46 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
                  engine->tokenizer_->n_vocab(),
                  static_cast<long long>(engine->program_.hp.n_vocab));
   }
+  const MemoryPlan& plan = engine->plan_;
+  engine->options_ = options;
+  engine->options_.kernels = "";  // the caller's
+  engine->options_.n_ctx = plan.n_ctx;
+  engine->options_.n_batch = plan.n_batch;
+  engine->options_.n_threads = plan.n_threads;
+  // Convolutions keep as many past rows as a batch has, and all logits of a pass come of one batch.
+  const bool fixed = engine->program_.hp.conv_kernel > 0 || plan.logits_rows > 1;
+  engine->options_.min_batch = fixed ? plan.n_batch : 1;
+  engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
+  engine->map_items();
   SLUICE_RETURN_IF_ERROR(engine->allocate());
+  SLUICE_RETURN_IF_ERROR(engine->residency_.init(plan.weights));
   return engine;
 }
 
-Status Engine::allocate() {
-  pool_ = std::make_unique<ThreadPool>(plan_.n_threads);
+Status Engine::set_memory_budget(uint64_t budget) {
+  if (residency_.under_way() > 0) {
+    return error(Code::kInvalidArgument, "reads are under way: the budget cannot change now");
+  }
+  EngineOptions options = options_;
+  options.memory_budget = budget;
+  Result<MemoryPlan> plan = plan_memory(program_, *table_, plan_.tokenizer, options);
+  if (!plan.ok()) return plan.status();
+  // Logits of a finished pass survive the move of the buffers.
+  const float* logits = buffer(model::Buf::kLogits);
+  const int64_t n_logits = width(model::Buf::kLogits) * plan_.logits_rows;
+  std::vector<float> kept(logits, logits + n_logits);
+  plan_ = std::move(*plan);
+  ++replans_;
+  SLUICE_RETURN_IF_ERROR(allocate());
+  std::copy(kept.begin(), kept.end(), buffer(model::Buf::kLogits));
+  SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
+#if defined(__GLIBC__)
+  malloc_trim(0);  // what was freed goes back to the system, which is the point of a smaller budget
+#endif
+  return {};
+}
+
+void Engine::map_items() {
   item_mat_.assign(plan_.weights.first_unit.size(), -1);
   item_vec_.assign(plan_.weights.first_unit.size(), -1);
   for (size_t i = 0; i < plan_.mat_item.size(); ++i) {
@@ -123,6 +161,10 @@ Status Engine::allocate() {
       item_vec_[static_cast<size_t>(plan_.vec_item[i])] = static_cast<int32_t>(i);
     }
   }
+}
+
+// The working memory of a pass.
+Status Engine::allocate() {
   scratch_stride_ =
       static_cast<size_t>(scratch_bytes(program_, *table_, plan_.n_ctx, plan_.n_batch));
   SLUICE_RETURN_IF_ERROR(scratch_.allocate(scratch_stride_ * static_cast<size_t>(plan_.n_threads)));
@@ -154,7 +196,7 @@ Status Engine::allocate() {
                                              : 0);
     if (round == 0) SLUICE_RETURN_IF_ERROR(activations_.allocate(carve.used()));
   }
-  return residency_.init(plan_.weights);
+  return {};
 }
 
 const float* Engine::vec(int32_t index) const {

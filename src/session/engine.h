@@ -41,6 +41,16 @@ class Engine {
   [[nodiscard]] const residency::Residency& residency() const { return residency_; }
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
 
+  // Another budget (0: as much as the model wants) for the same context, while sessions live on;
+  // weights that stay pinned are not read again. A pass under way starts its batch anew. No fill
+  // may be under way. Errors: plan_memory's and kInvalidArgument, which change nothing;
+  // kOutOfMemory, after which the engine can compute no more.
+  [[nodiscard]] Status set_memory_budget(uint64_t budget);
+  // Counts changes of the budget.
+  [[nodiscard]] uint32_t replans() const { return replans_; }
+  // The largest n_batch that plan() ever has.
+  [[nodiscard]] int32_t largest_batch() const { return options_.n_batch; }
+
   // --- working memory
   // ------------------------------------------------------------------------------
   [[nodiscard]] float* buffer(model::Buf b) const { return buffers_[static_cast<size_t>(b)]; }
@@ -69,11 +79,14 @@ class Engine {
 
  private:
   Engine() = default;
+  void map_items();
   [[nodiscard]] Status allocate();
   void settle_unit(uint32_t unit, int thread);
 
   model::Program program_;
   MemoryPlan plan_;
+  EngineOptions options_;  // as planned at first
+  uint32_t replans_ = 0;
   const kernels::Table* table_ = nullptr;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<ThreadPool> pool_;

@@ -224,7 +224,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.mat_item = order.mat_item;
   plan.vec_item = order.vec_item;
 
-  plan.n_batch = 1;
+  const int32_t least = std::min(plan.n_ctx, std::max(1, options.min_batch));
+  plan.n_batch = least;
   size_fixed(program, table, plan);
   plan.minimum = plan.fixed() + ring;
   if (plan.budget > 0 && plan.budget < plan.minimum) {
@@ -236,7 +237,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   }
   // The largest batch whose buffers take at most an eighth of the budget.
   const int32_t wanted = std::min(plan.n_ctx, options.n_batch > 0 ? options.n_batch : kMaxBatch);
-  for (plan.n_batch = wanted; plan.n_batch > 1; plan.n_batch = (plan.n_batch + 1) / 2) {
+  for (plan.n_batch = wanted; plan.n_batch > least;
+       plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, plan);
     if (plan.budget == 0) break;
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;

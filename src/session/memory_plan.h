@@ -18,6 +18,7 @@ struct EngineOptions {
   uint64_t base_bytes = 0;     // of the budget, already taken (wasm: stack, constants, header)
   int32_t n_ctx = 0;      // positions; 0: the model's own, at most 4096 and a quarter of the budget
   int32_t n_batch = 0;    // tokens of a prefill pass; 0: chosen
+  int32_t min_batch = 1;  // not fewer, however small the budget
   int32_t n_threads = 0;  // 0: chosen
   int32_t logits_rows = 1;   // rows of logits kept by a pass that wants them all
   const char* kernels = "";  // table by name; "": the best

@@ -31,7 +31,7 @@ Status Session::init() {
   const MemoryPlan& plan = engine_.plan();
   SLUICE_RETURN_IF_ERROR(kv_.init(plan.kv_shape));
   history_.resize(static_cast<size_t>(plan.n_ctx));
-  row_held_.resize(static_cast<size_t>(plan.n_batch));
+  row_held_.resize(static_cast<size_t>(engine_.largest_batch()));
   pieces_.reserve(kMaxPieces);
   products_.reserve(4);
   if (!engine_.program().moes.empty()) {
@@ -82,6 +82,7 @@ void Session::begin_batch() {
   pc_ = 0;
   mark_ = 0;
   cursor_ = {};
+  replans_seen_ = engine_.replans();
 }
 
 void Session::end_batch() {
@@ -96,6 +97,7 @@ void Session::end_batch() {
 
 Step Session::step(int32_t max_ops) {
   if (!active_) return Step::kDone;
+  if (replans_seen_ != engine_.replans()) begin_batch();
   const double start = monotonic_ms();
   const std::vector<model::Op>& ops = engine_.program().ops;
   engine_.pump();

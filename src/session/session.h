@@ -163,6 +163,7 @@ class Session {
   int32_t batch_ = 0;     // tokens of the batch under way
   int32_t rows_ = 0;      // rows that go on (after kSelect only those with wanted logits)
   size_t pc_ = 0;
+  uint32_t replans_seen_ = 0;
   Cursor cursor_;
   std::vector<Piece> pieces_;
   std::vector<Product> products_;

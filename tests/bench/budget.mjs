@@ -44,17 +44,16 @@ function native(args) {
   return new Promise((done, fail) => {
     const child = spawn(inRoot('build', 'native', 'sluice'), args, { stdio: ['ignore', 'pipe', 'inherit'] });
     let output = '';
-    let memory = { peak: 0 };
+    let peak = 0;
     child.stdout.setEncoding('utf8').on('data', (text) => (output += text));
     const look = setInterval(() => {
       try {
-        const now = processMemory(child.pid);
-        if (now.peak >= memory.peak) memory = now;
+        peak = Math.max(peak, processMemory(child.pid).peak);
       } catch { /* it has just ended */ }
     }, 5);
     child.on('close', (code) => {
       clearInterval(look);
-      if (code === 0) done({ ...JSON.parse(output), process: memory });
+      if (code === 0) done({ ...JSON.parse(output), peak });
       else fail(new Error(`sluice ended with ${code}`));
     });
   });
@@ -85,8 +84,8 @@ async function checkNative(file) {
     const bounded = await native([...args, '--memory-budget', String(budget)]);
     const whole = await native(args);
     rows.push({
-      side: 'native', budget, context, tokens: bounded.promptTokens + n, held: bounded.process.peak, room: kNativeRoom,
-      anonymous: bounded.process.anonymous, heap: bounded.memory.total, rate: (n - 1) * 1000 / bounded.generateMs,
+      side: 'native', budget, context, tokens: bounded.promptTokens + n, held: bounded.peak, room: kNativeRoom,
+      heap: bounded.memory.total, rate: (n - 1) * 1000 / bounded.generateMs,
       same: bounded.text === whole.text && bounded.text !== '',
     });
   }
@@ -122,7 +121,7 @@ async function checkWeb(file) {
       if (!whole.resident) throw new Error('the model does not fit in the largest wasm memory');
       rows.push({
         side: 'Chromium', budget, context, tokens: result.usage.totalTokens, held: memory.peak, room: kRendererRoom,
-        anonymous: memory.anonymous, heap: result.heap, rate: result.rate,
+        heap: result.heap, rate: result.rate,
         same: result.tokens.length === n && result.tokens.every((token, i) => token === whole.tokens[i]),
       });
     }
@@ -142,8 +141,8 @@ if (both || values.web) rows.push(...await checkWeb(file));
 const mb = (bytes) => `${(bytes / MB).toFixed(0)} MB`;
 console.log(`\n${modelLabel(file)}; resident memory is the peak that /proc reports (VmHWM)`);
 console.log(table([
-  ['', 'budget', 'context', 'tokens', 'engine', 'resident', 'of them anonymous', 'allowed', 'decode tok/s', 'as resident'],
-  ...rows.map((r) => [r.side, mb(r.budget), String(r.context), String(r.tokens), mb(r.heap), mb(r.held), mb(r.anonymous),
+  ['', 'budget', 'context', 'tokens', 'engine', 'resident', 'allowed', 'decode tok/s', 'as resident'],
+  ...rows.map((r) => [r.side, mb(r.budget), String(r.context), String(r.tokens), mb(r.heap), mb(r.held),
     mb(r.budget + r.room), r.rate, r.same ? 'same tokens' : 'OTHER TOKENS']),
 ]));
 const broken = rows.filter((r) => !r.same || r.heap > r.budget || r.held > r.budget + r.room);

@@ -107,6 +107,39 @@ TEST_P(FamilyTest, BudgetThreadsAndPassLengthChangeNoBit) {
   same(options, 1, "half as much again");
 }
 
+// Up and down between tokens and in the middle of a pass, with a session that lives on.
+TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
+  const Reference& r = GetParam().reference;
+  session::EngineOptions options = options_for(r, GetParam().kernels, 2);
+  options.logits_rows = 1;
+  Opened resident = open_model(r.path, options);
+  ASSERT_NE(resident.session, nullptr);
+  const std::vector<float> expected = all_logits(resident, r.prompt, 1);
+  Opened opened = open_model(r.path, options);
+  ASSERT_NE(opened.session, nullptr);
+  native::Model& model = *opened.model;
+  const session::MemoryPlan& plan = model.engine().plan();
+  const uint64_t least = smallest_budget(r.path, options) +
+                         (model.engine().program().hp.conv_kernel > 0 ? plan.fixed() : 0);
+  const uint64_t budgets[] = {least, least * 5 / 4, 0, least * 3 / 2, least};
+  std::vector<float> ours;
+  for (size_t t = 0; t < r.prompt.size(); ++t) {
+    const uint64_t budget = budgets[t % std::size(budgets)];
+    ASSERT_TRUE(opened.session->begin({&r.prompt[t], 1}).ok());
+    for (size_t i = 0; i < t % 7; ++i) static_cast<void>(opened.session->step(1));
+    const Status changed = model.set_memory_budget(budget);
+    ASSERT_TRUE(changed.ok()) << changed.message();
+    EXPECT_TRUE(budget == 0 || plan.total() <= budget);
+    ASSERT_TRUE(model.run(*opened.session).ok());
+    const auto logits = opened.session->logits();
+    ours.insert(ours.end(), logits.begin(), logits.end());
+  }
+  ASSERT_EQ(ours.size(), expected.size());
+  EXPECT_EQ(std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)), 0);
+  EXPECT_EQ(model.set_memory_budget(least / 8).code(), Code::kBudgetTooSmall);
+  EXPECT_EQ(opened.session->position(), static_cast<int32_t>(r.prompt.size()));
+}
+
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   std::string name = info.param.reference.name + "_" + info.param.kernels;
   std::replace_if(
