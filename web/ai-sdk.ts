@@ -1,20 +1,22 @@
 // A language model for the Vercel AI SDK (interface version 3), over a loaded engine:
 //   import { sluice } from 'sluice-llm/ai-sdk';
 //   const { textStream } = streamText({ model: sluice(engine), prompt: 'Once upon a time' });
-// Types alone come from @ai-sdk/provider. Tools reach the template; calls are not parsed out of text.
+// Types alone come from @ai-sdk/provider.
 
 import type {
   LanguageModelV3,
   LanguageModelV3CallOptions,
   LanguageModelV3Content,
+  LanguageModelV3FinishReason,
   LanguageModelV3Message,
   LanguageModelV3StreamPart,
+  LanguageModelV3ToolCall,
   LanguageModelV3Usage,
   SharedV3Warning,
 } from '@ai-sdk/provider';
 
 import type { Engine } from './engine.js';
-import type { ChatCompletionParams, CompletionUsage } from './openai.js';
+import type { ChatCompletionParams, CompletionUsage, ToolCall } from './openai.js';
 import type { ChatMessage } from './prompt.js';
 
 /** The engine as a model of the AI SDK. */
@@ -30,9 +32,10 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
       const content: LanguageModelV3Content[] = [];
       if (message.reasoning_content) content.push({ type: 'reasoning', text: message.reasoning_content });
       if (message.content) content.push({ type: 'text', text: message.content });
+      content.push(...(message.tool_calls ?? []).map(toolCall));
       return {
         content,
-        finishReason: { unified: finish_reason, raw: finish_reason },
+        finishReason: finishReason(finish_reason),
         usage: usageOf(answer.usage),
         response: { id: answer.id, modelId, timestamp: new Date(answer.created * 1000) },
         warnings: warningsFor(options),
@@ -56,12 +59,22 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
   };
 }
 
+type Reason = 'stop' | 'length' | 'tool_calls';
+
+function finishReason(raw: Reason): LanguageModelV3FinishReason {
+  return { unified: raw === 'tool_calls' ? 'tool-calls' : raw, raw };
+}
+
+function toolCall({ id, function: called }: ToolCall): LanguageModelV3ToolCall {
+  return { type: 'tool-call', toolCallId: id, toolName: called.name, input: called.arguments };
+}
+
 type Chunks = AsyncIterable<import('./openai.js').ChatCompletionChunk>;
 
 async function* streamParts(chunks: Chunks, warnings: SharedV3Warning[]): AsyncGenerator<LanguageModelV3StreamPart, void> {
   yield { type: 'stream-start', warnings };
   let open: 'text' | 'reasoning' | null = null;
-  let reason: 'stop' | 'length' = 'stop';
+  let reason: Reason = 'stop';
   let usage: CompletionUsage | undefined;
   try {
     for await (const chunk of chunks) {
@@ -75,13 +88,14 @@ async function* streamParts(chunks: Chunks, warnings: SharedV3Warning[]): AsyncG
         open = kind;
         yield { type: `${kind}-delta`, id: kind, delta };
       }
+      yield* (choice?.delta.tool_calls ?? []).map(toolCall);
     }
   } catch (error) {
     yield { type: 'error', error };
     return;
   }
   if (open) yield { type: `${open}-end`, id: open };
-  yield { type: 'finish', finishReason: { unified: reason, raw: reason }, usage: usageOf(usage) };
+  yield { type: 'finish', finishReason: finishReason(reason), usage: usageOf(usage) };
 }
 
 function usageOf(usage: CompletionUsage | undefined): LanguageModelV3Usage {
@@ -101,12 +115,12 @@ function warningsFor(options: LanguageModelV3CallOptions): SharedV3Warning[] {
   const warnings: SharedV3Warning[] = [];
   const unsupported = (feature: string, details: string): number => warnings.push({ type: 'unsupported', feature, details });
   if (options.responseFormat?.type === 'json') unsupported('responseFormat', 'Answers are plain text.');
-  if (options.toolChoice && !/auto|none/.test(options.toolChoice.type)) unsupported('toolChoice', 'A call cannot be enforced.');
-  if (options.tools?.length) unsupported('tools', 'The template shows them to the model; calls stay in the text.');
+  if (options.tools?.some((tool) => tool.type !== 'function')) unsupported('tools', 'Only functions can be called.');
   return warnings;
 }
 
 function chatParams(options: LanguageModelV3CallOptions): ChatCompletionParams & { stream?: false } {
+  const choice = options.toolChoice;
   const tools = options.tools?.flatMap((tool) =>
     tool.type !== 'function' ? [] : [{
       type: 'function',
@@ -122,7 +136,8 @@ function chatParams(options: LanguageModelV3CallOptions): ChatCompletionParams &
     presence_penalty: options.presencePenalty,
     seed: options.seed,
     stop: options.stopSequences,
-    tools: options.toolChoice?.type === 'none' ? undefined : tools,
+    tools,
+    tool_choice: choice?.type === 'tool' ? { type: 'function', function: { name: choice.toolName } } : choice?.type,
   };
 }
 

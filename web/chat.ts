@@ -9,6 +9,7 @@ import type {
   ChatCompletionChunk,
   ChatCompletionParams,
   ChatLogprobs,
+  ChatTool,
   ChatTokenLogprob,
   Completion,
   CompletionChunk,
@@ -19,7 +20,8 @@ import type {
 } from './openai.js';
 import type { PromptRenderer } from './prompt.js';
 import type { GenerationResult, Piece } from './protocol.js';
-import { ThinkFilter, type Split } from './think.js';
+import { ThinkFilter } from './think.js';
+import { forcedOpening, ToolCallFilter, type ToolCall } from './tool-calls.js';
 
 /** What the calls need of an engine. */
 export interface ChatEngine {
@@ -69,27 +71,31 @@ export class ChatCompletions {
   create(params: ChatCompletionParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
   /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
   async create(params: ChatCompletionParams, options: RequestOptions = {}): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
-    checkChat(params);
+    const tools = checkChat(params);
     const controller = linked(params.signal, options.signal);
-    const prompt = await this.engine.prompts.render(params.messages, {
-      tools: params.tool_choice === 'none' ? undefined : params.tools,
+    const { prompts } = this.engine;
+    const prompt = await prompts.render(params.messages, {
+      tools,
       template: params.chat_template,
       variables: params.chat_template_kwargs,
     });
+    const thinking = /<think>\s*$/.test(prompt.text);
+    const opening = toolOpening(params, tools, prompts);
     const sampling = samplingOptions(params, controller.signal);
-    const generation = this.engine.generate(prompt.text, {
+    const generation = this.engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
       ...sampling,
+      special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
       maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
       stop: [...prompt.stop, ...(sampling.stop as string[])],
       logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
       addBos: prompt.addBos,
     });
     const separate = params.reasoning_format !== 'inline';
-    const think = separate ? new ThinkFilter(/<think>\s*$/.test(prompt.text)) : null;
+    const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
     const head = { id: newId('chatcmpl'), created: now(), model: this.engine.info.name };
-    if (!params.stream) return completion(head, generation, think);
+    if (!params.stream) return completion(head, generation, reader);
     const withUsage = params.stream_options?.include_usage ?? false;
-    return new ChatStream(() => chatChunks(head, generation, think, withUsage), controller);
+    return new ChatStream(() => chatChunks(head, generation, reader, withUsage), controller);
   }
 }
 
@@ -99,18 +105,59 @@ interface Head {
   model: string;
 }
 
-async function completion(head: Head, generation: Generation, think: ThinkFilter | null): Promise<ChatCompletion> {
-  const text: Split = { reasoning: '', content: '' };
+interface Part {
+  reasoning: string;
+  content: string;
+  calls: ToolCall[];
+}
+
+/** Takes the text apart into thought, answer and tool calls. */
+class AnswerReader {
+  /** Calls so far. */
+  calls = 0;
+  private readonly tools: ToolCallFilter | null;
+
+  constructor(
+    private readonly think: ThinkFilter | null,
+    tools: readonly ChatTool[],
+    /** What the prompt already holds of the answer. */
+    opening: string,
+  ) {
+    this.tools = tools.length ? new ToolCallFilter(tools.map((tool) => tool.function.name)) : null;
+    if (opening) this.tools?.push(opening);
+  }
+
+  push(text: string): Part {
+    const { reasoning, content } = this.think?.push(text) ?? { reasoning: '', content: text };
+    return this.part(reasoning, this.tools?.push(content) ?? { content, calls: [] });
+  }
+
+  finish(): Part {
+    const { reasoning, content } = this.think?.finish() ?? { reasoning: '', content: '' };
+    const pushed = this.tools?.push(content) ?? { content, calls: [] };
+    const rest = this.tools?.finish() ?? { content: '', calls: [] };
+    return this.part(reasoning, { content: pushed.content + rest.content, calls: [...pushed.calls, ...rest.calls] });
+  }
+
+  private part(reasoning: string, { content, calls }: { content: string; calls: ToolCall[] }): Part {
+    this.calls += calls.length;
+    return { reasoning, content, calls };
+  }
+}
+
+async function completion(head: Head, generation: Generation, reader: AnswerReader): Promise<ChatCompletion> {
+  const text: Part = { reasoning: '', content: '', calls: [] };
   const logprobs: ChatTokenLogprob[] = [];
-  const add = (split: Split): void => {
-    text.reasoning += split.reasoning;
-    text.content += split.content;
+  const add = (part: Part): void => {
+    text.reasoning += part.reasoning;
+    text.content += part.content;
+    text.calls.push(...part.calls);
   };
   for await (const piece of generation) {
-    add(think ? think.push(piece.text) : { reasoning: '', content: piece.text });
+    add(reader.push(piece.text));
     logprobs.push(...chatLogprobs(piece));
   }
-  if (think) add(think.finish());
+  add(reader.finish());
   const result = await generation.result;
   return {
     ...head,
@@ -120,12 +167,13 @@ async function completion(head: Head, generation: Generation, think: ThinkFilter
         index: 0,
         message: {
           role: 'assistant',
-          content: text.content,
+          content: text.content || text.calls.length === 0 ? text.content : null,
           refusal: null,
           ...(text.reasoning && { reasoning_content: text.reasoning }),
+          ...(text.calls.length && { tool_calls: text.calls }),
         },
         logprobs: logprobs.length ? { content: logprobs, refusal: null } : null,
-        finish_reason: finishReason(result),
+        finish_reason: chatFinishReason(result, reader),
       },
     ],
     usage: usageOf(result),
@@ -136,7 +184,7 @@ async function completion(head: Head, generation: Generation, think: ThinkFilter
 async function* chatChunks(
   head: Head,
   generation: Generation,
-  think: ThinkFilter | null,
+  reader: AnswerReader,
   withUsage: boolean,
 ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
   type Choice = ChatCompletionChunk['choices'][number];
@@ -146,20 +194,22 @@ async function* chatChunks(
   const delta = (value: Choice['delta'], logprobs: ChatLogprobs | null = null): ChatCompletionChunk => {
     return chunk([{ index: 0, delta: value, logprobs, finish_reason: null }]);
   };
-  const parts = function* (split: Split, logprobs: ChatLogprobs | null): Generator<ChatCompletionChunk> {
-    if (split.reasoning) yield delta({ reasoning_content: split.reasoning }, logprobs);
-    else if (split.content || logprobs) yield delta({ content: split.content }, logprobs);
-    if (split.reasoning && split.content) yield delta({ content: split.content });
+  const parts = function* (part: Part, logprobs: ChatLogprobs | null): Generator<ChatCompletionChunk> {
+    const first = reader.calls - part.calls.length;
+    if (part.reasoning) yield delta({ reasoning_content: part.reasoning }, logprobs);
+    else if (part.content || logprobs) yield delta({ content: part.content }, logprobs);
+    if (part.reasoning && part.content) yield delta({ content: part.content });
+    for (const [i, call] of part.calls.entries()) yield delta({ tool_calls: [{ index: first + i, ...call }] });
   };
   yield delta({ role: 'assistant', content: '' });
   for await (const piece of generation) {
     const tokens = chatLogprobs(piece);
     const logprobs = tokens.length ? { content: tokens, refusal: null } : null;
-    yield* parts(think ? think.push(piece.text) : { reasoning: '', content: piece.text }, logprobs);
+    yield* parts(reader.push(piece.text), logprobs);
   }
-  if (think) yield* parts(think.finish(), null);
+  yield* parts(reader.finish(), null);
   const result = await generation.result;
-  const last: Choice = { index: 0, delta: {}, logprobs: null, finish_reason: finishReason(result) };
+  const last: Choice = { index: 0, delta: {}, logprobs: null, finish_reason: chatFinishReason(result, reader) };
   yield chunk([last], { timings: result.timings });
   if (withUsage) yield chunk([], { usage: usageOf(result) });
 }
@@ -224,14 +274,32 @@ function refuse(params: SamplingParams, names: string[]): void {
   if ((params.n ?? 1) !== 1) invalid('n must be 1: one answer is generated at a time.');
 }
 
-function checkChat(params: ChatCompletionParams): void {
+/** Refuses what cannot be done; returns the tools on offer. */
+function checkChat(params: ChatCompletionParams): ChatTool[] {
   refuse(params, ['functions', 'function_call', 'audio', 'prediction', 'web_search_options']);
   const format = params.response_format?.type ?? 'text';
   if (format !== 'text') {
     invalid(`response_format '${format}' is not supported: answers are plain text. Ask for JSON in a message and check it.`);
   }
-  const choice = params.tool_choice ?? 'auto';
-  if (choice !== 'auto' && choice !== 'none') invalid("tool_choice must be 'auto' or 'none': a call cannot be enforced.");
+  if (params.tool_choice === 'none') return [];
+  return (params.tools ?? []).map((tool) => {
+    const { name } = (tool as ChatTool | null)?.function ?? {};
+    if (tool?.type !== 'function' || typeof name !== 'string' || !name) invalid("Every tool needs type 'function' and function.name.");
+    return tool as ChatTool;
+  });
+}
+
+/** What the answer has to begin with, so that it is a tool call. */
+function toolOpening({ tool_choice: choice, chat_template }: ChatCompletionParams, tools: ChatTool[], prompts: PromptRenderer): string {
+  if (choice == null || choice === 'auto' || choice === 'none') return '';
+  const name = typeof choice === 'string' ? undefined : choice.function?.name;
+  if (name === undefined && choice !== 'required') invalid("tool_choice must be 'none', 'auto', 'required' or { type: 'function', function: { name } }.");
+  if (!(name === undefined ? tools.length : tools.some((tool) => tool.function.name === name))) {
+    invalid('tool_choice asks for a tool that is not among the tools.');
+  }
+  const format = prompts.toolFormat(chat_template);
+  if (!format) invalid("The model's chat template knows no tools, so a call cannot be enforced; use tool_choice 'auto', or another model.");
+  return forcedOpening(format, name);
 }
 
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
@@ -280,6 +348,11 @@ function newId(kind: string): string {
 
 function finishReason(result: GenerationResult): 'stop' | 'length' {
   return result.finishReason === 'length' ? 'length' : 'stop';
+}
+
+function chatFinishReason(result: GenerationResult, reader: AnswerReader): 'stop' | 'length' | 'tool_calls' {
+  const reason = finishReason(result);
+  return reason === 'stop' && reader.calls > 0 ? 'tool_calls' : reason;
 }
 
 function usageOf({ usage }: GenerationResult): CompletionUsage {

@@ -3,6 +3,9 @@
 
 import type { ChatMessage } from './prompt.js';
 import type { GenerationResult } from './protocol.js';
+import type { ToolCall } from './tool-calls.js';
+
+export type { ToolCall };
 
 export interface CompletionUsage {
   prompt_tokens: number;
@@ -37,15 +40,24 @@ export interface SamplingParams {
   signal?: AbortSignal;
 }
 
+/** A function that the model may call; `parameters` is a JSON schema. */
+export interface ChatTool {
+  type: 'function';
+  function: { name: string; description?: string; parameters?: Record<string, unknown>; strict?: boolean | null };
+}
+
 export interface ChatCompletionParams extends SamplingParams {
   messages: readonly ChatMessage[];
   max_completion_tokens?: number | null;
   logprobs?: boolean | null;
   top_logprobs?: number | null;
-  /** Passed to the template. */
-  tools?: readonly unknown[];
-  /** 'none' keeps the tools from the template; nothing can be enforced. */
-  tool_choice?: 'none' | 'auto';
+  /** Functions that the model may call: the template shows them to it, its calls become `tool_calls`. */
+  tools?: readonly (ChatTool | { type: string })[];
+  /**
+   * 'none' keeps the tools from the model. 'required' and a named function make the answer begin as a
+   * call, which needs a template that knows tools. Default: 'auto'.
+   */
+  tool_choice?: 'none' | 'auto' | 'required' | { type: string; function?: { name: string } };
   response_format?: { type: string };
   /** A Jinja template in place of the model's, and further variables for it. */
   chat_template?: string;
@@ -79,9 +91,16 @@ export interface ChatCompletion {
   model: string;
   choices: {
     index: number;
-    message: { role: 'assistant'; content: string; refusal: null; reasoning_content?: string };
+    message: {
+      role: 'assistant';
+      /** null when the answer consists of tool calls alone. */
+      content: string | null;
+      refusal: null;
+      reasoning_content?: string;
+      tool_calls?: ToolCall[];
+    };
     logprobs: ChatLogprobs | null;
-    finish_reason: 'stop' | 'length';
+    finish_reason: 'stop' | 'length' | 'tool_calls';
   }[];
   usage: CompletionUsage;
   timings: Timings;
@@ -94,9 +113,10 @@ export interface ChatCompletionChunk {
   model: string;
   choices: {
     index: number;
-    delta: { role?: 'assistant'; content?: string; reasoning_content?: string };
+    /** A tool call comes whole, in one delta. */
+    delta: { role?: 'assistant'; content?: string; reasoning_content?: string; tool_calls?: ({ index: number } & ToolCall)[] };
     logprobs?: ChatLogprobs | null;
-    finish_reason: 'stop' | 'length' | null;
+    finish_reason: 'stop' | 'length' | 'tool_calls' | null;
   }[];
   /** In the last chunk, when stream_options.include_usage is set. */
   usage?: CompletionUsage | null;

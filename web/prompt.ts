@@ -3,6 +3,7 @@
 
 import { SluiceError } from './errors.js';
 import type { ModelInfo } from './protocol.js';
+import { toolFormat, type ToolFormat } from './tool-calls.js';
 
 export interface TextPart {
   type: 'text';
@@ -48,7 +49,7 @@ interface Template {
 /** Renders prompts for one model; parses each template once. */
 export class PromptRenderer {
   private readonly parsed = new Map<string, Template>();
-  private warned = false;
+  private readonly warned = new Set<string>();
 
   constructor(
     private readonly info: ModelInfo,
@@ -61,9 +62,11 @@ export class PromptRenderer {
     }
     const { info } = this;
     const own = options.template ?? info.chatTemplate;
-    if (!own && !this.warned) {
-      this.warned = true;
-      this.warn('The model has no chat template; ChatML is used, which it may not have been trained on.');
+    if (!own) {
+      this.warnOnce('The model has no chat template; ChatML is used, which it may not have been trained on.');
+    }
+    if (options.tools?.length && !own?.includes('tools')) {
+      this.warnOnce("The model's chat template has no place for tools: the model will not see them.");
     }
     const template = await this.parse(own ?? defaultTemplate);
     const variables = {
@@ -82,6 +85,17 @@ export class PromptRenderer {
     } catch (cause) {
       throw templateError(cause);
     }
+  }
+
+  /** How the model writes tool calls, as its template (or `template`) teaches. */
+  toolFormat(template?: string): ToolFormat | null {
+    return toolFormat(template ?? this.info.chatTemplate);
+  }
+
+  private warnOnce(message: string): void {
+    if (this.warned.has(message)) return;
+    this.warned.add(message);
+    this.warn(message);
   }
 
   private async parse(source: string): Promise<Template> {

@@ -1,12 +1,30 @@
 // Compiled, never run: the openai package's types accept what the engine answers.
 import type OpenAI from 'openai';
-import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, Completion } from '../../web/openai.js';
+import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, ChatTool, Completion, ToolCall } from '../../web/openai.js';
+import type { ChatMessage } from '../../web/prompt.js';
 import type { Engine } from '../../web/engine.js';
 
 type Exactly<T extends U, U> = T;
 export type A = Exactly<ChatCompletion, OpenAI.Chat.Completions.ChatCompletion>;
 export type B = Exactly<ChatCompletionChunk, OpenAI.Chat.Completions.ChatCompletionChunk>;
 export type C = Exactly<Completion, OpenAI.Completions.Completion>;
+
+export type D = Exactly<ToolCall, OpenAI.Chat.Completions.ChatCompletionMessageFunctionToolCall>;
+export type E = Exactly<ChatTool, OpenAI.Chat.Completions.ChatCompletionFunctionTool>;
+
+/** A conversation with tools as it is written for OpenAI's client. */
+export async function call(engine: Engine, tools: OpenAI.Chat.Completions.ChatCompletionTool[]): Promise<unknown> {
+  const messages: ChatMessage[] = [{ role: 'user', content: 'Weather?' }];
+  const tool_choice = { type: 'function', function: { name: 'weather' } } satisfies OpenAI.Chat.Completions.ChatCompletionToolChoiceOption;
+  const { message, finish_reason } = (await engine.chat.completions.create({ messages, tools, tool_choice })).choices[0]!;
+  const [first] = finish_reason === 'tool_calls' ? (message.tool_calls ?? []) : [];
+  const stream = await engine.chat.completions.create({ messages, tools, tool_choice: 'required', stream: true });
+  for await (const chunk of stream) {
+    const deltas: OpenAI.Chat.Completions.ChatCompletionChunk.Choice.Delta.ToolCall[] = chunk.choices[0]?.delta.tool_calls ?? [];
+    if (deltas[0]?.function?.arguments) break;
+  }
+  return first && JSON.parse(first.function.arguments);
+}
 
 export async function use(engine: Engine, messages: OpenAI.Chat.Completions.ChatCompletionMessageParam[]): Promise<string> {
   const params = { messages, temperature: 0 } satisfies Partial<OpenAI.Chat.Completions.ChatCompletionCreateParams>;

@@ -1,0 +1,196 @@
+// Tool calls: scripted answers in the models' own forms, in pieces of any size, and what
+// chat.completions makes of them, whole and streamed.
+import assert from 'node:assert/strict';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { importWeb, root } from './helpers.mjs';
+
+const { ToolCallFilter, toolFormat, forcedOpening } = await importWeb('tool-calls');
+const { ChatCompletions } = await importWeb('chat');
+const { PromptRenderer } = await importWeb('prompt');
+const { sluice } = await importWeb('ai-sdk');
+const names = ['weather', 'time'];
+
+function read(text, size) {
+  const filter = new ToolCallFilter(names);
+  const out = { content: '', calls: [] };
+  const add = ({ content, calls }) => {
+    out.content += content;
+    out.calls.push(...calls.map(({ function: { name, arguments: json } }) => [name, JSON.parse(json)]));
+  };
+  for (let i = 0; i < text.length; i += size) add(filter.push(text.slice(i, i + size)));
+  add(filter.finish());
+  return out;
+}
+
+const oslo = ['weather', { city: 'Oslo' }];
+const nested = ['weather', { at: { city: 'a "}" b', list: [1, { x: ']' }] } }];
+const cases = {
+  'Hermes': ['<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '', [oslo]],
+  'Hermes, text before and two calls': [
+    'Let me look.\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>\n<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>',
+    'Let me look.\n', [oslo, ['time', {}]]],
+  'Hermes, the last mark missing': ['<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}', '', [oslo]],
+  'Hermes, arguments in a string': ['<tool_call>{"name": "weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>', '', [oslo]],
+  'Hermes, broken JSON stays text': ['<tool_call>{"name": weather}</tool_call> sorry', '<tool_call>{"name": weather}</tool_call> sorry', []],
+  'Hermes, cut off': ['<tool_call>{"name": "weather", "argu', '<tool_call>{"name": "weather", "argu', []],
+  'Llama': ['{"name": "weather", "parameters": {"city": "Oslo"}}', '', [oslo]],
+  'Llama, several': ['{"name": "weather", "parameters": {"city": "Oslo"}}; {"name": "time", "parameters": {}}', '', [oslo, ['time', {}]]],
+  'Llama, with a type': ['\n{"type": "function", "name": "weather", "parameters": {"city": "Oslo"}}', '', [oslo]],
+  'Llama, python tag': ['<|python_tag|>{"name": "weather", "parameters": {"city": "Oslo"}}', '', [oslo]],
+  'python tag before code stays text': ['<|python_tag|>print("}{")', '<|python_tag|>print("}{")', []],
+  'JSON that is an answer': ['{"name": "Anna", "age": 3}', '{"name": "Anna", "age": 3}', []],
+  'JSON of another kind': ['{"city": "Oslo"} is my answer', '{"city": "Oslo"} is my answer', []],
+  'JSON after text is text': ['Here: {"name": "time", "parameters": {}}', 'Here: {"name": "time", "parameters": {}}', []],
+  'Mistral': ['[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Oslo"}}, {"name": "time", "arguments": {}}]', '', [oslo, ['time', {}]]],
+  'Mistral, later': ['[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]time[CALL_ID]123456789[ARGS]{}', '', [oslo, ['time', {}]]],
+  'Mistral, broken stays text': ['Well. [TOOL_CALLS][{"name"', 'Well. [TOOL_CALLS][{"name"', []],
+  'brackets inside strings': [`<tool_call>${JSON.stringify({ name: 'weather', arguments: nested[1] })}</tool_call>`, '', [nested]],
+  'no call at all': ['  Just < text [TOOL and {', '  Just < text [TOOL and {', []],
+  'nothing': ['', '', []],
+};
+for (const [label, [text, content, calls]] of Object.entries(cases)) {
+  test(`${label}, in pieces of any size`, () => {
+    for (let size = 1; size <= text.length + 1; size++) assert.deepEqual(read(text, size), { content, calls }, `by ${size}`);
+  });
+}
+
+test('text that cannot be a call is not held back', () => {
+  const filter = new ToolCallFilter(names);
+  assert.equal(filter.push('Well, ').content, 'Well, ');
+  assert.equal(filter.push('a < b').content, 'a < b');
+  assert.equal(new ToolCallFilter(names).push('{"city"').content, '{"city"');
+});
+
+test('a forced beginning reads as the call that the model completes', () => {
+  for (const [format, ends] of Object.entries({ hermes: '}</tool_call>', llama: '}', mistral: '}]' })) {
+    assert.deepEqual(read(`${forcedOpening(format, 'weather')}{"city": "Oslo"}${ends}`, 3).calls, [oslo], format);
+    const key = format === 'llama' ? 'parameters' : 'arguments';
+    assert.deepEqual(read(`${forcedOpening(format)}time", "${key}": {}${ends}`, 5).calls, [['time', {}]], format);
+  }
+});
+
+const fixtures = join(root, '..', 'shared', 'fixtures', 'templates');
+test('the form is known from real templates', { skip: existsSync(fixtures) ? false : 'no ../shared/fixtures/templates' }, () => {
+  const found = {};
+  for (const file of readdirSync(fixtures).filter((name) => name.endsWith('.jinja'))) {
+    const format = toolFormat(readFileSync(join(fixtures, file), 'utf8'));
+    (found[format] ??= []).push(file);
+  }
+  const has = (format, pattern) => assert.ok(found[format]?.some((file) => pattern.test(file)), `${format}: ${found[format]}`);
+  has('hermes', /qwen/i);
+  has('llama', /llama-?3/i);
+  has('mistral', /mistral/i);
+});
+
+// --- through chat.completions -------------------------------------------------------------------
+
+const chatTemplate = "{{ tools | length if tools else 0 }}{% for m in messages %}{{ m.content }}{% endfor %}<tool_call>";
+const tools = names.map((name) => ({ type: 'function', function: { name, parameters: { type: 'object' } } }));
+const messages = [{ role: 'user', content: 'Hi' }];
+
+/** An engine that writes `text`, three letters a token, and remembers what it was asked. */
+function scripted(text, { template = chatTemplate, finishReason = 'stop' } = {}) {
+  const asked = [];
+  const warnings = [];
+  const info = { name: 'script', chatTemplate: template };
+  const usage = { promptTokens: 1, cachedTokens: 0, completionTokens: 1, totalTokens: 2 };
+  const generate = (prompt, options) => {
+    asked.push({ prompt, options });
+    return {
+      async *[Symbol.asyncIterator]() {
+        for (let i = 0; i < text.length; i += 3) yield { text: text.slice(i, i + 3), token: i };
+      },
+      result: Promise.resolve({ text, finishReason, usage, timings: {} }),
+    };
+  };
+  const engine = { info, generate, prompts: new PromptRenderer(info, (message) => warnings.push(message)) };
+  return { chat: new ChatCompletions(engine), asked, warnings };
+}
+
+const thought = '<think>\nHm.\n</think>\n\n';
+const called = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call>';
+
+test('an answer has tool_calls, no content, and says why it ended', async () => {
+  const { chat, asked } = scripted(`${thought}${called}\n${called}`);
+  const { message, finish_reason } = (await chat.create({ messages, tools })).choices[0];
+  assert.equal(finish_reason, 'tool_calls');
+  assert.equal(message.content, null);
+  assert.equal(message.reasoning_content, 'Hm.');
+  assert.deepEqual(message.tool_calls.map((call) => [call.type, call.function.name, JSON.parse(call.function.arguments)]),
+    [['function', ...oslo], ['function', ...oslo]]);
+  assert.ok(message.tool_calls.every((call) => /^[A-Za-z0-9]{9}$/.test(call.id)));
+  assert.notEqual(message.tool_calls[0].id, message.tool_calls[1].id);
+  assert.match(asked[0].prompt, /^2Hi/);
+  assert.equal(asked[0].options.special, true);
+});
+
+test('a stream has the calls as deltas with their index', async () => {
+  const { chat } = scripted(`Wait.${called}${called}`);
+  const chunks = [];
+  for await (const chunk of await chat.create({ messages, tools, stream: true })) chunks.push(chunk.choices[0]);
+  assert.equal(chunks.map(({ delta }) => delta.content ?? '').join(''), 'Wait.');
+  const calls = chunks.flatMap(({ delta }) => delta.tool_calls ?? []);
+  assert.deepEqual(calls.map((call) => [call.index, call.function.name]), [[0, 'weather'], [1, 'weather']]);
+  assert.equal(chunks.at(-1).finish_reason, 'tool_calls');
+});
+
+test('an answer that was cut off says length', async () => {
+  const { chat } = scripted(`${called}and`, { finishReason: 'length' });
+  assert.equal((await chat.create({ messages, tools })).choices[0].finish_reason, 'length');
+});
+
+test("without tools, or with tool_choice 'none', nothing is read into the text", async () => {
+  for (const params of [{}, { tools, tool_choice: 'none' }, { tools: [] }]) {
+    const { chat, asked } = scripted(called);
+    const { message, finish_reason } = (await chat.create({ messages, ...params })).choices[0];
+    assert.deepEqual([message.content, message.tool_calls, finish_reason], [called, undefined, 'stop']);
+    assert.match(asked[0].prompt, /^0Hi/);
+    assert.equal(asked[0].options.special, false);
+  }
+});
+
+test('a call can be enforced, after the thought is closed', async () => {
+  const template = `${chatTemplate}<think>`;
+  const { chat, asked } = scripted('{"city": "Oslo"}}\n</tool_call>', { template });
+  const choice = { type: 'function', function: { name: 'weather' } };
+  const { message } = (await chat.create({ messages, tools, tool_choice: choice })).choices[0];
+  assert.ok(asked[0].prompt.endsWith('<think>\n</think>\n\n<tool_call>\n{"name": "weather", "arguments": '), asked[0].prompt);
+  assert.equal(message.tool_calls[0].function.arguments, '{"city":"Oslo"}');
+  const any = scripted('time", "arguments": {}}</tool_call>');
+  assert.equal((await any.chat.create({ messages, tools, tool_choice: 'required' })).choices[0].message.tool_calls[0].function.name, 'time');
+});
+
+test('what cannot be is refused, and tools that no one will see are warned of', async () => {
+  const bad = [
+    { tools: [{ type: 'function' }] }, { tools: [{ type: 'custom', custom: { name: 'x' } }] }, { tool_choice: 'required' },
+    { tools, tool_choice: { type: 'function', function: { name: 'other' } } }, { tools, tool_choice: 'sometimes' },
+    { tools, tool_choice: 'required', chat_template: '{{ messages[0].content }}' },
+  ];
+  for (const params of bad) {
+    await assert.rejects(scripted('').chat.create({ messages, ...params }), { code: 'INVALID_ARGUMENT' }, JSON.stringify(params));
+  }
+  const { chat, warnings } = scripted('', { template: '{{ messages[0].content }}' });
+  for (let i = 0; i < 2; i++) await chat.create({ messages, tools });
+  assert.equal(warnings.length, 1);
+});
+
+test('the AI SDK gets the calls as parts', async () => {
+  const { chat, asked } = scripted(`Wait.${called}`);
+  const language = sluice({ info: { name: 'script' }, chat: { completions: chat } });
+  const options = {
+    prompt: [{ role: 'user', content: [{ type: 'text', text: 'Hi' }] }],
+    tools: [{ type: 'function', name: 'weather', inputSchema: { type: 'object' } }],
+  };
+  const { content, finishReason, warnings } = await language.doGenerate(options);
+  assert.deepEqual(content.map((part) => part.type), ['text', 'tool-call']);
+  assert.deepEqual([content[1].toolName, JSON.parse(content[1].input)], oslo);
+  assert.deepEqual([finishReason.unified, warnings], ['tool-calls', []]);
+  const parts = [];
+  for await (const part of (await language.doStream(options)).stream) parts.push(part);
+  assert.equal(parts.find((part) => part.type === 'tool-call').toolName, 'weather');
+  assert.equal(parts.at(-1).finishReason.unified, 'tool-calls');
+  await language.doGenerate({ ...options, toolChoice: { type: 'tool', toolName: 'weather' } });
+  assert.match(asked.at(-1).prompt, /"name": "weather", "arguments": $/);
+});
