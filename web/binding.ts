@@ -40,6 +40,15 @@ export interface EngineBinding {
   headerParse(bytes: number, fileSize: number): number;
   /** Files the model consists of, known after the first is parsed. Each further header is parsed in order. */
   fileCount(): number;
+  // A Hugging Face directory takes four calls instead of headerParse (web/directory.ts):
+  /** Keeps a small file: 0 config.json, 1 tokenizer.json, 2 tokenizer_config.json, 3 chat_template.jinja. false: error(). */
+  directoryText(part: number, content: Uint8Array): boolean;
+  /** headerParse for the directory of the next safetensors file, which messages call `name`. */
+  shardParse(name: string, bytes: number, fileSize: number): number;
+  /** Makes a header of everything; `name` is the model's. false: error(). */
+  directoryDescribe(name: string): boolean;
+  /** The content of one more file, after the last shard, that describing made; mostly empty. */
+  madeFile(): Uint8Array;
   /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}. */
   inspect(options: OpenOptions): string;
   /** Allocates everything within the budget. false: error(). */

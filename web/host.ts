@@ -3,6 +3,7 @@
 // abort is heard at once. One generation runs at a time; further ones wait in line.
 
 import { Step, type EngineBinding, type OpenOptions } from './binding.js';
+import { openDirectory, parseDirectory, placeOf, type ModelDirectory } from './directory.js';
 import { SluiceError, type PlainError } from './errors.js';
 import { QueueView } from './fill-server.js';
 import type { Io, IoEvents, IoPlatform, OpenedFile } from './io.js';
@@ -73,6 +74,7 @@ export class Host {
   private wasm: WasmInstance | null = null;
   private io!: Io;
   private first: OpenedFile = { name: '', size: 0 };
+  private directory: ModelDirectory | null = null;
   private queue!: QueueView;
   private ioError: unknown = null;
   private line: Promise<unknown> = Promise.resolve();
@@ -111,7 +113,7 @@ export class Host {
   private async load(spec: LoadSpec): Promise<Loaded> {
     const started = performance.now();
     const compiled = await this.prepare(spec);
-    const budget = spec.memoryBudget || this.defaultBudget(this.first);
+    const budget = spec.memoryBudget || this.defaultBudget();
     const threads = this.threadsFor(spec);
     const options = openOptions(spec, budget, threads);
     await this.start(spec, compiled, budget, threads, options);
@@ -134,7 +136,7 @@ export class Host {
     this.wasm = await this.platform.instantiate(compiled, headerRoom, 0);
     this.binding = this.wasm.binding;
     await this.parseHeaders();
-    const budget = spec.memoryBudget || this.defaultBudget(this.first);
+    const budget = spec.memoryBudget || this.defaultBudget();
     return this.describe(openOptions(spec, budget, this.threadsFor(spec)));
   }
 
@@ -150,7 +152,9 @@ export class Host {
       : new LocalIo(spec.source, spec.io, this.platform, events);
     const compiling = this.platform.compile(spec.wasm, spec.kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
-    this.first = await this.io.openFile(0);
+    const place = placeOf(spec.source);
+    if (place) this.directory = await openDirectory(this.io, place);
+    else this.first = await this.io.openFile(0);
     return await compiling;
   }
 
@@ -196,14 +200,23 @@ export class Host {
   }
 
   private async parseHeaders(): Promise<void> {
+    const { binding, directory } = this;
+    if (directory) {
+      const parseFile = this.parseHeader.bind(this);
+      return parseDirectory(binding, this.io, directory, parseFile, () => this.engineError());
+    }
     for (let file = 0; ; file++) {
       const { size } = file === 0 ? this.first : await this.io.openFile(file);
-      await this.parseHeader(file, size);
+      await this.parseHeader(file, size, (bytes) => binding.headerParse(bytes, size));
       if (file + 1 >= this.binding.fileCount()) return;
     }
   }
 
-  private async parseHeader(file: number, size: number): Promise<void> {
+  private async parseHeader(
+    file: number,
+    size: number,
+    parse: (bytes: number) => number,
+  ): Promise<void> {
     let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, Math.floor(size / 16))));
     for (;;) {
       const bytes = await this.io.readPrefix(file, want);
@@ -212,7 +225,7 @@ export class Host {
         throw new SluiceError('OUT_OF_MEMORY', 'The budget does not even hold the file header.');
       }
       new Uint8Array(this.wasm!.memory.buffer, address, bytes.length).set(bytes);
-      const more = this.binding.headerParse(bytes.length, size);
+      const more = parse(bytes.length);
       if (more < 0) throw this.engineError();
       if (more === 0) return;
       if (bytes.length >= size) {
@@ -222,9 +235,10 @@ export class Host {
     }
   }
 
-  private defaultBudget(first: OpenedFile): number {
-    const parts = /-of-(\d{5})\.gguf/.exec(first.name);
-    const total = first.size * (parts ? Number(parts[1]) : 1);
+  private defaultBudget(): number {
+    const parts = /-of-(\d{5})\.gguf/.exec(this.first.name);
+    const files = this.directory?.shards ?? [this.first];
+    const total = files.reduce((sum, { size }) => sum + size, 0) * (parts ? Number(parts[1]) : 1);
     return Math.min(this.platform.budgetCap, Math.ceil(total * 1.1) + (512 << 20));
   }
 

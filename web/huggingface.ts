@@ -49,13 +49,12 @@ function fileUrl({ repository, path, revision }: Reference, endpoint = kHub): st
   return `${endpoint}/${repository}/resolve/${encodeURIComponent(revision)}/${escapePath(path)}`;
 }
 
-/** The URL of "hf:owner/repo/file.gguf[@revision]". */
+/**
+ * The URL of "hf:owner/repo/file.gguf[@revision]"; without a file that of the repository's
+ * directory, whose safetensors are then the model.
+ */
 export function huggingFaceUrl(reference: string, options: Pick<HuggingFaceOptions, 'endpoint'> = {}): string {
-  const parsed = parse(reference);
-  if (parsed.path === '') {
-    throw new SluiceError('INVALID_ARGUMENT', `'${reference}' names no file; findHuggingFaceFile() chooses one.`);
-  }
-  return fileUrl(parsed, options.endpoint);
+  return fileUrl(parse(reference), options.endpoint);
 }
 
 /** The quantization that a file's name tells. */

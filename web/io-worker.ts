@@ -32,7 +32,9 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     start: (source: SourceSpec, options: IoOptions) => {
       io = new LocalIo(source, options, platform, events);
     },
-    openFile: (index: number) => io.openFile(index),
+    openFile: (index: number, name?: string) => io.openFile(index, name),
+    addFile: (index: number, bytes: Uint8Array) => io.addFile(index, bytes),
+    readFile: (name: string, optional: boolean) => io.readFile(name, optional),
     readPrefix: async (index: number, length: number) => {
       const bytes = await io.readPrefix(index, length);
       return new Transferred(bytes, [bytes.buffer]);
@@ -73,8 +75,14 @@ export class RemoteIo implements Io {
     this.rpc.call('start', [source, options]).catch(() => {});
   }
 
-  openFile(index: number): Promise<OpenedFile> {
-    return this.rpc.call('openFile', [index]);
+  openFile(index: number, name?: string): Promise<OpenedFile> {
+    return this.rpc.call('openFile', [index, name]);
+  }
+  addFile(index: number, bytes: Uint8Array): Promise<void> {
+    return this.rpc.call('addFile', [index, bytes]);
+  }
+  readFile(name: string, optional: boolean): Promise<Uint8Array | null> {
+    return this.rpc.call('readFile', [name, optional]);
   }
   readPrefix(index: number, length: number): Promise<Uint8Array> {
     return this.rpc.call('readPrefix', [index, length]);

@@ -2,6 +2,7 @@
 // header, the fill queue, the background download and its progress. LocalIo does the work in the
 // thread that it is in; RemoteIo (io-worker.ts) is the same thing in a worker of its own.
 
+import { baseName, placeOf } from './directory.js';
 import { isAbort, SluiceError, type PlainError, serializeError } from './errors.js';
 import { FillServer, QueueView } from './fill-server.js';
 import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
@@ -35,8 +36,15 @@ export interface Io {
   /** True when a read can make progress while the engine's thread is blocked. */
   readonly concurrent: boolean;
   readonly stats: IoStats;
-  /** Opens the next file; the first one tells the names of a split model's others. */
-  openFile(index: number): Promise<OpenedFile>;
+  /**
+   * Opens the next file: the one of this name in a model directory, else the source itself, whose
+   * name tells those of a split model's other parts.
+   */
+  openFile(index: number, name?: string): Promise<OpenedFile>;
+  /** Takes bytes that were computed as file `index`. */
+  addFile(index: number, bytes: Uint8Array): Promise<void>;
+  /** The whole of a small file of a model directory; null when it is optional and not there. */
+  readFile(name: string, optional: boolean): Promise<Uint8Array | null>;
   /** The first `length` bytes of an open file. */
   readPrefix(index: number, length: number): Promise<Uint8Array>;
   /** Serves this queue from now on. */
@@ -58,6 +66,8 @@ export function splitName(name: string, index: number): string | null {
 }
 
 const kReportMs = 100;
+const kMaxSmallFile = 128 << 20; // tokenizer.json is the largest
+const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a file that is not there
 
 export class LocalIo implements Io {
   readonly concurrent = false;
@@ -66,6 +76,7 @@ export class LocalIo implements Io {
   private backend: Promise<StoreBackend | null> | undefined;
   private server: FillServer | null = null;
   private downloading = false;
+  private offline = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private lastReport = 0;
   private readonly rate = new RateMeter();
@@ -91,10 +102,34 @@ export class LocalIo implements Io {
     return sum;
   }
 
-  async openFile(index: number): Promise<OpenedFile> {
-    const file = await this.open(index);
+  async openFile(index: number, name?: string): Promise<OpenedFile> {
+    const file = name === undefined ? await this.open(index) : await this.openNamed(name);
     this.files[index] = file;
     return { name: file.name, size: file.size };
+  }
+
+  async addFile(index: number, bytes: Uint8Array): Promise<void> {
+    this.files[index] = new BlobFile(new Blob([bytes as BlobPart]), 'computed');
+  }
+
+  async readFile(name: string, optional: boolean): Promise<Uint8Array | null> {
+    let file: ModelFile | null = null;
+    try {
+      file = await this.openNamed(name, optional);
+      if (file.size > kMaxSmallFile) throw new SluiceError('BAD_HEADER', `${name} is too large (${file.size} bytes).`);
+      const bytes = new Uint8Array(file.size);
+      await file.read(0, bytes);
+      return bytes;
+    } catch (error) {
+      const { code, message } = error as SluiceError;
+      const absent = code === 'NOT_FOUND' || (code === 'HTTP_STATUS' && kAbsent.test(message));
+      if (optional && absent) return null;
+      if (!absent) throw error;
+      const hint = name === 'config.json' ? ' A GGUF file is opened by its own name.' : '';
+      throw new SluiceError('NOT_FOUND', `The model directory has no ${name}: ${message}${hint}`, { cause: error });
+    } finally {
+      file?.close();
+    }
   }
 
   async readPrefix(index: number, length: number): Promise<Uint8Array> {
@@ -177,10 +212,37 @@ export class LocalIo implements Io {
     return this.openUrl(name);
   }
 
-  private async openUrl(url: string): Promise<ModelFile> {
-    const { cache, tuning = {} } = this.options;
-    const warn = (code: string, message: string): void =>
+  /** A file of a model directory. */
+  private async openNamed(name: string, optional = false): Promise<ModelFile> {
+    const { source } = this;
+    if (source.kind === 'blob') {
+      const at = source.names.findIndex((path) => baseName(path) === name);
+      if (at < 0) throw new SluiceError('NOT_FOUND', `${name} is not among the chosen files.`);
+      return new BlobFile(source.blobs[at]!, name);
+    }
+    const { base, query } = placeOf(source)!;
+    if (source.kind === 'url') {
+      const url = base + name + query;
+      if (this.offline && this.options.cache === 'default') {
+        // Not worth the patience that one file had; what was never stored counts as not there.
+        const stored = await this.openUrl(url, 'only').catch((error: unknown) => {
+          if (optional) throw error;
+          return null;
+        });
+        if (stored) return stored;
+      }
+      return this.openUrl(url);
+    }
+    if (!this.platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
+    return this.platform.openPath(base + name);
+  }
+
+  private async openUrl(url: string, cache = this.options.cache): Promise<ModelFile> {
+    const { tuning = {} } = this.options;
+    const warn = (code: string, message: string): void => {
+      this.offline ||= code === 'NETWORK';
       this.events.onProgress({ phase: 'warning', code, message });
+    };
     if (cache !== 'none') {
       this.backend ??= this.platform.store(this.options).catch((error: Error) => {
         warn('NOT_SUPPORTED', error.message);

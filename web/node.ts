@@ -1,5 +1,6 @@
 // The package's entry for Node: models from paths and http(s) URLs, the engine in a worker thread.
 
+import * as fs from 'node:fs';
 import * as os from 'node:os';
 import * as path from 'node:path';
 import { Worker } from 'node:worker_threads';
@@ -19,8 +20,12 @@ setPlatform({
   },
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
   stash: async () => nodeStash(),
-  resolveSource: (source) =>
-    /^https?:/.test(source) ? { kind: 'url', url: source } : { kind: 'path', path: path.resolve(source) },
+  resolveSource(source) {
+    if (/^https?:/.test(source)) return { kind: 'url', url: source };
+    const full = path.resolve(source);
+    const folder = fs.statSync(full, { throwIfNoEntry: false })?.isDirectory() ?? false;
+    return { kind: 'path', path: folder ? `${full}/` : full };
+  },
 });
 
 export * from './api.js';

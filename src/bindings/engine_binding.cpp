@@ -4,10 +4,11 @@
 #include <emscripten/val.h>
 #include <unistd.h>
 
-#include <cmath>
+#include <array>
 #include <memory>
 
-#include "base/clock.h"
+#include "base/aligned.h"
+#include "gguf/hf_config.h"
 #include "sample/sampler.h"
 #include "session/report.h"
 #include "session/session.h"
@@ -63,15 +64,13 @@ sample::Params sampling_params(const val& o) {
 }  // namespace
 
 class EngineBinding {
+  static constexpr unsigned kDirectoryTexts = 4;
+
  public:
   // --- header
   unsigned header_reserve(unsigned bytes) {
     std::vector<uint8_t>& prefix = prefixes_.empty() ? prefixes_.emplace_back() : prefixes_.back();
-    if (bytes > gguf::kMaxHeaderBytes) return 0;
-    // A failed allocation would end the program: ask first.
-    AlignedBuffer probe;
-    if (!probe.allocate(bytes).ok()) return 0;
-    probe = AlignedBuffer();
+    if (bytes > gguf::kMaxHeaderBytes || !has_room(bytes)) return 0;
     prefix.resize(std::max<size_t>(prefix.size(), bytes));
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(prefix.data()));
   }
@@ -93,12 +92,54 @@ class EngineBinding {
     }
     ++files_;
     prefixes_.emplace_back();
-    // The rest is what malloc loses to alignment and to the holes that the header leaves.
-    base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
+    note_base();
     return 0;
   }
 
   unsigned file_count() const { return file_count_; }
+
+  // --- a Hugging Face directory
+  bool directory_text(unsigned part, const val& content) {
+    const size_t n = content["length"].as<size_t>();
+    if (part >= kDirectoryTexts || n > gguf::kMaxHeaderBytes) {
+      return fail(
+          sluice::error(Code::kBadHeader, "a file of the directory is too large (%zu bytes)", n));
+    }
+    if (!has_room(n)) return fail(no_room());
+    std::string& text = directory_texts_[part];
+    text.resize(n);
+    if (n > 0) val(emscripten::typed_memory_view(n, text.data())).call<void>("set", content);
+    return true;
+  }
+
+  double shard_parse(const std::string& name, unsigned bytes, double file_size) {
+    gguf::SafetensorsFile shard;
+    const auto parsed = gguf::parse_safetensors(
+        {prefixes_.back().data(), bytes}, static_cast<uint64_t>(file_size), name.c_str(), &shard);
+    if (!parsed.ok()) return fail(parsed.status()), -1;
+    if (!parsed->done) return static_cast<double>(parsed->need_bytes);
+    shards_.push_back(std::move(shard));
+    prefixes_.clear();
+    return 0;
+  }
+
+  bool directory_describe(const std::string& name) {
+    // What the vocabulary takes while it is read, with its tables.
+    if (!has_room(4 * directory_texts_[1].size() + (64 << 10))) return fail(no_room());
+    gguf::HfDirectory directory{directory_texts_[0], directory_texts_[1], directory_texts_[2],
+                                directory_texts_[3], std::move(shards_),  name};
+    Result<gguf::HfModel> model = gguf::describe_hf_model(directory);
+    for (std::string& text : directory_texts_) text = std::string();
+    shards_ = {};
+    if (!model.ok()) return fail(model.status());
+    header_ = std::move(model->header);
+    made_ = std::move(model->made);
+    file_count_ = header_.n_files;
+    note_base();
+    return true;
+  }
+
+  val made_file() const { return copy_out(made_.data(), made_.size(), "Uint8Array"); }
 
   std::string inspect(const val& options) {
     Result<session::Inspection> found = session::inspect(header_, engine_options(options));
@@ -309,9 +350,24 @@ class EngineBinding {
     error_ = status;
     return false;
   }
+  // A failed allocation would end the program: ask first.
+  static bool has_room(size_t bytes) {
+    AlignedBuffer probe;
+    return probe.allocate(bytes).ok();
+  }
+  static Status no_room() {
+    return sluice::error(Code::kOutOfMemory,
+                         "the budget does not even hold the model's description");
+  }
+  // What the heap holds once the header is parsed. The rest is what malloc loses to alignment and
+  // to the holes that the header leaves.
+  void note_base() { base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10); }
 
   gguf::Header header_;
   std::vector<std::vector<uint8_t>> prefixes_;
+  std::array<std::string, kDirectoryTexts> directory_texts_;
+  std::vector<gguf::SafetensorsFile> shards_;
+  std::string made_;
   uint32_t files_ = 0, file_count_ = 1;
   uint64_t base_bytes_ = 0;  // of the heap, once the header is parsed
   std::string kernels_;
@@ -331,6 +387,10 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("headerReserve", &EngineBinding::header_reserve)
       .function("headerParse", &EngineBinding::header_parse)
       .function("fileCount", &EngineBinding::file_count)
+      .function("directoryText", &EngineBinding::directory_text)
+      .function("shardParse", &EngineBinding::shard_parse)
+      .function("directoryDescribe", &EngineBinding::directory_describe)
+      .function("madeFile", &EngineBinding::made_file)
       .function("inspect", &EngineBinding::inspect)
       .function("open", &EngineBinding::open)
       .function("error", &EngineBinding::error)

@@ -329,18 +329,4 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
       std::move(client), std::move(store), options, !remote.ranges, Status()));
 }
 
-Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
-                                                const OpenOptions& options) {
-  const size_t colon = path_or_url.find("://");
-  if (colon == std::string::npos) return open_file(path_or_url);
-  std::string scheme = path_or_url.substr(0, colon);
-  for (char& c : scheme) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  if (scheme == "http" || scheme == "https") return open_http(path_or_url, options);
-  if (scheme == "file") return open_file(path_or_url.substr(colon + 3));
-  return error(Code::kInvalidArgument, "%s: only http and https addresses can be read",
-               path_or_url.substr(0, 200).c_str());
-}
-
 }  // namespace sluice::io

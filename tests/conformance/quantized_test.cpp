@@ -13,24 +13,35 @@ namespace {
 // because the reference logits are its.
 constexpr double kFloor = 1e-6;
 
-TEST(Quantized, ErrorIsAtMostLlamaCpps) {
+class Quantized : public testing::TestWithParam<const char*> {};
+
+TEST_P(Quantized, ErrorIsAtMostLlamaCpps) {
   const std::string folder = fixture_folder("quant");
   ASSERT_FALSE(folder.empty());
   for (const Reference& r : read_manifest(folder)) {
-    for (const char* const* kernels = kernels::available(); *kernels != nullptr; ++kernels) {
-      session::EngineOptions options;
-      options.n_ctx = options.logits_rows = static_cast<int32_t>(r.prompt.size());
-      options.n_threads = 2;
-      options.kernels = *kernels;
-      Opened opened = open_model(r.path, options);
-      ASSERT_NE(opened.session, nullptr);
-      const std::vector<float> ours = all_logits(opened, r.prompt, r.prompt.size());
-      ASSERT_EQ(ours.size(), r.logits.size());
-      const double error = nmse(ours.data(), r.logits.data(), ours.size());
-      EXPECT_LE(error, std::max(kFloor, r.llama_nmse)) << r.name << " on " << *kernels;
-    }
+    session::EngineOptions options;
+    options.n_ctx = options.logits_rows = static_cast<int32_t>(r.prompt.size());
+    options.n_threads = 2;
+    options.kernels = GetParam();
+    Opened opened = open_model(r.path, options);
+    ASSERT_NE(opened.session, nullptr);
+    const std::vector<float> ours = all_logits(opened, r.prompt, r.prompt.size());
+    ASSERT_EQ(ours.size(), r.logits.size());
+    const double error = nmse(ours.data(), r.logits.data(), ours.size());
+    EXPECT_LE(error, std::max(kFloor, r.llama_nmse)) << r.name << " on " << GetParam();
   }
 }
+
+std::vector<const char*> tables() {
+  std::vector<const char*> names;
+  for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
+    names.push_back(*name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Quantized, testing::ValuesIn(tables()),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace sluice::test

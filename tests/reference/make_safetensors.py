@@ -10,6 +10,7 @@ writes config.json, tokenizer.json, model.safetensors (or shards with their inde
     expected.json      prompt, 20 greedy tokens with their least lead, texts with their token ids
     checkpoints/       embedding, residual stream after each layer, last norm and logits of the
                        prompt, with the index.txt that sluice-compare reads
+    reference.f32      logits of the tokens that make_hf.py takes by default
 
 --stored-head repeats the embedding as lm_head.weight, as the published file does.
 """
@@ -38,6 +39,7 @@ SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 WORDS = "the and there once upon time little girl was named said with that day"
 TEXTS = ["Once upon a time there was a little girl.", "the day that was, and the day with 42 names!",
          "<|im_start|>user\nwho said that?<|im_end|>\n"]  # fmt: skip
+TOKENS = [1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99]  # as in make_hf.py
 N_PROMPT, N_GREEDY, MIN_GAP = 16, 20, 0.05
 
 # Qwen2's pre-tokenizer, and its like for ASCII in Python's dialect.
@@ -274,6 +276,8 @@ def main():
     expected = {"prompt": prompt, "greedy": greedy, "greedy_min_gap": round(gap, 6), "texts": texts}
     write_json(os.path.join(options.folder, "expected.json"), expected)
     write_checkpoints(os.path.join(options.folder, "checkpoints"), model, prompt)
+    logits = reference.logits(model, TOKENS).astype("<f4")
+    logits.tofile(os.path.join(options.folder, "reference.f32"))
     print(f"seed {seed}, least lead {gap:.3f}, tokens {greedy}")
 
 

@@ -9,7 +9,8 @@ test('a reference becomes a URL', () => {
   assert.equal(huggingFaceUrl('hf:a/b/c.gguf'), 'https://huggingface.co/a/b/resolve/main/c.gguf');
   assert.equal(huggingFaceUrl('hf:a/b/d e/c.gguf@refs/pr/1'), 'https://huggingface.co/a/b/resolve/refs%2Fpr%2F1/d%20e/c.gguf');
   assert.equal(huggingFaceUrl('hf:a/b.c/d.gguf', { endpoint: 'https://mirror.example' }), 'https://mirror.example/a/b.c/resolve/main/d.gguf');
-  for (const bad of ['hf:a/b', 'hf:a', 'a/b/c.gguf', 'hf:a/b/../c.gguf', 'hf:../b/c.gguf', 'hf:a/b/c.gguf?x']) {
+  assert.equal(huggingFaceUrl('hf:a/b@v1'), 'https://huggingface.co/a/b/resolve/v1/');
+  for (const bad of ['hf:a', 'a/b/c.gguf', 'hf:a/b/../c.gguf', 'hf:../b/c.gguf', 'hf:a/b/c.gguf?x']) {
     assert.throws(() => huggingFaceUrl(bad), { code: 'INVALID_ARGUMENT' }, bad);
   }
 });

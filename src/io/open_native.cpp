@@ -1,0 +1,27 @@
+// Paths and addresses, told apart. A build without libcurl (SLUICE_NO_HTTP: for another processor,
+// where tests run under an emulator) has files only.
+#include "io/byte_source.h"
+
+namespace sluice::io {
+
+Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
+                                                [[maybe_unused]] const OpenOptions& options) {
+  const size_t colon = path_or_url.find("://");
+  if (colon == std::string::npos) return open_file(path_or_url);
+  std::string scheme = path_or_url.substr(0, colon);
+  for (char& c : scheme) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  if (scheme == "http" || scheme == "https") {
+#if defined(SLUICE_NO_HTTP)
+    return error(Code::kInvalidArgument, "this build reads files alone");
+#else
+    return open_http(path_or_url, options);
+#endif
+  }
+  if (scheme == "file") return open_file(path_or_url.substr(colon + 3));
+  return error(Code::kInvalidArgument, "%s: only http and https addresses can be read",
+               path_or_url.substr(0, 200).c_str());
+}
+
+}  // namespace sluice::io
