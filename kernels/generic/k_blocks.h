@@ -72,7 +72,7 @@ SLUICE_INLINE void get_scales_and_mins(const uint8_t* s, int row, uint8_t* scale
 }
 
 // Sub-blocks of 32 from `block` on, each with a scale and a minimum in bytes b and 8 + b.
-// codes(Int<part>, v, quad) as in dot_parts.
+// codes(Int<part>, v, 0, quad) as in dot_parts.
 template <int kParts, int kMax, int NV, int T, class F>
 SLUICE_INLINE void mul_scale_min(const uint8_t* s, int row0, const Tokens& x, int block,
                                  const F& codes, const F32 (&d)[NV], const F32 (&neg_dmin)[NV],
@@ -92,8 +92,8 @@ SLUICE_INLINE void mul_scale_min(const uint8_t* s, int row0, const Tokens& x, in
     unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
       I32 isum[NV][T];
       dot_codes<NV, T, kMax, 0, 8, -1, false>(
-          x, block + part, [&](int v, int j) SLUICE_INLINE_LAMBDA { return codes(part, v, j); },
-          isum);
+          x, block + part,
+          [&](int v, int i, int j) SLUICE_INLINE_LAMBDA { return codes(part, v, i, j); }, isum);
       add(block + part, isum);
     });
   }
@@ -118,7 +118,8 @@ SLUICE_INLINE void mul_signed_halves(const uint8_t* s, int row0, const Tokens& x
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) add(block + p, isum0[p], isum1[p]);
   } else {
     unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
-      const auto part_codes = [&](int v, int j) SLUICE_INLINE_LAMBDA { return codes(part, v, j); };
+      const auto part_codes = [&](int v, int i, int j)
+                                  SLUICE_INLINE_LAMBDA { return codes(part, v, i, j); };
       I32 isum0[NV][T], isum1[NV][T];
       dot_codes<NV, T, kMax, 0, 4, kOffsetShift, false>(x, block + part, part_codes, isum0);
       dot_codes<NV, T, kMax, 4, 4, kOffsetShift, false>(x, block + part, part_codes, isum1);
@@ -160,8 +161,9 @@ struct Q4_K {
       const uint8_t* qs = q + kBytesStep * 8 * c;
       mul_scale_min<2, 15>(
           s, row0, x, 2 * c,
-          [&](auto part, int v, int j)
-              SLUICE_INLINE_LAMBDA { return plane<4 * decltype(part)::value, 15>(qs, j, v); },
+          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
+            return plane<4 * decltype(part)::value, 15>(qs + kBytesStep * i, j, v);
+          },
           d, neg_dmin, acc);
     }
   }
@@ -203,10 +205,11 @@ struct Q5_K {
       constexpr int c = decltype(chunk)::value;
       mul_scale_min<2, 31>(
           s, row0, x, 2 * c,
-          [&](auto part, int v, int j) SLUICE_INLINE_LAMBDA {
+          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(part)::value;
-            return plane<4 * p, 15>(q, c == 0 ? 2 * j + 1 : 8 + 8 * c + j, v) |
-                   plane<2 * c + p - 4, 16>(q, 2 * j, v);
+            return plane<4 * p, 15>(q + kBytesStep * (c == 0 ? 2 * i : i),
+                                    c == 0 ? 2 * j + 1 : 8 + 8 * c + j, v) |
+                   plane<2 * c + p - 4, 16>(q + kBytesStep * 2 * i, 2 * j, v);
           },
           d, neg_dmin, acc);
     });
@@ -248,10 +251,10 @@ struct Q6_K {
       const uint8_t* three = q + kBytesStep * 24 * h;
       mul_signed_halves<4, 63, 5>(
           s, row0, x, 4 * h,
-          [&](auto part, int v, int j) SLUICE_INLINE_LAMBDA {
+          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(part)::value;
-            return plane<4 * (p / 2), 15>(three, 3 * j + p % 2, v) |
-                   plane<2 * p - 4, 48>(three, 3 * j + 2, v);
+            return plane<4 * (p / 2), 15>(three + kBytesStep * 3 * i, 3 * j + p % 2, v) |
+                   plane<2 * p - 4, 48>(three + kBytesStep * 3 * i, 3 * j + 2, v);
           },
           d, acc);
     }
@@ -308,10 +311,11 @@ struct Q3_K {
       constexpr int h = decltype(half)::value;
       mul_signed_halves<4, 7, 2>(
           s, row0, x, 4 * h,
-          [&](auto part, int v, int j) SLUICE_INLINE_LAMBDA {
+          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(part)::value;
-            return plane<2 * p, 3>(q, h == 0 ? 2 * j + 1 : 16 + j, v) |
-                   plane<4 * h + p - 2, 4>(q, 2 * j, v);
+            return plane<2 * p, 3>(q + kBytesStep * (h == 0 ? 2 * i : i),
+                                   h == 0 ? 2 * j + 1 : 16 + j, v) |
+                   plane<4 * h + p - 2, 4>(q + kBytesStep * 2 * i, 2 * j, v);
           },
           d, acc);
     });
@@ -353,8 +357,9 @@ struct Q2_K {
         constexpr int p = decltype(part)::value;
         mul_block(
             s, row0, x, 4 * h + p,
-            [&](int v, int j) SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs, j, v); }, d,
-            neg_dmin, acc);
+            [&](int v, int i, int j)
+                SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs + kBytesStep * i, j, v); },
+            d, neg_dmin, acc);
       });
     }
   }
@@ -459,7 +464,9 @@ struct TQ2_0 {
         I32 isum[NV][T];
         dot_codes<NV, T, 3, 0, 8, 0, false>(
             x, 4 * h + p,
-            [&](int v, int j) SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs, j, v); }, isum);
+            [&](int v, int i, int j)
+                SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs + kBytesStep * i, j, v); },
+            isum);
         accumulate(x, 4 * h + p, isum, d, acc);
       });
     }

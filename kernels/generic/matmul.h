@@ -28,7 +28,8 @@ SLUICE_INLINE void put_result(const MatmulArgs& a, int64_t row, int64_t t, int n
   store_n(y, acc, n);
 }
 
-// How many K-blocks' scales follow their codes together: as many as keep vectors of codes aligned.
+// How many K-blocks' scales come together before their codes: as many as keep vectors of codes
+// aligned.
 template <class K>
 constexpr int kChunk = K::kScaleBytes* kRowGroup % kBytesStep == 0       ? 1
                        : 2 * K::kScaleBytes* kRowGroup % kBytesStep == 0 ? 2
@@ -39,14 +40,14 @@ template <class K, class Byte, class F>
 SLUICE_INLINE void for_each_block(Byte* group, int64_t n_blocks, const F& f) {
   for (int64_t left = n_blocks; left > 0; left -= kChunk<K>) {
     const int n = static_cast<int>(min_i64(left, kChunk<K>));
-    Byte* q = group;
-    Byte* s = group + n * K::kCodeBytes * kRowGroup;
+    Byte* s = group;
+    Byte* q = group + n * K::kScaleBytes * kRowGroup;
     for (int i = 0; i < n; ++i) {
       f(q, s);
       q += K::kCodeBytes * kRowGroup;
       s += K::kScaleBytes * kRowGroup;
     }
-    group = s;
+    group = q;
   }
 }
 
@@ -68,15 +69,16 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
     Tokens x = {static_cast<const uint8_t*>(a.x.q8) + static_cast<size_t>(t0) * stride, stride};
     for (int64_t left = n_blocks; left > 0; left -= kChunk<K>) {
       const int n = left < kChunk<K> ? static_cast<int>(left) : kChunk<K>;
-      const uint8_t* q = chunk + 4 * kLanes * v0;
-      const uint8_t* s = chunk + n * K::kCodeBytes * kRowGroup;
+      const uint8_t* s = chunk;
+      const uint8_t* q = chunk + n * K::kScaleBytes * kRowGroup;
+      chunk = q + n * K::kCodeBytes * kRowGroup;
+      q += 4 * kLanes * v0;
       SLUICE_NO_UNROLL for (int i = 0; i < n; ++i) {
         K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
         q += K::kCodeBytes * kRowGroup;
         s += K::kScaleBytes * kRowGroup;
         x.base += sizeof(ActBlock) * (K::kBlock / 32);
       }
-      chunk = s;
     }
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
       const int64_t first = kLanes * (v0 + v);

@@ -1,6 +1,6 @@
 // Packed weights. A group holds kRowGroup rows: for one K-block after the other (or two, or four:
-// kChunk), the code bytes, four of each row in turn ([dword][row][4]), then what its scales need,
-// row by row in the same way ([item][row]). Four bytes of a row fill one 32-bit lane, so a vector
+// kChunk), what its scales need, row by row ([item][row]), then the code bytes, four of each row in
+// turn ([dword][row][4]). Four bytes of a row fill one 32-bit lane, so a vector
 // holds several rows and no sum ever crosses lanes. A product reads all of it from front to back,
 // each byte once: one stream through the whole matrix, which prefetchers keep up with (codes and
 // scales apart took nearly twice the time from memory). About the file's size.

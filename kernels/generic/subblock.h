@@ -24,13 +24,15 @@ constexpr bool kQuadIsConstant = !kLoopOverQuads;
 // Whether sub-blocks that share bytes go together for one token: it takes many registers.
 constexpr bool kTogether = !kLoopOverQuads;
 
-// One quad of NV vectors times T tokens.
+// Quad i + j of NV vectors times T tokens. j is a constant, so that an address is what i makes of
+// it plus a constant, which an instruction holds.
 template <int NV, int T, class S, class F>
-SLUICE_INLINE void dot_quad(const Tokens& x, int block, int j, const F& codes, S (&sum)[NV][T]) {
+SLUICE_INLINE void dot_quad(const Tokens& x, int block, int i, int j, const F& codes,
+                            S (&sum)[NV][T]) {
   Codes w[NV];
-  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, j));
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, i, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    const Quad q = load_quad(x.at(t, block), j);
+    const Quad q = load_quad(Tokens{x.base + 4 * i, x.stride}.at(t, block), j);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
   }
 }
@@ -41,7 +43,7 @@ SLUICE_INLINE void settle_all(S (&sum)[NV][T]) {
   }
 }
 
-// out[v][t] = sum over kQuads quads of codes(v, quad) . x[t], plus (-sum x) << kOffsetShift when
+// out[v][t] = sum over kQuads quads of codes(v, 0, quad) . x[t], plus (-sum x) << kOffsetShift when
 // kOffsetShift >= 0. Quads kFirst .. kFirst + kQuads of activation block `block`. With kPairs the
 // quads are taken as 0, 4, 1, 5, ... so that two nibbles of one byte are used together.
 template <int NV, int T, int kMax, int kFirst, int kQuads, int kOffsetShift, bool kPairs, class F>
@@ -62,15 +64,15 @@ SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&o
   if constexpr (kQuadIsConstant<F>) {
     SLUICE_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
       const int j = kFirst + (kPairs ? i : 2 * i);
-      dot_quad(x, block, j, codes, sum);
-      dot_quad(x, block, j + kNext, codes, sum);
+      dot_quad(x, block, 0, j, codes, sum);
+      dot_quad(x, block, 0, j + kNext, codes, sum);
       if ((2 * i + 2) % kEvery == 0) settle_all(sum);
     }
   } else {
-    SLUICE_NO_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
-      const int j = kFirst + (kPairs ? i : 2 * i);
-      dot_quad(x, block, j, codes, sum);
-      dot_quad(x, block, j + kNext, codes, sum);
+    constexpr int kTurn = kPairs ? 1 : 2;
+    SLUICE_NO_UNROLL for (int i = 0; i < kQuads / 2 * kTurn; i += kTurn) {
+      dot_quad(x, block, i, kFirst, codes, sum);
+      dot_quad(x, block, i, kFirst + kNext, codes, sum);
       if constexpr (kEvery < kQuads) settle_all(sum);
     }
     if constexpr (kEvery == kQuads) settle_all(sum);
@@ -81,7 +83,7 @@ SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&o
 }
 
 // Sub-blocks whose codes share bytes, for one token: each byte is read once, in the order of
-// memory, which the prefetcher of a CPU follows. codes(Int<part>, v, quad) belong to activation
+// memory, which the prefetcher of a CPU follows. codes(Int<part>, v, 0, quad) belong to activation
 // block `block` + part; the sums are those of dot_codes.
 template <int kParts, int NV, int kMax, int kFirst, int kQuads, int kOffsetShift, class F>
 SLUICE_INLINE void dot_parts(const Tokens& x, int block, const F& codes,
@@ -97,28 +99,15 @@ SLUICE_INLINE void dot_parts(const Tokens& x, int block, const F& codes,
     }
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[p][v][0] = start<S>(offset);
   }
-  const auto step = [&](int j) SLUICE_INLINE_LAMBDA {
+  SLUICE_UNROLL for (int i = 0; i < kQuads; ++i) {
     unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
-      const Quad q = load_quad(x.at(0, block + part), j);
+      const Quad q = load_quad(x.at(0, block + part), kFirst + i);
       SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-        sum[part][v][0] = dot(sum[part][v][0], prepare(codes(part, v, j)), q);
+        sum[part][v][0] = dot(sum[part][v][0], prepare(codes(part, v, 0, kFirst + i)), q);
       }
     });
-  };
-  const auto settle_parts = [&]() SLUICE_INLINE_LAMBDA {
-    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(sum[p]);
-  };
-  if constexpr (kLoopOverQuads) {
-    SLUICE_NO_UNROLL for (int j = kFirst; j < kFirst + kQuads; j += 2) {
-      step(j);
-      step(j + 1);
-      if constexpr (kEvery < kQuads) settle_parts();
-    }
-    if constexpr (kEvery == kQuads) settle_parts();
-  } else {
-    SLUICE_UNROLL for (int i = 0; i < kQuads; ++i) {
-      step(kFirst + i);
-      if ((i + 1) % kEvery == 0) settle_parts();
+    if ((i + 1) % kEvery == 0) {
+      SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(sum[p]);
     }
   }
   SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
@@ -126,20 +115,37 @@ SLUICE_INLINE void dot_parts(const Tokens& x, int block, const F& codes,
   }
 }
 
-// The same for signed 8-bit codes, over a whole activation block.
+// As dot_quad, for signed 8-bit codes.
+template <int NV, int T, class F>
+SLUICE_INLINE void dot_signed_quad(const Tokens& x, int block, int i, int j, const F& codes,
+                                   I32 (&sum)[NV][T]) {
+  constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock8) ? 4 : 8;
+  SignedCodes w[NV];
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, i, j));
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    const SignedQuad q =
+        load_signed_quad(Tokens{x.base + kQuadBytes * i, x.stride}.at(t, block), j);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot_signed(sum[v][t], w[v], q);
+  }
+}
+
+// The same as dot_codes for signed 8-bit codes, over a whole activation block.
 template <int NV, int T, bool kPairs, class F>
 SLUICE_INLINE void dot_signed_codes(const Tokens& x, int block, const F& codes, I32 (&out)[NV][T]) {
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     const I32 offset = signed_offset(x.at(t, block).m.nsum);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = offset;
   }
-  SLUICE_UNROLL for (int i = 0; i < 8; ++i) {
-    const int j = kPairs ? i / 2 + (i % 2) * 4 : i;
-    SignedCodes w[NV];
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, j));
-    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-      const SignedQuad q = load_signed_quad(x.at(t, block), j);
-      SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = dot_signed(out[v][t], w[v], q);
+  constexpr int kNext = kPairs ? 4 : 1, kTurn = kPairs ? 1 : 2;
+  if constexpr (kLoopOverQuads) {
+    SLUICE_NO_UNROLL for (int i = 0; i < 4 * kTurn; i += kTurn) {
+      dot_signed_quad(x, block, i, 0, codes, out);
+      dot_signed_quad(x, block, i, kNext, codes, out);
+    }
+  } else {
+    SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
+      dot_signed_quad(x, block, 0, i * kTurn, codes, out);
+      dot_signed_quad(x, block, 0, i * kTurn + kNext, codes, out);
     }
   }
 }

@@ -213,13 +213,19 @@ SLUICE_INLINE void store_bytes(uint8_t* p, Bytes a) {
 SLUICE_INLINE Bytes operator|(Bytes a, Bytes b) {
   return {wasm_v128_or(a.v, b.v)};
 }
+// Engines make a constant anew wherever it is used, even in the innermost loop: one that the
+// compiler cannot see through stays in a register.
+SLUICE_INLINE v128_t opaque_splat(int32_t value) {
+  asm("" : "+r"(value));
+  return wasm_i8x16_splat(static_cast<int8_t>(value));
+}
 template <int kShift, int kMask>
 SLUICE_INLINE Bytes bits(Bytes a) {
   static_assert(kShift >= 0 ? (kMask << kShift) <= 0xff : (kMask & ((1 << -kShift) - 1)) == 0);
   const v128_t shifted = kShift == 0  ? a.v
                          : kShift > 0 ? wasm_u16x8_shr(a.v, kShift & 7)
                                       : wasm_i16x8_shl(a.v, -kShift & 7);
-  return {wasm_v128_and(shifted, wasm_i8x16_const_splat(static_cast<int8_t>(kMask)))};
+  return {wasm_v128_and(shifted, opaque_splat(kMask))};
 }
 
 // Activations in 16-bit pairs against codes split into even and odd 16-bit lanes.
