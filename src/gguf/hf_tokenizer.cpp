@@ -3,10 +3,12 @@
 #include "gguf/hf_tokenizer.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <unordered_map>
 
+#include "gguf/hf_pre_tokenizer.h"
 #include "gguf/printable.h"
 
 namespace sluice::gguf {
@@ -62,6 +64,8 @@ class TokenizerFile final : public JsonVisitor {
   std::string problem;
   std::unordered_map<std::string, int32_t> ids;
   std::vector<AddedToken> added;
+  std::vector<std::string> pieces;  // by id, with a score each: unigram
+  std::vector<float> scores;
   std::string merges;  // stored form
   uint64_t n_merges = 0;
   std::vector<int32_t> ranks;  // by token id: the first merge that makes it, -1 for none
@@ -73,8 +77,9 @@ class TokenizerFile final : public JsonVisitor {
   }
 
   bool vocabulary(const JsonPath& path, const JsonScalar& value) {
+    if (path.size() == 4) return piece(path, value);
     if (value.kind != JsonScalar::Kind::kInteger || path.size() != 3) {
-      return fact({"model", "vocab"}, {});  // a list of pieces and scores: refused by its type
+      return fail("the vocabulary is neither tokens with ids nor pieces with scores");
     }
     if (value.integer < 0 || value.integer >= kMaxHfVocabulary || path[2].size() > kMaxTokenBytes) {
       return fail("a token's id or length is impossible");
@@ -82,6 +87,23 @@ class TokenizerFile final : public JsonVisitor {
     if (!ids.emplace(path[2], static_cast<int32_t>(value.integer)).second) {
       return fail("a token occurs twice");
     }
+    return true;
+  }
+
+  // ["piece", score], whose place is its id: the vocabulary of a unigram model.
+  bool piece(const JsonPath& path, const JsonScalar& value) {
+    const bool is_text = value.kind == JsonScalar::Kind::kString;
+    if (path[3] == "0" && is_text && value.text.size() <= kMaxTokenBytes &&
+        scores.size() == pieces.size() && pieces.size() < static_cast<size_t>(kMaxHfVocabulary)) {
+      pieces.emplace_back(value.text);
+      return true;
+    }
+    const bool is_number =
+        value.kind == JsonScalar::Kind::kInteger || value.kind == JsonScalar::Kind::kFloat;
+    if (path[3] != "1" || !is_number || scores.size() + 1 != pieces.size()) {
+      return fail("a piece of the vocabulary is not a text with a score");
+    }
+    scores.push_back(static_cast<float>(value.number));
     return true;
   }
 
@@ -137,6 +159,7 @@ class TokenizerFile final : public JsonVisitor {
     }
     std::string text(value.text);
     if (value.kind == JsonScalar::Kind::kBool) text = value.boolean ? "true" : "false";
+    if (value.kind == JsonScalar::Kind::kInteger) text = std::to_string(value.integer);
     if (value.kind == JsonScalar::Kind::kNull) return true;
     fact_bytes_ += key.size() + text.size() + 64;
     if (fact_bytes_ > kMaxFactBytes) return fail("it describes too much");
@@ -159,8 +182,7 @@ bool ends(std::string_view text, std::string_view with) {
 
 // --- pre-tokenizers of byte-level BPE ------------------------------------------------------------
 
-// A step of tokenizer.json's pre_tokenizer, written on one line: "Split:REGEX", "Digits:1" (each
-// digit alone), "Digits:n", "ByteLevel:regex" (GPT-2's expression), "ByteLevel", "Punctuation".
+// The steps of tokenizer.json's pre_tokenizer, as hf_pre_tokenizer.h wants them.
 std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file) {
   std::vector<std::string> steps;
   const std::string_view type = file.text("pre_tokenizer.type");
@@ -169,8 +191,10 @@ std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file) {
     if (name == "Split") {
       std::string_view regex = file.text(at + "pattern.Regex");
       if (regex.empty()) regex = file.text(at + "pattern.String");
-      const bool plain =
-          file.text(at + "behavior") == "Isolated" && file.text(at + "invert") != "true";
+      const std::string_view behavior = file.text(at + "behavior");
+      const bool invert = file.text(at + "invert") == "true";
+      // The expressions match everything, so what lies between matches can be removed.
+      const bool plain = invert ? behavior == "Removed" : behavior == "Isolated";
       return std::string(plain ? "Split:" : "Split in another way:").append(regex);
     }
     if (name == "Digits") {
@@ -179,6 +203,7 @@ std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file) {
     if (name == "ByteLevel") {
       return std::string(file.text(at + "use_regex") == "false" ? "ByteLevel" : "ByteLevel:regex");
     }
+    if (name == "Punctuation") return name + ":" + std::string(file.text(at + "behavior"));
     return name;
   };
   if (type != "Sequence") {
@@ -191,50 +216,6 @@ std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file) {
     steps.push_back(step(at));
   }
   return steps;
-}
-
-struct KnownSteps {
-  const char* name;  // tokenizer.ggml.pre
-  std::vector<std::string_view> steps;
-};
-
-// The published expressions of the families, as their tokenizer.json files spell them.
-const std::vector<KnownSteps>& known_pre_tokenizers() {
-  static const std::vector<KnownSteps> kKnown = {
-      {"gpt-2", {"ByteLevel:regex"}},
-      {"llama-bpe",
-       {R"(Split:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "ByteLevel"}},
-      {"qwen2",
-       {R"(Split:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "ByteLevel"}},
-      {"qwen35",
-       {R"(Split:(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "ByteLevel"}},
-      {"tekken",
-       {R"(Split:[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "ByteLevel"}},
-      {"gpt-4o",
-       {R"(Split:[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
-        "ByteLevel"}},
-      {"smollm", {"Digits:1", "ByteLevel:regex"}},
-  };
-  return kKnown;
-}
-
-Result<std::string> recognize_pre_tokenizer(const TokenizerFile& file) {
-  const std::vector<std::string> steps = pre_tokenizer_steps(file);
-  std::string all;
-  for (const std::string& step : steps) all.append(all.empty() ? "" : ", ").append(step);
-  for (const KnownSteps& known : known_pre_tokenizers()) {
-    if (!std::equal(steps.begin(), steps.end(), known.steps.begin(), known.steps.end())) continue;
-    // A vocabulary cut like Llama 3's that does not take whole words first.
-    const bool whole_words = file.text("model.ignore_merges") == "true";
-    if (std::string_view(known.name) == "llama-bpe" && !whole_words) return std::string("dbrx");
-    return std::string(known.name);
-  }
-  return error(Code::kUnsupportedTokenizer, "tokenizer.json: the pre-tokenizer is unknown: %s",
-               all.empty() ? "(none)" : printable(all, 200).c_str());
 }
 
 // --- the vocabulary ------------------------------------------------------------------------------
@@ -250,6 +231,15 @@ std::string with_spaces(std::string_view text) {
     text.remove_prefix(at + kSpaceMark.size());
   }
   return out.append(text);
+}
+
+// The token that stands for what the vocabulary lacks: named, or a unigram model's number.
+int64_t unknown_id(const TokenizerFile& file) {
+  if (file.pieces.empty()) return file.find(file.text("model.unk_token"));
+  const std::string_view digits = file.text("model.unk_id");
+  int64_t id = -1;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), id);
+  return read.ec == std::errc() ? id : -1;
 }
 
 struct Vocabulary {
@@ -285,6 +275,9 @@ Status place_tokens(const TokenizerFile& file, int64_t n_vocab, bool sentencepie
     const bool byte = sentencepiece && is_byte_token(text);
     SLUICE_RETURN_IF_ERROR(put(id, text, byte ? kByte : kNormal, false));
   }
+  for (size_t i = 0; i < file.pieces.size(); i++) {
+    SLUICE_RETURN_IF_ERROR(put(static_cast<int64_t>(i), file.pieces[i], kNormal, false));
+  }
   for (const AddedToken& token : file.added) {
     SLUICE_RETURN_IF_ERROR(
         put(token.id, token.content, token.special ? kControl : kUserDefined, true));
@@ -293,8 +286,10 @@ Status place_tokens(const TokenizerFile& file, int64_t n_vocab, bool sentencepie
       v->texts[static_cast<size_t>(token.id)] = with_spaces(token.content);
     }
   }
-  const int64_t unknown = file.find(file.text("model.unk_token"));
-  if (sentencepiece && unknown >= 0) v->types[static_cast<size_t>(unknown)] = kUnknown;
+  const int64_t unknown = unknown_id(file);
+  if (sentencepiece && unknown >= 0 && unknown < n_vocab) {
+    v->types[static_cast<size_t>(unknown)] = kUnknown;
+  }
   return {};
 }
 
@@ -413,6 +408,56 @@ bool prepends_space(const TokenizerFile& file) {
   return false;
 }
 
+// --- unigram ------------------------------------------------------------------------------------
+
+// The characters' values of standard base64 (RFC 4648) without padding; false for other text.
+bool decode_base64(std::string_view text, std::string* out) {
+  constexpr std::string_view kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  while (!text.empty() && text.back() == '=') text.remove_suffix(1);
+  uint32_t bits = 0;
+  int have = 0;
+  for (const char c : text) {
+    const size_t digit = kDigits.find(c);
+    if (digit == std::string_view::npos) return false;
+    bits = bits << 6 | static_cast<uint32_t>(digit);
+    have += 6;
+    if (have < 8) continue;
+    have -= 8;
+    out->push_back(static_cast<char>(bits >> have & 0xFF));
+  }
+  return true;
+}
+
+// Scores, and the normalizer as far as GGUF can say it: precompiled rules, and whether runs of
+// spaces become one (as a replacement of two and more, or because words are cut at white space).
+Status write_unigram(const TokenizerFile& file, const Vocabulary& v, MetadataWriter* out) {
+  if (file.text("model.byte_fallback") == "true") {
+    return error(Code::kUnsupportedTokenizer,
+                 "tokenizer.json: a unigram model with byte fallback is not supported");
+  }
+  std::vector<float> scores = file.scores;
+  scores.resize(v.texts.size(), 0.0f);
+  out->floats("tokenizer.ggml.scores", scores);
+  out->boolean("tokenizer.ggml.add_space_prefix", prepends_space(file));
+  bool one_space = false;
+  for (const auto& [path, text] : file.facts()) {
+    const bool cut = begins(path, "pre_tokenizer.") && text == "WhitespaceSplit";
+    one_space = one_space || cut || (begins(path, "normalizer.") && text == " {2,}");
+    if (!begins(path, "normalizer.") || !ends(path, "precompiled_charsmap")) continue;
+    std::string rules;
+    if (!decode_base64(text, &rules)) {
+      return error(Code::kBadTokenizer, "tokenizer.json: precompiled_charsmap is not base64");
+    }
+    out->bytes("tokenizer.ggml.precompiled_charsmap", rules);
+  }
+  out->boolean("tokenizer.ggml.remove_extra_whitespaces", one_space);
+  if (const int64_t unknown = unknown_id(file); unknown >= 0) {
+    out->number("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(unknown));
+  }
+  return {};
+}
+
 bool is_byte_level(const TokenizerFile& file) {
   for (const auto& [path, text] : file.facts()) {
     if (begins(path, "pre_tokenizer.") && ends(path, "type") && text == "ByteLevel") return true;
@@ -438,22 +483,27 @@ Status describe_hf_tokenizer(const HfDirectory& directory, const Json& config, i
   const bool bpe = type == "BPE" || (type.empty() && file.n_merges > 0);  // older files omit it
   const bool byte_level = is_byte_level(file);
   const bool sentencepiece = !byte_level && file.text("model.byte_fallback") == "true";
-  if (!bpe || (!byte_level && !sentencepiece)) {
+  const bool unigram = type == "Unigram" && !file.scores.empty();
+  if (!unigram && (!bpe || (!byte_level && !sentencepiece))) {
     return error(Code::kUnsupportedTokenizer,
                  "tokenizer.json: a tokenizer of type \"%s\"%s is not "
                  "supported",
                  printable(type).c_str(), bpe ? " without byte fallback" : "");
   }
   Vocabulary vocabulary;
-  SLUICE_RETURN_IF_ERROR(place_tokens(file, n_vocab, sentencepiece, &vocabulary));
-  out->string("tokenizer.ggml.model", sentencepiece ? "llama" : "gpt2");
+  SLUICE_RETURN_IF_ERROR(place_tokens(file, n_vocab, sentencepiece || unigram, &vocabulary));
+  out->string("tokenizer.ggml.model", unigram ? "t5" : sentencepiece ? "llama" : "gpt2");
   write_vocabulary(vocabulary, out);
-  if (sentencepiece) {
+  if (unigram) {
+    out->string("tokenizer.ggml.pre", "default");
+    SLUICE_RETURN_IF_ERROR(write_unigram(file, vocabulary, out));
+  } else if (sentencepiece) {
     out->string("tokenizer.ggml.pre", "default");
     write_scores(file, vocabulary, out);
     out->boolean("tokenizer.ggml.add_space_prefix", prepends_space(file));
   } else {
-    const Result<std::string> pre = recognize_pre_tokenizer(file);
+    const bool whole_words = file.text("model.ignore_merges") == "true";
+    const auto pre = recognize_pre_tokenizer(pre_tokenizer_steps(file), whole_words);
     if (!pre.ok()) return pre.status();
     out->string("tokenizer.ggml.pre", *pre);
     out->strings("tokenizer.ggml.merges", file.n_merges, std::move(file.merges));

@@ -33,6 +33,7 @@ class MetadataWriter {
   void integers(std::string_view key, std::span<const int32_t> v) {
     array(key, ValueType::kI32, v.size(), {reinterpret_cast<const char*>(v.data()), v.size() * 4});
   }
+  void bytes(std::string_view key, std::string_view v) { array(key, ValueType::kU8, v.size(), v); }
   // Takes `count` strings that are already in stored form: a length of 8 bytes and the text, each.
   void strings(std::string_view key, uint64_t count, std::string stored) {
     Value value{ValueType::kArray, ValueType::kString, count, keep(std::move(stored))};
