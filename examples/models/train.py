@@ -32,7 +32,7 @@ TRAIN_DOCUMENTS, TOKENIZER_DOCUMENTS, HELD_OUT_DOCUMENTS = 100_000, 12_000, 600
 HELD_OUT_SEED, QUOTED_WEIGHT = 1_000_000_000, 4000
 BATCH = 4  # rows of n_ctx tokens; at equal work, more rows and fewer steps learn more slowly
 MUON_RATE, ADAM_RATE, WARMUP, DECAY = 0.015, 0.003, 100, 0.3
-STEPS = 9000
+STEPS = 7000
 
 
 def progress(label, done, total, start, note=""):
