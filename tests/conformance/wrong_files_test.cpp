@@ -1,0 +1,49 @@
+// Files that are wrong in one place each (tests/data/wrong-files.json: bytes of a good file, and
+// what stands there instead) are refused with the right code and a sentence that names the thing.
+// The web suite asks the package the same.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "native/model_file.h"
+
+namespace sluice::test {
+namespace {
+
+const std::string kRoot = std::string(SLUICE_SOURCE_DIR) + "/";
+
+std::string read_bytes(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(WrongFiles, AreRefusedByName) {
+  const auto cases = nlohmann::json::parse(read_bytes(kRoot + "tests/data/wrong-files.json"));
+  ASSERT_GT(cases.size(), 10u);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("sluice-wrong-" + std::to_string(getpid())))
+          .string();
+  for (const auto& wrong : cases) {
+    SCOPED_TRACE(wrong["name"].get<std::string>());
+    std::string bytes = read_bytes(kRoot + wrong["file"].get<std::string>());
+    const std::string good = wrong["find"], bad = wrong["replace"];
+    const size_t at = bytes.find(good);
+    ASSERT_NE(at, std::string::npos);
+    ASSERT_EQ(good.size(), bad.size());
+    bytes.replace(at, good.size(), bad);
+    std::ofstream(path, std::ios::binary) << bytes;
+    const auto model = native::Model::open(path, {});
+    ASSERT_FALSE(model.ok());
+    const std::string message = model.status().message();
+    EXPECT_EQ(code_name(model.status().code()), wrong["code"].get<std::string>()) << message;
+    EXPECT_NE(message.find(wrong["says"].get<std::string>()), std::string::npos) << message;
+  }
+  std::filesystem::remove(path);
+}
+
+}  // namespace
+}  // namespace sluice::test

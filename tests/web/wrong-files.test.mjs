@@ -1,0 +1,82 @@
+// Files that are wrong in one place each (tests/data/wrong-files.json) are refused through the
+// package with the right code and a sentence that names the thing, in Node and in Chromium; and what
+// the header alone shows to be wrong is refused before the weights are fetched.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { launch, openPage } from './chromium.mjs';
+import { faultyServer, root } from './helpers.mjs';
+
+const dist = join(root, 'dist');
+const cases = JSON.parse(readFileSync(join(root, 'tests', 'data', 'wrong-files.json'), 'utf8'));
+let files;
+
+before(async () => {
+  files = await serve([['/', root]], {
+    onRequest: (_, response) => {
+      response.setHeader('Access-Control-Allow-Origin', '*');
+      response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
+      return false;
+    },
+  });
+});
+after(() => files.close());
+
+/** Runs in Node or in the page: what loading the changed file says. */
+async function refuse({ source, find, replace }) {
+  const bytes = new Uint8Array(await (await fetch(source)).arrayBuffer());
+  const codes = (text) => Array.from(text, (c) => c.charCodeAt(0));
+  const good = codes(find);
+  const at = bytes.findIndex((_, i) => good.every((byte, j) => bytes[i + j] === byte));
+  if (at < 0) return { code: 'the bytes to replace are not there' };
+  bytes.set(codes(replace), at);
+  try {
+    const engine = await Engine.load(new Blob([bytes]), { threads: 1, contextLength: 64 });
+    await engine.dispose();
+    return { code: 'it loaded' };
+  } catch ({ code, message }) {
+    return { code, message };
+  }
+}
+
+async function checkAll(run) {
+  for (const { name, file, find, replace, code, says } of cases) {
+    const told = await run({ source: `${files.url}/${file}`, find, replace });
+    assert.equal(told.code, code, `${name}: ${told.message}`);
+    assert.ok(told.message.includes(says), `${name}: ${told.message}`);
+  }
+}
+
+test('wrong files are refused by name in Node', async () => {
+  globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
+  await checkAll(refuse);
+});
+
+test('wrong files are refused by name in Chromium', async () => {
+  const browser = await launch();
+  const tab = await openPage(browser, dist);
+  try {
+    await tab.page.evaluate(`window.refuse = ${refuse}`);
+    await checkAll((args) => tab.page.evaluate((all) => refuse(all), args));
+  } finally {
+    await tab.close();
+    await browser.close();
+  }
+});
+
+test('an unknown family is refused before the download', async () => {
+  const { Engine } = await import(pathToFileURL(join(dist, 'node.js')).href);
+  const unknown = cases.find(({ code }) => code === 'UNSUPPORTED_ARCHITECTURE');
+  const header = readFileSync(join(root, unknown.file), 'latin1').replace(unknown.find, unknown.replace);
+  const bytes = Buffer.concat([Buffer.from(header, 'latin1'), Buffer.alloc(32 << 20)]);
+  const server = await faultyServer({ bytes });
+  try {
+    await assert.rejects(Engine.load(server.url, { threads: 1 }), { code: 'UNSUPPORTED_ARCHITECTURE', message: /lhama/ });
+    assert.ok(server.state.bytes <= 4 << 20, `${server.state.bytes} bytes were sent`);
+  } finally {
+    await server.close();
+  }
+});
