@@ -84,7 +84,7 @@ SLUICE_INLINE void mul_scale_min(const uint8_t* s, int row0, const Tokens& x, in
     scale_bits<0, 255>(s, 8 + b, row0, neg_dmin, m);
     accumulate_min(x, b, m, acc);
   };
-  if constexpr (T == 1 && kTogether) {
+  if constexpr (T == 1 && kParts <= kMaxTogether) {
     I32 isum[kParts][NV][1];
     dot_parts<kParts, NV, kMax, 0, 8, -1>(x, block, codes, isum);
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) add(block + p, isum[p]);
@@ -111,7 +111,7 @@ SLUICE_INLINE void mul_signed_halves(const uint8_t* s, int row0, const Tokens& x
                          scale_signed(s, 2 * b + 1, row0, d, dw1);
                          accumulate_halves(x, b, isum0, isum1, dw0, dw1, acc);
                        };
-  if constexpr (T == 1 && kTogether) {
+  if constexpr (T == 1 && kParts <= kMaxTogether) {
     I32 isum0[kParts][NV][1], isum1[kParts][NV][1];
     dot_parts<kParts, NV, kMax, 0, 4, kOffsetShift>(x, block, codes, isum0);
     dot_parts<kParts, NV, kMax, 4, 4, kOffsetShift>(x, block, codes, isum1);

@@ -21,8 +21,8 @@ struct Tokens {
 template <class F>
 constexpr bool kQuadIsConstant = !kLoopOverQuads;
 
-// Whether sub-blocks that share bytes go together for one token: it takes many registers.
-constexpr bool kTogether = !kLoopOverQuads;
+// How many sub-blocks that share bytes may go together for one token: each takes registers.
+constexpr int kMaxTogether = kLoopOverQuads ? 2 : 4;
 
 // Quad i + j of NV vectors times T tokens. j is a constant, so that an address is what i makes of
 // it plus a constant, which an instruction holds.
@@ -99,15 +99,29 @@ SLUICE_INLINE void dot_parts(const Tokens& x, int block, const F& codes,
     }
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[p][v][0] = start<S>(offset);
   }
-  SLUICE_UNROLL for (int i = 0; i < kQuads; ++i) {
+  const auto step = [&](int i, int j) SLUICE_INLINE_LAMBDA {
     unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
-      const Quad q = load_quad(x.at(0, block + part), kFirst + i);
-      SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-        sum[part][v][0] = dot(sum[part][v][0], prepare(codes(part, v, 0, kFirst + i)), q);
-      }
+      dot_quad(
+          x, block + part, i, j,
+          [&](int v, int from, int quad)
+              SLUICE_INLINE_LAMBDA { return codes(part, v, from, quad); },
+          sum[part]);
     });
-    if ((i + 1) % kEvery == 0) {
-      SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(sum[p]);
+  };
+  const auto settle_parts = [&]() SLUICE_INLINE_LAMBDA {
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(sum[p]);
+  };
+  if constexpr (kLoopOverQuads) {
+    SLUICE_NO_UNROLL for (int i = 0; i < kQuads; i += 2) {
+      step(i, kFirst);
+      step(i, kFirst + 1);
+      if constexpr (kEvery < kQuads) settle_parts();
+    }
+    if constexpr (kEvery == kQuads) settle_parts();
+  } else {
+    SLUICE_UNROLL for (int j = 0; j < kQuads; ++j) {
+      step(0, kFirst + j);
+      if ((j + 1) % kEvery == 0) settle_parts();
     }
   }
   SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {

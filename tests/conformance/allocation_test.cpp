@@ -1,0 +1,92 @@
+// Nothing is allocated per token: once a few tokens have been made, whole passes, sampling
+// included, leave every allocation function of the process alone, with the weights resident and
+// streamed. The program's operator new and aligned_alloc (all of the engine's memory comes from
+// these two) count. Sanitizers bring functions of their own, so there is nothing to count under
+// them.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "fixtures_util.h"
+#include "sample/sampler.h"
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
+
+namespace {
+std::atomic<uint64_t> n_allocations{0};
+}  // namespace
+
+extern "C" void* __libc_memalign(size_t alignment, size_t size);
+
+extern "C" void* aligned_alloc(size_t alignment, size_t size) {
+  n_allocations.fetch_add(1);
+  return __libc_memalign(alignment, size);
+}
+
+void* operator new(size_t size) {
+  n_allocations.fetch_add(1);
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, size_t) noexcept {
+  std::free(memory);
+}
+
+namespace sluice::test {
+namespace {
+
+uint64_t allocations_of_ten_tokens(uint64_t budget, int threads) {
+  const std::string path =
+      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  session::EngineOptions options;
+  options.n_ctx = 64;
+  options.n_threads = threads;
+  options.memory_budget = budget;
+  Opened opened = open_model(path, options);
+  EXPECT_NE(opened.session, nullptr);
+  if (opened.session == nullptr) return 0;
+  sample::Params params;
+  params.temperature = 0.7f;
+  params.seed = 1;
+  sample::Sampler sampler(params, opened.model->engine().program().hp.n_vocab);
+  std::array<session::Token, 1> next = {65};
+  uint64_t before = 0;
+  for (int i = 0; i < 20; ++i) {
+    if (i == 10) before = n_allocations.load();
+    EXPECT_TRUE(opened.session->begin(next).ok());
+    EXPECT_TRUE(opened.model->run(*opened.session).ok());
+    next[0] = sampler.sample(opened.session->logits(), opened.session->history());
+  }
+  return n_allocations.load() - before;
+}
+
+TEST(Allocations, AreCounted) {
+  const uint64_t before = n_allocations.load();
+  AlignedBuffer buffer;
+  ASSERT_TRUE(buffer.allocate(1000).ok());
+  const std::vector<int> numbers(1000);
+  EXPECT_EQ(n_allocations.load() - before, 2u) << numbers.size();
+}
+
+TEST(Allocations, NoneForATokenOfAResidentModel) {
+  for (const int threads : {1, 3}) EXPECT_EQ(allocations_of_ten_tokens(0, threads), 0u) << threads;
+}
+
+TEST(Allocations, NoneForATokenOfAStreamedModel) {
+  session::EngineOptions options;
+  options.n_ctx = 64;
+  const std::string path =
+      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  EXPECT_EQ(allocations_of_ten_tokens(smallest_budget(path, options) + (64 << 10), 1), 0u);
+}
+
+}  // namespace
+}  // namespace sluice::test
+
+#endif
