@@ -36,12 +36,14 @@ interface RequestOptions {
 
 /** A stream of chunks. */
 export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
+  /** @internal */
   constructor(
     private readonly chunks: () => AsyncGenerator<Chunk, void, undefined>,
     /** abort() ends the stream and the generation. */
     readonly controller: AbortController,
   ) {}
 
+  /** The chunks as they come; leaving the loop stops the generation. */
   [Symbol.asyncIterator](): AsyncIterator<Chunk> {
     return this.chunks();
   }
@@ -63,7 +65,9 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
   }
 }
 
+/** engine.chat.completions. */
 export class ChatCompletions {
+  /** @internal */
   constructor(private readonly engine: ChatEngine) {}
 
   create(params: ChatCompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatStream<ChatCompletionChunk>>;
@@ -214,7 +218,9 @@ async function* chatChunks(
   if (withUsage) yield chunk([], { usage: usageOf(result) });
 }
 
+/** engine.completions. */
 export class Completions {
+  /** @internal */
   constructor(private readonly engine: ChatEngine) {}
 
   create(params: CompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatStream<CompletionChunk>>;

@@ -32,6 +32,7 @@ import { StoreManager } from './store.js';
 /** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
 export type ModelSource = string | URL | Blob | readonly Blob[];
 
+/** How a model is opened. */
 export interface InspectOptions {
   /**
    * Bytes that the engine may hold: weights, KV cache, activations, tokenizer and scratch together.
@@ -45,6 +46,7 @@ export interface InspectOptions {
   threads?: number;
   /** Kernel table by name, for tests and measurements. Default: the best. */
   kernels?: string;
+  /** Aborts the loading. */
   signal?: AbortSignal;
   /**
    * default: check with the server, then use what is stored; only: never use the network; reload:
@@ -53,9 +55,11 @@ export interface InspectOptions {
   cache?: CacheMode;
   /** Node: the store's directory. */
   cacheDir?: string;
+  /** Called at most ten times a second, and for warnings at once. */
   onProgress?: (event: ProgressEvent) => void;
   /** The engine's wasm, where it is not next to the script. */
   wasmUrl?: string | URL;
+  /** The engine's wasm itself, where it cannot be fetched. */
   wasmBinary?: Uint8Array | ArrayBuffer;
   /** The worker script, where it is not next to the script; must be same-origin. */
   workerUrl?: string | URL;
@@ -65,13 +69,16 @@ export interface InspectOptions {
   tuning?: IoTuning;
 }
 
+/** What Engine.load takes. */
 export type EngineOptions = InspectOptions;
 
+/** What a generation takes. */
 export interface GenerateOptions extends SamplingOptions {
   /** Default: until the context is full or the model ends. */
   maxTokens?: number;
   /** Strings that end the text; they are not part of it. */
   stop?: string | readonly string[];
+  /** Aborts it: everything pending rejects with its reason. */
   signal?: AbortSignal;
   /** true: the log-probability of each token; a number: also so many of the likeliest. */
   logprobs?: boolean | number;
@@ -89,14 +96,19 @@ export interface GenerateOptions extends SamplingOptions {
 
 /** One unit of the model's weights, for pictures. */
 export interface LayerState {
+  /** Its number. */
   unit: number;
+  /** Where it is. */
   state: UnitState;
+  /** The pass is in it now. */
   computing: boolean;
 }
 
 /** A KV cache and its tokens, for restoreState(). */
 export interface SavedState {
+  /** The tokens, in order. */
   tokens: Int32Array;
+  /** Their keys and values; only the same model can read them. */
   state: Uint8Array;
 }
 
@@ -222,6 +234,7 @@ export class Engine {
     return this.rpc.call('detokenize', [Int32Array.from(tokens), options.special ?? false]);
   }
 
+  /** Number of tokens of a text, BOS included. */
   async countTokens(text: string): Promise<number> {
     return (await this.tokenize(text)).length;
   }
@@ -269,6 +282,7 @@ export class Engine {
     return this.disposing;
   }
 
+  /** For `await using`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
   }

@@ -49,6 +49,7 @@ export type ErrorCode =
 
 /** An error with a stable `code` and a sentence that says what happened and what to do. */
 export class SluiceError extends Error {
+  /** 'SluiceError'. */
   override readonly name = 'SluiceError';
 
   /** Also one that another entry of the package made, or another realm. */
@@ -56,8 +57,10 @@ export class SluiceError extends Error {
     const error = value as SluiceError | null | undefined;
     return error?.name === 'SluiceError' && typeof error.code === 'string';
   }
+  /** What went wrong; see ErrorCode. */
   readonly code: ErrorCode;
 
+  /** Made by the package; the cause is kept where there is one. */
   constructor(code: ErrorCode | (string & {}), message: string, options?: { cause?: unknown }) {
     super(message, options);
     this.code = code as ErrorCode;

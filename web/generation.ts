@@ -41,6 +41,7 @@ export class Generation implements AsyncIterable<Piece> {
     return (await this.result).text;
   }
 
+  /** The pieces as they come; leaving the loop cancels. */
   async *[Symbol.asyncIterator](): AsyncGenerator<Piece, void, undefined> {
     try {
       for (;;) {

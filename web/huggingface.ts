@@ -3,6 +3,7 @@
 
 import { SluiceError } from './errors.js';
 
+/** Where and how the hub is asked. */
 export interface HuggingFaceOptions {
   /** Another hub or a mirror. Default https://huggingface.co. */
   endpoint?: string;
@@ -10,17 +11,23 @@ export interface HuggingFaceOptions {
   revision?: string;
   /** For gated and private repositories; sent to the hub alone. */
   token?: string;
+  /** Aborts the requests. */
   signal?: AbortSignal;
+  /** In place of the global fetch. */
   fetch?: typeof globalThis.fetch;
 }
 
 /** A GGUF file of a repository; of a split model the first part, with the size of all. */
 export interface HubFile {
+  /** Path in the repository. */
   path: string;
+  /** Size of all its parts. */
   bytes: number;
   /** As in the name: Q4_K_M, IQ2_XS, F16 …; undefined where it has none. */
   quantization?: string;
+  /** Files that it is split into. */
   parts: number;
+  /** Address to load it from. */
   url: string;
 }
 

@@ -5,15 +5,21 @@ import { SluiceError } from './errors.js';
 import type { ModelInfo } from './protocol.js';
 import { toolFormat, type ToolFormat } from './tool-calls.js';
 
+/** A part of a message. */
 export interface TextPart {
+  /** Only text can be read. */
   type: 'text';
+  /** The text. */
   text: string;
 }
 
 /** A message as OpenAI's API has it; further fields reach the template. */
 export interface ChatMessage {
+  /** system, user, assistant, tool, or what else the template knows. */
   role: string;
+  /** Its text, or parts of type text. */
   content?: string | readonly (TextPart | { type: string })[] | null;
+  /** Whatever else the template reads: tool_calls, tool_call_id, name … */
   [field: string]: unknown;
 }
 

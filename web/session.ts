@@ -20,6 +20,7 @@ export interface SessionEngine {
   restoreState(saved: SavedState): Promise<void>;
 }
 
+/** How a session begins. */
 export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt'> {
   /** The first message, of the role 'system'. */
   system?: string;
@@ -29,7 +30,9 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
 export interface SavedSession extends SavedState {
+  /** The conversation. */
   messages: ChatMessage[];
+  /** The text of the timeline. */
   text: string;
 }
 
@@ -227,6 +230,7 @@ export class Session {
     this.parked = null;
   }
 
+  /** For `await using`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.dispose();
   }

@@ -329,17 +329,23 @@ export async function keyOf(url: string): Promise<string> {
 
 /** A model in the store. */
 export interface StoredModel {
+  /** Where it came from. */
   url: string;
-  /** Size of the file and how much of it is stored, in bytes. */
+  /** Size of the file in bytes. */
   size: number;
+  /** How much of it is stored. */
   bytesStored: number;
+  /** Nothing is missing. */
   complete: boolean;
+  /** When it was first stored. */
   created: Date;
+  /** When it was last used. */
   used: Date;
 }
 
 /** Lists, measures and deletes what the store holds; works without any engine. */
 export class StoreManager {
+  /** @internal */
   constructor(private readonly backend: () => Promise<StoreBackend>) {}
 
   /** Stored models, the one used last first. */

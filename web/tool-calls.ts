@@ -4,9 +4,11 @@
 //   Mistral          [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}
 // What only looks like a call stays text: nothing that the model wrote is lost.
 
+/** A call of a function, as the model wrote it. */
 export interface ToolCall {
   /** Nine letters and digits, which is what Mistral's templates insist on. */
   id: string;
+  /** Only functions can be called. */
   type: 'function';
   /** `arguments` is JSON in a string, as OpenAI has it. */
   function: { name: string; arguments: string };

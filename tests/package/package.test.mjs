@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { inRoot, root } from '../../web/scripts/lib.mjs';
+import { reference, undocumented } from '../../web/scripts/reference.mjs';
 
 const kB = 1024;
 const limits = {  // raw and gzipped bytes; what a page has to fetch before the model
@@ -104,4 +105,13 @@ test('a bundler takes the browser build without warnings, and leaves worker and 
   assert.match(worker, /new URL\("\.\/engine\.relaxed\.wasm",import\.meta\.url\)/);
   assert.doesNotMatch(worker, /new Function|\beval\(/);
   assert.ok(existsSync(inRoot('dist', 'worker.js.map')));
+});
+
+test('every public name and member is documented, and the reference in the package has them', () => {
+  assert.deepEqual(undocumented(), []);
+  const text = readFileSync(inRoot('dist', 'docs', 'api.md'), 'utf8');
+  assert.equal(text, reference());
+  for (const name of ['Engine.load', 'Engine.generate', 'Session.fork', 'ErrorCode', 'sluice', 'findHuggingFaceFile']) {
+    assert.match(text, new RegExp(`^#+ ${name}$`, 'm'), name);
+  }
 });

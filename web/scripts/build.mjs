@@ -123,6 +123,8 @@ async function buildWeb() {
   });
   run(bin('tsc'), ['-p', 'web/tsconfig.json', '--noEmit', 'false', '--declaration',
     '--emitDeclarationOnly', '--outDir', 'dist']);
+  const { writeReference } = await import('./reference.mjs');
+  writeReference();
   const { buildSite } = await import('../../examples/browser/build.mjs');
   await buildSite();  // the example page, into site/
 }
