@@ -106,7 +106,7 @@ async function buildWeb() {
   rmSync(inRoot('dist'), { recursive: true, force: true });
   const common = {
     absWorkingDir: root, outdir: 'dist', bundle: true, format: 'esm', target: 'es2022',
-    sourcemap: 'linked', legalComments: 'linked', plugins: [glueAtBuild, filesApart], logLevel: 'warning',
+    sourcemap: 'linked', legalComments: 'linked', tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } }, plugins: [glueAtBuild, filesApart], logLevel: 'warning',
   };
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker']), minify: true });

@@ -16,11 +16,28 @@ function patch(text, what, replacement, times = 1) {
   return parts.join(replacement);
 }
 
-function emptied(text, declaration) {
+/** Gives the function of that name another body. */
+function withBody(text, name, body) {
+  const declaration = `function ${name}(`;
   const at = patch(text, declaration, declaration).indexOf(declaration);
   const open = text.indexOf('{', at);
-  return `${text.slice(0, open)}{}${text.slice(functionEnd(text, open))}`;
+  return `${text.slice(0, open)}{${body}}${text.slice(functionEnd(text, open))}`;
 }
+
+// What the binding never asks for: wide strings, fetching by URL, smart pointers, overloads, copies and
+// late deletion of the Engine object, exceptions of C++ beyond the one that says that memory is out.
+const shorter = {
+  __embind_register_std_wstring: '',
+  instantiateAsync: '',
+  genericPointerToWireType: '',
+  ensureOverloadTable: '',
+  init_embind: '',
+  init_ClassHandle: 'ClassHandle.prototype["delete"]=ClassHandle_delete',
+  ___cxa_throw: 'throw ptr',
+  emval_get_global: 'return globalThis',
+  UTF8ArrayToString: 'idx>>>=0;let end=idx;while(heap[end]&&!(end>=idx+maxBytesToRead))++end;' +
+    'return UTF8Decoder.decode(new Uint8Array(heap.slice(idx,end)))',
+};
 
 // Stubs for the functions of the imported module 'relaxed', which wasm-merge has supplied by now.
 function dropRelaxedStubs(glue, names) {
@@ -144,9 +161,7 @@ function patchOne(file, relaxedNames) {
   // Emscripten waits for the last of its workers to load, and forever where there is none.
   glue = patch(glue, 'PThread.unusedWorkers.forEach(function(w)',
     'if(!numWorkersToLoad)removeRunDependency("wasm-instantiate");PThread.unusedWorkers.forEach(function(w)');
-  // Bodies that never run: wide strings, which the binding has none of, and fetching by URL.
-  glue = emptied(glue, 'function __embind_register_std_wstring(');
-  glue = emptied(glue, 'function instantiateAsync(');
+  for (const [name, body] of Object.entries(shorter)) glue = withBody(glue, name, body);
   glue = patch(glue, /\{read_=\(.*?setWindowTitle=\(title=>document.title=title\)\}/s, '}');
   glue = patch(glue, 'var createEngine = ', 'const factory = ');
   return dropUnused(patch(glue, 'export default createEngine;', ''));
