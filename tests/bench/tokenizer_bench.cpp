@@ -1,6 +1,7 @@
-// Speed of encoding, in bytes of text a second, for every vocabulary beside the checkout and every
-// kind of text that could be slow: prose, code, many scripts, and the runs that make naive merging
-// quadratic. Also the time and memory of creation.
+// Speed of encoding, in bytes of text a second, for every vocabulary (beside the checkout, and in
+// tests/data for Gemma's kind and unigram) and every kind of text that could be slow: prose, code,
+// many scripts, and the runs that make naive merging quadratic. Also the time and memory of
+// creation.
 //   tokenizer_bench --benchmark_filter=qwen2
 #include <benchmark/benchmark.h>
 
@@ -93,9 +94,11 @@ int register_all() {
   static std::vector<std::unique_ptr<Tokenizer>> loaded;
   std::vector<std::filesystem::path> paths;
   std::error_code none;
-  const std::filesystem::path folder(SLUICE_SHARED_DIR "/fixtures/tokenizer");
-  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
-    if (entry.path().extension() == ".gguf") paths.push_back(entry.path());
+  for (const char* folder :
+       {SLUICE_SHARED_DIR "/fixtures/tokenizer", SLUICE_SOURCE_DIR "/tests/data/tokenizer"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+      if (entry.path().extension() == ".gguf") paths.push_back(entry.path());
+    }
   }
   std::sort(paths.begin(), paths.end());
   files.reserve(paths.size());
