@@ -154,6 +154,12 @@ def llama_biases(seed):
     return llama_like(m, biases="qkvo", ffn=lambda b: m.ffn(b, biases=True))
 
 
+def mistral_window(seed):
+    m = Maker("mistral", seed, n_layer=2)
+    m.set("attention.sliding_window", U32(6))
+    return llama_like(m)
+
+
 def llama_moe(seed):
     m = Maker("llama", seed, n_ff=48)
     m.set("expert_count", U32(4))
@@ -304,6 +310,7 @@ def lfm2(seed):
 FAMILIES = {
     "llama-biases": llama_biases,
     "llama-moe": llama_moe,
+    "mistral-window": mistral_window,
     "qwen3moe": qwen3moe,
     "granite": granite,
     "granitemoe": granitemoe,

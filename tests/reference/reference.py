@@ -201,6 +201,7 @@ def llama(m, tokens, trace=None):
     RoPE (SmolLM3). `trace`, a list, receives the residual stream after every layer.
     """
     interleaved = not m.arch.startswith("qwen")
+    window = m.get("attention.sliding_window", 0) if m.arch == "mistral" else 0
     angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
     residual_scale = m.get("residual_scale", 0.0) or 1.0
     scale = m.get("attention.scale", 0.0) or m.d_head**-0.5
@@ -213,7 +214,7 @@ def llama(m, tokens, trace=None):
             k = rms_norm(k, m.weight("attn_k_norm.weight", layer), m.rms_eps)
         if m.arch != "smollm3" or (layer + 1) % 4 != 0:
             q, k = (rotate(t, angles, interleaved) for t in (q, k))
-        x = x + residual_scale * linear(m, attend(q, k, v, scale), "attn_output", layer)
+        x = x + residual_scale * linear(m, attend(q, k, v, scale, window), "attn_output", layer)
         h = rms_norm(x, m.weight("ffn_norm.weight", layer), m.rms_eps)
         x = x + residual_scale * swiglu_or_mixture(m, h, layer)
         if trace is not None:
@@ -388,7 +389,7 @@ def lfm2(m, tokens):
 
 FAMILIES = {
     "llama": llama, "qwen2": llama, "qwen3": llama, "qwen3moe": llama, "granite": llama,
-    "granitemoe": llama, "smollm3": llama, "olmo2": olmo2, "stablelm": stablelm,
+    "granitemoe": llama, "smollm3": llama, "mistral": llama, "olmo2": olmo2, "stablelm": stablelm,
     "starcoder2": starcoder2, "phi2": phi2, "phi3": phi3, "gpt2": gpt2, "gemma": gemma,
     "gemma2": gemma, "gemma3": gemma, "lfm2": lfm2,
 }  # fmt: skip
