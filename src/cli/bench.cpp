@@ -18,6 +18,7 @@ struct BenchOptions {
   std::vector<int> threads;
   std::vector<int> depths{0};
   std::string output = "table";
+  bool past_cache = false;
 };
 
 struct Row {
@@ -26,6 +27,7 @@ struct Row {
   double gmacs_prefill = 0, gmacs_decode = 0;
   double gb_decode = 0;  // weight bytes touched per second
   uint64_t bytes_per_pass = 0;
+  double store = 0;  // bytes per second of plain reads, 0 where nothing streams
   uint64_t memory = 0;
   std::string kernels;
 };
@@ -34,6 +36,7 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
   load->engine.n_threads = threads;
+  load->source.past_cache = options.past_cache;
   const int longest = std::max(options.prompt, depth + options.generate) + 1;
   if (load->engine.n_ctx == 0) load->engine.n_ctx = longest;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
@@ -51,8 +54,16 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
     return (*model)->run(**session);
   };
   SLUICE_RETURN_IF_ERROR(pass(0, 1));  // loads and packs the weights
-  double best_prefill = 0, best_decode = 0;
+  double best_prefill = 0, best_decode = 0, best_store = 0;
+  const uint64_t streamed = engine.plan().weights.streamed_bytes;
+  constexpr uint64_t kStoreSample = 256 << 20;
   for (int i = 0; i < options.repeat; ++i) {
+    if (streamed > 0) {
+      const uint64_t at = static_cast<uint64_t>(i) * kStoreSample % (*model)->source().size();
+      const Result<double> rate = io::measure_reads((*model)->source(), at, kStoreSample);
+      if (!rate.ok()) return rate.status();
+      best_store = std::max(best_store, *rate);
+    }
     if (options.prompt > 0) {
       (*session)->rewind(0);
       const double start = monotonic_ms();
@@ -80,7 +91,8 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
           macs * best_prefill / 1e9,
           macs * best_decode / 1e9,
           bytes * best_decode / 1e9,
-          engine.plan().weights.streamed_bytes,
+          streamed,
+          best_store,
           engine.plan().total(),
           engine.table().name};
   return {};
@@ -101,6 +113,7 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"decodeGmacs", r.gmacs_decode},
                      {"decodeGBytes", r.gb_decode},
                      {"bytesPerPass", r.bytes_per_pass},
+                     {"storeBytesPerSecond", r.store},
                      {"memory", r.memory}});
     }
     std::printf("%s\n", out.dump(2).c_str());
@@ -154,6 +167,8 @@ void add_bench(CLI::App& app, int* status) {
       ->delimiter(',');
   sub->add_option("-r,--repeat", options->repeat, "repetitions; the best counts")
       ->check(CLI::PositiveNumber);
+  sub->add_flag("--past-cache", options->past_cache,
+                "read a file as if it were larger than the machine's memory");
   sub->add_option("-o,--output", options->output, "table, json or csv");
   sub->callback([options, status] { *status = bench(*options); });
 }

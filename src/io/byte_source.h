@@ -43,6 +43,9 @@ struct HttpOptions {
 struct OpenOptions {
   std::string cache_dir;  // for URLs: where fetched chunks are kept; empty: no cache
   HttpOptions http;
+  // For measurements: drops what was read of a file from the page cache, as if the file were larger
+  // than the machine's memory.
+  bool past_cache = false;
   // Told once, from any thread, what degraded without failing (a full disk: network only).
   std::function<void(const std::string&)> on_warning;
 };
@@ -52,7 +55,10 @@ struct OpenOptions {
                                                               const OpenOptions& options = {});
 [[nodiscard]] Result<std::unique_ptr<ByteSource>> open_http(const std::string& url,
                                                             const OpenOptions& options = {});
-[[nodiscard]] Result<std::unique_ptr<ByteSource>> open_file(const std::string& path);
+[[nodiscard]] Result<std::unique_ptr<ByteSource>> open_file(const std::string& path,
+                                                            const OpenOptions& options = {});
+// Bytes per second of reads of 4 MB from `offset` on, `bytes` of them or to the end of the source.
+[[nodiscard]] Result<double> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes);
 // A view of memory that the caller keeps alive.
 [[nodiscard]] std::unique_ptr<ByteSource> open_memory(std::span<const uint8_t> bytes);
 

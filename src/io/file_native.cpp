@@ -5,9 +5,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
+#include "base/clock.h"
 #include "io/byte_source.h"
 
 namespace sluice::io {
@@ -16,8 +19,10 @@ namespace {
 
 class FileSource final : public ByteSource {
  public:
-  FileSource(int fd, uint64_t size, std::string path)
-      : fd_(fd), size_(size), path_(std::move(path)) {}
+  FileSource(int fd, uint64_t size, std::string path, bool past_cache)
+      : fd_(fd), size_(size), path_(std::move(path)), past_cache_(past_cache) {
+    if (past_cache_) drop(0, 0);
+  }
   ~FileSource() override { ::close(fd_); }
   FileSource(const FileSource&) = delete;
   FileSource& operator=(const FileSource&) = delete;
@@ -26,6 +31,7 @@ class FileSource final : public ByteSource {
 
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
     if (offset > size_ || out.size() > size_ - offset) return past_end(offset);
+    const uint64_t start = offset, length = out.size();
     while (!out.empty()) {
       const ssize_t n = ::pread(fd_, out.data(), out.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
@@ -36,6 +42,7 @@ class FileSource final : public ByteSource {
       offset += static_cast<uint64_t>(n);
       out = out.subspan(static_cast<size_t>(n));
     }
+    if (past_cache_) drop(start, length);
     return {};
   }
 
@@ -45,14 +52,22 @@ class FileSource final : public ByteSource {
                  static_cast<unsigned long long>(offset));
   }
 
+  void drop(uint64_t offset, uint64_t length) const {
+#if defined(POSIX_FADV_DONTNEED)
+    ::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(length),
+                    POSIX_FADV_DONTNEED);
+#endif
+  }
+
   int fd_;
   uint64_t size_;
   std::string path_;
+  bool past_cache_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<ByteSource>> open_file(const std::string& path) {
+Result<std::unique_ptr<ByteSource>> open_file(const std::string& path, const OpenOptions& options) {
   if (path.empty()) return error(Code::kInvalidArgument, "the file name is empty");
   // O_NONBLOCK: opening a pipe without a writer must not wait; it has no effect on files.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -66,8 +81,20 @@ Result<std::unique_ptr<ByteSource>> open_file(const std::string& path) {
     return error(Code::kInvalidArgument, "%s is %s, not a file", path.c_str(),
                  S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
   }
-  return std::unique_ptr<ByteSource>(
-      std::make_unique<FileSource>(fd, static_cast<uint64_t>(info.st_size), path));
+  return std::unique_ptr<ByteSource>(std::make_unique<FileSource>(
+      fd, static_cast<uint64_t>(info.st_size), path, options.past_cache));
+}
+
+Result<double> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes) {
+  constexpr uint64_t kRead = 4 << 20;
+  std::vector<uint8_t> chunk(kRead);
+  const uint64_t end = std::min(source.size(), offset + bytes);
+  const double start = monotonic_ms();
+  for (uint64_t at = offset; at < end; at += kRead) {
+    SLUICE_RETURN_IF_ERROR(source.read(at, {chunk.data(), std::min(kRead, end - at)}));
+  }
+  const double ms = monotonic_ms() - start;
+  return end <= offset || ms <= 0 ? 0.0 : static_cast<double>(end - offset) * 1000 / ms;
 }
 
 }  // namespace sluice::io

@@ -7,7 +7,7 @@ namespace sluice::io {
 Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
                                                 [[maybe_unused]] const OpenOptions& options) {
   const size_t colon = path_or_url.find("://");
-  if (colon == std::string::npos) return open_file(path_or_url);
+  if (colon == std::string::npos) return open_file(path_or_url, options);
   std::string scheme = path_or_url.substr(0, colon);
   for (char& c : scheme) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -19,7 +19,7 @@ Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
     return open_http(path_or_url, options);
 #endif
   }
-  if (scheme == "file") return open_file(path_or_url.substr(colon + 3));
+  if (scheme == "file") return open_file(path_or_url.substr(colon + 3), options);
   return error(Code::kInvalidArgument, "%s: only http and https addresses can be read",
                path_or_url.substr(0, 200).c_str());
 }

@@ -73,7 +73,8 @@ Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOp
   if (!engine.ok()) return engine.status();
   model->engine_ = std::move(*engine);
   model->sources_ = std::move(header->sources);
-  const int n_threads = is_url(path) ? kIoThreads : 1;
+  model->local_ = !is_url(path);
+  const int n_threads = model->local_ ? 1 : kIoThreads;
   for (int i = 0; i < n_threads; ++i) {
     model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
   }
@@ -94,31 +95,44 @@ Model::~Model() {
 
 void Model::io_loop() {
   residency::FillQueue& queue = engine_->residency().queue();
-  uint32_t mine = taken_.fetch_add(1);
   while (!stop_) {
     const uint32_t pushed = queue.pushed.load(std::memory_order_acquire);
-    if (static_cast<int32_t>(pushed - mine) <= 0) {
-      queue.pushed.wait(pushed, std::memory_order_acquire);
-      continue;
-    }
-    const residency::FillRequest& request = queue.ring[mine % residency::kFillCapacity];
-    uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(request.dst));
-    const Status status = sources_[request.file]->read(request.offset, {dst, request.length});
-    if (stop_) return;
-    if (status.ok()) {
-      queue.complete(mine);
-      mine = taken_.fetch_add(1);
-      continue;
-    }
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (failure_.ok()) failure_ = status;
-    }
-    failed_ = true;
-    queue.completed.fetch_add(1);  // wakes the engine, which finds nothing new but the failure
-    queue.completed.notify_all();
-    return;
+    const Served served = serve_one();
+    if (served == Served::kFailed) return;
+    if (served == Served::kNothing) queue.pushed.wait(pushed, std::memory_order_acquire);
   }
+}
+
+Model::Served Model::serve_one() {
+  residency::FillQueue& queue = engine_->residency().queue();
+  uint32_t n = taken_.load();
+  do {
+    if (stop_ || static_cast<int32_t>(queue.pushed.load(std::memory_order_acquire) - n) <= 0) {
+      return Served::kNothing;
+    }
+  } while (!taken_.compare_exchange_weak(n, n + 1));
+  return serve(n) ? Served::kOne : Served::kFailed;
+}
+
+// Fills request n. False when this was the last one.
+bool Model::serve(uint32_t n) {
+  residency::FillQueue& queue = engine_->residency().queue();
+  const residency::FillRequest& request = queue.ring[n % residency::kFillCapacity];
+  uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(request.dst));
+  const Status status = sources_[request.file]->read(request.offset, {dst, request.length});
+  if (stop_) return false;
+  if (status.ok()) {
+    queue.complete(n);
+    return true;
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (failure_.ok()) failure_ = status;
+  }
+  failed_ = true;
+  queue.completed.fetch_add(1);  // wakes the engine, which finds nothing new but the failure
+  queue.completed.notify_all();
+  return false;
 }
 
 Status Model::failure() {
@@ -131,7 +145,12 @@ Status Model::failure() {
 Status Model::wait_for_fill(uint32_t seen) {
   const double start = monotonic_ms();
   residency::FillQueue& queue = engine_->residency().queue();
-  if (!failed_ && !interrupted_) queue.completed.wait(seen, std::memory_order_acquire);
+  // What takes no longer to read from a local file than to wait for, the waiting thread reads.
+  constexpr uint64_t kSmall = 1 << 20;
+  const bool at_work = !failed_ && !interrupted_;
+  const bool small = local_ && engine_->plan().weights.slot_bytes <= kSmall;
+  const bool served = at_work && small && serve_one() != Served::kNothing;
+  if (at_work && !served) queue.completed.wait(seen, std::memory_order_acquire);
   wait_ms_ += monotonic_ms() - start;
   return failure();
 }

@@ -57,6 +57,8 @@ class Model {
   void interrupt();
   [[nodiscard]] bool interrupted() const { return interrupted_.load(); }
 
+  // The file that the fills come from (its first part).
+  [[nodiscard]] io::ByteSource& source() { return *sources_[0]; }
   [[nodiscard]] uint64_t bytes_fetched() const;
   [[nodiscard]] uint64_t bytes_from_store() const;
   // Milliseconds that run() spent waiting for weights.
@@ -65,12 +67,16 @@ class Model {
  private:
   Model() = default;
   void io_loop();
+  enum class Served : uint8_t { kNothing, kOne, kFailed };
+  Served serve_one();
+  bool serve(uint32_t n);
   [[nodiscard]] Status failure();
   [[nodiscard]] Status wait_for_fill(uint32_t seen);
 
   std::vector<std::unique_ptr<io::ByteSource>> sources_;
   std::unique_ptr<session::Engine> engine_;
   std::vector<std::thread> threads_;
+  bool local_ = true;  // no source is a URL
   std::atomic<uint32_t> taken_{0};
   std::atomic<bool> stop_{false}, interrupted_{false}, failed_{false};
   std::mutex mutex_;

@@ -37,8 +37,14 @@ uint64_t smallest_slot(std::span<const MatrixSpec> matrices, int64_t row_group) 
 }
 
 void cut(std::span<const MatrixSpec> matrices, uint64_t target, Plan& plan) {
-  plan.units.clear();
-  plan.first_unit.clear();
+  size_t n = 0;
+  for (const MatrixSpec& m : matrices) {
+    n += static_cast<size_t>(ceil_div(m.rows, rows_of_unit(m, plan.row_group, target)));
+  }
+  plan.units = {};
+  plan.units.reserve(n);
+  plan.first_unit = {};
+  plan.first_unit.reserve(matrices.size() + 1);
   for (size_t i = 0; i < matrices.size(); ++i) {
     const MatrixSpec& m = matrices[i];
     plan.first_unit.push_back(static_cast<uint32_t>(plan.units.size()));
@@ -121,16 +127,20 @@ Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group, uint64_t
     sum_up(plan);
     return plan;
   }
-  // A ring of a sixth of the budget overlaps reading with computing; pins get the rest.
+  // A ring of a sixth of the budget overlaps reading with computing, and pins get the rest; where
+  // that makes units that cost more to ask for than to read, fewer slots take up to half of it.
   const uint64_t smallest = smallest_slot(matrices, row_group);
-  const uint64_t target = std::clamp(budget / (6 * kMaxSlots), smallest, kUnitTarget);
+  const uint64_t sixth = budget / (6 * kMaxSlots), half = budget / (2 * kFewSlots);
+  const bool scarce = sixth < kUnitLeast;
+  const uint64_t target =
+      std::clamp(scarce ? std::min(half, kUnitLeast) : sixth, smallest, kUnitTarget);
   cut(matrices, target, plan);
   for (const Unit& u : plan.units) {
     if (counted(u.kind)) plan.slot_bytes = std::max(plan.slot_bytes, u.bytes);
   }
   plan.slot_bytes = round_up_to_line(static_cast<size_t>(plan.slot_bytes));
-  plan.n_slots = static_cast<uint32_t>(
-      std::clamp<uint64_t>(budget / 4 / plan.slot_bytes, kMinSlots, kMaxSlots));
+  plan.n_slots = static_cast<uint32_t>(std::clamp<uint64_t>(
+      budget / (scarce ? 2 : 4) / plan.slot_bytes, kMinSlots, scarce ? kFewSlots : kMaxSlots));
   uint64_t left = budget - plan.ring_bytes();
   pin_evenly(plan, MatrixKind::kDense, &left);
   pin_evenly(plan, MatrixKind::kExpert, &left);

@@ -60,8 +60,8 @@ struct Plan {
   [[nodiscard]] uint64_t ring_bytes() const { return n_slots * slot_bytes; }
 };
 
-inline constexpr uint64_t kUnitTarget = 4ull << 20;
-inline constexpr uint32_t kMinSlots = 2, kMaxSlots = 6;
+inline constexpr uint64_t kUnitTarget = 4ull << 20, kUnitLeast = 1ull << 20;
+inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 
 // Cuts matrices (in order of use) into units and decides what is pinned within `budget` bytes,
 // which vectors do not count against. When even the smallest ring does not fit, returns a plan with

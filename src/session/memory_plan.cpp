@@ -14,6 +14,7 @@ using model::kBufCount;
 using model::Program;
 
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
+constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
 constexpr uint64_t kThreadBytes = 66 << 10;  // stack pages that a worker touches, and its record
 
 // Every tensor once, in the order in which a pass first uses it.
@@ -190,7 +191,7 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
   plan.scratch = threads * scratch_bytes(p, table, plan.n_ctx, plan.n_batch);
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
-    directory += sizeof(model::Mat) + m.name.capacity() + 160;  // and about one unit
+    directory += sizeof(model::Mat) + m.name.capacity();
   }
   plan.other = plan.base + kBaseBytes + (threads - 1) * kThreadBytes + directory;
 }
@@ -225,9 +226,13 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.vec_item = order.vec_item;
 
   const int32_t least = std::min(plan.n_ctx, std::max(1, options.min_batch));
+  const auto units_bytes = [](const residency::Plan& weights) {
+    return weights.units.size() * kUnitBytes;
+  };
   plan.n_batch = least;
   size_fixed(program, table, plan);
-  plan.minimum = plan.fixed() + ring;
+  const uint64_t most_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
+  plan.minimum = plan.fixed() + ring + most_units;
   if (plan.budget > 0 && plan.budget < plan.minimum) {
     return error(Code::kBudgetTooSmall,
                  "a memory budget of %llu bytes is too small for this model with a context of %d: "
@@ -242,11 +247,20 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     size_fixed(program, table, plan);
     if (plan.budget == 0) break;
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
-    if (modest && plan.fixed() + ring <= plan.budget) break;
+    if (modest && plan.fixed() + ring + most_units <= plan.budget) break;
   }
   size_fixed(program, table, plan);
-  const uint64_t for_weights = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
-  plan.weights = residency::make_plan(order.specs, table.row_group, for_weights);
+  const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
+  // The units take room themselves, the more the smaller they are. At the smallest budget there are
+  // most_units of them, so this ends there at the latest.
+  uint64_t directory = 0;
+  for (;;) {
+    plan.weights = residency::make_plan(order.specs, table.row_group, room - directory);
+    const uint64_t needed = std::min(units_bytes(plan.weights), most_units);
+    if (needed <= directory) break;
+    directory = needed;
+  }
+  plan.other += directory;
   return plan;
 }
 

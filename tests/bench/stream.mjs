@@ -1,155 +1,194 @@
-// npm run bench:stream: one model under shrinking budgets, natively and in headless Chromium out of
-// the browser's file store. What does not fit is read again in every pass, so the limit of decode is
-// the store's bandwidth over the bytes per pass; the last column says how near that limit is.
-//   npm run bench:stream -- [--model SHAPE:TYPE|FILE] [--shares 1.2,0.75,0.5,0.25] [-n 8]
-//                           [--threads N] [--native] [--web] [--no-build]
-import { closeSync, openSync, readSync, statSync } from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
+// npm run bench:stream: one model under budgets from the smallest to more than its size, natively and
+// in headless Chromium out of the browser's file store. What does not fit is read again in every
+// pass, so decode has two limits: the store's bandwidth over the bytes per pass, and the rate with
+// everything resident. Prints tokens per second, bytes per pass, both limits and the share of the
+// lower one that is reached; --svg draws the curve.
+// A file that fits in the machine's memory would be read out of the system's page cache, at the speed
+// of memory. It is dropped from there as it is read (--past-cache natively, a helper with dd's nocache
+// for the browser), as if it were larger than that; --cached leaves it. The bandwidth is that of plain
+// 4 MB reads of the same file by the same thread, measured in turns with the decoding; best of three.
+//   npm run bench:stream -- [--model SHAPE:TYPE|FILE] [--shares 0,0.25,0.5,0.75,1.3] [-n 6]
+//                           [--threads N] [--native] [--web] [--past-cache] [--svg] [--no-build]
+import { spawn } from 'node:child_process';
+import { readdirSync, statSync } from 'node:fs';
+import { basename, dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { build } from '../../web/scripts/build.mjs';
-import { capture, chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
-import { serve } from '../../web/scripts/serve.mjs';
+import { capture, inRoot, write } from '../../web/scripts/lib.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
+import { Bench } from './browser.mjs';
+import { drawCurve } from './curve.mjs';
 import { modelFile, modelLabel, table } from './lib.mjs';
 
 const { values } = parseArgs({
   options: {
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
-    shares: { type: 'string', default: '1.3,0.75,0.5,0.25' },
-    generate: { type: 'string', short: 'n', default: '8' },
+    shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' },  // of the file; 0: the smallest budget
+    generate: { type: 'string', short: 'n', default: '6' },
     threads: { type: 'string', default: '2' },
     native: { type: 'boolean' },
     web: { type: 'boolean' },
+    'past-cache': { type: 'boolean' },
+    svg: { type: 'boolean' },
     'no-build': { type: 'boolean' },
   },
 });
 const both = !values.native && !values.web;
 const nGenerate = Number(values.generate);
 const threads = Number(values.threads);
+const kContext = 64;
+const kSample = 256 << 20;  // bytes read to measure the store
 
-// Bytes per second of plain reads of 4 MB, the second time over: out of the system's cache, as the
-// engine's reads are when the model fits in the machine's memory.
-function fileBandwidth(file) {
-  const chunk = Buffer.allocUnsafe(4 << 20);
-  let rate = 0;
-  for (let round = 0; round < 2; round++) {
-    const descriptor = openSync(file, 'r');
-    const start = performance.now();
-    let total = 0;
-    for (let n = 1; n > 0; total += n) n = readSync(descriptor, chunk, 0, chunk.length, null);
-    rate = (total * 1000) / (performance.now() - start);
-    closeSync(descriptor);
-  }
-  return rate;
-}
-
-async function nativeRow(file, budget) {
-  const { code, output } = await capture(inRoot('build', 'native', 'sluice'), [
-    'bench', file, '-p', '0', '-n', String(nGenerate), '-t', String(threads), '-r', '2', '-o', 'json',
-    '--memory-budget', String(budget),
-  ]);
-  if (code !== 0) return { error: output.trim().split('\n').at(-1) };
-  const [row] = JSON.parse(output.slice(output.indexOf('[')));
-  return { decode: row.decodeTokensPerSecond, perPass: row.bytesPerPass };
-}
-
-// In the page. The store's bandwidth is measured by the engine's own counters in the same run.
-async function webRow({ url, budget, n, threads }) {
-  const { Engine } = await import('/dist/index.js');
-  let engine;
+/** Runs `work` while `file` is kept out of the page cache. */
+async function uncached(file, work) {
+  if (!values['past-cache']) return work();
+  const loop = 'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep 0.02; done';
+  const helper = spawn('sh', ['-c', loop, 'sh', file, String(process.pid)], { stdio: 'ignore' });
   try {
-    engine = await Engine.load(new URL(url, location.href), {
-      memoryBudget: budget, threads, contextLength: 256,
-    });
-    await engine.downloaded;
-    const options = { maxTokens: n + 1, temperature: 0, ignoreEos: true, reusePrefix: false };
-    await engine.generate('the mill', options).result;
-    const before = engine.stats();
-    const { usage, timings } = await engine.generate('the river', options).result;
-    await new Promise((done) => setTimeout(done, 300));
-    const after = engine.stats();
-    const bytes = after.bytesFromStore + after.bytesFetched - before.bytesFromStore - before.bytesFetched;
-    return {
-      decode: ((usage.completionTokens - 1) * 1000) / timings.generateMs,
-      perPass: bytes / usage.completionTokens, heap: engine.memory().heap,
-    };
-  } catch (e) {
-    return { error: e.message };
+    return await work();
   } finally {
-    await engine?.dispose();
+    helper.kill();
   }
 }
 
-// In the page: reads the stored file by 4 MB in a worker, as the engine's I/O worker does.
-async function storeBandwidth({ bytes }) {
-  const code = `onmessage = async ({ data: bytes }) => {
-    const root = await navigator.storage.getDirectory();
-    const handle = await (await root.getFileHandle('bandwidth', { create: true })).createSyncAccessHandle();
-    const chunk = new Uint8Array(4 << 20);
-    for (let at = 0; at < bytes; at += chunk.length) handle.write(chunk, { at });
-    const start = performance.now();
-    for (let at = 0; at < bytes; at += chunk.length) handle.read(chunk, { at });
-    const rate = bytes * 1000 / (performance.now() - start);
-    handle.close();
-    await root.removeEntry('bandwidth');
-    postMessage(rate);
-  };`;
-  const worker = new Worker(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })));
-  return new Promise((done) => {
-    worker.onmessage = ({ data }) => done(data);
-    worker.postMessage(bytes);
-  });
+// --- natively ---------------------------------------------------------------------------------
+
+async function nativeJson(args) {
+  const { code, output } = await capture(inRoot('build', 'native', 'sluice'), args);
+  if (code !== 0) throw new Error(output.trim().split('\n').at(-1));
+  return JSON.parse(output.slice(output.search(/^[[{]/m)));
 }
 
-function report(title, file, bandwidth, rows) {
-  const size = statSync(file).size;
-  console.log(`\n${title}: ${modelLabel(file)}, ${threads} threads; the store reads ${(bandwidth / 1e6).toFixed(0)} MB/s`);
-  console.log(table([
-    ['budget', 'of the model', 'decode tok/s', 'MB per token', 'MB/s', 'limit tok/s', 'of the limit'],
-    ...rows.map(([budget, row]) => {
-      const head = [`${(budget / 2 ** 20).toFixed(0)} MB`, `${((budget / size) * 100).toFixed(0)} %`];
-      if (row.error) return [...head, row.error, '', '', '', ''];
-      const limit = row.perPass > 0 ? bandwidth / row.perPass : Infinity;
-      return [...head, row.decode, row.perPass / 1e6, (row.decode * row.perPass) / 1e6,
-        Number.isFinite(limit) ? limit : 'resident', Number.isFinite(limit) ? `${((row.decode / limit) * 100).toFixed(0)} %` : ''];
-    }),
-  ]));
+async function measureNative(file, budgets) {
+  const rows = [];
+  for (const budget of budgets) {
+    const [row] = await nativeJson([
+      'bench', file, '-p', '0', '-n', String(nGenerate), '-t', String(threads), '-r', '3', '-o', 'json',
+      '--ctx', String(kContext), '--memory-budget', String(budget), ...(values['past-cache'] ? ['--past-cache'] : []),
+    ]);
+    rows.push({
+      budget, decode: row.decodeTokensPerSecond, perPass: row.bytesPerPass, bandwidth: row.storeBytesPerSecond,
+    });
+  }
+  return rows;
+}
+
+// --- in Chromium (these functions are sent to the page as text) --------------------------------
+
+async function fillStore({ url }) {
+  const { Engine } = await import('/dist/index.js');
+  const engine = await Engine.load(new URL(url, location.href), { memoryBudget: 512 << 20, contextLength: 64 });
+  await engine.downloaded;
+  await engine.dispose();
+  return (await Engine.store.size()) > 0;
+}
+
+async function webRow({ url, budget, n, threads, context, sample }) {
+  // Reads the stored model by 4 MB in a worker, as the engine's I/O worker does.
+  const code = `onmessage = async ({ data: [bytes, first] }) => {
+    const store = await (await navigator.storage.getDirectory()).getDirectoryHandle('sluice-llm');
+    for await (const entry of store.values()) {
+      const file = await entry.getFileHandle('data');
+      const handle = await file.createSyncAccessHandle({ mode: 'readwrite-unsafe' });
+      const chunk = new Uint8Array(4 << 20);
+      const from = first + bytes > handle.getSize() ? 0 : first;
+      const start = performance.now();
+      for (let at = from; at < from + bytes; at += chunk.length) handle.read(chunk, { at });
+      const rate = (bytes * 1000) / (performance.now() - start);
+      handle.close();
+      postMessage(rate);
+    }
+  };`;
+  const bandwidth = () => new Promise((done) => {
+    const worker = new Worker(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })));
+    worker.onmessage = ({ data }) => { worker.terminate(); done(data); };
+    worker.postMessage([sample, rates.length * sample]);
+  });
+  const rates = [];
+  const { Engine } = await import('/dist/index.js');
+  const engine = await Engine.load(new URL(url, location.href), { memoryBudget: budget, threads, contextLength: context });
+  const options = { maxTokens: n + 1, temperature: 0, ignoreEos: true, reusePrefix: false };
+  await engine.generate('the mill', options).result;
+  let decode = 0;
+  for (let round = 0; round < 3; round++) {
+    rates.push(await bandwidth());
+    const { timings } = await engine.generate('the river', options).result;
+    decode = Math.max(decode, timings.tokensPerSecond);
+  }
+  const { bytesPerPass } = engine.info.plan;
+  await engine.dispose();
+  return { budget, decode, perPass: bytesPerPass, bandwidth: Math.max(...rates) };
+}
+
+/** The largest file below a folder: the store's copy of the model. */
+function largestFile(folder) {
+  let best = { size: -1 };
+  for (const entry of readdirSync(folder, { withFileTypes: true, recursive: true })) {
+    if (!entry.isFile()) continue;
+    const path = join(entry.path, entry.name);
+    const { size } = statSync(path);
+    if (size > best.size) best = { path, size };
+  }
+  return best.path;
 }
 
 async function measureWeb(file, budgets) {
-  const { chromium } = await import('playwright-core');
-  const server = await serve([['/dist/', inRoot('dist')], ['/model/', dirname(resolve(file))]], {
-    onRequest(request, response) {
-      if (request.url !== '/') return false;
-      response.setHeader('Content-Type', 'text/html').end('<!doctype html><title>bench</title>');
-      return true;
-    },
-  });
-  const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
+  const bench = await Bench.open([['/model/', dirname(resolve(file))]]);
+  const rows = [];
   try {
-    const page = await browser.newPage();
-    page.setDefaultTimeout(0);
-    await page.goto(server.url);
-    const bandwidth = await page.evaluate(storeBandwidth, { bytes: 256 << 20 });
-    const rows = [];
+    const url = `/model/${basename(file)}`;
+    await bench.run(fillStore, { url });
+    const stored = largestFile(bench.profile);
     for (const budget of budgets) {
-      const work = { url: `/model/${basename(file)}`, budget, n: nGenerate, threads };
-      rows.push([budget, await page.evaluate(webRow, work)]);
+      const work = { url, budget, n: nGenerate, threads, context: kContext, sample: kSample };
+      rows.push((await uncached(stored, () => bench.run(webRow, work))).result);
     }
-    report('Chromium', file, bandwidth, rows);
   } finally {
-    await browser.close();
-    await server.close();
+    await bench.close();
   }
+  return rows;
+}
+
+// --- the report ---------------------------------------------------------------------------------
+
+function report(title, file, rows) {
+  const size = statSync(file).size;
+  const resident = Math.max(...rows.filter((r) => r.perPass === 0).map((r) => r.decode), 0) || Infinity;
+  for (const row of rows) {
+    row.store = row.perPass > 0 ? row.bandwidth / row.perPass : Infinity;
+    row.share = row.decode / Math.min(row.store, resident);
+  }
+  const finite = (x) => (Number.isFinite(x) ? x : '-');
+  console.log(`\n${title}: ${modelLabel(file)}, ${threads} threads, ${values['past-cache'] ? 'past the page cache' : 'out of the page cache'}`);
+  console.log(table([
+    ['budget', 'of the model', 'decode tok/s', 'MB per pass', 'store MB/s', 'store limit tok/s', 'compute limit tok/s', 'of the lower'],
+    ...rows.map((r) => [
+      `${(r.budget / 2 ** 20).toFixed(0)} MB`, `${((r.budget / size) * 100).toFixed(0)} %`, r.decode, r.perPass / 1e6,
+      r.bandwidth / 1e6, finite(r.store), finite(resident), `${(r.share * 100).toFixed(0)} %`,
+    ]),
+  ]));
 }
 
 setup('bench');
 if (!values['no-build']) await build([]);
 const file = modelFile(values.model);
-const budgets = values.shares.split(',').map((s) => Math.ceil((Number(s) * statSync(file).size) / 65536) * 65536);
+const { size } = statSync(file);
+const plan = (await nativeJson(['info', file, '--json', '--ctx', String(kContext)])).plan;
+const shares = values.shares.split(',').map(Number);
+const pages = (bytes) => Math.min(4 * 2 ** 30 - 65536, Math.ceil(bytes / 65536) * 65536);
+const budgets = (spare) => shares.map((share) => pages(share > 0 ? share * size : plan.minimum + spare));
+const curves = [];
 if (both || values.native) {
-  const rows = [];
-  for (const budget of budgets) rows.push([budget, await nativeRow(file, budget)]);
-  report('Native', file, fileBandwidth(file), rows);
+  const rows = await measureNative(file, budgets(0));
+  report('Native', file, rows);
+  curves.push({ name: 'native', rows });
 }
-if (both || values.web) await measureWeb(file, budgets.map((b) => Math.min(b, 4 * 2 ** 30 - 65536)));
+if (both || values.web) {
+  const rows = await measureWeb(file, budgets(6 << 20));  // the binary, its stacks and the header
+  report('Chromium', file, rows);
+  curves.push({ name: 'Chromium', rows });
+}
+if (values.svg) {
+  write(inRoot('tests', 'bench', 'stream.svg'), drawCurve(curves, size, modelLabel(file)));
+  console.log('\ndrawn: tests/bench/stream.svg');
+}
