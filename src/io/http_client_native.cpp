@@ -4,11 +4,12 @@
 #include <curl/curl.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <optional>
 #include <string_view>
+
+#include "io/http_answer.h"
 
 namespace sluice::io {
 
@@ -17,33 +18,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxErrorBody = 64 << 10;     // read to keep the connection, then cut
-constexpr size_t kMaxHeaderValue = 4 << 10;    // longer ETags and the like are ignored
 constexpr uint64_t kProgressBytes = 64 << 10;  // a cut after fewer bytes counts as no progress
 constexpr int kMaxRequests = 1000;             // for one fetch, whatever the progress
-
-std::string lower(std::string_view s) {
-  std::string out(s);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
-
-std::string_view trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
-  while (!s.empty() &&
-         (s.back() == ' ' || s.back() == '\t' || s.back() == '\r' || s.back() == '\n')) {
-    s.remove_suffix(1);
-  }
-  return s;
-}
-
-std::optional<uint64_t> parse_u64(std::string_view s) {
-  uint64_t v = 0;
-  const auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), v);
-  if (ec != std::errc() || end != s.data() + s.size() || v >> 62 != 0) return std::nullopt;
-  return v;
-}
 
 // scheme://host[:port]/path of a URL, as messages show it.
 std::string public_name(const std::string& url) {
@@ -57,17 +33,23 @@ std::string public_name(const std::string& url) {
   return name.substr(0, 200);
 }
 
+// How long the server asks for patience: seconds, or a date.
+int retry_after_ms(const HttpAnswer& answer) {
+  if (answer.retry_after.empty()) return 0;
+  if (answer.retry_after_seconds) {
+    return static_cast<int>(std::min<uint64_t>(*answer.retry_after_seconds, 1'000'000) * 1000);
+  }
+  const time_t when = curl_getdate(answer.retry_after.c_str(), nullptr);
+  const time_t now = std::time(nullptr);
+  if (when <= now) return 0;
+  return static_cast<int>(std::min<int64_t>(when - now, 1'000'000) * 1000);
+}
+
 unsigned long long ull(uint64_t v) {
   return v;
 }
 
 }  // namespace
-
-// What a server says about the part that it sends.
-struct ContentRange {
-  bool present = false;
-  std::optional<uint64_t> first, last, total;
-};
 
 struct HttpClient::Connection {
   CURLM* multi = nullptr;
@@ -86,7 +68,7 @@ struct HttpClient::Connection {
 };
 
 // One fetch over all its attempts (first block), and the answer of the attempt under way.
-struct HttpClient::Transfer {
+struct HttpClient::Transfer : HttpAnswer {
   enum class Kind { kProbe, kProbeLength, kRange, kWhole };
   Kind kind = Kind::kRange;
   uint64_t offset = 0;
@@ -97,11 +79,6 @@ struct HttpClient::Transfer {
   HttpClient* client = nullptr;
 
   bool redirected = false;  // asked at a remembered redirect target
-  int status = 0;
-  std::string etag, last_modified, encoding, type;
-  std::optional<uint64_t> content_length;
-  ContentRange range;
-  int retry_after_ms = 0;
   bool judged = false;
   bool accepted = false;
   bool stop = false;  // the headers said all that is wanted
@@ -121,14 +98,7 @@ struct HttpClient::Transfer {
     skip = kind == Kind::kWhole ? done : 0;
   }
   void begin_response() {
-    status = 0;
-    etag.clear();
-    last_modified.clear();
-    encoding.clear();
-    type.clear();
-    content_length.reset();
-    range = {};
-    retry_after_ms = 0;
+    static_cast<HttpAnswer&>(*this) = {};
     judged = accepted = stop = false;
   }
   void fail(Status s, bool again) {
@@ -142,56 +112,9 @@ struct HttpClient::Callbacks {
     auto* t = static_cast<Transfer*>(user);
     const std::string_view line(data, size * count);
     t->window_bytes += line.size();
-    if (line.substr(0, 5) == "HTTP/") {  // a new answer: after a redirect or 100 Continue
-      t->begin_response();
-      const size_t space = line.find(' ');
-      if (space != std::string_view::npos) {
-        t->status = static_cast<int>(parse_u64(line.substr(space + 1, 3)).value_or(0));
-      }
-      return line.size();
-    }
-    const size_t colon = line.find(':');
-    if (colon == std::string_view::npos || line.size() > kMaxHeaderValue) return line.size();
-    field(lower(line.substr(0, colon)), trim(line.substr(colon + 1)), t);
+    if (HttpAnswer::begins(line)) t->begin_response();  // after a redirect or 100 Continue
+    t->read_line(line);
     return line.size();
-  }
-
-  static void field(const std::string& name, std::string_view value, Transfer* t) {
-    if (name == "etag") t->etag = value;
-    if (name == "last-modified") t->last_modified = value;
-    if (name == "content-encoding") t->encoding = lower(value);
-    if (name == "content-type") t->type = lower(value);
-    if (name == "content-length") t->content_length = parse_u64(value);
-    if (name == "content-range") t->range = content_range(lower(value));
-    if (name == "retry-after") t->retry_after_ms = retry_after(value);
-  }
-
-  // "bytes 0-99/1000", "bytes 0-99/*", "bytes */1000"
-  static ContentRange content_range(std::string_view value) {
-    ContentRange range;
-    range.present = true;
-    if (value.substr(0, 5) != "bytes") return range;
-    value = trim(value.substr(5));
-    const size_t slash = value.find('/');
-    if (slash == std::string_view::npos) return range;
-    range.total = parse_u64(trim(value.substr(slash + 1)));
-    const std::string_view part = value.substr(0, slash);
-    const size_t dash = part.find('-');
-    if (dash != std::string_view::npos) {
-      range.first = parse_u64(trim(part.substr(0, dash)));
-      range.last = parse_u64(trim(part.substr(dash + 1)));
-    }
-    return range;
-  }
-
-  static int retry_after(std::string_view value) {
-    if (const auto seconds = parse_u64(value)) {
-      return static_cast<int>(std::min<uint64_t>(*seconds, 1'000'000) * 1000);
-    }
-    const time_t when = curl_getdate(std::string(value).c_str(), nullptr);
-    const time_t now = std::time(nullptr);
-    if (when <= now) return 0;
-    return static_cast<int>(std::min<int64_t>(when - now, 1'000'000) * 1000);
   }
 
   static size_t write(char* data, size_t size, size_t count, void* user) {
@@ -541,11 +464,11 @@ Status HttpClient::transfer_with_retries(Transfer* t) {
       return error(t->failure.code(), "%s (after %d attempts)", t->failure.message().c_str(),
                    state.failures);
     }
-    if (t->retry_after_ms > options_.max_retry_after_ms) {
+    if (retry_after_ms(*t) > options_.max_retry_after_ms) {
       return error(t->failure.code(), "%s and asks to come back in %d seconds",
-                   t->failure.message().c_str(), t->retry_after_ms / 1000);
+                   t->failure.message().c_str(), retry_after_ms(*t) / 1000);
     }
-    if (was_redirected && t->status >= 400 && t->status < 500 && t->retry_after_ms == 0) continue;
+    if (was_redirected && t->status >= 400 && t->status < 500 && retry_after_ms(*t) == 0) continue;
     int delay = options_.backoff_ms;
     for (int i = 1; i < state.failures && delay < options_.max_backoff_ms; i++) delay *= 2;
     delay = std::min(delay, options_.max_backoff_ms);
@@ -554,7 +477,7 @@ Status HttpClient::transfer_with_retries(Transfer* t) {
       jitter_ = jitter_ * 6364136223846793005u + 1442695040888963407u;
       delay = delay / 2 + static_cast<int>((jitter_ >> 33) % static_cast<uint64_t>(delay / 2 + 1));
     }
-    if (!wait(std::max(delay, t->retry_after_ms), t->epoch)) {
+    if (!wait(std::max(delay, retry_after_ms(*t)), t->epoch)) {
       return error(Code::kAborted, "the read of %s was aborted", name_.c_str());
     }
   }
