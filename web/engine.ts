@@ -266,6 +266,19 @@ export class Engine {
     }));
   }
 
+  /**
+   * Changes the budget, down or up; conversations go on where they are. The engine moves to a memory
+   * whose maximum is the new budget and reads its weights again from where they are stored. Waits
+   * for what is being generated. 0: as load() chooses. When it throws BUDGET_TOO_SMALL everything
+   * is as before.
+   */
+  async setMemoryBudget(bytes: number): Promise<void> {
+    type Moved = Pick<Loaded, 'info' | 'snapshot'>;
+    const { info, snapshot } = await this.rpc.call<Moved>('setMemoryBudget', [count('memoryBudget', bytes)]);
+    this.snapshot = snapshot;
+    (this as { info: ModelInfo }).info = info;
+  }
+
   /** A copy of the KV cache and the tokens in it. */
   saveState(): Promise<SavedState> {
     return this.rpc.call('saveState');

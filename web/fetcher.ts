@@ -4,6 +4,7 @@
 // that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
 
 import { abortError, SluiceError, throwIfAborted } from './errors.js';
+import { collectGarbage } from './garbage.js';
 import type { Validators } from './store.js';
 
 export interface FetcherOptions {
@@ -37,7 +38,6 @@ class Retry extends Error {
 const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
 const kRetryAfterCapMs = 60_000;
 const kGarbageBytes = 16 << 20;
-const kRefusedBytes = 2 ** 34;
 
 export class Fetcher {
   /** What the server has said about the file so far. */
@@ -272,20 +272,12 @@ export class Fetcher {
     return at >= this.known.size;
   }
 
-  /**
-   * The pieces of a body are garbage as soon as they are copied, but browsers collect it a hundred
-   * megabytes late, which is as much as a small budget. Asking for more memory than is ever granted
-   * makes V8 collect before it refuses; engines that refuse at once lose nothing.
-   */
+  /** The pieces of a body are garbage as soon as they are copied. */
   private discard(bytes: number): void {
     this.garbage += bytes;
     if (this.garbage < kGarbageBytes) return;
     this.garbage = 0;
-    try {
-      new ArrayBuffer(kRefusedBytes);
-    } catch {
-      // as expected
-    }
+    collectGarbage();
   }
 
   private backoff(fruitless: number): number {

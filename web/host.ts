@@ -5,6 +5,7 @@
 import { Step, type EngineBinding, type OpenOptions } from './binding.js';
 import { openDirectory, parseDirectory, placeOf, type ModelDirectory } from './directory.js';
 import { SluiceError, type PlainError } from './errors.js';
+import { collectGarbage } from './garbage.js';
 import { QueueView } from './fill-server.js';
 import type { Io, IoEvents, IoPlatform, OpenedFile } from './io.js';
 import { LocalIo } from './io.js';
@@ -26,6 +27,8 @@ import { serveRpc, Transferred, yieldToEvents } from './rpc.js';
 export interface WasmInstance {
   binding: EngineBinding;
   memory: WebAssembly.Memory;
+  /** Ends the threads' workers, for an engine that makes room for another one in this worker. */
+  endThreads(): void;
 }
 
 /** What the engine's worker needs from its surroundings. */
@@ -72,6 +75,7 @@ export class Host {
   info!: ModelInfo;
   layers = 1;
   private wasm: WasmInstance | null = null;
+  private loaded!: { spec: LoadSpec; compiled: CompiledWasm; threads: number };
   private io!: Io;
   private first: OpenedFile = { name: '', size: 0 };
   private directory: ModelDirectory | null = null;
@@ -103,6 +107,7 @@ export class Host {
       saveState: () => this.inLine(() => this.saveState()),
       restoreState: (tokens: Int32Array, state: Uint8Array) =>
         this.inLine(() => this.restoreState(tokens, state)),
+      setMemoryBudget: (bytes: number) => this.inLine(() => this.setMemoryBudget(bytes)).finally(() => void this.idle()),
       snapshot: () => this.snapshot(),
       dispose: () => this.dispose(),
     });
@@ -116,9 +121,9 @@ export class Host {
     const budget = spec.memoryBudget || this.defaultBudget();
     const threads = this.threadsFor(spec);
     const options = openOptions(spec, budget, threads);
+    this.loaded = { spec, compiled, threads };
     await this.start(spec, compiled, budget, threads, options);
-    this.queue = new QueueView(this.wasm!.memory, this.binding.fillQueue());
-    await this.io.attach(this.wasm!.memory, this.binding.fillQueue());
+    await this.attach();
     this.io.startDownload();
     this.stats.threads = this.binding.threads();
     this.stats.kernels = this.binding.kernelName();
@@ -135,9 +140,9 @@ export class Host {
     const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
     this.wasm = await this.platform.instantiate(compiled, headerRoom, 0);
     this.binding = this.wasm.binding;
-    await this.parseHeaders();
+    await this.parseHeaders(this.wasm);
     const budget = spec.memoryBudget || this.defaultBudget();
-    return this.describe(openOptions(spec, budget, this.threadsFor(spec)));
+    return describe(this.binding, openOptions(spec, budget, this.threadsFor(spec)));
   }
 
   private async prepare(spec: LoadSpec): Promise<CompiledWasm> {
@@ -168,13 +173,13 @@ export class Host {
     try {
       this.wasm = await this.platform.instantiate(compiled, budget, threads - 1);
       this.binding = this.wasm.binding;
-      await this.parseHeaders();
+      await this.parseHeaders(this.wasm);
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
       await this.refuseBudget(compiled, options);
     }
-    this.info = this.describe(options);
+    this.info = describe(this.binding, options);
     if (!this.binding.open(options)) throw this.engineError();
   }
 
@@ -182,8 +187,8 @@ export class Host {
   private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
     this.wasm = await this.platform.instantiate(compiled, 1 << 30, 0);
     this.binding = this.wasm.binding;
-    await this.parseHeaders();
-    const { plan } = this.describe({ ...options, memoryBudget: 0 });
+    await this.parseHeaders(this.wasm);
+    const { plan } = describe(this.binding, { ...options, memoryBudget: 0 });
     const least = Math.max(plan.minimum, this.platform.initialMemory);
     throw new SluiceError(
       'BUDGET_TOO_SMALL',
@@ -192,27 +197,65 @@ export class Host {
     );
   }
 
-  /** What the header says; must come before open(), which lets the header go. */
-  private describe(options: OpenOptions): ModelInfo {
-    const info = JSON.parse(this.binding.inspect(options)) as ModelInfo & { error?: PlainError };
-    if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
-    return info;
+  /**
+   * Moves to a memory with another maximum: the KV cache comes along, weights are read again. When
+   * the new budget is refused everything stays as it was.
+   */
+  private async setMemoryBudget(bytes: number): Promise<Omit<Loaded, 'simd128'>> {
+    this.begin();
+    const { spec, compiled, threads } = this.loaded;
+    const { contextLength, minimum } = this.info.plan;
+    const options = openOptions({ ...spec, contextLength }, bytes || this.defaultBudget(), threads);
+    let next: WasmInstance | null = null;
+    let info: ModelInfo;
+    try {
+      next = await this.platform.instantiate(compiled, options.memoryBudget, threads - 1);
+      await this.parseHeaders(next);
+      info = describe(next.binding, options);
+    } catch (error) {
+      next?.endThreads();
+      if (!(error instanceof SluiceError) || error.code !== 'OUT_OF_MEMORY') throw error;
+      const text = `a memory budget of ${bytes} bytes is too small for this model: about ${minimum} bytes are needed`;
+      throw new SluiceError('BUDGET_TOO_SMALL', text);
+    }
+    const state = this.history.length > 0 ? this.binding.saveState().slice() : null;
+    this.binding.delete();
+    this.wasm!.endThreads();
+    this.wasm = next;
+    this.binding = next.binding;
+    this.info = info;
+    if (!this.binding.open(options)) throw this.engineError();
+    if (state && !this.binding.restoreState(state)) throw this.engineError();
+    await this.attach();
+    this.layers = this.binding.unitStates().length;
+    collectGarbage();
+    return { info, snapshot: this.snapshot() };
   }
 
-  private async parseHeaders(): Promise<void> {
-    const { binding, directory } = this;
+  /** Lets the engine's read requests be served. */
+  private async attach(): Promise<void> {
+    const { memory } = this.wasm!;
+    this.queue = new QueueView(memory, this.binding.fillQueue());
+    this.lastCompleted = -1;
+    await this.io.attach(memory, this.binding.fillQueue());
+  }
+
+  private async parseHeaders(wasm: WasmInstance): Promise<void> {
+    const { directory } = this;
+    const { binding } = wasm;
     if (directory) {
-      const parseFile = this.parseHeader.bind(this);
-      return parseDirectory(binding, this.io, directory, parseFile, () => this.engineError());
+      const parseFile = this.parseHeader.bind(this, wasm);
+      return parseDirectory(binding, this.io, directory, parseFile, () => errorOf(binding));
     }
     for (let file = 0; ; file++) {
       const { size } = file === 0 ? this.first : await this.io.openFile(file);
-      await this.parseHeader(file, size, (bytes) => binding.headerParse(bytes, size));
-      if (file + 1 >= this.binding.fileCount()) return;
+      await this.parseHeader(wasm, file, size, (bytes) => binding.headerParse(bytes, size));
+      if (file + 1 >= binding.fileCount()) return;
     }
   }
 
   private async parseHeader(
+    { binding, memory }: WasmInstance,
     file: number,
     size: number,
     parse: (bytes: number) => number,
@@ -220,13 +263,13 @@ export class Host {
     let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, Math.floor(size / 16))));
     for (;;) {
       const bytes = await this.io.readPrefix(file, want);
-      const address = this.binding.headerReserve(bytes.length);
+      const address = binding.headerReserve(bytes.length);
       if (address === 0) {
         throw new SluiceError('OUT_OF_MEMORY', 'The budget does not even hold the file header.');
       }
-      new Uint8Array(this.wasm!.memory.buffer, address, bytes.length).set(bytes);
+      new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
       const more = parse(bytes.length);
-      if (more < 0) throw this.engineError();
+      if (more < 0) throw errorOf(binding);
       if (more === 0) return;
       if (bytes.length >= size) {
         throw new SluiceError('TRUNCATED', 'The file ends inside its header.');
@@ -381,8 +424,7 @@ export class Host {
   // --- reporting -----------------------------------------------------------------------------
 
   engineError(): SluiceError {
-    const { code, message } = this.binding.error();
-    return new SluiceError(code, message);
+    return errorOf(this.binding);
   }
 
   post(progress: ProgressEvent): void {
@@ -427,6 +469,18 @@ export class Host {
     this.wasm?.binding.delete();
     this.wasm = null;
   }
+}
+
+/** What the header says; must come before open(), which lets the header go. */
+function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
+  const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
+  if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
+  return info;
+}
+
+function errorOf(binding: EngineBinding): SluiceError {
+  const { code, message } = binding.error();
+  return new SluiceError(code, message);
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {

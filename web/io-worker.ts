@@ -4,6 +4,7 @@
 
 import type { PlainError } from './errors.js';
 import { deserializeError, serializeError } from './errors.js';
+import { collectGarbage } from './garbage.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type OpenedFile } from './io.js';
 import { QueueView } from './fill-server.js';
 import type { IoOptions, Port, ProgressEvent, SourceSpec, WorkerPort } from './protocol.js';
@@ -21,6 +22,7 @@ const kStatsMs = 100;
 /** The worker's end. */
 export function runIoWorker(port: Port, platform: IoPlatform): void {
   let io: LocalIo;
+  let reporting: ReturnType<typeof setInterval> | undefined;
   const post = (message: Record<string, unknown>): void =>
     port.postMessage({ ...message, stats: io.stats });
   const events: IoEvents = {
@@ -41,9 +43,11 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     },
     attach: async (memory: WebAssembly.Memory, address: number) => {
       await io.attach(memory, address);
+      collectGarbage(); // the memory of the queue before
       void io.serveForever();
       let last = '';
-      setInterval(() => {
+      clearInterval(reporting);
+      reporting = setInterval(() => {
         const now = JSON.stringify(io.stats);
         if (now !== last) post({ event: 'stats' });
         last = now;
@@ -90,6 +94,7 @@ export class RemoteIo implements Io {
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
     await this.rpc.call('attach', [memory, queueAddress]);
     this.queue = new QueueView(memory, queueAddress);
+    this.poked = 0;
     this.poke();
   }
 

@@ -47,7 +47,7 @@ export interface Io {
   readFile(name: string, optional: boolean): Promise<Uint8Array | null>;
   /** The first `length` bytes of an open file. */
   readPrefix(index: number, length: number): Promise<Uint8Array>;
-  /** Serves this queue from now on. */
+  /** Serves this queue from now on, and no other. */
   attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void>;
   /** The engine may have pushed requests. */
   poke(): void;
@@ -103,7 +103,9 @@ export class LocalIo implements Io {
   }
 
   async openFile(index: number, name?: string): Promise<OpenedFile> {
-    const file = name === undefined ? await this.open(index) : await this.openNamed(name);
+    // Named ones may be opened anew; the parts of a split file stay open for the next engine here.
+    const open = name === undefined ? this.files[index] : undefined;
+    const file = open ?? (name === undefined ? await this.open(index) : await this.openNamed(name));
     this.files[index] = file;
     return { name: file.name, size: file.size };
   }
@@ -145,6 +147,7 @@ export class LocalIo implements Io {
   }
 
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
+    this.server?.stop();
     this.server = new FillServer(memory, queueAddress, {
       file: (index) => this.files[index]!,
       onFilled: (unit, bytes, network) => this.onFilled(unit, bytes, network),
@@ -159,7 +162,7 @@ export class LocalIo implements Io {
   /** Serves for ever, for a thread that has nothing else to do. */
   async serveForever(): Promise<void> {
     const server = this.server!;
-    while (!this.abort.signal.aborted) {
+    while (!this.abort.signal.aborted && server === this.server) {
       await server.serve(true);
       await server.queue.waitPushed(server.taken, 500);
     }

@@ -62,13 +62,19 @@ export async function instantiateWasm(
     const message = `The platform refuses a memory of ${maximum * kPage} bytes; set a smaller memoryBudget.`;
     throw new SluiceError('INVALID_ARGUMENT', message, { cause });
   }
+  const threads: ThreadPort[] = [];
   const module = await createEngine({
     wasmMemory: memory,
     wasmModule: wasm.module,
     simd128: wasm.simd128,
     threadPoolSize: poolThreads,
-    createThread,
+    createThread: () => {
+      const thread = createThread();
+      threads.push(thread);
+      return thread;
+    },
     printErr: (line) => console.error(line),
   });
-  return { binding: new module.Engine(), memory };
+  const endThreads = (): void => threads.forEach((thread) => thread.terminate?.());
+  return { binding: new module.Engine(), memory, endThreads };
 }

@@ -151,6 +151,24 @@ test('the KV cache can be saved and put back', async () => {
   assert.equal(usage.cachedTokens, prompt.length - 1);
 });
 
+test('the budget changes down and up, and what is in the KV cache stays', async () => {
+  const moved = await Engine.load(path, { memoryBudget: 4e6 });
+  const prompt = await moved.tokenize('hello');
+  const [first] = await Promise.all([
+    moved.generate(prompt, greedy).text(), moved.setMemoryBudget(350_000), // waits in line
+  ]);
+  assert.equal(first, expected);
+  for (const budget of [700_000, 350_000, 4e6]) {
+    assert.ok(moved.memory().heap <= moved.memory().budget);
+    const { text, usage } = await moved.generate(prompt, greedy).result;
+    assert.deepEqual([text, usage.cachedTokens], [expected, prompt.length - 1]);
+    await assert.rejects(moved.setMemoryBudget(270_000), { code: 'BUDGET_TOO_SMALL' });
+    await moved.setMemoryBudget(budget);
+    assert.equal(moved.memory().budget, budget - (budget % 65536));
+  }
+  await moved.dispose();
+});
+
 test('bad prompts have stable codes and harm nothing', async () => {
   await assert.rejects(engine.generate('').text(), { code: 'PROMPT_EMPTY' });
   await assert.rejects(engine.generate([]).text(), { code: 'PROMPT_EMPTY' });

@@ -118,6 +118,28 @@ describe('in Chromium', () => {
   const url = () => `${files.url}/sluice-tales-F16.gguf`;
 
   for (const isolation of [true, false]) {
+    test(`the budget changes while loaded ${isolation ? 'with' : 'without'} isolation`, () =>
+      inTab({ isolation }, async (_, { page }) => {
+        const size = statSync(sample).size;
+        const budgets = [0.8, 1.6, 0.7, 0.9].map((share) => Math.floor(share * size));
+        const seen = await page.evaluate(async ([source, prompt, list]) => {
+          const engine = await Engine.load(source, { contextLength: 128 });
+          const session = engine.session();
+          const out = [];
+          for (const budget of [0, ...list]) {
+            if (budget) await engine.setMemoryBudget(budget);
+            const tokens = [];
+            const said = out.length === 0 ? prompt : '';
+            for await (const piece of session.generate(said, { maxTokens: 6, temperature: 0, ignoreEos: true })) tokens.push(piece.token);
+            const { budget: limit, heap } = engine.memory();
+            out.push({ tokens, fits: budget === 0 || (limit <= budget && heap <= limit) });
+          }
+          await engine.dispose();
+          return out;
+        }, [url(), story.prompt, budgets]);
+        assert.deepEqual(seen.flatMap(({ tokens }) => tokens), story.tokens.slice(0, 6 * seen.length));
+        assert.ok(seen.every(({ fits }) => fits));
+      }));
     test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from the store, from a Blob`, () =>
       inTab({ isolation }, async (run) => {
         const memoryBudget = Math.floor(statSync(sample).size * 0.8);
