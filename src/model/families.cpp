@@ -14,7 +14,9 @@ const Family* find_family(std::string_view arch) {
       {"gemma", true, build_gemma},       {"gemma2", true, build_gemma},
       {"gemma3", true, build_gemma},      {"gpt2", false, build_gpt2},
       {"stablelm", true, build_stablelm}, {"starcoder2", true, build_starcoder2},
-      {"lfm2", true, build_lfm2},
+      {"ernie4_5", false, build_llama},   {"internlm2", false, build_llama},
+      {"exaone", true, build_llama},      {"seed_oss", true, build_llama},
+      {"glm4", false, build_glm4},        {"lfm2", true, build_lfm2},
   };
   for (const Family& family : kFamilies) {
     if (arch == family.arch) return &family;

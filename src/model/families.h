@@ -26,5 +26,6 @@ void build_gpt2(Builder& b);
 void build_stablelm(Builder& b);
 void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
+void build_glm4(Builder& b);
 
 }  // namespace sluice::model

@@ -1,6 +1,7 @@
 // Llama (https://arxiv.org/abs/2302.13971, 2307.09288, 2407.21783) and what differs from it by a
 // constant or a condition: Mistral, Mixtral's experts (2401.04088), SmolLM3 (no RoPE in every
-// fourth layer), Granite (four scales).
+// fourth layer), Granite (four scales), Seed-OSS (another name for the FFN's norm), InternLM2,
+// ERNIE 4.5 and EXAONE.
 #include "model/builder.h"
 
 namespace sluice::model {
@@ -8,6 +9,7 @@ namespace sluice::model {
 void build_llama(Builder& b) {
   const HParams& hp = b.hp();
   const bool smollm3 = hp.arch == "smollm3";
+  const char* ffn_norm = hp.arch == "seed_oss" ? "post_attention_norm" : "ffn_norm";
   const int32_t rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
 
   b.embed(hp.embedding_scale);
@@ -19,7 +21,7 @@ void build_llama(Builder& b) {
     b.attention(layer, attention);
     b.attention_output(layer, Buf::kX, true, hp.residual_scale);
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
-    b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+    b.norm(layer, ffn_norm, Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
     if (b.has(layer, "ffn_gate_inp")) {
       b.moe_ffn(layer, Buf::kX, hp.residual_scale);
     } else {

@@ -136,7 +136,7 @@ class Maker:
 # --- families ------------------------------------------------------------------------------------
 
 
-def llama_like(m, norm_eps=1e-5, biases="", heads=False, ffn=None):
+def llama_like(m, norm_eps=1e-5, biases="", heads=False, ffn=None, ffn_norm="ffn_norm"):
     m.set("attention.layer_norm_rms_epsilon", F32(norm_eps))
     m.globals()
     for b in m.blocks():
@@ -144,7 +144,7 @@ def llama_like(m, norm_eps=1e-5, biases="", heads=False, ffn=None):
         m.attention(b, biases)
         if heads:
             m.head_norms(b, 1.5)
-        m.norm(b + "ffn_norm", m.d["n_embd"])
+        m.norm(b + ffn_norm, m.d["n_embd"])
         (ffn or m.ffn)(b)
     return m
 
@@ -158,6 +158,34 @@ def mistral_window(seed):
     m = Maker("mistral", seed, n_layer=2)
     m.set("attention.sliding_window", U32(6))
     return llama_like(m)
+
+
+def exaone(seed):
+    """NeoX pairing and Llama 3's factors."""
+    m = Maker("exaone", seed, n_layer=2)
+    factors = np.geomspace(1.0, 8.0, m.d["d_head"] // 2)
+    m.tensors["rope_freqs.weight"] = factors.astype(np.float32)
+    return llama_like(m)
+
+
+def seed_oss(seed):
+    m = Maker("seed_oss", seed, n_layer=2, d_head=24)
+    return llama_like(m, 1e-6, biases="qkv", ffn_norm="post_attention_norm")
+
+
+def glm4(seed):
+    m = Maker("glm4", seed, n_layer=2)
+    m.set("attention.layer_norm_rms_epsilon", F32(1e-5))
+    m.set("rope.dimension_count", U32(m.d["d_head"] // 2))
+    m.globals()
+    n_embd, n_ff = m.d["n_embd"], m.d["n_ff"]
+    for b in m.blocks():
+        m.attention(b, "qkv")
+        m.matrix(b + "ffn_up", 2 * n_ff, n_embd, gain=1.5)
+        m.matrix(b + "ffn_down", n_embd, n_ff, gain=1.5)
+        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+            m.norm(b + name, n_embd)
+    return m
 
 
 def llama_moe(seed):
@@ -311,6 +339,10 @@ FAMILIES = {
     "llama-biases": llama_biases,
     "llama-moe": llama_moe,
     "mistral-window": mistral_window,
+    "exaone": exaone,
+    "ernie4_5": lambda seed: llama_like(Maker("ernie4_5", seed, n_layer=2, tied=True)),
+    "seed-oss": seed_oss,
+    "glm4": glm4,
     "qwen3moe": qwen3moe,
     "granite": granite,
     "granitemoe": granitemoe,

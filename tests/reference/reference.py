@@ -196,11 +196,12 @@ def swiglu_or_mixture(m, x, layer):
 def llama(m, tokens, trace=None):
     """Touvron et al., 2023, and its near kin: Mistral, Mixtral, Qwen2, Qwen3, Granite, SmolLM3.
 
-    What they change is read off the file: biases, per-head norms (Qwen3), experts (Mixtral, Qwen3
-    MoE), four scales (Granite: Power scheduler paper's muP multipliers), every fourth layer without
+    InternLM2, ERNIE 4.5, EXAONE and Seed-OSS too. What they change is read off the file: biases,
+    per-head norms (Qwen3), experts (Mixtral, Qwen3 MoE), four scales (Granite: Power scheduler paper's muP multipliers), every fourth layer without
     RoPE (SmolLM3). `trace`, a list, receives the residual stream after every layer.
     """
-    interleaved = not m.arch.startswith("qwen")
+    interleaved = not m.arch.startswith("qwen") and m.arch not in ("exaone", "seed_oss")
+    ffn_norm = "post_attention_norm.weight" if m.arch == "seed_oss" else "ffn_norm.weight"
     window = m.get("attention.sliding_window", 0) if m.arch == "mistral" else 0
     angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
     residual_scale = m.get("residual_scale", 0.0) or 1.0
@@ -215,7 +216,7 @@ def llama(m, tokens, trace=None):
         if m.arch != "smollm3" or (layer + 1) % 4 != 0:
             q, k = (rotate(t, angles, interleaved) for t in (q, k))
         x = x + residual_scale * linear(m, attend(q, k, v, scale, window), "attn_output", layer)
-        h = rms_norm(x, m.weight("ffn_norm.weight", layer), m.rms_eps)
+        h = rms_norm(x, m.weight(ffn_norm, layer), m.rms_eps)
         x = x + residual_scale * swiglu_or_mixture(m, h, layer)
         if trace is not None:
             trace.append(x)
@@ -236,6 +237,24 @@ def olmo2(m, tokens):
         h = linear(m, attend(q, k, v, m.d_head**-0.5), "attn_output", layer)
         x = x + rms_norm(h, m.weight("post_attention_norm.weight", layer), m.rms_eps)
         h = gated_ffn(m, x, layer, silu)
+        x = x + rms_norm(h, m.weight("post_ffw_norm.weight", layer), m.rms_eps)
+    return rms_norm(x, m.weight("output_norm.weight"), m.rms_eps) @ m.head().T
+
+
+def glm4(m, tokens):
+    """GLM team, 2024, and GLM-4-0414's model card: norms around both sublayers, RoPE in pairs on the
+    first half of each head, gate and up fused."""
+    angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
+    x = m.weight("token_embd.weight")[tokens]
+    for layer in range(m.n_layer):
+        h = rms_norm(x, m.weight("attn_norm.weight", layer), m.rms_eps)
+        q, k, v = project_qkv(m, h, layer)
+        q, k = (rotate(t, angles, True) for t in (q, k))
+        h = linear(m, attend(q, k, v, m.d_head**-0.5), "attn_output", layer)
+        x = x + rms_norm(h, m.weight("post_attention_norm.weight", layer), m.rms_eps)
+        h = rms_norm(x, m.weight("ffn_norm.weight", layer), m.rms_eps)
+        gate, up = np.split(linear(m, h, "ffn_up", layer), 2, axis=-1)
+        h = linear(m, silu(gate) * up, "ffn_down", layer)
         x = x + rms_norm(h, m.weight("post_ffw_norm.weight", layer), m.rms_eps)
     return rms_norm(x, m.weight("output_norm.weight"), m.rms_eps) @ m.head().T
 
@@ -389,7 +408,9 @@ def lfm2(m, tokens):
 
 FAMILIES = {
     "llama": llama, "qwen2": llama, "qwen3": llama, "qwen3moe": llama, "granite": llama,
-    "granitemoe": llama, "smollm3": llama, "mistral": llama, "olmo2": olmo2, "stablelm": stablelm,
+    "granitemoe": llama, "smollm3": llama, "mistral": llama,
+    "ernie4_5": llama, "internlm2": llama, "exaone": llama, "seed_oss": llama, "glm4": glm4,
+    "olmo2": olmo2, "stablelm": stablelm,
     "starcoder2": starcoder2, "phi2": phi2, "phi3": phi3, "gpt2": gpt2, "gemma": gemma,
     "gemma2": gemma, "gemma3": gemma, "lfm2": lfm2,
 }  # fmt: skip
