@@ -35,7 +35,7 @@ Status Residency::replan(Plan plan) {
   const size_t n = plan.units.size();
   std::vector<UnitState> state(n, UnitState::kAbsent);
   std::vector<uint8_t> packed(n, 0);
-  std::vector<AlignedBuffer> pins(n);
+  std::vector<PinnedUnit> pins(n);
   for (size_t i = 0; i < n; ++i) {
     const int32_t held = plan.units[i].pinned ? held_unit(plan.units[i]) : -1;
     if (held < 0) continue;
@@ -63,6 +63,7 @@ Status Residency::adopt(Plan plan) {
   demand_.clear();
   cursor_ = 0;
   pins_absent_ = 0;
+  std::vector<uint64_t> wanted(n, 0);
   for (uint32_t i = 0; i < n; ++i) {
     const Unit& u = plan_.units[i];
     const bool embedding_by_row = u.kind == MatrixKind::kEmbedding && !u.pinned;
@@ -71,16 +72,17 @@ Status Residency::adopt(Plan plan) {
       cycle_.push_back(i);
     }
     if (u.pinned && state_[i] == UnitState::kAbsent) {
-      SLUICE_RETURN_IF_ERROR(pins_[i].allocate(std::max(u.packed_bytes, u.bytes)));
+      wanted[i] = std::max(u.packed_bytes, u.bytes);
       ++pins_absent_;
     }
   }
+  SLUICE_RETURN_IF_ERROR(allocate_units(wanted, pins_));
   unit_in_slot_.assign(plan_.n_slots, -1);
   return ring_.allocate(plan_.ring_bytes());
 }
 
 uint8_t* Residency::data(uint32_t unit) const {
-  if (plan_.units[unit].pinned) return pins_[unit].as<uint8_t>();
+  if (plan_.units[unit].pinned) return pins_[unit].data();
   return ring_.as<uint8_t>() + static_cast<uint64_t>(slot_of_[unit]) * plan_.slot_bytes;
 }
 
@@ -188,7 +190,7 @@ bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
   if (!queue_has_room(kReservedForRows)) return false;
   uint8_t* dst = nullptr;
   if (u.pinned) {
-    dst = pins_[unit].as<uint8_t>() + (u.packed_bytes - u.bytes);
+    dst = pins_[unit].data() + (u.packed_bytes - u.bytes);
   } else {
     const int32_t slot = claim_slot(wanted_distance);
     if (slot < 0) return false;

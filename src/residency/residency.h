@@ -15,6 +15,7 @@
 #include "base/aligned.h"
 #include "base/status.h"
 #include "residency/fill_queue.h"
+#include "residency/pinned_memory.h"
 
 namespace sluice::residency {
 
@@ -150,7 +151,7 @@ class Residency {
   std::vector<UnitState> state_;
   std::vector<uint8_t> packed_;
   std::vector<int32_t> slot_of_;       // by unit
-  std::vector<AlignedBuffer> pins_;    // by unit
+  std::vector<PinnedUnit> pins_;       // by unit
   std::vector<int32_t> unit_in_slot_;  // -1: free
   AlignedBuffer ring_;
   std::vector<uint32_t> cycle_;  // units that every pass uses, in order

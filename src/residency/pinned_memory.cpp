@@ -1,0 +1,60 @@
+#include "residency/pinned_memory.h"
+
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+namespace sluice::residency {
+
+void PinnedUnit::swap(PinnedUnit& other) noexcept {
+  std::swap(region_, other.region_);
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+}
+
+void PinnedUnit::release() {
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
+  // The pages that are this unit's alone; the region itself goes with its last unit.
+  if (region_ != nullptr && region_.use_count() > 1) {
+    const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(data_) + page - 1) / page * page;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(data_) + bytes_) / page * page;
+    if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+  }
+#endif
+  region_.reset();
+}
+
+Status allocate_units(std::span<const uint64_t> bytes, std::vector<PinnedUnit>& units) {
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
+  uint64_t total = 0;
+  for (const uint64_t n : bytes) total += round_up_to_line(static_cast<size_t>(n));
+  if (total == 0) return {};
+  auto region = std::make_shared<AlignedBuffer>();
+  SLUICE_RETURN_IF_ERROR(region->allocate(total));
+  uint8_t* next = region->as<uint8_t>();
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] == 0) continue;
+    PinnedUnit unit;
+    unit.region_ = region;
+    unit.data_ = next;
+    unit.bytes_ = static_cast<size_t>(bytes[i]);
+    next += round_up_to_line(unit.bytes_);
+    units[i] = std::move(unit);
+  }
+#else
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (bytes[i] == 0) continue;
+    PinnedUnit unit;
+    unit.region_ = std::make_shared<AlignedBuffer>();
+    SLUICE_RETURN_IF_ERROR(unit.region_->allocate(bytes[i]));
+    unit.data_ = unit.region_->as<uint8_t>();
+    unit.bytes_ = static_cast<size_t>(bytes[i]);
+    units[i] = std::move(unit);
+  }
+#endif
+  return {};
+}
+
+}  // namespace sluice::residency
