@@ -14,13 +14,14 @@ import re
 import subprocess
 import zlib
 
-from corpus import ASK_STORY, ASSISTANT, END, USER, as_chat, documents
-from lexicon import ANIMALS, BOYS, COLORS, GIRLS, OBJECTS
+from corpus import ASK_STORY, ASSISTANT, END, USER, as_chat, document
+from lexicon import ANIMALS, BOYS, COLORS, GIRLS, GROWN_UPS, OBJECTS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FORMS = ["a {A} and a {O}", "a {A} and a {C} {O}", "a {kind} named {N} who lost a {C} {O}",
          "{N}, a {A} and a {C} {O}", "a {A}, a {kind} and a {O}", "two friends who share a {O}",
-         "{N} and a brave {A}", "a {C} {O} for Grandma"]
+         "{N} and a brave {A}", "a {C} {O} for {G}"]
+QUESTION = r"(What|Who|Whose|Where|Why|How|Did|Was|With whom)\b"
 EVALUATION_SEED = 2_000_000_000
 SYNONYMS = (("loved", "liked"), ("used", "brought"))  # the corpus draws either in an answer
 
@@ -44,7 +45,8 @@ def request(rng):
     while True:
         name = rng.choice(GIRLS + BOYS)
         slots = dict(N=name, A=rng.choice(list(ANIMALS)), O=rng.choice(list(OBJECTS)),
-                     C=rng.choice(COLORS), kind="girl" if name in GIRLS else "boy")
+                     C=rng.choice(COLORS), G=rng.choice(list(GROWN_UPS)),
+                     kind="girl" if name in GIRLS else "boy")
         if zlib.crc32("/".join(slots[k] for k in "NAO").encode()) % 40 == 0:
             break
     form = rng.choice(FORMS)
@@ -108,27 +110,34 @@ def stories(args, score):
 
 def questions(args, score):
     """The conversations of held-out documents, each answer asked for in turn."""
-    asked = 0
-    for text in documents(4 * args.count, EVALUATION_SEED, True):
+    left = {"a story": args.count, "facts told by the user": args.count}
+    seed = EVALUATION_SEED
+    while any(left.values()):
+        text, held_out = document(seed)
+        seed += 1
+        if not held_out:
+            continue
         turns = re.findall(re.escape(USER) + "(.*?)" + re.escape(END + ASSISTANT) + "(.*?)"
                            + re.escape(END), text, re.S)
-        before = ""
+        about, before = None, ""
         for user, expected in turns:
             prompt = before + USER + user + END + ASSISTANT
             before = prompt + expected + END
-            about_story = "\n" in before[: len(before) - len(expected)]
-            if "\n" in expected or not (about_story or re.search(r"[a-z]\. .*(\?|JSON)", user)):
-                continue  # a story, or a greeting: many answers are right
-            if asked == args.count:
-                return
-            asked += 1
+            if "\n" in expected:
+                about = "a story"
+                continue
+            if re.search(r"[a-z]\. .*(\?|JSON)", user):
+                about = "facts told by the user"
+            if about is None or not ("JSON" in user or re.match(QUESTION, user.split(". ")[-1])):
+                continue  # a greeting or thanks: many answers are right
+            if left[about] == 0:
+                continue
+            left[about] -= 1
             answer, _ = generate(args, prompt)
             for word, same in SYNONYMS:
                 answer, expected = answer.replace(word, same), expected.replace(word, same)
-            kind = "JSON answers " if "JSON" in user else ""
-            place = "a story" if about_story else "facts told by the user"
-            score(f"{kind or 'questions '}about {place}, answered as the document does",
-                  answer == expected)
+            kind = "JSON answers" if "JSON" in user else "answers to questions"
+            score(f"{kind} about {about} that are the document's", answer == expected)
             if args.show and answer != expected:
                 print(f"> {user}\nexpected {expected}\nanswered {answer}\n")
 
@@ -136,7 +145,8 @@ def questions(args, score):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--count", type=int, default=200, help="story requests, and questions")
+    parser.add_argument("--count", type=int, default=200,
+                        help="of story requests and of questions of each kind")
     parser.add_argument("--temp", type=float, default=0.7)
     parser.add_argument("--engine", default=str(ROOT / "build/native/sluice"))
     parser.add_argument("--show", action="store_true", help="print stories and wrong answers")

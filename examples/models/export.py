@@ -23,7 +23,7 @@ PROMPTS = {
     + corpus.END + corpus.ASSISTANT,
 }
 LOGITS_FOR = {"story": 12, "chat": 8}  # prompt: number of last positions whose logits are kept
-GREEDY = 48
+GREEDY, LEAST_LEAD = 48, 0.02  # tokens at most, up to where rounding could change the winner
 HELD_OUT_TOKENS = 500  # of heldout.txt, BOS included, whose mean loss the references state
 STRINGS = [
     "Hello", " Hello", "Hello, world!", "Once upon a time, there was a little girl named Ann.",
@@ -137,9 +137,12 @@ def write_reference(out):
         greedy, gap, sequence = [], float("inf"), list(ids)
         for _ in range(GREEDY):
             top = model(torch.tensor([sequence]))[0, -1].topk(2)
+            lead = float(top.values[0] - top.values[1])
+            if lead < LEAST_LEAD:
+                break
             greedy.append(int(top.indices[0]))
             sequence.append(greedy[-1])
-            gap = min(gap, float(top.values[0] - top.values[1]))
+            gap = min(gap, lead)
         entry.update(greedy=greedy, min_gap=round(gap, 6), greedy_text=tokenizer.decode(greedy))
         outputs.append(entry)
     ids = torch.tensor([[bos] + tokenizer.encode((out / "heldout.txt").read_text())])
