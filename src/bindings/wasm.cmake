@@ -13,6 +13,7 @@ endif()
 
 add_executable(engine ${binding_sources})
 target_link_libraries(engine PRIVATE sluice_session)
+target_compile_options(engine PRIVATE -Oz)
 target_link_options(engine PRIVATE
   -O2 -lembind -fno-rtti  # at the link too: it picks the matching libembind
   -sMODULARIZE=1 -sEXPORT_ES6=1 -sUSE_ES6_IMPORT_META=0 -sENVIRONMENT=worker
