@@ -1,11 +1,15 @@
 // The package's entry for browsers (and workers in them).
 
+import { SluiceError } from './errors.js';
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
 import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 
 function startWorker(workerUrl?: string | URL): Worker {
+  if (typeof Worker === 'undefined') {
+    throw new SluiceError('NOT_SUPPORTED', 'There are no workers here (on a server, in a service worker): load the engine in a page or in a worker.');
+  }
   if (workerUrl) return new Worker(workerUrl, { type: 'module', name: 'sluice-engine' });
   try {
     // Bundlers recognise only this literal form.

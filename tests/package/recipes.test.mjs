@@ -1,0 +1,144 @@
+// web/docs/recipes.md cannot rot: every TypeScript block is checked against the package's own
+// declarations, and the plain page, the worker, Node and the service worker are run.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { build } from 'esbuild';
+import { inRoot, root } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+import { launch } from '../web/chromium.mjs';
+
+const text = readFileSync(inRoot('web', 'docs', 'recipes.md'), 'utf8');
+const recipes = {};
+for (const section of text.split(/^## /m).slice(1)) {
+  const title = section.slice(0, section.indexOf('\n'));
+  recipes[title] = [...section.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(([, language, code]) => ({ language, code }));
+}
+const recipe = (title, language) => recipes[title].find((block) => block.language === language).code;
+const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
+
+let folder;
+let browser;
+before(async () => {
+  mkdirSync(inRoot('build'), { recursive: true });
+  folder = mkdtempSync(inRoot('build', 'recipes-'));
+  mkdirSync(join(folder, 'node_modules'));
+  symlinkSync(root, join(folder, 'node_modules', 'sluice-llm'));
+  writeFileSync(join(folder, 'package.json'), '{"type":"module"}');
+  browser = await launch();
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+async function withPage(options, work) {
+  const server = await serve([['/model.gguf', model], ['/node_modules/sluice-llm/dist/', inRoot('dist')], ['/', folder]], options);
+  const page = await (await browser.newContext()).newPage();
+  page.on('pageerror', (error) => console.error(`page: ${error.message}`));
+  try {
+    return await work(page, server.url);
+  } finally {
+    await page.context().close();
+    await server.close();
+  }
+}
+
+test('every TypeScript recipe satisfies the compiler', () => {
+  // The frameworks are not installed here; what is checked is how the recipes use the package.
+  writeFileSync(join(folder, 'shims.d.ts'), `
+    declare module 'react' { export const useEffect: any; export function useRef<T>(value: T | undefined): { current: T | undefined }; export function useState<T>(value: T): [T, any]; }
+    declare module 'react/jsx-runtime' { export const jsx: any; export const jsxs: any; }
+    declare module 'vue' { export const onUnmounted: (run: () => unknown) => void; export function ref<T>(value: T): { value: T }; }
+    declare namespace JSX { interface IntrinsicElements { [name: string]: any } }
+  `);
+  const files = ['shims.d.ts'];
+  for (const [title, blocks] of Object.entries(recipes)) {
+    for (const [i, { language, code }] of blocks.entries()) {
+      if (!/^tsx?$/.test(language)) continue;
+      files.push(`${title.replace(/\W+/g, '-')}-${i}.${language}`);
+      writeFileSync(join(folder, files.at(-1)), code);
+    }
+  }
+  assert.ok(files.length > 7, `${files}`);
+  const result = spawnSync(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '--strict', '--skipLibCheck', '--jsx', 'react-jsx',
+    '--target', 'es2022', '--lib', 'es2022,dom,dom.iterable,dom.asynciterable,esnext.disposable', '--types', 'node',
+    '--typeRoots', inRoot('node_modules', '@types'), '--module', 'esnext', '--moduleResolution', 'bundler', '--moduleDetection', 'force', ...files],
+  { cwd: folder, encoding: 'utf8' });
+  assert.equal(result.status, 0, result.stdout);
+});
+
+test('the plain page tells its story', async () => {
+  writeFileSync(join(folder, 'index.html'), recipe('A plain page', 'html'));
+  await withPage({}, async (page, url) => {
+    await page.goto(url);
+    await page.waitForSelector('body[data-done]', { timeout: 120_000 });
+    assert.ok((await page.textContent('output')).length > 40);
+  });
+});
+
+test('a worker of your own tells it', async () => {
+  const { outputFiles } = await build({
+    stdin: { contents: recipe('A worker of your own', 'ts'), loader: 'ts' }, format: 'esm', write: false,
+  });
+  const script = outputFiles[0].text.replace('"sluice-llm"', '"/node_modules/sluice-llm/dist/index.js"');
+  writeFileSync(join(folder, 'own-worker.js'), script);
+  writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>');
+  await withPage({}, async (page, url) => {
+    await page.goto(`${url}/empty.html`);
+    const told = await page.evaluate(() => new Promise((resolve, reject) => {
+      const worker = new Worker('/own-worker.js', { type: 'module' });
+      let story = '';
+      worker.onmessage = ({ data }) => (data === null ? resolve(story) : (story += data));
+      worker.onerror = (event) => reject(new Error(event.message));
+      worker.postMessage({ model: '/model.gguf', prompt: 'Once upon a time' });
+    }));
+    assert.ok(told.length > 20, told);
+  });
+});
+
+test('Node answers', async () => {
+  await build({ stdin: { contents: recipe('Node', 'ts'), loader: 'ts' }, format: 'esm', outfile: join(folder, 'node.mjs') });
+  const run = spawnSync(process.execPath, ['node.mjs', model], { cwd: folder, encoding: 'utf8', timeout: 120_000 });
+  assert.equal(run.status, 0, run.stderr);
+  assert.ok(run.stdout.trim().length > 10, run.stdout);
+});
+
+test('a service worker brings isolation to a host without headers, and says that it cannot run the engine', async () => {
+  writeFileSync(join(folder, 'sw.js'), recipe('Service workers', 'js'));
+  writeFileSync(join(folder, 'sw-engine.js'), `
+    import { Engine } from '/node_modules/sluice-llm/dist/index.js';
+    self.addEventListener('message', async ({ source }) => {
+      source.postMessage(await Engine.load('/model.gguf').then(() => 'loaded', (error) => error.code));
+    });`);
+  writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>');
+  await withPage({ isolation: false }, async (page, url) => {
+    await page.goto(`${url}/empty.html`);
+    assert.equal(await page.evaluate(() => crossOriginIsolated), false);
+    const code = await page.evaluate(async () => {
+      const { installing, active } = await navigator.serviceWorker.register('/sw-engine.js', { type: 'module', scope: '/elsewhere/' });
+      const answer = new Promise((resolve) => (navigator.serviceWorker.onmessage = ({ data }) => resolve(data)));
+      (installing ?? active).postMessage('load');
+      return answer;
+    });
+    assert.equal(code, 'NOT_SUPPORTED');
+    await page.evaluate(async () => {
+      await navigator.serviceWorker.register('/sw.js');
+      await navigator.serviceWorker.ready;
+    });
+    await page.waitForFunction(() => navigator.serviceWorker.controller);
+    await page.reload();
+    assert.equal(await page.evaluate(() => crossOriginIsolated), true);
+    const threads = await page.evaluate(async () => {
+      const { Engine } = await import('/node_modules/sluice-llm/dist/index.js');
+      const engine = await Engine.load('/model.gguf', { contextLength: 64, threads: 2 });
+      await engine.generate('Once', { maxTokens: 2 }).text();
+      const { threads: used } = engine.stats();
+      await engine.dispose();
+      return used;
+    });
+    assert.equal(threads, 2);
+  });
+});
