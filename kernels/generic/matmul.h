@@ -91,15 +91,23 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
   }
 }
 
+// Tiles of several vectors are a third of a binary's code: for the types that most files consist
+// of.
+template <class K>
+constexpr int kTileVecsOf = K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0 ||
+                                    K::kType == Type::kQ4_K || K::kType == Type::kQ6_K
+                                ? kTileVecs
+                                : 1;
+
 template <class K>
 void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
   int64_t t = 0;
   for (; t + kTokenTile <= a.x.n_tokens; t += kTokenTile) {
-    multiply_tile<K, kTileVecs, kTokenTile>(a, group, row, t);
+    multiply_tile<K, kTileVecsOf<K>, kTokenTile>(a, group, row, t);
   }
   if constexpr (kTokenTile > 4) {
     if (t + kTokenTile / 2 <= a.x.n_tokens) {
-      multiply_tile<K, kTileVecs, kTokenTile / 2>(a, group, row, t);
+      multiply_tile<K, kTileVecsOf<K>, kTokenTile / 2>(a, group, row, t);
       t += kTokenTile / 2;
     }
   }
