@@ -54,6 +54,8 @@ const char* code_name(Code code) {
       return "NOT_FOUND";
     case Code::kIo:
       return "IO";
+    case Code::kStoreBusy:
+      return "STORE_BUSY";
     case Code::kCorrupt:
       return "CORRUPT";
     case Code::kAborted:

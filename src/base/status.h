@@ -35,6 +35,7 @@ enum class Code : uint8_t {
   kNotFound,        // no such file
   kIo,              // reading or writing local storage failed
   kCorrupt,         // a checksum did not match and could not be mended
+  kStoreBusy,       // the entry of a store is in use by another process
   kAborted,
   kInternal,
 };

@@ -297,6 +297,7 @@ class EngineBinding {
     out.set("computeMs", compute_ms_);
     out.set("fills", static_cast<double>(r.fills()));
     out.set("filledBytes", static_cast<double>(r.filled_bytes()));
+    out.set("filledAtFirstUse", static_cast<double>(r.filled_at_first_use()));
     out.set("bytesPerPass", static_cast<double>(r.plan().streamed_bytes));
     out.set("pinsAbsent", static_cast<double>(r.pins_absent()));
     return to_text(out);

@@ -46,5 +46,6 @@ void add_dump(CLI::App& app, int* status);
 void add_bench(CLI::App& app, int* status);
 void add_info(CLI::App& app, int* status);
 void add_perplexity(CLI::App& app, int* status);
+void add_cache(CLI::App& app, int* status);
 
 }  // namespace sluice::cli

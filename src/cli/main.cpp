@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_bench(app, &status);
   sluice::cli::add_info(app, &status);
   sluice::cli::add_perplexity(app, &status);
+  sluice::cli::add_cache(app, &status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -157,14 +157,19 @@ void for_each_meta(const std::string& dir, const std::string& prefix, Fn&& fn) {
   ::closedir(d);
 }
 
+// Removes an entry; false when somebody is using it.
+bool remove_entry(const std::string& base) {
+  const Fd fd(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
+  if (fd.fd < 0 || ::flock(fd.fd, LOCK_EX | LOCK_NB) != 0) return false;
+  ::unlink((base + ".data").c_str());
+  ::unlink((base + ".meta").c_str());
+  return true;
+}
+
 // Removes the other versions of a URL, unless another process is using them.
 void remove_stale(const std::string& dir, const std::string& prefix, const std::string& keep) {
   for_each_meta(dir, prefix, [&](const std::string& base) {
-    if (base == keep) return;
-    const Fd fd(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
-    if (fd.fd < 0 || ::flock(fd.fd, LOCK_EX | LOCK_NB) != 0) return;
-    ::unlink((base + ".data").c_str());
-    ::unlink((base + ".meta").c_str());
+    if (base != keep) remove_entry(base);
   });
 }
 
@@ -218,6 +223,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(const std::string& dir, con
   (void)::flock(meta.fd, LOCK_SH);
   if (!intact()) return error(Code::kIo, "the cache entry %s is damaged", base.c_str());
   remove_stale(dir, prefix, base);
+  ::futimens(meta.fd, nullptr);  // its time of use
   return std::unique_ptr<ChunkStore>(new ChunkStore(meta.release(), data.release(), size));
 }
 
@@ -360,6 +366,56 @@ Status ChunkStore::Writer::commit() {
   }
   store_->set_checked(chunk_, true);
   return {};
+}
+
+std::vector<CacheEntry> list_cache(const std::string& dir) {
+  std::vector<CacheEntry> entries;
+  for_each_meta(dir, "", [&](const std::string& base) {
+    const Fd meta(::open((base + ".meta").c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat info {};
+    CacheEntry entry;
+    if (meta.fd < 0 || ::fstat(meta.fd, &info) != 0) return;
+    const std::optional<std::string> key = read_meta(meta.fd, &entry.size);
+    if (!key) return;
+    entry.url = key->substr(0, key->find('\n'));
+    entry.used = info.st_mtime;
+    entry.base = base;
+    const uint64_t chunks = (entry.size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
+    for (uint64_t i = 0; i < chunks; ++i) {
+      uint32_t record[2] = {0, 0};
+      if (!pread_all(meta.fd, record, sizeof record, kRecordsOffset + 8 * i)) break;
+      if (record[1] != kPresent) continue;
+      entry.stored_bytes +=
+          std::min(ChunkStore::kChunkBytes, entry.size - i * ChunkStore::kChunkBytes);
+    }
+    entries.push_back(std::move(entry));
+  });
+  std::sort(entries.begin(), entries.end(),
+            [](const CacheEntry& a, const CacheEntry& b) { return a.used > b.used; });
+  return entries;
+}
+
+Result<bool> delete_cached(const std::string& dir, const std::string& url) {
+  bool found = false;
+  for (const CacheEntry& entry : list_cache(dir)) {
+    if (entry.url != url) continue;
+    if (!remove_entry(entry.base)) return error(Code::kStoreBusy, "%s is in use", url.c_str());
+    found = true;
+  }
+  return found;
+}
+
+std::vector<std::string> evict_cache(const std::string& dir, uint64_t max_bytes) {
+  const std::vector<CacheEntry> entries = list_cache(dir);
+  uint64_t total = 0;
+  for (const CacheEntry& entry : entries) total += entry.stored_bytes;
+  std::vector<std::string> evicted;
+  for (size_t i = entries.size(); i-- > 0 && total > max_bytes;) {
+    if (!remove_entry(entries[i].base)) continue;
+    total -= entries[i].stored_bytes;
+    evicted.push_back(entries[i].url);
+  }
+  return evicted;
 }
 
 }  // namespace sluice::io

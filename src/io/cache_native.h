@@ -100,4 +100,22 @@ class ChunkStore {
   std::vector<bool> checked_;  // chunks whose checksum this process has seen to match
 };
 
+// What a cache directory holds of one version of a file.
+struct CacheEntry {
+  std::string url;
+  uint64_t size = 0;          // of the file, in bytes
+  uint64_t stored_bytes = 0;  // of it that are there
+  int64_t used = 0;           // seconds since 1970
+  std::string base;           // path of the entry without its endings
+};
+
+// The entry used last first. A directory that is not there has none.
+[[nodiscard]] std::vector<CacheEntry> list_cache(const std::string& dir);
+// Deletes every version of a file; false when there was none. Errors: kStoreBusy while it is in
+// use.
+[[nodiscard]] Result<bool> delete_cached(const std::string& dir, const std::string& url);
+// Deletes the entries used longest ago, but none that is in use, until at most `max_bytes` are
+// stored; returns their addresses.
+[[nodiscard]] std::vector<std::string> evict_cache(const std::string& dir, uint64_t max_bytes);
+
 }  // namespace sluice::io

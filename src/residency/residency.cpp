@@ -91,6 +91,7 @@ void Residency::set_cursor(uint32_t unit) {
 }
 
 void Residency::advance_past(uint32_t unit) {
+  if (filled_at_first_use_ == 0) filled_at_first_use_ = filled_bytes_;
   if (plan_.units[unit].kind == MatrixKind::kExpert) {
     last_used_[unit] = ++clock_;
     const auto it = std::find(demand_.begin(), demand_.end(), unit);

@@ -127,6 +127,8 @@ class Residency {
   // Counters for statistics.
   [[nodiscard]] uint64_t fills() const { return fills_; }
   [[nodiscard]] uint64_t filled_bytes() const { return filled_bytes_; }
+  // Of them, those that had arrived when the first unit had been used.
+  [[nodiscard]] uint64_t filled_at_first_use() const { return filled_at_first_use_; }
   [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
   [[nodiscard]] uint32_t pins_absent() const { return pins_absent_; }
 
@@ -165,7 +167,7 @@ class Residency {
   uint32_t pushed_ = 0, collected_ = 0;
   uint32_t pins_absent_ = 0;
   uint32_t rows_under_way_ = 0;
-  uint64_t fills_ = 0, filled_bytes_ = 0;
+  uint64_t fills_ = 0, filled_bytes_ = 0, filled_at_first_use_ = 0;
 };
 
 }  // namespace sluice::residency

@@ -86,7 +86,9 @@ export function processMemory(pid) {
 function rendererMemory(browserPid) {
   const found = [];
   for (const pid of descendants(browserPid)) {
-    if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer')) found.push(processMemory(pid));
+    try {
+      if (readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer')) found.push(processMemory(pid));
+    } catch { /* it has just ended */ }
   }
   return found.sort((a, b) => b.peak - a.peak)[0];
 }

@@ -450,6 +450,28 @@ TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
   EXPECT_EQ(read(0, 100).code(), Code::kNetwork);
 }
 
+TEST_F(HttpCacheTest, ListsDeletesAndEvicts) {
+  open();
+  expect_read(0, 1000);
+  const std::string url = server_->url();
+  std::vector<CacheEntry> entries = list_cache(options_.cache_dir);
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].url, url);
+  EXPECT_EQ(entries[0].size, kFile);
+  EXPECT_GE(entries[0].stored_bytes, 1000u);
+  EXPECT_EQ(delete_cached(options_.cache_dir, url).status().code(), Code::kStoreBusy);
+  EXPECT_TRUE(evict_cache(options_.cache_dir, 0).empty());
+  source_.reset();
+  ASSERT_TRUE(ChunkStore::open(options_.cache_dir, "http://other/x", "", 100).ok());
+  EXPECT_EQ(list_cache(options_.cache_dir).size(), 2u);
+  EXPECT_TRUE(evict_cache(options_.cache_dir, entries[0].stored_bytes).empty());
+  EXPECT_EQ(evict_cache(options_.cache_dir, 999), std::vector<std::string>{url});
+  EXPECT_TRUE(*delete_cached(options_.cache_dir, "http://other/x"));
+  EXPECT_FALSE(*delete_cached(options_.cache_dir, "http://other/x"));
+  EXPECT_TRUE(list_cache(options_.cache_dir).empty());
+  EXPECT_TRUE(list_cache("/nonexistent/folder").empty());
+}
+
 TEST(ChunkStore, WriterRefusesWrongLengths) {
   auto store = ChunkStore::open_temporary(kChunk + 10);
   ASSERT_TRUE(store.ok()) << store.status().message();

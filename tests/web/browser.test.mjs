@@ -150,7 +150,7 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
   withSlowServer((slow) =>
     inTab({}, async ({ open }) => {
       const next = random(4);
-      for (let i = 0; i < 25; i++) {
+      for (let i = 0; i < 50; i++) {
         const doomed = await open();
         const options = { memoryBudget: 700_000, tuning };
         doomed.evaluate(([url, rest]) => void Engine.load(url, rest), [slow.url, options]).catch(() => {});

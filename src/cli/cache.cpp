@@ -1,0 +1,77 @@
+// `sluice cache`: what a cache directory holds, and how to be rid of it; the browser's store has
+// the same three verbs.
+#include <cstdio>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "cli/cli.h"
+#include "io/cache_native.h"
+
+namespace sluice::cli {
+namespace {
+
+struct CacheOptions {
+  std::string dir, url, size;
+  bool json = false;
+};
+
+int list(const CacheOptions& options) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const io::CacheEntry& entry : io::list_cache(options.dir)) {
+    if (options.json) {
+      out.push_back({{"url", entry.url},
+                     {"size", entry.size},
+                     {"bytesStored", entry.stored_bytes},
+                     {"complete", entry.stored_bytes == entry.size},
+                     {"used", entry.used}});
+      continue;
+    }
+    char day[32] = "";
+    const std::time_t used = static_cast<std::time_t>(entry.used);
+    std::strftime(day, sizeof day, "%Y-%m-%d", std::gmtime(&used));
+    std::printf("%s  %10s of %10s  %s\n", day, human_bytes(entry.stored_bytes).c_str(),
+                human_bytes(entry.size).c_str(), entry.url.c_str());
+  }
+  if (options.json) {
+    std::printf("%s\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  }
+  return 0;
+}
+
+int remove(const CacheOptions& options) {
+  const Result<bool> found = io::delete_cached(options.dir, options.url);
+  if (!found.ok()) return fail(found.status());
+  if (*found) return 0;
+  return fail(error(Code::kNotFound, "%s is not in the cache", options.url.c_str()));
+}
+
+int evict(const CacheOptions& options) {
+  const Result<uint64_t> bytes = parse_size(options.size);
+  if (!bytes.ok()) return fail(bytes.status());
+  for (const std::string& url : io::evict_cache(options.dir, *bytes)) {
+    std::printf("%s\n", url.c_str());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_cache(CLI::App& app, int* status) {
+  auto options = std::make_shared<CacheOptions>();
+  CLI::App* sub = app.add_subcommand("cache", "List, delete or evict what URLs have left");
+  sub->add_option("--cache-dir", options->dir, "the directory given to the other commands")
+      ->required();
+  sub->require_subcommand(1);
+  CLI::App* show = sub->add_subcommand("list", "Models in the cache, the one used last first");
+  show->add_flag("--json", options->json, "print JSON");
+  show->callback([options, status] { *status = list(*options); });
+  CLI::App* drop = sub->add_subcommand("delete", "Delete one model");
+  drop->add_option("URL", options->url)->required();
+  drop->callback([options, status] { *status = remove(*options); });
+  CLI::App* shrink = sub->add_subcommand("evict", "Delete the models used longest ago");
+  shrink->add_option("SIZE", options->size, "until at most so many bytes remain, such as 8G")
+      ->required();
+  shrink->callback([options, status] { *status = evict(*options); });
+}
+
+}  // namespace sluice::cli
