@@ -35,6 +35,9 @@ const shorter = {
   init_ClassHandle: 'ClassHandle.prototype["delete"]=ClassHandle_delete',
   ___cxa_throw: 'throw ptr',
   emval_get_global: 'return globalThis',
+  lengthBytesUTF8: 'return new TextEncoder().encode(str).length',
+  stringToUTF8Array: 'const bytes=new TextEncoder().encode(str);outIdx>>>=0;heap.set(bytes,outIdx);' +
+    'heap[outIdx+bytes.length]=0;return bytes.length',
   UTF8ArrayToString: 'idx>>>=0;let end=idx;while(heap[end]&&!(end>=idx+maxBytesToRead))++end;' +
     'return UTF8Decoder.decode(new Uint8Array(heap.slice(idx,end)))',
 };
