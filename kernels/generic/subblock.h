@@ -24,6 +24,9 @@ constexpr bool kQuadIsConstant = !kLoopOverQuads;
 // How many sub-blocks that share bytes may go together for one token: each takes registers.
 constexpr int kMaxTogether = kLoopOverQuads ? 2 : 4;
 
+// Bytes that a quad of activations takes: they are stored in 8 or in 16 bits.
+constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock8) ? 4 : 8;
+
 // Quad i + j of NV vectors times T tokens. j is a constant, so that an address is what i makes of
 // it plus a constant, which an instruction holds.
 template <int NV, int T, class S, class F>
@@ -32,7 +35,7 @@ SLUICE_INLINE void dot_quad(const Tokens& x, int block, int i, int j, const F& c
   Codes w[NV];
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, i, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    const Quad q = load_quad(Tokens{x.base + 4 * i, x.stride}.at(t, block), j);
+    const Quad q = load_quad(Tokens{x.base + kQuadBytes * i, x.stride}.at(t, block), j);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
   }
 }
@@ -133,7 +136,6 @@ SLUICE_INLINE void dot_parts(const Tokens& x, int block, const F& codes,
 template <int NV, int T, class F>
 SLUICE_INLINE void dot_signed_quad(const Tokens& x, int block, int i, int j, const F& codes,
                                    I32 (&sum)[NV][T]) {
-  constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock8) ? 4 : 8;
   SignedCodes w[NV];
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, i, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
