@@ -32,6 +32,7 @@ constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock8) ? 4 : 8;
 template <int NV, int T, class S, class F>
 SLUICE_INLINE void dot_quad(const Tokens& x, int block, int i, int j, const F& codes,
                             S (&sum)[NV][T]) {
+  constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock16) ? 8 : 4;
   Codes w[NV];
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, i, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
