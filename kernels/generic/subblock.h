@@ -24,15 +24,16 @@ constexpr bool kQuadIsConstant = !kLoopOverQuads;
 // How many sub-blocks that share bytes may go together for one token: each takes registers.
 constexpr int kMaxTogether = kLoopOverQuads ? 2 : 4;
 
-// Bytes that a quad of activations takes: they are stored in 8 or in 16 bits.
-constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock8) ? 4 : 8;
+// Bytes that a quad of activations takes, in 8 or in 16 bits: a block that holds both serves
+// unsigned codes with 8 (load_quad) and signed ones with 16 (load_signed_quad).
+constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock16) ? 8 : 4;
+constexpr int kSignedQuadBytes = sizeof(ActBlock) == sizeof(ActBlock8) ? 4 : 8;
 
 // Quad i + j of NV vectors times T tokens. j is a constant, so that an address is what i makes of
 // it plus a constant, which an instruction holds.
 template <int NV, int T, class S, class F>
 SLUICE_INLINE void dot_quad(const Tokens& x, int block, int i, int j, const F& codes,
                             S (&sum)[NV][T]) {
-  constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock16) ? 8 : 4;
   Codes w[NV];
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, i, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
@@ -141,7 +142,7 @@ SLUICE_INLINE void dot_signed_quad(const Tokens& x, int block, int i, int j, con
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, i, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     const SignedQuad q =
-        load_signed_quad(Tokens{x.base + kQuadBytes * i, x.stride}.at(t, block), j);
+        load_signed_quad(Tokens{x.base + kSignedQuadBytes * i, x.stride}.at(t, block), j);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot_signed(sum[v][t], w[v], q);
   }
 }
