@@ -15,7 +15,7 @@ const minute = 60_000;
 class SuiteError extends Error {}
 
 async function must(command, args, options = {}) {
-  const { code, output } = await capture(command, args, { timeoutMs: 20 * minute, ...options });
+  const { code, output } = await capture(command, args, { timeoutMs: 40 * minute, ...options });
   if (code !== 0) throw new SuiteError(`${[command, ...args].join(" ").slice(0, 160)}\n${lastLines(output, 60)}`);
   return output;
 }
@@ -118,7 +118,7 @@ async function nodeTests(folder, env = {}) {
   if (files.length === 0) throw new SuiteError(`no tests in tests/${folder}`);
   const args = ['--test', '--test-concurrency=1', '--test-reporter=tap',
     ...files.map((f) => inRoot('tests', folder, f))];
-  const { code, output } = await capture(process.execPath, args, { env, timeoutMs: 20 * minute });
+  const { code, output } = await capture(process.execPath, args, { env, timeoutMs: 40 * minute });
   const count = countTap(output);
   if (Number.isNaN(count.passed)) throw new SuiteError(lastLines(output, 60));
   if (code !== 0) {
