@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -462,6 +463,10 @@ TEST_F(HttpCacheTest, ListsDeletesAndEvicts) {
   EXPECT_EQ(delete_cached(options_.cache_dir, url).status().code(), Code::kStoreBusy);
   EXPECT_TRUE(evict_cache(options_.cache_dir, 0).empty());
   source_.reset();
+  for (const auto& file : std::filesystem::directory_iterator(options_.cache_dir)) {
+    std::filesystem::last_write_time(
+        file, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  }
   ASSERT_TRUE(ChunkStore::open(options_.cache_dir, "http://other/x", "", 100).ok());
   EXPECT_EQ(list_cache(options_.cache_dir).size(), 2u);
   EXPECT_TRUE(evict_cache(options_.cache_dir, entries[0].stored_bytes).empty());
