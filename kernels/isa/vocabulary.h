@@ -6,8 +6,9 @@
 //             reduce_add reduce_max < select reduce_add_each
 //   I32       splat_i32 store + - shl<n> to_f32 round_i32 as_f32 as_i32
 //   loads     load_f16 load_scale load_super_scale store_f16 load_bf16 load_bits<shift, mask>
-//   load_s8 Bytes     load_bytes store_bytes | bits<shift, mask> lookup16 dots      ActBlock
-//   load_quad prepare start<Sum<max, quads>> dot settle finish
+//             load_s8
+//   Bytes     load_bytes store_bytes | bits<shift, mask> lookup16
+//   dots      ActBlock load_quad prepare start<Sum<max, quads>> dot settle finish
 //             load_signed_quad prepare_signed signed_offset dot_signed
 //   memory    prefetch
 #pragma once

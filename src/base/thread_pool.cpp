@@ -34,8 +34,7 @@ constexpr int kMaxDefaultThreads = 8;
 // pool costs nothing: tens of microseconds, then a few yields, then sleep.
 #if defined(__EMSCRIPTEN__)
 constexpr int kSpins = 40000;  // without a pause instruction a turn is about a nanosecond
-constexpr size_t kStackBytes =
-    64 * 1024;  // all of it is in the budget; the largest frame takes 9 kB
+constexpr size_t kStackBytes = 64 * 1024;  // in the budget; the largest frame takes 9 kB
 #else
 constexpr int kSpins = 2000;  // a pause is 20 to 60 ns
 constexpr size_t kStackBytes = 2 * 1024 * 1024;

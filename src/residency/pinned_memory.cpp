@@ -28,14 +28,21 @@ void PinnedUnit::release() {
 
 Status allocate_units(std::span<const uint64_t> bytes, std::vector<PinnedUnit>& units) {
 #if defined(__linux__) && !defined(__EMSCRIPTEN__)
+  constexpr bool kShareRegion = true;
+#else
+  constexpr bool kShareRegion = false;
+#endif
   uint64_t total = 0;
   for (const uint64_t n : bytes) total += round_up_to_line(static_cast<size_t>(n));
-  if (total == 0) return {};
-  auto region = std::make_shared<AlignedBuffer>();
-  SLUICE_RETURN_IF_ERROR(region->allocate(total));
-  uint8_t* next = region->as<uint8_t>();
+  std::shared_ptr<AlignedBuffer> region;
+  uint8_t* next = nullptr;
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] == 0) continue;
+    if (region == nullptr || !kShareRegion) {
+      region = std::make_shared<AlignedBuffer>();
+      SLUICE_RETURN_IF_ERROR(region->allocate(kShareRegion ? total : bytes[i]));
+      next = region->as<uint8_t>();
+    }
     PinnedUnit unit;
     unit.region_ = region;
     unit.data_ = next;
@@ -43,17 +50,6 @@ Status allocate_units(std::span<const uint64_t> bytes, std::vector<PinnedUnit>& 
     next += round_up_to_line(unit.bytes_);
     units[i] = std::move(unit);
   }
-#else
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    if (bytes[i] == 0) continue;
-    PinnedUnit unit;
-    unit.region_ = std::make_shared<AlignedBuffer>();
-    SLUICE_RETURN_IF_ERROR(unit.region_->allocate(bytes[i]));
-    unit.data_ = unit.region_->as<uint8_t>();
-    unit.bytes_ = static_cast<size_t>(bytes[i]);
-    units[i] = std::move(unit);
-  }
-#endif
   return {};
 }
 

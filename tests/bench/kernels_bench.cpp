@@ -3,7 +3,6 @@
 // and GB/s of weights. For example
 //   kernels_bench --benchmark_filter='avx512vnni/Q4_K/.*'
 #include <benchmark/benchmark.h>
-#include <sys/mman.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/aligned.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
 
@@ -35,10 +35,7 @@ struct Free {
 };
 using Buffer = std::unique_ptr<void, Free>;
 Buffer allocate(size_t n) {
-  const size_t huge = 2 << 20;
-  void* p = std::aligned_alloc(huge, (n + huge - 1) / huge * huge);
-  madvise(p, n, MADV_HUGEPAGE);
-  return Buffer(p);
+  return Buffer(reserve(n));
 }
 
 struct Shape {

@@ -10,7 +10,7 @@ import { after, before, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { launch } from '../web/chromium.mjs';
-import { online, pack, project, run, scratch } from './tarball.mjs';
+import { online, pack, project, run, scratch, storyInNode } from './tarball.mjs';
 
 const skip = online() ? false : 'the npm registry does not answer';
 const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
@@ -40,10 +40,7 @@ before(async () => {
   folder = scratch();
   tarball = pack(folder);
   browser = await launch();
-  const { Engine } = await import(inRoot('dist', 'node.js'));
-  const engine = await Engine.load(model, { contextLength: 256 });
-  expected = await engine.generate('Once upon a time', { maxTokens: 16, temperature: 0 }).text();
-  await engine.dispose();
+  expected = await storyInNode(model);
 });
 after(async () => {
   await browser?.close();

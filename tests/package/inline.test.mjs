@@ -10,7 +10,7 @@ import { build } from 'esbuild';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { launch } from '../web/chromium.mjs';
-import { scratch } from './tarball.mjs';
+import { scratch, storyInNode } from './tarball.mjs';
 
 const model = inRoot('examples', 'models', 'sluice-tales-Q4_0.gguf');
 const entry = inRoot('dist', 'inline.js');
@@ -32,10 +32,7 @@ let expected;
 before(async () => {
   folder = scratch();
   browser = await launch();
-  const { Engine } = await import(inRoot('dist', 'node.js'));
-  const engine = await Engine.load(model, { contextLength: 256 });
-  expected = await engine.generate('Once upon a time', { maxTokens: 16, temperature: 0 }).text();
-  await engine.dispose();
+  expected = await storyInNode(model);
 });
 after(async () => {
   await browser.close();

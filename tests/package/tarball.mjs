@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { root } from '../../web/scripts/lib.mjs';
+import { inRoot, root } from '../../web/scripts/lib.mjs';
 
 /** Packs into `folder`; returns the tarball's path. */
 export function pack(folder) {
@@ -13,6 +13,15 @@ export function pack(folder) {
 }
 
 export const scratch = () => mkdtempSync(join(tmpdir(), 'sluice-package-'));
+
+/** What every page must tell of the sample model at `model`. */
+export async function storyInNode(model) {
+  const { Engine } = await import(inRoot('dist', 'node.js'));
+  const engine = await Engine.load(model, { contextLength: 256 });
+  const text = await engine.generate('Once upon a time', { maxTokens: 16, temperature: 0 }).text();
+  await engine.dispose();
+  return text;
+}
 
 /** Whether the npm registry answers. */
 export function online() {

@@ -1,7 +1,7 @@
 // The package over the fake engine in Chromium: file store, tabs, isolation, quota, crashes.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { launch, openPage } from './chromium.mjs';
+import { inTab, launch, openPage } from './chromium.mjs';
 import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
 
 const dist = await buildFakePackage();
@@ -51,18 +51,9 @@ async function withSlowServer(work) {
   }
 }
 
-async function inTab(options, work) {
-  const tab = await openPage(browser, dist, options);
-  try {
-    return await work(tab);
-  } finally {
-    await tab.close();
-  }
-}
-
 for (const isolation of [true, false]) {
   test(`the same text ${isolation ? 'with' : 'without'} isolation; the second load comes from the store`, () =>
-    inTab({ isolation }, async ({ page }) => {
+    inTab(browser, dist, { isolation }, async ({ page }) => {
       for (const memoryBudget of [4e6, 700_000, 350_000]) {
         const { text, isolated } = await load(page, server.url, { memoryBudget });
         assert.deepEqual([text, isolated], [expected, isolation]);
@@ -74,13 +65,13 @@ for (const isolation of [true, false]) {
 }
 
 test('a strict content security policy', () =>
-  inTab(
+  inTab(browser, dist,
     { headers: { 'Content-Security-Policy': "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src *" } },
     async ({ page }) => assert.equal((await load(page, server.url)).text, expected),
   ));
 
 test('a Blob is read by slices', () =>
-  inTab({}, async ({ page }) => {
+  inTab(browser, dist, {}, async ({ page }) => {
     const text = await page.evaluate(async (url) => {
       const blob = await (await fetch(url)).blob();
       const engine = await Engine.load(new File([blob], 'x.gguf'), { memoryBudget: 350_000 });
@@ -93,7 +84,7 @@ test('a Blob is read by slices', () =>
 
 test('two tabs at once do not disturb each other', () =>
   withSlowServer((slow) =>
-    inTab({}, async ({ page, open }) => {
+    inTab(browser, dist, {}, async ({ page, open }) => {
       const other = await open();
       const both = await Promise.all([load(page, slow.url), load(other, slow.url)]);
       assert.deepEqual(both.map(({ text }) => text), [expected, expected]);
@@ -103,7 +94,7 @@ test('two tabs at once do not disturb each other', () =>
     })));
 
 test('deleting a model that is in use is refused', () =>
-  inTab({}, async ({ page }) => {
+  inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
       const engine = await Engine.load(url, { memoryBudget: 700_000 });
       const busy = await Engine.store.delete(url).catch((error) => error.code);
@@ -114,7 +105,7 @@ test('deleting a model that is in use is refused', () =>
   }));
 
 test('a full quota degrades to the network with a warning', () =>
-  inTab({}, async ({ page, server: pages }) => {
+  inTab(browser, dist, {}, async ({ page, server: pages }) => {
     const cdp = await page.context().newCDPSession(page);
     await cdp.send('Storage.overrideQuotaForOrigin', { origin: pages.url, quotaSize: 400_000 });
     const { text, warnings } = await load(page, server.url);
@@ -123,7 +114,7 @@ test('a full quota degrades to the network with a warning', () =>
   }));
 
 test('20 flipped bytes in the store are found, and only their chunks fetched again', () =>
-  inTab({}, async ({ page }) => {
+  inTab(browser, dist, {}, async ({ page }) => {
     await load(page, server.url);
     const next = random(11);
     const places = Array.from({ length: 20 }, () => Math.floor(next() * bytes.length));
@@ -148,7 +139,7 @@ test('20 flipped bytes in the store are found, and only their chunks fetched aga
 
 test('tabs killed at random moments of a download lose no stored chunk', () =>
   withSlowServer((slow) =>
-    inTab({}, async ({ open }) => {
+    inTab(browser, dist, {}, async ({ open }) => {
       const next = random(4);
       for (let i = 0; i < 50; i++) {
         const doomed = await open();
@@ -169,7 +160,7 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
     })));
 
 test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
-  inTab({}, async ({ page }) => {
+  inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
       const engine = await Engine.load(url, { memoryBudget: 700_000 });
       const pending = [engine.generate([5, 666]), engine.generate('x')].map((g) => g.result);
@@ -182,7 +173,7 @@ test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
   }));
 
 test('a worker script that is not there is ENGINE_GONE, a missing wasm WASM_LOAD', () =>
-  inTab({}, async ({ page }) => {
+  inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
       const code = (options) => Engine.load(url, options).catch((error) => error.code);
       return [await code({ workerUrl: '/dist/nothing.js' }), await code({ wasmUrl: '/dist/nothing.wasm' })];
@@ -191,7 +182,7 @@ test('a worker script that is not there is ENGINE_GONE, a missing wasm WASM_LOAD
   }));
 
 test('the engine works inside a worker', () =>
-  inTab({}, async ({ page }) => {
+  inTab(browser, dist, {}, async ({ page }) => {
     const text = await page.evaluate(async (url) => {
       const script = `
         const { Engine } = await import('${location.origin}/dist/index.js');

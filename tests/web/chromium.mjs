@@ -7,6 +7,25 @@ export async function launch(options = {}) {
   return chromium.launch({ executablePath: chromiumPath, args: chromiumArgs, ...options });
 }
 
+/** For serve(): every file may be read from another origin, an isolated one too. */
+export const crossOrigin = {
+  onRequest: (_, response) => {
+    response.setHeader('Access-Control-Allow-Origin', '*');
+    response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
+    return false;
+  },
+};
+
+/** Does `work` with openPage()'s result and closes it. */
+export async function inTab(browser, dist, options, work) {
+  const tab = await openPage(browser, dist, options);
+  try {
+    return await work(tab);
+  } finally {
+    await tab.close();
+  }
+}
+
 /** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
 export async function openPage(browser, dist, { isolation = true, context, headers = {} } = {}) {
   const server = await serve([['/dist/', dist]], {

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
-import { launch, openPage } from './chromium.mjs';
+import { crossOrigin, launch, openPage } from './chromium.mjs';
 import { root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
@@ -145,13 +145,7 @@ describe('in Chromium', () => {
   let tab;
   before(async () => {
     browser = await launch();
-    files = await serve(mounts, {
-      onRequest: (_, response) => {
-        response.setHeader('Access-Control-Allow-Origin', '*');
-        response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
-        return false;
-      },
-    });
+    files = await serve(mounts, crossOrigin);
     tab = await openPage(browser, dist);
     await tab.page.evaluate(`window.measure = ${measure}`);
   });

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
-import { launch, openPage } from './chromium.mjs';
+import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
@@ -83,14 +83,6 @@ async function checkQwen3(run, args) {
   assert.deepEqual(told.ids, texts.map(({ ids }) => ids));
   return told;
 }
-
-const cors = {
-  onRequest: (_, response) => {
-    response.setHeader('Access-Control-Allow-Origin', '*');
-    response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
-    return false;
-  },
-};
 
 describe('in Node', () => {
   let Engine;
@@ -171,28 +163,24 @@ describe('in Chromium', () => {
   let files;
   before(async () => {
     browser = await launch();
-    files = await serve([['/', data]], cors);
+    files = await serve([['/', data]], crossOrigin);
   });
   after(async () => {
     await browser.close();
     await files.close();
   });
 
-  async function inTab(options, work) {
-    const tab = await openPage(browser, dist, options);
-    try {
-      await tab.page.evaluate(`window.measure = ${measure}`);
-      await work((args) => tab.page.evaluate((a) => measure(a), args));
-    } finally {
-      await tab.close();
-    }
-  }
+  const measuring = (options, work) =>
+    inTab(browser, dist, options, async ({ page }) => {
+      await page.evaluate(`window.measure = ${measure}`);
+      await work((args) => page.evaluate((a) => measure(a), args));
+    });
 
   for (const isolation of [true, false]) {
     test(`every directory from a server, ${isolation ? 'with' : 'without'} isolation`, () =>
-      inTab({ isolation }, (run) => checkAll(run, (name) => `${files.url}/${name}/`, 'none')));
+      measuring({ isolation }, (run) => checkAll(run, (name) => `${files.url}/${name}/`, 'none')));
     test(`download, store and picked files, ${isolation ? 'with' : 'without'} isolation`, () =>
-      inTab({ isolation }, async (run) => {
+      measuring({ isolation }, async (run) => {
         const args = { source: `${files.url}/qwen3/`, options: {} };
         await checkQwen3(run, args);
         const again = await checkQwen3(run, args);

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
-import { launch, openPage } from './chromium.mjs';
+import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
@@ -93,33 +93,23 @@ describe('in Chromium', () => {
   let files;
   before(async () => {
     browser = await launch();
-    files = await serve([['/stories/', fixtures], ['/', models]], {
-      onRequest: (_, response) => {
-        response.setHeader('Access-Control-Allow-Origin', '*');
-        response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
-        return false;
-      },
-    });
+    files = await serve([['/stories/', fixtures], ['/', models]], crossOrigin);
   });
   after(async () => {
     await browser.close();
     await files.close();
   });
 
-  async function inTab(options, work) {
-    const tab = await openPage(browser, dist, options);
-    try {
+  const telling = (options, work) =>
+    inTab(browser, dist, options, async (tab) => {
       await tab.page.evaluate(`window.tell = ${tell}`);
-      return await work((args) => tab.page.evaluate((a) => tell(a), args), tab);
-    } finally {
-      await tab.close();
-    }
-  }
+      return work((args) => tab.page.evaluate((a) => tell(a), args), tab);
+    });
   const url = () => `${files.url}/sluice-tales-F16.gguf`;
 
   for (const isolation of [true, false]) {
     test(`the budget changes while loaded ${isolation ? 'with' : 'without'} isolation`, () =>
-      inTab({ isolation }, async (_, { page }) => {
+      telling({ isolation }, async (_, { page }) => {
         const size = statSync(sample).size;
         const budgets = [0.8, 1.6, 0.7, 0.9].map((share) => Math.floor(share * size));
         const seen = await page.evaluate(async ([source, prompt, list]) => {
@@ -141,7 +131,7 @@ describe('in Chromium', () => {
         assert.ok(seen.every(({ fits }) => fits));
       }));
     test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from the store, from a Blob`, () =>
-      inTab({ isolation }, async (run) => {
+      telling({ isolation }, async (run) => {
         const memoryBudget = Math.floor(statSync(sample).size * 0.8);
         const base = { ...story, source: url(), maxTokens: story.tokens.length };
         for (const [label, extra] of Object.entries({
@@ -159,7 +149,7 @@ describe('in Chromium', () => {
       }));
   }
   test("llama.cpp's story of stories260K", { skip }, () =>
-    inTab({}, async (run) => {
+    telling({}, async (run) => {
       for (const expected of stories()) {
         for (const memoryBudget of [undefined, ...streamed(join(fixtures, expected.file))]) {
           const source = `${files.url}/stories/${expected.file}`;
@@ -169,13 +159,13 @@ describe('in Chromium', () => {
       }
     }));
   test('inspect reads a small part of the file', () =>
-    inTab({}, async (_, { page }) => {
+    telling({}, async (_, { page }) => {
       const info = await page.evaluate((source) => Engine.inspect(source, { memoryBudget: 2e6, cache: 'none' }), url());
       assert.equal(info.architecture, 'llama');
       assert.ok(info.plan.minimum > 0 && info.plan.minimum <= 2e6 && info.macsPerToken > 0);
     }));
   test('100 loads and disposals leave no worker and no memory behind', () =>
-    inTab({}, async (run, { page }) => {
+    telling({}, async (run, { page }) => {
       const cdp = await browser.newBrowserCDPSession();
       const workers = async () =>
         (await cdp.send('Target.getTargets')).targetInfos.filter(({ type }) => type === 'worker').length;

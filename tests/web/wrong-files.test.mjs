@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
-import { launch, openPage } from './chromium.mjs';
+import { crossOrigin, launch, openPage } from './chromium.mjs';
 import { faultyServer, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
@@ -15,13 +15,7 @@ const cases = JSON.parse(readFileSync(join(root, 'tests', 'data', 'wrong-files.j
 let files;
 
 before(async () => {
-  files = await serve([['/', root]], {
-    onRequest: (_, response) => {
-      response.setHeader('Access-Control-Allow-Origin', '*');
-      response.setHeader('Cross-Origin-Resource-Policy', 'cross-origin');
-      return false;
-    },
-  });
+  files = await serve([['/', root]], crossOrigin);
 });
 after(() => files.close());
 
