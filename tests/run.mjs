@@ -83,17 +83,20 @@ const testPrograms = (preset) => {
   return readdirSync(folder).filter((f) => f.endsWith('_tests')).map((f) => [f, join(folder, f)]);
 };
 
-async function gtestAll(preset, options = {}) {
+/** The sum of what the runs count, as many at a time as there are cores. */
+async function inTurns(runs) {
   const total = none();
-  const queue = testPrograms(preset);
-  if (queue.length === 0) throw new SuiteError(`no test programs in build/${preset}/tests`);
   const worker = async () => {
-    for (let next = queue.shift(); next; next = queue.shift()) {
-      add(total, await gtest(next[1], { ...options, label: `${preset}-${next[0]}` }));
-    }
+    for (let run = runs.shift(); run; run = runs.shift()) add(total, await run());
   };
   await Promise.all(Array.from({ length: Math.min(jobs, 4) }, worker));
   return total;
+}
+
+async function gtestAll(preset, options = {}) {
+  const programs = testPrograms(preset);
+  if (programs.length === 0) throw new SuiteError(`no test programs in build/${preset}/tests`);
+  return inTurns(programs.map(([name, path]) => () => gtest(path, { ...options, label: `${preset}-${name}` })));
 }
 
 // The fuzz targets over their committed corpora; each counts as one test.
@@ -175,14 +178,17 @@ const suites = {
     return total;
   },
   async wasm() {
-    const { buildProgram, countLines, runInChromium, runInNode } = await import('./wasm/gtest.mjs');
-    const total = none();
-    for (const variant of ['simd128', 'relaxed']) {
-      buildProgram('kernels_tests', variant);
-      if (variant === 'simd128') add(total, countLines(await runInNode('kernels_tests', variant)));
-      add(total, countLines(await runInChromium('kernels_tests', variant)));
-    }
-    return total;
+    const { buildProgram, countLines, runInBrowser, runInNode } = await import('./wasm/gtest.mjs');
+    const { launchChromium, launchFirefox, launchWebKit } = await import('./web/drivers.mjs');
+    const name = 'kernels_tests';
+    for (const variant of ['simd128', 'relaxed']) buildProgram(name, variant);
+    return inTurns([
+      () => runInNode(name, 'simd128'),
+      () => runInBrowser(launchChromium, name, 'simd128'),
+      () => runInBrowser(launchWebKit, name, 'simd128'),
+      () => runInBrowser(launchChromium, name, 'relaxed'),
+      () => runInBrowser(launchFirefox, name, 'relaxed'),
+    ].map((run) => async () => countLines(await run())));
   },
   async types() {
     const projects = ['web/tsconfig.json', 'tests/web/tsconfig.json'];

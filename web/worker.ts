@@ -10,25 +10,26 @@ import { opfsBackend } from './store-opfs.js';
 import type { Variant } from './variant.js';
 import { compileWasm, instantiateWasm } from './wasm.js';
 
-declare const self: { name: string; location: Location; importScripts(): void } & Port;
+declare const self: { name: string; location: Location; importScripts(url: string): void } & Port;
 
 const kMiB = 1 << 20;
 
 /** The kind of script this is: the package's own is a module, but Turbopack makes a classic one of it. */
 function ownType(): WorkerType {
   try {
-    self.importScripts(); // of nothing; a module may not even do that
-    return 'classic';
-  } catch {
-    return 'module';
+    self.importScripts('http://'); // no URL at all, which a classic script hears as a DOMException
+  } catch (error) {
+    if (error instanceof TypeError) return 'module'; // which may not import at all
   }
+  return 'classic';
 }
 
 function spawn(role: Role): WorkerPort & ThreadPort {
   return new Worker(self.location.href, { type: ownType(), name: role }) as WorkerPort & ThreadPort;
 }
 
-const isolated = (globalThis as { crossOriginIsolated?: boolean }).crossOriginIsolated === true;
+// Some builds of WebKit call a page isolated and have no memory to share.
+const isolated = globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer === 'function';
 
 /** Half of what the device says it has (browsers report at most 8 GiB), within the 32-bit range. */
 function budgetCap(): number {

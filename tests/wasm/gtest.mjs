@@ -1,10 +1,10 @@
-// Runs a GoogleTest program compiled to WebAssembly, in Node or in headless Chromium, for either
-// binary: build/<preset>/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged
-// in. Node 20 can be told to accept relaxed SIMD, but its dot product forgets the accumulator, so
-// that binary runs in Chromium only.
+// Runs a GoogleTest program compiled to WebAssembly, in Node or in a browser, for either binary:
+// build/<preset>/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged in. Node 20
+// can be told to accept relaxed SIMD, but its dot product forgets the accumulator, and Debian's WebKit
+// does not know it, so that binary runs in Chromium and Firefox.
 import { readFileSync } from 'node:fs';
 import { cmakeBuild, finishBinary } from '../../web/scripts/build.mjs';
-import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
+import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 
 const presets = { simd128: 'wasm', relaxed: 'wasm-relaxed' };
@@ -45,7 +45,8 @@ export async function runInNode(name, variant, args = []) {
   return { code, output: lines.join('\n') };
 }
 
-export async function runInChromium(name, variant, args = []) {
+/** `launch` is one of tests/web/drivers.mjs. */
+export async function runInBrowser(launch, name, variant, args = []) {
   const worker = `${start}
     importScripts('/${name}.js');
     onmessage = async ({ data }) => {
@@ -68,11 +69,9 @@ export async function runInChromium(name, variant, args = []) {
       return true;
     },
   });
-  const { chromium } = await import('playwright-core');
-  const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
+  const browser = await launch();
   try {
-    const page = await browser.newPage();
-    await page.goto(server.url);
+    const page = await browser.open(server.url);
     return await page.evaluate((programArgs) => new Promise((resolve) => {
       const w = new Worker('/run.js');
       w.onmessage = ({ data }) => resolve(data);

@@ -9,29 +9,12 @@ import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
+import { check, sample, story, tell } from './telling.mjs';
 
 const dist = join(root, 'dist');
 const models = join(root, 'examples', 'models');
-const sample = join(models, 'sluice-tales-F16.gguf');
-const [reference] = JSON.parse(readFileSync(join(models, 'reference', 'outputs.json'), 'utf8')).prompts;
 const fixtures = join(root, '..', 'shared', 'fixtures', 'stories260K');
 const skip = existsSync(fixtures) ? false : 'no ../shared/fixtures/stories260K';
-
-/** Runs in Node or in the page: loads, generates greedily, reports. */
-async function tell({ source, options, prompt, maxTokens, blob }) {
-  const from = blob ? await (await fetch(source)).blob() : source;
-  const engine = await Engine.load(from, options);
-  const generation = engine.generate(prompt, { maxTokens, temperature: 0, ignoreEos: true });
-  const tokens = [];
-  for await (const piece of generation) tokens.push(piece.token);
-  const out = {
-    tokens, text: await generation.text(), memory: engine.memory(), stats: engine.stats(),
-    heapLeft: engine.memory().budget - engine.memory().heap,
-  };
-  await engine.downloaded;
-  await engine.dispose();
-  return out;
-}
 
 /** llama.cpp's stories, where no rounding of activations can change a token. */
 const stories = () => JSON.parse(readFileSync(join(fixtures, 'expected.json'), 'utf8'))
@@ -39,16 +22,6 @@ const stories = () => JSON.parse(readFileSync(join(fixtures, 'expected.json'), '
 
 /** A budget below the model's size, for the one file that is larger than the least budget. */
 const streamed = (file) => (statSync(file).size > 1.15e6 ? [1_100_000] : []);
-
-const story = {
-  source: sample, prompt: reference.text, tokens: reference.greedy, text: reference.greedy_text,
-};
-
-function check(told, expected, label) {
-  assert.deepEqual(told.tokens, expected.tokens, label);
-  if (expected.text) assert.equal(told.text, expected.text, label);
-  assert.ok(told.heapLeft >= 0, `${label}: heap over the budget`);
-}
 
 describe('in Node', () => {
   before(async () => {

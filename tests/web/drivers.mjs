@@ -1,0 +1,198 @@
+// Three browsers as Debian ships them. Playwright drives Chromium alone of them, so this speaks just
+// enough of two standards: WebDriver BiDi over a WebSocket to Firefox (https://w3c.github.io/webdriver-bidi),
+// WebDriver over HTTP to WebKit (https://www.w3.org/TR/webdriver2). All offer the same:
+//   { name, open(url) → { evaluate(function, argument), close() }, close() }
+// where function and argument pass as text and as JSON, and so does what the function resolves to.
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { WebSocket } from 'ws';
+import { launch } from './chromium.mjs';
+
+const firefoxPath = process.env.FIREFOX ?? '/usr/bin/firefox-esr';
+const webkitDriverPath = process.env.WEBKIT_DRIVER ?? '/usr/bin/WebKitWebDriver';
+
+/** Names of the browsers that this machine lacks, with what would install them. */
+export const missing = {
+  firefox: existsSync(firefoxPath) ? false : 'no firefox-esr',
+  webkit: existsSync(webkitDriverPath) && existsSync('/usr/bin/Xvfb') ? false : 'no webkit2gtk-driver or xvfb',
+};
+
+/** A script whose completion is JSON text, or throws with the name and code of what was thrown. */
+const script = (work) => `async (json) => {
+  try {
+    return JSON.stringify({ value: await (${work})(JSON.parse(json)) });
+  } catch (e) {
+    return JSON.stringify({ error: [e?.name, e?.code, e?.message].join(' ') + '\\n' + e?.stack });
+  }
+}`;
+
+function settle(text) {
+  const { value, error } = JSON.parse(text);
+  if (error) throw new Error(error);
+  return value;
+}
+
+/** Resolves to the first match of `pattern` in what the process prints. */
+function printed(child, pattern, seconds = 60) {
+  return new Promise((resolve, reject) => {
+    let output = '';
+    const fail = (why) => reject(new Error(`${child.spawnfile}: ${why}\n${output}`));
+    const timer = setTimeout(() => fail(`nothing like ${pattern} in ${seconds} s`), seconds * 1000);
+    const take = (chunk) => {
+      output += chunk;
+      const match = pattern.exec(output);
+      if (match) resolve((clearTimeout(timer), match));
+    };
+    child.stdout.setEncoding('utf8').on('data', take);
+    child.stderr.setEncoding('utf8').on('data', take);
+    child.on('exit', (code) => fail(`ended with ${code}`));
+    child.on('error', (e) => fail(e.message));
+  });
+}
+
+const ended = (child) =>
+  child.exitCode !== null || child.signalCode !== null ? undefined : new Promise((ok) => child.once('exit', ok));
+
+async function stop(child, signal = 'SIGTERM') {
+  child.kill(signal);
+  const timer = setTimeout(() => child.kill('SIGKILL'), 5000);
+  await ended(child);
+  clearTimeout(timer);
+}
+
+export async function launchChromium() {
+  const browser = await launch();
+  return {
+    name: 'Chromium',
+    async open(url) {
+      const page = await browser.newPage();
+      await page.goto(url);
+      return page;
+    },
+    close: () => browser.close(),
+  };
+}
+
+export async function launchFirefox() {
+  const profile = mkdtempSync(join(tmpdir(), 'sluice-firefox-'));
+  const child = spawn(firefoxPath,
+    ['--headless', '--no-remote', '--profile', profile, '--remote-debugging-port', '0', 'about:blank'],
+    { env: { ...process.env, HOME: profile, MOZ_DISABLE_CONTENT_SANDBOX: '1' } });
+  const [, address] = await printed(child, /WebDriver BiDi listening on (ws:\S+)/);
+  const socket = new WebSocket(`${address}/session`, { perMessageDeflate: false });
+  await new Promise((ok, fail) => socket.once('open', ok).once('error', fail));
+  const waiting = new Map();
+  socket.on('message', (data) => {
+    const { id, type, result, error, message } = JSON.parse(data);
+    const call = waiting.get(id);
+    if (!call) return;
+    waiting.delete(id);
+    if (type === 'success') call.resolve(result);
+    else call.reject(new Error(`${error}: ${message}`));
+  });
+  socket.on('close', () => {
+    for (const { reject } of waiting.values()) reject(new Error('Firefox has ended'));
+  });
+  let last = 0;
+  const send = (method, params) => new Promise((resolve, reject) => {
+    waiting.set(++last, { resolve, reject });
+    socket.send(JSON.stringify({ id: last, method, params }));
+  });
+  await send('session.new', { capabilities: {} });
+  return {
+    name: 'Firefox',
+    async open(url) {
+      const { context } = await send('browsingContext.create', { type: 'tab' });
+      await send('browsingContext.navigate', { context, url, wait: 'complete' });
+      return {
+        async evaluate(work, argument = null) {
+          const { type, result, exceptionDetails } = await send('script.callFunction', {
+            functionDeclaration: script(work), target: { context }, awaitPromise: true,
+            arguments: [{ type: 'string', value: JSON.stringify(argument) }],
+          });
+          if (type !== 'success') throw new Error(exceptionDetails.text);
+          return settle(result.value);
+        },
+        close: () => send('browsingContext.close', { context }),
+      };
+    },
+    async close() {
+      socket.terminate();
+      await stop(child);
+      rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
+    },
+  };
+}
+
+const freePort = () => new Promise((resolve) => {
+  const server = createServer().listen(0, '127.0.0.1', () => {
+    const { port } = server.address();
+    server.close(() => resolve(port));
+  });
+});
+
+export async function launchWebKit() {
+  const home = mkdtempSync(join(tmpdir(), 'sluice-webkit-'));
+  const screen = spawn('/usr/bin/Xvfb', ['-displayfd', '1', '-screen', '0', '1024x768x24', '-nolisten', 'tcp']);
+  const [, display] = await printed(screen, /^(\d+)\s/);
+  const port = await freePort();
+  const driver = spawn(webkitDriverPath, [`--port=${port}`], {
+    env: {
+      ...process.env, HOME: home, XDG_DATA_HOME: home, XDG_CACHE_HOME: home, DISPLAY: `:${display}`,
+      GDK_BACKEND: 'x11', LIBGL_ALWAYS_SOFTWARE: '1', WEBKIT_DISABLE_SANDBOX_THIS_IS_DANGEROUS: '1',
+      WEBKIT_DISABLE_DMABUF_RENDERER: '1', NO_AT_BRIDGE: '1',
+    },
+  });
+  driver.stdout.resume();
+  driver.stderr.resume();
+  const call = async (method, path, body) => {
+    const answer = await fetch(`http://127.0.0.1:${port}${path}`, {
+      method, ...(body ? { body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } } : {}),
+    });
+    const { value } = await answer.json();
+    if (!answer.ok) throw new Error(`${value.error}: ${value.message}`);
+    return value;
+  };
+  for (let i = 0; ; i++) {
+    const ready = await call('GET', '/status').then(({ ready }) => ready, () => false);
+    if (ready) break;
+    if (i === 100) throw new Error('WebKitWebDriver does not answer');
+    await new Promise((ok) => setTimeout(ok, 100));
+  }
+  const { sessionId } = await call('POST', '/session', { capabilities: { alwaysMatch: {} } });
+  const at = `/session/${sessionId}`;
+  await call('POST', `${at}/timeouts`, { script: 600_000, pageLoad: 60_000 });
+  const first = await call('GET', `${at}/window`);
+  return {
+    name: 'WebKit',
+    async open(url) {
+      await call('POST', `${at}/window`, { handle: first });
+      const { handle } = await call('POST', `${at}/window/new`, { type: 'tab' });
+      const here = () => call('POST', `${at}/window`, { handle });
+      await here();
+      await call('POST', `${at}/url`, { url });
+      return {
+        async evaluate(work, argument = null) {
+          await here();
+          return settle(await call('POST', `${at}/execute/async`, {
+            script: `const [json, done] = arguments; (${script(work)})(json).then(done);`,
+            args: [JSON.stringify(argument)],
+          }));
+        },
+        close: async () => {
+          await here();
+          await call('DELETE', `${at}/window`);
+        },
+      };
+    },
+    async close() {
+      await call('DELETE', at).catch(() => {});
+      await stop(driver);
+      await stop(screen);
+      rmSync(home, { recursive: true, force: true, maxRetries: 5 });
+    },
+  };
+}

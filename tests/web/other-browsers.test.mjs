@@ -1,0 +1,120 @@
+// The package over the real engine in Firefox and WebKit. Firefox has all that Chromium has; Debian's
+// WebKit has neither a file store nor shared memory nor relaxed SIMD, so it shows what is left then.
+import assert from 'node:assert/strict';
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { serve } from '../../web/scripts/serve.mjs';
+import { crossOrigin } from './chromium.mjs';
+import { launchFirefox, launchWebKit, missing } from './drivers.mjs';
+import { root } from './helpers.mjs';
+import { check, sample, story, tell } from './telling.mjs';
+
+const dist = join(root, 'dist');
+const models = join(root, 'examples', 'models');
+const memoryBudget = Math.floor(statSync(sample).size * 0.8);
+const limits = { timeout: 120_000 };
+
+/** A page of its own origin with the package in it; `work` gets it and the server of the models. */
+async function inPage(browser, isolation, work) {
+  const blank = (request, response) => {
+    if (request.url !== '/') return false;
+    response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>test</title>');
+    return true;
+  };
+  const pages = await serve([['/dist/', dist]], { isolation, onRequest: blank });
+  const files = await serve([['/', models]], crossOrigin);
+  let page;
+  try {
+    page = await browser.open(`${pages.url}/`);
+    await page.evaluate(`async () => {
+      Object.assign(window, await import('/dist/index.js'));
+      window.tell = ${tell};
+    }`);
+    const run = (args) => page.evaluate((a) => window.tell(a), { ...story, maxTokens: story.tokens.length, ...args });
+    return await work({ page, files, run, url: `${files.url}/sluice-tales-F16.gguf` });
+  } finally {
+    await page?.close();
+    await pages.close();
+    await files.close();
+  }
+}
+
+const capabilities = () => ({
+  isolated: crossOriginIsolated, shared: typeof SharedArrayBuffer === 'function',
+  store: typeof navigator.storage?.getDirectory === 'function',
+});
+
+for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKit]]) {
+  describe(name, { skip: missing[name] }, () => {
+    let browser;
+    before(async () => (browser = await launch()), limits);
+    after(() => browser?.close());
+
+    for (const isolation of [true, false]) {
+      test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from a Blob`, limits, () =>
+        inPage(browser, isolation, async ({ page, run, url }) => {
+          const has = await page.evaluate(capabilities);
+          assert.equal(has.isolated, isolation);
+          for (const [label, extra] of Object.entries({
+            'resident, first load': { options: { contextLength: 128 } },
+            'streamed, second load': { options: { memoryBudget, contextLength: 128 } },
+            'streamed from the network': { options: { memoryBudget, contextLength: 128, cache: 'none' } },
+            'a Blob': { blob: true, options: { memoryBudget, contextLength: 128 } },
+            'plain SIMD': { options: { contextLength: 128, kernels: 'wasm128' } },
+          })) {
+            const told = await run({ source: url, ...extra });
+            check(told, story, label);
+            if (label.includes('second') && has.store) assert.ok(told.stats.bytesFetched <= 65536, label);
+            assert.equal(told.stats.threads > 1, isolation && has.shared, label);
+          }
+        }));
+    }
+
+    test('what is stored works when the host is gone; without a store the error says so', limits, () =>
+      inPage(browser, true, async ({ page, files, run, url }) => {
+        const { store } = await page.evaluate(capabilities);
+        check(await run({ source: url, options: { contextLength: 128 } }), story, 'online');
+        await files.close();
+        const offline = run({ source: url, options: { contextLength: 128 } });
+        if (store) check(await offline, story, 'offline');
+        else await assert.rejects(offline, /NETWORK/);
+      }));
+
+    test('chat, abort and break; wrong files are named', limits, () =>
+      inPage(browser, true, async ({ page, files, url }) => {
+        const seen = await page.evaluate(async ([source, base]) => {
+          const code = (promise) => promise.then(() => 'resolved', (e) => (e.name === 'SluiceError' ? e.code : e.name));
+          const engine = await Engine.load(source, { contextLength: 256 });
+          const chat = await engine.chat.completions.create({
+            messages: [{ role: 'user', content: 'Tell me a story about a dog and a boat.' }],
+            max_tokens: 200, temperature: 0,
+          });
+          const stop = new AbortController();
+          const aborted = code(engine.generate('Once upon a time', { maxTokens: 400, signal: stop.signal }).result);
+          stop.abort();
+          let pieces = 0;
+          for await (const piece of engine.generate('Once upon a time', { maxTokens: 400 })) {
+            pieces += piece.text.length > 0;
+            if (pieces === 3) break;
+          }
+          const out = {
+            answer: chat.choices[0].message.content, finish: chat.choices[0].finish_reason,
+            aborted: await aborted, pieces,
+            html: await code(Engine.load(`${base}/README.md`)), absent: await code(Engine.load(`${base}/none.gguf`)),
+            small: await code(Engine.load(source, { memoryBudget: 300_000 })),
+          };
+          await engine.dispose();
+          out.after = await code(engine.generate('x').result);
+          return out;
+        }, [url, files.url]);
+        assert.match(seen.answer, /dog/);
+        assert.match(seen.answer, /boat/);
+        const { answer, ...rest } = seen;
+        assert.deepEqual(rest, {
+          finish: 'stop', aborted: 'AbortError', pieces: 3, html: 'NOT_GGUF', absent: 'HTTP_STATUS',
+          small: 'BUDGET_TOO_SMALL', after: 'DISPOSED',
+        });
+      }));
+  });
+}
