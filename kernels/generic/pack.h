@@ -17,12 +17,40 @@ namespace {
 constexpr int kBytesStep = 4 * kRowGroup;  // from one dword of a row to its next
 constexpr int kHalfStep = 2 * kRowGroup;   // from one 16-bit item to the next
 
-// Dword j of each row, then n_dwords from the first; rows[r] points at row r's bytes.
+// Dword j of each row; rows[r] points at row r's bytes.
 SLUICE_INLINE void interleave_dword(const uint8_t* const* rows, int j, uint8_t* out) {
   for (int r = 0; r < kRowGroup; ++r) memcpy(out + 4 * r, rows[r] + 4 * j, 4);
 }
+// Four dwords of each row, by transposing squares: streamed weights are packed for every token, and
+// dword by dword that took three times as long as the product.
+SLUICE_INLINE void interleave_4(const uint8_t* const* rows, uint8_t* out) {
+  typedef uint32_t Dwords __attribute__((vector_size(16)));
+  SLUICE_UNROLL for (int r = 0; r < kRowGroup; r += 4) {
+    Dwords a, b, c, d;
+    memcpy(&a, rows[r], 16);
+    memcpy(&b, rows[r + 1], 16);
+    memcpy(&c, rows[r + 2], 16);
+    memcpy(&d, rows[r + 3], 16);
+    const Dwords ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    const Dwords cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const Dwords ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const Dwords cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const Dwords columns[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
+                               __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
+                               __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5),
+                               __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
+    SLUICE_UNROLL for (int j = 0; j < 4; ++j) {
+      memcpy(out + kBytesStep * j + 4 * r, &columns[j], 16);
+    }
+  }
+}
+// n_dwords from the first of each row, a multiple of four.
 SLUICE_INLINE void interleave(const uint8_t* const* rows, int n_dwords, uint8_t* out) {
-  for (int j = 0; j < n_dwords; ++j) interleave_dword(rows, j, out + kBytesStep * j);
+  for (int j = 0; j < n_dwords; j += 4) {
+    const uint8_t* at[kRowGroup];
+    for (int r = 0; r < kRowGroup; ++r) at[r] = rows[r] + 4 * j;
+    interleave_4(at, out + kBytesStep * j);
+  }
 }
 SLUICE_INLINE void deinterleave(const uint8_t* in, int row, int n_dwords, void* out) {
   uint8_t* bytes = static_cast<uint8_t*>(out);
