@@ -9,6 +9,7 @@ import { yieldToEvents } from './rpc.js';
 const kHeadBytes = 16;
 const kRequestBytes = 32;
 const kDone = 2;
+const kRow = -1; // in place of the unit
 const kBurstMs = 8;
 
 /** The index words of the queue's head. */
@@ -54,9 +55,13 @@ export class QueueView {
     Atomics.notify(this.words, this.index(Word.Pushed));
   }
 
+  /** Index of a request's first word. */
+  at(request: number): number {
+    return (this.address + kHeadBytes + (request % this.capacity) * kRequestBytes) >> 2;
+  }
+
   complete(request: number): void {
-    const at = this.address + kHeadBytes + (request % this.capacity) * kRequestBytes;
-    Atomics.store(this.words, (at >> 2) + 7, kDone);
+    Atomics.store(this.words, this.at(request) + 7, kDone);
     Atomics.add(this.words, this.index(Word.Completed), 1);
     Atomics.notify(this.words, this.index(Word.Completed));
   }
@@ -97,6 +102,8 @@ export class FillServer {
   readonly queue: QueueView;
   /** Requests taken from the queue so far. */
   taken = 0;
+  private seen = 0;
+  private readonly early = new Set<number>();
   private readonly failed = new Set<number>();
   private stopped = false;
   private serving = false;
@@ -118,9 +125,10 @@ export class FillServer {
     this.serving = true;
     let start = performance.now();
     while (!this.stopped && this.taken !== this.queue.pushed) {
+      this.startRows();
       const n = this.taken;
       this.taken = (n + 1) >>> 0;
-      this.start(n);
+      if (!this.early.delete(n)) this.start(n);
       if (!bounded || performance.now() - start < kBurstMs) continue;
       await yieldToEvents();
       start = performance.now();
@@ -140,10 +148,18 @@ export class FillServer {
     this.stopped = true;
   }
 
+  /** Rows of the embedding go before all else: a pass waits for them before it can begin. */
+  private startRows(): void {
+    for (; this.seen !== this.queue.pushed; this.seen = (this.seen + 1) >>> 0) {
+      if (this.queue.words[this.queue.at(this.seen) + 6] !== kRow) continue;
+      this.early.add(this.seen);
+      this.start(this.seen);
+    }
+  }
+
   private start(n: number): void {
-    const at = this.queue.address + kHeadBytes + (n % this.queue.capacity) * kRequestBytes;
     // A grown memory has a new buffer object; views are made anew each time.
-    const view = new DataView(this.memory.buffer, at, kRequestBytes);
+    const view = new DataView(this.memory.buffer, this.queue.at(n) * 4, kRequestBytes);
     const offset = Number(view.getBigUint64(0, true));
     const into = Number(view.getBigUint64(8, true));
     const length = view.getUint32(16, true);
