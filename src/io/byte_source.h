@@ -20,9 +20,13 @@ class ByteSource {
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Fills all of `out` from `offset`. Errors: kIo, kNetwork, kHttpStatus, kTruncated, kAborted...
   [[nodiscard]] virtual Status read(uint64_t offset, std::span<uint8_t> out) = 0;
+  // A range that will be read soon: the system may fetch it meanwhile. Returns at once.
+  virtual void will_need(uint64_t /*offset*/, uint64_t /*length*/) {}
   // Bytes that came over the network and from a local store so far.
   [[nodiscard]] virtual uint64_t bytes_fetched() const { return 0; }
   [[nodiscard]] virtual uint64_t bytes_from_store() const { return 0; }
+  // Bytes that no local store has.
+  [[nodiscard]] virtual uint64_t bytes_missing() const { return 0; }
   // Makes a read that is under way in another thread return kAborted soon (within 100 ms).
   virtual void abort() {}
 };

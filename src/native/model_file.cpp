@@ -2,6 +2,7 @@
 #include "native/model_file.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/clock.h"
 #include "native/hf_directory.h"
@@ -74,8 +75,7 @@ Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOp
   model->engine_ = std::move(*engine);
   model->sources_ = std::move(header->sources);
   model->local_ = !is_url(path);
-  const int n_threads = model->local_ ? 1 : kIoThreads;
-  for (int i = 0; i < n_threads; ++i) {
+  for (int i = 0; i < kIoThreads && !model->local_; ++i) {
     model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
   }
   return model;
@@ -125,14 +125,87 @@ bool Model::serve(uint32_t n) {
     queue.complete(n);
     return true;
   }
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (failure_.ok()) failure_ = status;
-  }
-  failed_ = true;
+  fail(status);
   queue.completed.fetch_add(1);  // wakes the engine, which finds nothing new but the failure
   queue.completed.notify_all();
   return false;
+}
+
+void Model::fail(const Status& status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (failure_.ok()) failure_ = status;
+  failed_ = true;
+}
+
+// Reads what is wanted next, by all threads of the engine: rows of the embedding, for which a pass
+// waits before it can begin, else as many units as there are threads. False when nothing is wanted.
+bool Model::read_together() {
+  using residency::kFillCapacity;
+  constexpr uint32_t kPiece =
+      512 << 10;  // small enough to share out, and to stay in a core's cache
+  residency::FillQueue& queue = engine_->residency().queue();
+  const auto request = [&queue](uint32_t n) -> residency::FillRequest& {
+    return queue.ring[n % kFillCapacity];
+  };
+  const auto pending = [&request](uint32_t n) {
+    return request(n).state.load(std::memory_order_relaxed) == residency::kFillPending;
+  };
+  const uint32_t pushed = queue.pushed.load(std::memory_order_relaxed);
+  uint32_t first = taken_.load(std::memory_order_relaxed);
+  while (first != pushed && !pending(first)) ++first;
+  taken_.store(first, std::memory_order_relaxed);
+  std::array<uint32_t, kFillCapacity> chosen{};
+  size_t n_chosen = 0;
+  for (const bool rows : {true, false}) {
+    const size_t most = rows ? kFillCapacity : static_cast<size_t>(engine_->pool().n_threads());
+    for (uint32_t n = first; n != pushed && n_chosen < std::min<size_t>(most, kFillCapacity); ++n) {
+      if (pending(n) && (!rows || request(n).unit == residency::kFillRow)) chosen[n_chosen++] = n;
+    }
+    if (n_chosen > 0) break;
+  }
+  if (n_chosen == 0) return false;
+  const double start = monotonic_ms();
+  if (slow_source_) tell_ahead(chosen[n_chosen - 1] + 1);
+  std::array<int64_t, kFillCapacity + 1> first_piece{};
+  for (size_t i = 0; i < n_chosen; ++i) {
+    first_piece[i + 1] = first_piece[i] + (request(chosen[i]).length + kPiece - 1) / kPiece;
+  }
+  engine_->pool().parallel_for(first_piece[n_chosen], [&](int64_t piece, int) {
+    size_t i = 0;
+    while (first_piece[i + 1] <= piece) ++i;
+    const residency::FillRequest& r = request(chosen[i]);
+    const uint32_t at = static_cast<uint32_t>(piece - first_piece[i]) * kPiece;
+    uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst)) + at;
+    const Status status =
+        sources_[r.file]->read(r.offset + at, {dst, std::min(kPiece, r.length - at)});
+    if (!status.ok()) fail(status);
+  });
+  if (failed_) return true;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < n_chosen; ++i) {
+    bytes += request(chosen[i]).length;
+    queue.complete(chosen[i]);
+  }
+  // To ask for what is in the page cache already costs a twentieth of reading it.
+  constexpr double kMemorySpeed = 3e6;  // bytes in a millisecond
+  slow_source_ = static_cast<double>(bytes) < kMemorySpeed * (monotonic_ms() - start);
+  return true;
+}
+
+// Has the kernel fetch what the requests from `next` on will read, while this thread computes.
+void Model::tell_ahead(uint32_t next) {
+  constexpr uint64_t kAhead = 16 << 20;
+  residency::FillQueue& queue = engine_->residency().queue();
+  const uint32_t pushed = queue.pushed.load(std::memory_order_relaxed);
+  if (static_cast<int32_t>(told_ - next) < 0) told_ = next;
+  uint64_t ahead = 0;
+  for (uint32_t n = next; n != pushed && ahead < kAhead; ++n) {
+    const residency::FillRequest& r = queue.ring[n % residency::kFillCapacity];
+    ahead += r.length;
+    if (n != told_) continue;
+    sources_[r.file]->will_need(r.offset, r.length);
+    ++told_;
+  }
 }
 
 Status Model::failure() {
@@ -144,13 +217,9 @@ Status Model::failure() {
 
 Status Model::wait_for_fill(uint32_t seen) {
   const double start = monotonic_ms();
-  residency::FillQueue& queue = engine_->residency().queue();
-  // What takes no longer to read from a local file than to wait for, the waiting thread reads.
-  constexpr uint64_t kSmall = 1 << 20;
-  const bool at_work = !failed_ && !interrupted_;
-  const bool small = local_ && engine_->plan().weights.slot_bytes <= kSmall;
-  const bool served = at_work && small && serve_one() != Served::kNothing;
-  if (at_work && !served) queue.completed.wait(seen, std::memory_order_acquire);
+  if (!failed_ && !interrupted_ && !(local_ && read_together())) {
+    engine_->residency().queue().completed.wait(seen, std::memory_order_acquire);
+  }
   wait_ms_ += monotonic_ms() - start;
   return failure();
 }

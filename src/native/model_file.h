@@ -1,5 +1,10 @@
 // The native driver: reads a model's header, opens the engine on it, and serves the engine's fill
-// queue from I/O threads. The browser's worker does the same in TypeScript (web/).
+// queue. The browser's worker does the same in TypeScript (web/).
+// URLs are read by threads of their own, several ranges in flight. Local files are read by the
+// threads that compute, together, whenever what comes next is missing: to copy a file out of the
+// page cache is work for a processor, and a thread of its own for that would take turns with the
+// computing ones, which wait for each other at every barrier. What a disk must deliver first, the
+// kernel is asked to read ahead.
 #pragma once
 
 #include <atomic>
@@ -70,6 +75,9 @@ class Model {
   enum class Served : uint8_t { kNothing, kOne, kFailed };
   Served serve_one();
   bool serve(uint32_t n);
+  bool read_together();
+  void tell_ahead(uint32_t next);
+  void fail(const Status& status);
   [[nodiscard]] Status failure();
   [[nodiscard]] Status wait_for_fill(uint32_t seen);
 
@@ -78,6 +86,8 @@ class Model {
   std::vector<std::thread> threads_;
   bool local_ = true;  // no source is a URL
   std::atomic<uint32_t> taken_{0};
+  bool slow_source_ = true;  // the last read waited for a device
+  uint32_t told_ = 0;        // requests before this one are known to the kernel
   std::atomic<bool> stop_{false}, interrupted_{false}, failed_{false};
   std::mutex mutex_;
   Status failure_;

@@ -15,6 +15,8 @@
 
 namespace sluice::residency {
 
+inline constexpr uint32_t kFillRow = UINT32_MAX;  // in place of a unit: an embedding row, urgent
+
 enum FillState : uint32_t { kFillFree = 0, kFillPending = 1, kFillDone = 2 };
 
 struct FillRequest {
@@ -22,7 +24,7 @@ struct FillRequest {
   uint64_t dst;     // address of the first byte to write
   uint32_t length;  // bytes, > 0
   uint32_t file;    // index of the split
-  uint32_t unit;    // for progress and pictures only
+  uint32_t unit;    // for progress and pictures, and to tell rows, which are wanted at once
   std::atomic<uint32_t> state;
 };
 static_assert(sizeof(FillRequest) == 32);
