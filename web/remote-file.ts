@@ -54,6 +54,8 @@ export class RemoteFile implements ModelFile {
   private count = 0;
   private entry: StoreEntry | null = null;
   private writing = false;
+  private busy = false; // another tab is the entry's writer
+  private readonly ended = new AbortController();
   private readonly fetcher: Fetcher;
   private readonly jobs = new Set<Job>();
   private readonly flying = new Set<number>();
@@ -93,6 +95,7 @@ export class RemoteFile implements ModelFile {
       file.close();
       throw error;
     }
+    if (file.busy) file.takeOver(store!).catch(() => {});
     return file;
   }
 
@@ -137,6 +140,7 @@ export class RemoteFile implements ModelFile {
   close(): void {
     if (this.closed) return;
     this.closed = true;
+    this.ended.abort();
     clearTimeout(this.pauseTimer);
     for (const job of this.jobs) job.control.abort();
     for (const waiter of this.waiters) waiter.reject(abortError());
@@ -167,6 +171,7 @@ export class RemoteFile implements ModelFile {
   private async openEntry(store: StoreBackend): Promise<void> {
     try {
       const files = await store.open(await keyOf(this.url));
+      this.busy = !files?.writable;
       if (!files) {
         this.warn('STORE_BUSY', 'Another tab is storing this model; reading from the network.');
         return;
@@ -178,6 +183,23 @@ export class RemoteFile implements ModelFile {
       this.warn('IO', `The store cannot be used: ${(error as Error).message}`);
       this.dropEntry();
     }
+  }
+
+  /** Waits for the other tab to leave the store, then writes what it left to be stored. */
+  private async takeOver(store: StoreBackend): Promise<void> {
+    const files = await store.open(await keyOf(this.url), this.ended.signal);
+    if (!files) return;
+    const entry = new StoreEntry(files);
+    const { meta } = entry;
+    const own = { ...this.fetcher.known, size: this.size };
+    const other = meta && (meta.chunkSize !== this.chunkSize || differs(meta, own));
+    if (this.closed || other) return entry.close(); // the next load looks into that
+    if (!meta) entry.create(this.url, own, this.chunkSize);
+    this.entry?.close();
+    this.entry = entry;
+    this.writing = true;
+    this.cursor = 0;
+    this.schedule();
   }
 
   /** Compares the server's file with the stored one. False when the store was wiped. */

@@ -49,6 +49,7 @@ export class NodeFile implements SyncFile {
 
 const kStaleMs = 15_000;
 const kBeatMs = 3_000;
+const kLookMs = 500;
 
 function alive(pid: number): boolean {
   try {
@@ -86,10 +87,15 @@ function takeLock(file: string): (() => void) | null {
 class NodeBackend implements StoreBackend {
   constructor(private readonly root: string) {}
 
-  async open(key: string): Promise<EntryFiles | null> {
+  async open(key: string, until?: AbortSignal): Promise<EntryFiles | null> {
     const directory = path.join(this.root, key);
     fs.mkdirSync(directory, { recursive: true });
-    const unlock = takeLock(path.join(directory, 'lock'));
+    let unlock = takeLock(path.join(directory, 'lock'));
+    while (until && !unlock) {
+      await new Promise((resolve) => setTimeout(resolve, kLookMs).unref());
+      if (until.aborted) return null;
+      unlock = takeLock(path.join(directory, 'lock'));
+    }
     const data = new NodeFile(path.join(directory, 'data'));
     const index = new NodeFile(path.join(directory, 'index'));
     const release = (): void => {

@@ -15,12 +15,11 @@ async function openShared(handle: FileSystemFileHandle): Promise<SyncFile> {
   return (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' });
 }
 
-/** Holds the entry's lock until the returned function is called; null when another holds it. */
-function takeLock(key: string): Promise<(() => void) | null> {
+/** Holds the entry's lock until the returned function is called; null when another holds it now. */
+function takeLock(key: string, until?: AbortSignal): Promise<(() => void) | null> {
   return new Promise((resolve, reject) => {
-    const name = `sluice-llm:${key}`;
     navigator.locks
-      .request(name, { ifAvailable: true }, (lock) => {
+      .request(`sluice-llm:${key}`, until ? { signal: until } : { ifAvailable: true }, (lock) => {
         if (!lock) {
           resolve(null);
           return undefined;
@@ -34,8 +33,8 @@ function takeLock(key: string): Promise<(() => void) | null> {
 class OpfsBackend implements StoreBackend {
   constructor(private readonly root: FileSystemDirectoryHandle) {}
 
-  async open(key: string): Promise<EntryFiles | null> {
-    const unlock = await takeLock(key);
+  async open(key: string, until?: AbortSignal): Promise<EntryFiles | null> {
+    const unlock = await takeLock(key, until);
     const opened: SyncFile[] = [];
     const release = (): void => {
       for (const file of opened) file.close();

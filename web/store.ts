@@ -27,8 +27,11 @@ export interface EntryFiles {
 
 /** Where entries live: OPFS or a directory. */
 export interface StoreBackend {
-  /** Opens or creates an entry; null when it is locked and cannot even be read. */
-  open(key: string): Promise<EntryFiles | null>;
+  /**
+   * Opens or creates an entry; null when it is locked and cannot even be read. With `until` it first
+   * waits for its writer to leave, and gives up (rejects or null) when that is aborted.
+   */
+  open(key: string, until?: AbortSignal): Promise<EntryFiles | null>;
   keys(): Promise<string[]>;
   /** The first bytes of an entry's index, without any lock; null when there is none. */
   readIndex(key: string): Promise<Uint8Array | null>;

@@ -93,6 +93,44 @@ test('two tabs at once do not disturb each other', () =>
       assert.ok(stats.bytesFetched <= 65536);
     })));
 
+test('a tab that found the store busy takes it over when the other one leaves', async () => {
+  let held = true; // the second half of the file does not come
+  const half = Math.floor(bytes.length / 2);
+  const isSecond = (range) => Number(/^bytes=(\d+)/.exec(range ?? '')?.[1] ?? 0) >= half;
+  const halting = await faultyServer({ bytes, etag: '"1"' }, ({ headers }) => (held && isSecond(headers.range) ? 'stall' : null));
+  try {
+    await inTab(browser, dist, {}, async ({ page, open }) => {
+      const start = (tab) => tab.evaluate(async ([url, options]) => {
+        globalThis.engine = await Engine.load(url, options);
+      }, [halting.url, { memoryBudget: 700_000, tuning }]);
+      const second = await open();
+      await start(page);
+      await start(second);
+      const left = await page.evaluate(() => engine.dispose().then(() => Engine.store.size()));
+      assert.ok(left < bytes.length, 'the first tab stored all');
+      held = false;
+      const complete = await second.evaluate(async () => {
+        for (let i = 0; i < 100; i++) {
+          const [model] = await Engine.store.list();
+          if (model?.complete) return true;
+          await new Promise((later) => setTimeout(later, 100));
+        }
+        return false;
+      });
+      assert.ok(complete, 'what was missing was not stored');
+      const told = await second.evaluate(() => engine.generate('hello', { maxTokens: 12, temperature: 0 }).text());
+      assert.equal(told, expected);
+      await second.evaluate(() => engine.dispose());
+      halting.state.ranges.length = 0;
+      assert.equal((await load(second, halting.url)).text, expected);
+      const asked = halting.state.ranges.reduce((sum, [first, end]) => sum + end + 1 - first, 0);
+      assert.ok(asked <= 65536, `${asked} asked for again`);
+    });
+  } finally {
+    await halting.close();
+  }
+});
+
 test('deleting a model that is in use is refused', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
