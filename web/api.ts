@@ -18,6 +18,7 @@ export type {
   Piece,
   ProgressEvent,
   SamplingOptions,
+  SpeedEstimate,
   TokenLogprob,
   UnitState,
 } from './protocol.js';

@@ -28,8 +28,8 @@ export interface OpenOptions {
   threads: number;
   /** Kernel table by name; '': the best of this binary. */
   kernels: string;
-  /** Measured or assumed speed of the store in bytes per second, for the plan's prediction. 0: unknown. */
-  storeBandwidth: number;
+  /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
+  storeBandwidth?: number;
 }
 
 export interface EngineBinding {

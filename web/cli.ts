@@ -141,6 +141,20 @@ async function info(model: string, values: Values): Promise<void> {
   else process.stdout.write(`${infoLines(found).map(([label, value]) => `${label.padEnd(16)} ${value}\n`).join('')}`);
 }
 
+function speedLines({ speed = {} }: ModelInfo): [string, string][] {
+  const line = (label: string, value: number | undefined, unit: string): [string, string][] =>
+    (value === undefined ? [] : [[`  ${label}`, `${Number(value.toPrecision(3))} ${unit}`]]);
+  const megabytes = (bytes?: number): number | undefined => bytes && bytes / 1e6;
+  return [
+    ['estimated speed', ''],
+    ...line('decode', speed.tokensPerSecond, 'tokens/s'),
+    ...line('of computing', speed.computeTokensPerSecond, 'tokens/s at most'),
+    ...line('store', megabytes(speed.storeBytesPerSecond), 'MB/s'),
+    ...line('network', megabytes(speed.networkBytesPerSecond), 'MB/s'),
+    ...line('download', speed.downloadSeconds, 's left'),
+  ];
+}
+
 function infoLines(model: ModelInfo): [string, string][] {
   const { plan } = model;
   return [
@@ -156,6 +170,7 @@ function infoLines(model: ModelInfo): [string, string][] {
     ['  KV cache', humanBytes(plan.kv)], ['  activations', humanBytes(plan.activations)], ['  tokenizer', humanBytes(plan.tokenizer)],
     ['  total', humanBytes(plan.total)], ['  smallest', humanBytes(plan.minimum)],
     ['  per pass', `${humanBytes(plan.bytesPerPass)} streamed in ${plan.units} units`],
+    ...speedLines(model),
   ];
 }
 

@@ -46,6 +46,8 @@ export class Fetcher {
   /** Body bytes received, the discarded ones included. */
   bytesReceived = 0;
   requests = 0;
+  private timedBytes = 0; // all but the first piece of each body, and how long they took
+  private timedMs = 0;
   private readonly fetch: typeof globalThis.fetch;
   private readonly attempts: number;
   private readonly retryMs: number;
@@ -63,6 +65,11 @@ export class Fetcher {
     this.retryMs = options.retryMs ?? 300;
     this.retryMaxMs = options.retryMaxMs ?? 10_000;
     this.stallMs = options.stallMs ?? 15_000;
+  }
+
+  /** Bytes a second within bodies; 0: unknown. */
+  get rate(): number {
+    return this.timedMs && (this.timedBytes * 1000) / this.timedMs;
   }
 
   /**
@@ -254,10 +261,16 @@ export class Fetcher {
     sink: Sink,
   ): Promise<boolean> {
     const reader = response.body!.getReader();
-    for (;;) {
+    for (let last = 0; ; ) {
       guard.arm();
       const { done, value } = await reader.read();
       if (done) break;
+      const now = performance.now();
+      if (last) {
+        this.timedBytes += value.length;
+        this.timedMs += now - last;
+      }
+      last = now;
       this.bytesReceived += value.length;
       this.discard(value.length);
       const from = Math.max(0, position - at);

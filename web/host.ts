@@ -138,11 +138,15 @@ export class Host {
   private async inspect(spec: LoadSpec): Promise<ModelInfo> {
     const compiled = await this.prepare(spec);
     const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
-    this.wasm = await this.platform.instantiate(compiled, headerRoom, 0);
+    const threads = this.threadsFor(spec);
+    this.wasm = await this.platform.instantiate(compiled, headerRoom, threads - 1);
     this.binding = this.wasm.binding;
     await this.parseHeaders(this.wasm);
-    const budget = spec.memoryBudget || this.defaultBudget();
-    return describe(this.binding, openOptions(spec, budget, this.threadsFor(spec)));
+    const options = openOptions(spec, spec.memoryBudget || this.defaultBudget(), threads);
+    const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
+    const info = describe(this.binding, { ...options, storeBandwidth });
+    info.speed = { ...info.speed, ...network };
+    return info;
   }
 
   private async prepare(spec: LoadSpec): Promise<CompiledWasm> {
@@ -485,5 +489,5 @@ function errorOf(binding: EngineBinding): SluiceError {
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
   const { contextLength, kernels } = spec;
-  return { memoryBudget: budget, contextLength, threads, kernels, storeBandwidth: 0 };
+  return { memoryBudget: budget, contextLength, threads, kernels };
 }

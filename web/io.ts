@@ -6,7 +6,7 @@ import { baseName, placeOf } from './directory.js';
 import { isAbort, SluiceError, type PlainError, serializeError } from './errors.js';
 import { FillServer, QueueView } from './fill-server.js';
 import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
-import type { IoOptions, ProgressEvent, SourceSpec } from './protocol.js';
+import type { IoOptions, ProgressEvent, SourceSpec, SpeedEstimate } from './protocol.js';
 import { RemoteFile } from './remote-file.js';
 import type { StoreBackend } from './store.js';
 
@@ -144,6 +144,18 @@ export class LocalIo implements Io {
       bytesTotal: file.size,
     });
     return bytes;
+  }
+
+  /** What reading and fetching have shown so far, for an estimate. */
+  async rates(): Promise<{ storeBandwidth: number } & Pick<SpeedEstimate, 'networkBytesPerSecond' | 'downloadSeconds'>> {
+    const { bytesLocal, bytesTotal } = this.stats;
+    const [local, network] = await this.files[0]!.rates();
+    const missing = bytesTotal - bytesLocal;
+    return {
+      storeBandwidth: local || (bytesLocal ? 0 : network),
+      ...(network && { networkBytesPerSecond: network }),
+      ...((network || !missing) && { downloadSeconds: missing && missing / network }),
+    };
   }
 
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {

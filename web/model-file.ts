@@ -19,6 +19,8 @@ export interface ModelFile {
   /** Fills `into` from `offset`. True when that happened at once. */
   read(offset: number, into: Uint8Array): true | Promise<void>;
   progress(): FileProgress;
+  /** Bytes a second of a few large reads of what is local, and of the network so far; 0: unknown. */
+  rates(): Promise<[local: number, network: number]>;
   /** Starts fetching what is missing in file order; resolves when everything is stored. */
   download(): Promise<void>;
   /** Stops all transfers; reads that wait reject. Idempotent. */
@@ -26,6 +28,18 @@ export interface ModelFile {
 }
 
 const kWindow = 256 * 1024;
+const kTimedReads = 4;
+const kTimedBytes = 4 << 20;
+
+/** Times reads spread over the first `size` bytes of a file. */
+export async function timeReads(size: number, read: (at: number, into: Uint8Array) => unknown): Promise<number> {
+  const bytes = new Uint8Array(Math.min(size, kTimedBytes)).fill(1); // its pages are there
+  const start = performance.now();
+  for (let i = 0; i < kTimedReads; i++) {
+    await read(Math.floor(((size - bytes.length) / kTimedReads) * i), bytes);
+  }
+  return (kTimedReads * bytes.length * 1000) / (performance.now() - start) || 0;
+}
 
 /** A File or Blob, read by slices. */
 export class BlobFile implements ModelFile {
@@ -72,6 +86,9 @@ export class BlobFile implements ModelFile {
   progress(): FileProgress {
     return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
   }
+  async rates(): Promise<[number, number]> {
+    return [await timeReads(this.size, (at, into) => this.blob.slice(at, at + into.length).arrayBuffer()), 0];
+  }
   async download(): Promise<void> {}
   close(): void {
     this.closed = true;
@@ -98,6 +115,9 @@ export class LocalFile implements ModelFile {
 
   progress(): FileProgress {
     return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
+  }
+  async rates(): Promise<[number, number]> {
+    return [await timeReads(this.size, (at, into) => this.file.read(into, { at })), 0];
   }
   async download(): Promise<void> {}
   close(): void {

@@ -284,6 +284,26 @@ export interface MemoryPlan {
   resident: boolean;
 }
 
+/** Estimates from short measurements, made by Engine.inspect; what was not measured is left out. */
+export interface SpeedEstimate {
+  /**
+   * Tokens a second of generation, early in a context: what computing and reading allow together.
+   * Left out when weights would stream from a store whose speed is not known.
+   */
+  tokensPerSecond?: number;
+  /** What computing alone allows: the kernels, timed on weights of the model's main type with `plan.threads` threads. */
+  computeTokensPerSecond?: number;
+  /**
+   * Bytes a second that weights would stream at: of what is stored of the model (or of the local
+   * file), timed; without a store, the network's.
+   */
+  storeBytesPerSecond?: number;
+  /** Bytes a second that the header came at over the network. */
+  networkBytesPerSecond?: number;
+  /** Seconds that the rest of the download takes at that rate; 0: nothing is missing. */
+  downloadSeconds?: number;
+}
+
 /** What the header says of the model and how it would run; see Engine.inspect. */
 export interface ModelInfo {
   /** Family, as general.architecture names it. */
@@ -340,6 +360,8 @@ export interface ModelInfo {
   padToken?: string;
   /** How it would lie in memory under the budget. */
   plan: MemoryPlan;
+  /** How fast it would run here; of Engine.inspect only. */
+  speed?: SpeedEstimate;
 }
 
 export interface Snapshot {

@@ -130,6 +130,10 @@ export class RemoteFile implements ModelFile {
     };
   }
 
+  async rates(): Promise<[number, number]> {
+    return [(await this.entry?.readRate()) ?? 0, this.fetcher.rate];
+  }
+
   download(): Promise<void> {
     if (!this.writing) this.finish.resolve();
     this.background = true;

@@ -10,8 +10,8 @@
 #include "base/aligned.h"
 #include "gguf/hf_config.h"
 #include "sample/sampler.h"
-#include "session/report.h"
 #include "session/session.h"
+#include "session/speed.h"
 
 namespace sluice::bindings {
 namespace {
@@ -161,6 +161,9 @@ class EngineBinding {
     };
     session::report_model(header_, *found, sink);
     session::report_plan(found->plan, sink);
+    if (options["storeBandwidth"].isNumber()) {
+      session::report_speed(*found, {number_or(options, "storeBandwidth", 0)}, sink);
+    }
     return to_text(out);
   }
 

@@ -60,9 +60,9 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
   for (int i = 0; i < options.repeat; ++i) {
     if (streamed > 0) {
       const uint64_t at = static_cast<uint64_t>(i) * kStoreSample % (*model)->source().size();
-      const Result<double> rate = io::measure_reads((*model)->source(), at, kStoreSample);
+      const Result<io::ReadRate> rate = io::measure_reads((*model)->source(), at, kStoreSample);
       if (!rate.ok()) return rate.status();
-      best_store = std::max(best_store, *rate);
+      best_store = std::max(best_store, rate->bytes_per_second);
     }
     if (options.prompt > 0) {
       (*session)->rewind(0);

@@ -2,8 +2,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "cli/cli.h"
-#include "session/report.h"
+#include "session/speed.h"
 
 namespace sluice::cli {
 namespace {
@@ -13,7 +14,8 @@ using nlohmann::json;
 // Whole numbers print as such.
 json to_json(const session::ReportValue& value) {
   if (const double* number = std::get_if<double>(&value)) {
-    return static_cast<int64_t>(*number);
+    const auto whole = static_cast<int64_t>(*number);
+    return static_cast<double>(whole) == *number ? json(whole) : json(*number);
   }
   if (const bool* flag = std::get_if<bool>(&value)) return *flag;
   return std::get<std::string>(value);
@@ -55,11 +57,54 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
                          std::to_string(plan.weights.units.size()) + " units");
 }
 
+void print_speed(const json& speed) {
+  const auto line = [&speed](const char* label, const char* key, double unit, const char* words) {
+    if (speed.contains(key)) {
+      std::printf("%-16s %.3g %s\n", label, speed[key].get<double>() / unit, words);
+    }
+  };
+  std::printf("\nestimated speed\n");
+  line("  decode", "tokensPerSecond", 1, "tokens/s");
+  line("  of computing", "computeTokensPerSecond", 1, "tokens/s at most");
+  line("  store", "storeBytesPerSecond", 1e6, "MB/s");
+  line("  network", "networkBytesPerSecond", 1e6, "MB/s");
+  line("  download", "downloadSeconds", 1, "s left");
+}
+
+// How fast the weights can be read: a part of a local file, or what the header's reading showed.
+// What the network brought in `ms` tells how long the rest takes.
+session::ReadSpeed read_speed(const native::ModelHeader& header, double ms,
+                              const session::ReportSink& sink) {
+  constexpr uint64_t kSample = 64 << 20;
+  constexpr double kMostMs = 100;
+  io::ByteSource& source = *header.sources[0];
+  uint64_t fetched = 0, missing = 0;
+  for (const auto& part : header.sources) {
+    fetched += part->bytes_fetched();
+    missing += part->bytes_missing();
+  }
+  const double network = ms > 0 ? static_cast<double>(fetched) * 1000 / ms : 0;
+  if (network > 0) sink("speed", "networkBytesPerSecond", network);
+  if (missing == 0) {
+    sink("speed", "downloadSeconds", 0.0);
+    const uint64_t size = source.size();
+    const uint64_t middle = size > 2 * kSample ? size / 2 : 0;
+    const Result<io::ReadRate> rate = io::measure_reads(source, middle, kSample, kMostMs);
+    if (!rate.ok()) return {};
+    constexpr double kInMemory = 0.75;  // of the time at work: copied from the page cache
+    return {rate->bytes_per_second, rate->busy, rate->busy > kInMemory};
+  }
+  if (network > 0) sink("speed", "downloadSeconds", static_cast<double>(missing) / network);
+  return {network, 0, false};
+}
+
 int info(const Common& common) {
   Result<native::LoadOptions> load = load_options(common);
   if (!load.ok()) return fail(load.status());
+  const double start = monotonic_ms();
   Result<native::ModelHeader> header = native::read_header(common.model, load->source);
   if (!header.ok()) return fail(header.status());
+  const double header_ms = monotonic_ms() - start;
   Result<session::Inspection> found = session::inspect(header->header, load->engine);
   if (!found.ok()) return fail(found.status());
   json out;
@@ -69,10 +114,12 @@ int info(const Common& common) {
   };
   session::report_model(header->header, *found, sink);
   session::report_plan(found->plan, sink);
+  session::report_speed(*found, read_speed(*header, header_ms, sink), sink);
   if (common.json) {
     std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
   } else {
     print_text(out, found->plan);
+    print_speed(out["speed"]);
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <vector>
 
 #include "base/clock.h"
@@ -96,16 +97,33 @@ Result<std::unique_ptr<ByteSource>> open_file(const std::string& path, const Ope
       fd, static_cast<uint64_t>(info.st_size), path, options.past_cache));
 }
 
-Result<double> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes) {
+namespace {
+
+double thread_cpu_ms() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+}
+
+}  // namespace
+
+Result<ReadRate> measure_reads(ByteSource& source, uint64_t offset, uint64_t bytes,
+                               double most_ms) {
   constexpr uint64_t kRead = 4 << 20;
   std::vector<uint8_t> chunk(kRead);
   const uint64_t end = std::min(source.size(), offset + bytes);
-  const double start = monotonic_ms();
-  for (uint64_t at = offset; at < end; at += kRead) {
-    SLUICE_RETURN_IF_ERROR(source.read(at, {chunk.data(), std::min(kRead, end - at)}));
+  const double start = monotonic_ms(), cpu = thread_cpu_ms();
+  double ms = 0;
+  uint64_t at = offset;
+  while (at < end && ms < most_ms) {
+    const uint64_t n = std::min(kRead, end - at);
+    SLUICE_RETURN_IF_ERROR(source.read(at, {chunk.data(), n}));
+    at += n;
+    ms = monotonic_ms() - start;
   }
-  const double ms = monotonic_ms() - start;
-  return end <= offset || ms <= 0 ? 0.0 : static_cast<double>(end - offset) * 1000 / ms;
+  if (ms <= 0) return ReadRate{};
+  return ReadRate{static_cast<double>(at - offset) * 1000 / ms,
+                  std::min(1.0, (thread_cpu_ms() - cpu) / ms)};
 }
 
 }  // namespace sluice::io

@@ -47,6 +47,13 @@ class HttpSource final : public ByteSource {
   [[nodiscard]] uint64_t size() const override { return size_; }
   [[nodiscard]] uint64_t bytes_fetched() const override { return client_->bytes_fetched(); }
   [[nodiscard]] uint64_t bytes_from_store() const override { return from_store_.load(); }
+  [[nodiscard]] uint64_t bytes_missing() const override {
+    uint64_t missing = store_ == nullptr ? size_ : 0;
+    for (uint64_t c = 0; store_ != nullptr && c < store_->n_chunks(); ++c) {
+      if (!store_->has(c)) missing += store_->chunk_bytes(c);
+    }
+    return missing;
+  }
 
   void abort() override {
     reader_epoch_.fetch_add(1);

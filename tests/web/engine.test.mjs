@@ -211,6 +211,25 @@ test('inspect answers from the header alone', async () => {
   assert.ok(server.state.bytes - fetched <= 1 << 20);
 });
 
+test('inspect estimates from what it measured, and says nothing of what it did not', async () => {
+  const local = (await Engine.inspect(path)).speed;
+  assert.equal(local.downloadSeconds, 0);
+  assert.ok(local.storeBytesPerSecond > 0 && local.networkBytesPerSecond === undefined);
+  const options = { tuning: { ...tuning, chunkSize: 4096 } };
+  const remote = (await Engine.inspect(server.url, options)).speed;
+  assert.equal(remote.storeBytesPerSecond, remote.networkBytesPerSecond); // nothing is stored
+  const seconds = bytes.length / remote.networkBytesPerSecond;
+  assert.ok(Math.abs(remote.downloadSeconds / seconds - 1) < 1e-6, `${remote.downloadSeconds} of ${seconds}`);
+  const cacheDir = join(directory, 'estimate');
+  const kept = (await Engine.inspect(server.url, { ...options, cacheDir })).speed;
+  assert.ok(kept.storeBytesPerSecond > 0 && kept.downloadSeconds * kept.networkBytesPerSecond < bytes.length);
+  const loaded = await Engine.load(server.url, { tuning, cacheDir });
+  await loaded.downloaded;
+  await loaded.dispose();
+  assert.equal(loaded.info.speed, undefined);
+  assert.equal((await Engine.inspect(server.url, { ...options, cacheDir })).speed.downloadSeconds, 0);
+});
+
 test('progress is a union of phases', async () => {
   const phases = new Set();
   const loaded = await Engine.load(server.url, {

@@ -107,6 +107,7 @@ class FakeEngine implements EngineBinding {
         budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1,
         units: this.units.length, pinned: bytes, bytesPerPass: 0, resident: true,
       },
+      speed: options.storeBandwidth === undefined ? undefined : { storeBytesPerSecond: options.storeBandwidth || undefined },
     });
   }
 

@@ -136,6 +136,9 @@ describe('in Chromium', () => {
       const info = await page.evaluate((source) => Engine.inspect(source, { memoryBudget: 2e6, cache: 'none' }), url());
       assert.equal(info.architecture, 'llama');
       assert.ok(info.plan.minimum > 0 && info.plan.minimum <= 2e6 && info.macsPerToken > 0);
+      const { speed } = info;
+      assert.ok(speed.tokensPerSecond > 0 && speed.tokensPerSecond <= speed.computeTokensPerSecond);
+      assert.ok(speed.networkBytesPerSecond === undefined || speed.downloadSeconds > 0);
     }));
   test('100 loads and disposals leave no worker and no memory behind', () =>
     telling({}, async (run, { page }) => {
