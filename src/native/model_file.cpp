@@ -152,6 +152,7 @@ bool Model::read_together() {
   };
   const uint32_t pushed = queue.pushed.load(std::memory_order_relaxed);
   uint32_t first = taken_.load(std::memory_order_relaxed);
+  if (pushed - first > kFillCapacity) first = pushed - kFillCapacity;  // their places are taken
   while (first != pushed && !pending(first)) ++first;
   taken_.store(first, std::memory_order_relaxed);
   std::array<uint32_t, kFillCapacity> chosen{};
