@@ -276,6 +276,8 @@ export interface MemoryPlan {
   other: number;
   /** Units that the weights are loaded in. */
   units: number;
+  /** The first unit of each layer; one more entry: the first unit of the output. */
+  layerUnits: number[];
   /** Bytes that every token reads from the store, once the pinned units are there. */
   bytesPerPass: number;
   /** The token embedding stays in memory. */

@@ -164,6 +164,9 @@ class EngineBinding {
     if (options["storeBandwidth"].isNumber()) {
       session::report_speed(*found, {number_or(options, "storeBandwidth", 0)}, sink);
     }
+    val layers = val::array();
+    for (const uint32_t unit : session::layer_units(*found)) layers.call<void>("push", unit);
+    out["plan"].set("layerUnits", layers);
     return to_text(out);
   }
 
@@ -335,8 +338,11 @@ class EngineBinding {
     session::EngineOptions options;
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.
-    options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0)) & ~0xffffULL;
-    options.base_bytes = base_bytes_ + beside_heap(options.memory_budget);
+    options.page_bytes = 65536;
+    options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
+    options.memory_budget -= options.memory_budget % options.page_bytes;
+    options.base_bytes = base_bytes_;
+    options.spare = beside_heap;
     options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
     const val kernels = o["kernels"];

@@ -232,7 +232,13 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.n_batch = least;
   size_fixed(program, table, plan);
   const uint64_t most_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
-  plan.minimum = plan.fixed() + ring + most_units;
+  const uint64_t bare = plan.fixed() + ring + most_units;
+  const auto spare = [&options](uint64_t n) {
+    return options.spare != nullptr ? options.spare(n) : 0;
+  };
+  plan.minimum = bare;
+  while (plan.minimum < bare + spare(plan.minimum)) plan.minimum = bare + spare(plan.minimum);
+  plan.minimum = (plan.minimum + options.page_bytes - 1) / options.page_bytes * options.page_bytes;
   if (plan.budget > 0 && plan.budget < plan.minimum) {
     return error(Code::kBudgetTooSmall,
                  "a memory budget of %llu bytes is too small for this model with a context of %d: "
@@ -240,6 +246,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
                  static_cast<unsigned long long>(plan.budget), plan.n_ctx,
                  static_cast<unsigned long long>(plan.minimum));
   }
+  plan.base += spare(plan.budget);
   // The largest batch whose buffers take at most an eighth of the budget.
   const int32_t wanted = std::min(plan.n_ctx, options.n_batch > 0 ? options.n_batch : kMaxBatch);
   for (plan.n_batch = wanted; plan.n_batch > least;

@@ -16,6 +16,9 @@ namespace sluice::session {
 struct EngineOptions {
   uint64_t memory_budget = 0;  // bytes; 0: what the model wants
   uint64_t base_bytes = 0;     // of the budget, already taken (wasm: stack, constants, header)
+  uint64_t page_bytes = 1;     // budgets are whole pages
+  // Bytes of a budget to leave free; grows slower than the budget. Null: none.
+  uint64_t (*spare)(uint64_t budget) = nullptr;
   int32_t n_ctx = 0;      // positions; 0: the model's own, at most 4096 and a quarter of the budget
   int32_t n_batch = 0;    // tokens of a prefill pass; 0: chosen
   int32_t min_batch = 1;  // not fewer, however small the budget
@@ -34,7 +37,7 @@ inline constexpr int32_t kConvRows = 64;     // positions that a convolution lay
 struct MemoryPlan {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
   uint64_t budget = 0;  // 0: unlimited
-  uint64_t base = 0;    // EngineOptions::base_bytes, part of `other`
+  uint64_t base = 0;    // taken or left free, part of `other`
   uint64_t tokenizer = 0;
   uint64_t vectors = 0;  // norm weights, biases
   uint64_t kv = 0;

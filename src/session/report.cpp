@@ -111,4 +111,25 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   sink("plan", "resident", plan.weights.streamed_bytes == 0);
 }
 
+std::vector<uint32_t> layer_units(const Inspection& found) {
+  const residency::Plan& weights = found.plan.weights;
+  const auto n_layer = static_cast<int32_t>(found.program.hp.n_layer);
+  std::vector<uint32_t> first(static_cast<size_t>(n_layer) + 1,
+                              static_cast<uint32_t>(weights.units.size()));
+  int32_t last = -1;
+  for (const model::Op& op : found.program.ops) {
+    last = std::max(last, op.layer);
+    if (op.layer < 0 && last + 1 < n_layer) continue;  // the embedding
+    uint32_t& unit = first[static_cast<size_t>(op.layer < 0 ? n_layer : op.layer)];
+    const auto use = [&](const std::vector<int32_t>& items, int32_t index) {
+      if (index < 0) return;
+      const auto item = static_cast<size_t>(items[static_cast<size_t>(index)]);
+      unit = std::min(unit, weights.first_unit[item]);
+    };
+    use(found.plan.vec_item, op.vec0);
+    if (op.n_parts > 0) use(found.plan.mat_item, op.parts[0].mat);
+  }
+  return first;
+}
+
 }  // namespace sluice::session

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "session/engine.h"
 
@@ -18,6 +19,9 @@ using ReportSink = std::function<void(const char* section, const char* key, Repo
 void report_model(const gguf::Header& header, const Inspection& found, const ReportSink& sink);
 // The memory plan, in bytes, in section "plan".
 void report_plan(const MemoryPlan& plan, const ReportSink& sink);
+
+// First unit of every layer, in order of use; one more entry: where the output begins.
+[[nodiscard]] std::vector<uint32_t> layer_units(const Inspection& found);
 
 // Multiply-adds and weight bytes of one generated token.
 struct TokenWork {

@@ -45,10 +45,27 @@ describe('in Node', () => {
   test('the smallest budget that the error names works', async () => {
     const refused = await Engine.load(sample, { memoryBudget: 400_000, contextLength: 128 }).catch((e) => e);
     assert.equal(refused.code, 'BUDGET_TOO_SMALL');
-    const least = Number(/smallest that works is (\d+)/.exec(refused.message)[1]);
-    const memoryBudget = Math.ceil(least / 65536) * 65536;
+    const memoryBudget = Number(/smallest that works is (\d+)/.exec(refused.message)[1]);
     const told = await tell({ ...story, options: { memoryBudget, contextLength: 128, threads: 1 }, maxTokens: 8 });
     check({ ...told }, { tokens: story.tokens.slice(0, 8) }, `${memoryBudget}`);
+  });
+  test('so does one that leaves room beside the heap, and nothing smaller', async () => {
+    const options = { contextLength: 100_000, threads: 1 }; // 100 MB of keys and values
+    const inspect = (memoryBudget) => Engine.inspect(sample, { ...options, memoryBudget }).then(() => 0, (error) => {
+      return Number(/smallest that works is (\d+)/.exec(error.message)[1]);
+    });
+    const least = await inspect(70 << 20);
+    assert.ok(least > 100e6);
+    assert.equal(await inspect(least - 65536), least);
+    assert.equal(await inspect(least), 0);
+    assert.equal((await Engine.inspect(sample, options)).plan.minimum, least);
+  });
+  test('the plan says which units are whose layer', async () => {
+    const { layers, plan } = await Engine.inspect(sample, { memoryBudget: 1.7e6, contextLength: 128 });
+    const sizes = plan.layerUnits.slice(1).map((first, i) => first - plan.layerUnits[i]);
+    assert.equal(plan.layerUnits[0], 0);
+    assert.deepEqual(sizes, Array(layers).fill(sizes[0]), 'equal layers have equally many');
+    assert.ok(sizes[0] > 1 && plan.layerUnits[layers] < plan.units);
   });
   test("llama.cpp's story of stories260K", { skip }, async () => {
     for (const expected of stories()) {
