@@ -1,6 +1,6 @@
 // Every public name of the package, whatever the platform.
 
-export { Engine, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState, type ModelSource } from './engine.js';
+export { Engine, type CallOptions, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState, type ModelSource } from './engine.js';
 export { ChatCompletions, ChatStream, Completions } from './chat.js';
 export type * from './openai.js';
 export type { ChatMessage, TextPart } from './prompt.js';

@@ -1,7 +1,7 @@
 // engine.chat.completions and engine.completions: OpenAI's calls on the local engine. A stream is an
 // async iterable with a `controller`, as in OpenAI's client; leaving the loop stops the engine.
 
-import { SluiceError } from './errors.js';
+import { invalid } from './errors.js';
 import type { GenerateOptions } from './engine.js';
 import type { Generation } from './generation.js';
 import type {
@@ -269,15 +269,11 @@ async function* textChunks(
 
 // --- parameters ---------------------------------------------------------------------------------
 
-function invalid(message: string): never {
-  throw new SluiceError('INVALID_ARGUMENT', message);
-}
-
 function refuse(params: SamplingParams, names: string[]): void {
   for (const name of names) {
     if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
   }
-  if ((params.n ?? 1) !== 1) invalid('n must be 1: one answer is generated at a time.');
+  if ((params.n ?? 1) !== 1) invalid('n must be 1.');
 }
 
 /** Refuses what cannot be done; returns the tools on offer. */
@@ -285,7 +281,7 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
   refuse(params, ['functions', 'function_call', 'audio', 'prediction', 'web_search_options']);
   const format = params.response_format?.type ?? 'text';
   if (format !== 'text') {
-    invalid(`response_format '${format}' is not supported: answers are plain text. Ask for JSON in a message and check it.`);
+    invalid(`response_format '${format}' is not supported: ask for JSON in a message and check the answer.`);
   }
   if (params.tool_choice === 'none') return [];
   return (params.tools ?? []).map((tool) => {
@@ -304,15 +300,15 @@ function toolOpening({ tool_choice: choice, chat_template }: ChatCompletionParam
     invalid('tool_choice asks for a tool that is not among the tools.');
   }
   const format = prompts.toolFormat(chat_template);
-  if (!format) invalid("The model's chat template knows no tools, so a call cannot be enforced; use tool_choice 'auto', or another model.");
+  if (!format) invalid("The model's chat template knows no tools: use tool_choice 'auto', or another model.");
   return forcedOpening(format, name);
 }
 
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
-  if (typeof prompt === 'string') return prompt;
-  if (prompt.every((item) => typeof item === 'number')) return prompt as readonly number[];
-  if (prompt.length === 1 && typeof prompt[0] === 'string') return prompt[0];
-  return invalid('prompt must be one text or one list of token ids.');
+  const one = Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
+  if (typeof one === 'string') return one;
+  if (!Array.isArray(prompt)) invalid('prompt must be one text or one list of token ids.');
+  return prompt as readonly number[];
 }
 
 function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateOptions {

@@ -2,7 +2,7 @@
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
 import { ChatCompletions, Completions } from './chat.js';
-import { abortError, deserializeError, SluiceError, throwIfAborted } from './errors.js';
+import { abortable, deserializeError, invalid, SluiceError, throwIfAborted } from './errors.js';
 import { Generation } from './generation.js';
 import type { Loaded } from './host.js';
 import { huggingFaceUrl } from './huggingface.js';
@@ -94,6 +94,12 @@ export interface GenerateOptions extends SamplingOptions {
   ignoreEos?: boolean;
 }
 
+/** What every call takes that can last. */
+export interface CallOptions {
+  /** Aborts the waiting: the promise rejects at once, and the engine works on. */
+  signal?: AbortSignal | undefined;
+}
+
 /** One unit of the model's weights, for pictures. */
 export interface LayerState {
   /** Its number. */
@@ -114,6 +120,10 @@ export interface SavedState {
 
 const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-absent'];
 const kDisposeMs = 2000;
+const kMostThreads = 64; // each is a worker
+
+/** Engines whose loading was aborted give the store back first. */
+let leaving: Promise<unknown> = Promise.resolve();
 
 /** A loaded model. */
 export class Engine {
@@ -131,7 +141,8 @@ export class Engine {
   private readonly sessions: SessionTable;
   private renderer: PromptRenderer | null = null;
   private rpc: RpcClient<WorkerEvent>;
-  private snapshot: Snapshot | null = null;
+  /** The last that the worker sent; there is one once load() has resolved. */
+  private snapshot!: Snapshot;
   private readonly generations = new Map<number, Generation>();
   private nextGeneration = 1;
   private disposing: Promise<void> | null = null;
@@ -154,17 +165,10 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const engine = new Engine(options);
-    try {
-      const spec = await loadSpec(source, options);
-      const loaded = await engine.rpc.call<Loaded>('load', [spec], { signal: options.signal });
-      engine.snapshot ??= loaded.snapshot;
-      (engine as { info: ModelInfo }).info = loaded.info;
-      return engine;
-    } catch (error) {
-      engine.kill(error);
-      throw error;
-    }
+    const [engine, loaded] = await Engine.open<Loaded>('load', source, options);
+    engine.snapshot ??= loaded.snapshot;
+    (engine as { info: ModelInfo }).info = loaded.info;
+    return engine;
   }
 
   /**
@@ -172,12 +176,26 @@ export class Engine {
    * resident under the budget, and how fast it would run.
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
+    const [engine, info] = await Engine.open<ModelInfo>('inspect', source, { ...options, ioWorker: false });
+    await engine.dispose();
+    return info;
+  }
+
+  /**
+   * Has the worker open a model. What a failed one holds of the store is given back first; after an
+   * abort only the next one waits for that.
+   */
+  private static async open<T>(method: string, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
     const engine = new Engine(options);
+    const { signal } = options;
     try {
-      const spec = await loadSpec(source, { ...options, ioWorker: false });
-      return await engine.rpc.call<ModelInfo>('inspect', [spec], { signal: options.signal });
-    } finally {
-      await engine.dispose();
+      const spec = await loadSpec(source, options);
+      return [engine, await abortable(signal, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
+    } catch (error) {
+      const over = engine.dispose();
+      if (signal?.aborted) leaving = Promise.all([leaving, over]);
+      else await over;
+      throw error;
     }
   }
 
@@ -206,18 +224,17 @@ export class Engine {
     const id = this.nextGeneration++;
     const cancel = (): void => void this.rpc.call('cancel', [id]).catch(() => {});
     const generation = new Generation({ cancel }, signal);
-    if (signal?.aborted) {
-      generation.fail(abortError(signal));
-      return generation;
-    }
     this.generations.set(id, generation);
-    this.rpc
-      .call<GenerationResult>('generate', [id, generateSpec(prompt, options)])
-      .then(
-        (result) => generation.finish(result),
-        (error) => generation.fail(error),
-      )
-      .finally(() => this.generations.delete(id));
+    const run = async (): Promise<void> => {
+      try {
+        throwIfAborted(signal);
+        generation.finish(await this.rpc.call<GenerationResult>('generate', [id, generateSpec(prompt, options)]));
+      } catch (error) {
+        generation.fail(error);
+      }
+      this.generations.delete(id);
+    };
+    void run();
     return generation;
   }
 
@@ -243,23 +260,23 @@ export class Engine {
    * The raw logits after each token of a sequence that begins the context, one row of the
    * vocabulary's length a token. Every token is a pass of its own.
    */
-  logits(tokens: ArrayLike<number>): Promise<Float32Array> {
-    return this.rpc.call('logits', [Int32Array.from(tokens)]);
+  logits(tokens: ArrayLike<number>, { signal }: CallOptions = {}): Promise<Float32Array> {
+    return abortable(signal, () => this.rpc.call('logits', [Int32Array.from(tokens)]));
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
   stats(): EngineStats {
-    return { ...this.latest().stats };
+    return { ...this.snapshot.stats };
   }
 
   /** Bytes by purpose, against the budget. */
   memory(): MemoryReport {
-    return { ...this.latest().memory };
+    return { ...this.snapshot.memory };
   }
 
   /** The state of every unit of weights, in file order of the model's computation. */
   layers(): LayerState[] {
-    return Array.from(this.latest().units, (byte, unit) => ({
+    return Array.from(this.snapshot.units, (byte, unit) => ({
       unit,
       state: kUnitStates[byte & 15] ?? 'absent',
       computing: byte >= 16,
@@ -270,23 +287,25 @@ export class Engine {
    * Changes the budget, down or up; conversations go on where they are. The engine moves to a memory
    * whose maximum is the new budget and reads its weights again from where they are stored. Waits
    * for what is being generated. 0: as load() chooses. When it throws BUDGET_TOO_SMALL everything
-   * is as before.
+   * is as before; an abort rejects at once, and a move that has begun ends by itself.
    */
-  async setMemoryBudget(bytes: number): Promise<void> {
-    type Moved = Pick<Loaded, 'info' | 'snapshot'>;
-    const { info, snapshot } = await this.rpc.call<Moved>('setMemoryBudget', [count('memoryBudget', bytes)]);
-    this.snapshot = snapshot;
-    (this as { info: ModelInfo }).info = info;
+  setMemoryBudget(bytes: number, { signal }: CallOptions = {}): Promise<void> {
+    return abortable(signal, async () => {
+      type Moved = Pick<Loaded, 'info' | 'snapshot'>;
+      const { info, snapshot } = await this.rpc.call<Moved>('setMemoryBudget', [count('memoryBudget', bytes)]);
+      this.snapshot = snapshot;
+      (this as { info: ModelInfo }).info = info;
+    });
   }
 
   /** A copy of the KV cache and the tokens in it. */
-  saveState(): Promise<SavedState> {
-    return this.rpc.call('saveState');
+  saveState({ signal }: CallOptions = {}): Promise<SavedState> {
+    return abortable(signal, () => this.rpc.call('saveState'));
   }
 
   /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
-  restoreState(saved: SavedState): Promise<void> {
-    return this.rpc.call('restoreState', [saved.tokens, saved.state]);
+  restoreState(saved: SavedState, { signal }: CallOptions = {}): Promise<void> {
+    return abortable(signal, () => this.rpc.call('restoreState', [saved.tokens, saved.state]));
   }
 
   /** Ends the engine and gives all its memory back. Idempotent. */
@@ -302,22 +321,12 @@ export class Engine {
 
   private async shutDown(): Promise<void> {
     const gone = new SluiceError('DISPOSED', 'The engine was disposed of.');
-    for (const generation of this.generations.values()) generation.fail(gone);
+    this.onGone(gone);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const limit = new Promise((resolve) => (timer = setTimeout(resolve, kDisposeMs)));
     await Promise.race([this.rpc.call('dispose').catch(() => {}), limit]);
     clearTimeout(timer);
-    this.kill(gone);
-  }
-
-  private kill(error: unknown): void {
-    this.disposing ??= Promise.resolve();
-    this.rpc.gone(error);
-  }
-
-  private latest(): Snapshot {
-    if (!this.snapshot) throw new SluiceError('ENGINE_GONE', 'The engine is not loaded.');
-    return this.snapshot;
+    this.rpc.gone(gone);
   }
 
   private onEvent(message: WorkerEvent, onProgress?: (event: ProgressEvent) => void): void {
@@ -352,8 +361,10 @@ function sourceSpec(source: ModelSource): SourceSpec {
       ? platform().resolveSource(decodeURIComponent(source.pathname))
       : { kind: 'url', url: source.href };
   }
-  const blobs = source instanceof Blob ? [source] : [...source];
-  if (blobs.length === 0) throw new SluiceError('INVALID_ARGUMENT', 'No file was given.');
+  const blobs = Array.isArray(source) ? source : [source];
+  if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
+    invalid('A model is an address, a Blob, or a list of Blobs.');
+  }
   return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
 }
 
@@ -366,8 +377,8 @@ async function loadSpec(source: ModelSource, options: InspectOptions): Promise<L
     io: { cache: options.cache ?? 'default', cacheDir: options.cacheDir, tuning: options.tuning },
     wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
     memoryBudget: count('memoryBudget', options.memoryBudget),
-    contextLength: count('contextLength', options.contextLength),
-    threads: count('threads', options.threads),
+    contextLength: Math.min(count('contextLength', options.contextLength), 2 ** 31 - 1),
+    threads: Math.min(count('threads', options.threads), kMostThreads),
     kernels,
     ioWorker: options.ioWorker ?? true,
   };
@@ -377,18 +388,26 @@ async function loadSpec(source: ModelSource, options: InspectOptions): Promise<L
 function count(name: string, value: number | undefined): number {
   if (value === undefined) return 0;
   if (Number.isFinite(value) && value >= 0) return Math.floor(value);
-  throw new SluiceError('INVALID_ARGUMENT', `${name} must be a number that is not negative.`);
+  return invalid(`${name} must be a number that is not negative.`);
 }
+
+const isText = (value: unknown): value is string => typeof value === 'string';
 
 function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions): GenerateSpec {
   const { stop, logprobs, signal: _, ...sampling } = options;
-  const maxTokens = options.maxTokens === undefined ? Infinity : count('maxTokens', options.maxTokens);
+  const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
+  const stops = [stop ?? []].flat();
+  if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
+  const text = isText(prompt);
+  if (!text && !(prompt?.length >= 0 && Array.from(prompt).every(Number.isInteger))) {
+    invalid('A prompt is text or token ids; messages go to chat.completions.');
+  }
   return {
     ...sampling,
-    prompt: typeof prompt === 'string' ? prompt : Int32Array.from(prompt),
+    prompt: text ? prompt : Int32Array.from(prompt),
     maxTokens,
-    stop: (typeof stop === 'string' ? [stop] : [...(stop ?? [])]).filter((text) => text !== ''),
-    logprobs: logprobs === true ? 0 : logprobs === false ? undefined : logprobs,
+    stop: stops.filter((stop) => stop !== ''),
+    logprobs: logprobs === true ? 0 : logprobs === false ? undefined : logprobs && count('logprobs', logprobs),
     seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
     addBos: options.addBos ?? true,
     parseSpecial: options.parseSpecial ?? true,

@@ -67,6 +67,11 @@ export class SluiceError extends Error {
   }
 }
 
+/** What the caller passed cannot be used. */
+export function invalid(message: string): never {
+  throw new SluiceError('INVALID_ARGUMENT', message);
+}
+
 /** The platform's abort error; an AbortSignal's own reason wins when it carries one. */
 export function abortError(signal?: AbortSignal): unknown {
   if (signal?.aborted && signal.reason !== undefined) return signal.reason;
@@ -79,6 +84,17 @@ export function isAbort(error: unknown): boolean {
 
 export function throwIfAborted(signal?: AbortSignal): void {
   if (signal?.aborted) throw abortError(signal);
+}
+
+/** What `work` gives, or a rejection as soon as `signal` aborts; what has begun goes on to its end. */
+export function abortable<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+  if (!signal) return work();
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => reject(abortError(signal));
+    if (signal.aborted) return onAbort();
+    signal.addEventListener('abort', onAbort);
+    work().then(resolve, reject).finally(() => signal.removeEventListener('abort', onAbort));
+  });
 }
 
 /** An error as it travels between threads. */

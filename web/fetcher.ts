@@ -191,7 +191,7 @@ export class Fetcher {
       if (total && Number(total[1]) !== this.known.size) throw this.changed();
       throw new Retry('The server says that the range is outside of the file.', 0, 'HTTP_STATUS');
     }
-    const text = `${this.url} answered ${status} ${response.statusText}`.trimEnd() + '.';
+    const text = `${this.url} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
     if (kRetryStatus.has(status)) throw new Retry(text, retryAfter(response), 'HTTP_STATUS');
     // An expired signature behind a redirect: the original URL redirects to a fresh one.
     const expired = response.redirected && (status === 401 || status === 403 || status === 410);

@@ -175,18 +175,13 @@ export class Generator {
   }
 }
 
-/** The sampler's parameters as the binding takes them: the names of src/sample/sampler.h. */
-function samplerJson(spec: GenerateSpec): string {
-  return JSON.stringify({
-    temperature: spec.temperature,
-    top_k: spec.topK,
-    top_p: spec.topP,
-    min_p: spec.minP,
-    repeat_penalty: spec.repeatPenalty,
-    frequency_penalty: spec.frequencyPenalty,
-    presence_penalty: spec.presencePenalty,
-    penalty_last_n: spec.penaltyLastN,
-    seed: spec.seed,
-    logit_bias: Object.entries(spec.logitBias ?? {}).map(([token, bias]) => [Number(token), bias]),
+/** The sampler's parameters as the binding takes them: the names of src/sample/sampler.h; it ignores the others. */
+function samplerJson({ prompt: _, stop: __, maxTokens: ___, logitBias = {}, ...rest }: GenerateSpec): string {
+  const params: Record<string, unknown> = { logit_bias: Object.entries(logitBias).map(([token, bias]) => [Number(token), bias]) };
+  for (const [name, value] of Object.entries(rest)) params[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value;
+  return JSON.stringify(params, (name, value) => {
+    // What JSON cannot say would silently become a default.
+    if (typeof value === 'object' || (typeof value !== 'string' && isFinite(value ?? 0))) return value;
+    throw new SluiceError('INVALID_ARGUMENT', `${name} must be a number.`);
   });
 }

@@ -60,6 +60,7 @@ export interface Loaded {
 
 const kHeaderGuess = 1 << 20; // a small model's header is small, and its budget may be too
 const kHeaderLeast = 1 << 16;
+const kLayerOps = 10;
 const kSliceMs = 12;
 const kSnapshotMs = 100;
 const kBlockMs = 10;
@@ -87,7 +88,7 @@ export class Host {
   private lastSnapshot = 0;
   private lastYield = 0;
   private lastCompleted = -1;
-  private opsPerStep = 10;
+  private opsPerStep = kLayerOps;
   private closed = false;
 
   constructor(
@@ -108,7 +109,6 @@ export class Host {
       restoreState: (tokens: Int32Array, state: Uint8Array) =>
         this.inLine(() => this.restoreState(tokens, state)),
       setMemoryBudget: (bytes: number) => this.inLine(() => this.setMemoryBudget(bytes)).finally(() => void this.idle()),
-      snapshot: () => this.snapshot(),
       dispose: () => this.dispose(),
     });
   }
@@ -219,7 +219,7 @@ export class Host {
     } catch (error) {
       next?.endThreads();
       if (!(error instanceof SluiceError) || error.code !== 'OUT_OF_MEMORY') throw error;
-      const text = `a memory budget of ${bytes} bytes is too small for this model: about ${minimum} bytes are needed`;
+      const text = `a memory budget of ${bytes} bytes is too small for this model: the smallest that works is ${minimum} bytes`;
       throw new SluiceError('BUDGET_TOO_SMALL', text);
     }
     const state = this.history.length > 0 ? this.binding.saveState().slice() : null;
@@ -326,9 +326,13 @@ export class Host {
     if (ticket) ticket.cancelled = true;
   }
 
-  /** A new piece of work: what failed to load before is worth another try. */
+  /**
+   * A new piece of work: what failed to load before is worth another try, and steps begin short, since
+   * an operation on a prompt may take a hundred times as long as the last one on a token did.
+   */
   begin(): void {
     if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
+    this.opsPerStep = kLayerOps;
     if (this.ioError === null) return;
     this.ioError = null;
     this.io.retry();
@@ -422,7 +426,7 @@ export class Host {
       this.binding.rewind(0);
       throw this.engineError();
     }
-    this.history = Array.from(tokens);
+    this.history = Array.from(tokens.subarray(0, this.binding.position()));
   }
 
   // --- reporting -----------------------------------------------------------------------------

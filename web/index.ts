@@ -8,7 +8,7 @@ import { opfsBackend } from './store-opfs.js';
 
 function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
-    throw new SluiceError('NOT_SUPPORTED', 'There are no workers here (on a server, in a service worker): load the engine in a page or in a worker.');
+    throw new SluiceError('NOT_SUPPORTED', 'There are no workers here (a server, a service worker): load the engine in a page or a worker.');
   }
   if (workerUrl) return new Worker(workerUrl, { type: 'module', name: 'sluice-engine' });
   try {

@@ -72,6 +72,7 @@ const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a fil
 export class LocalIo implements Io {
   readonly concurrent = false;
   private readonly files: ModelFile[] = [];
+  private readonly opening: Promise<ModelFile>[] = [];
   private readonly abort = new AbortController();
   private backend: Promise<StoreBackend | null> | undefined;
   private server: FillServer | null = null;
@@ -206,6 +207,8 @@ export class LocalIo implements Io {
     this.server?.stop();
     this.server = null;
     for (const file of this.files) file.close();
+    // Those that are being opened give the store back when they hear of the abort.
+    for (const file of await Promise.allSettled(this.opening)) if (file.status === 'fulfilled') file.value.close();
   }
 
   private async open(index: number): Promise<ModelFile> {
@@ -264,7 +267,7 @@ export class LocalIo implements Io {
         return null;
       });
     }
-    return RemoteFile.open(url, (await this.backend) ?? null, {
+    const opening = RemoteFile.open(url, (await this.backend) ?? null, {
       cache,
       signal: this.abort.signal,
       fetcher: tuning,
@@ -272,6 +275,8 @@ export class LocalIo implements Io {
       onWarning: warn,
       onProgress: () => this.report(false),
     });
+    this.opening.push(opening);
+    return opening;
   }
 
   private onFilled(unit: number, bytes: number, network: boolean): void {

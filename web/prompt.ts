@@ -1,7 +1,7 @@
 // From chat messages to the prompt of one model: its template (or ChatML, with a warning), rendered
 // with its special tokens. The renderer is imported when the first chat begins.
 
-import { SluiceError } from './errors.js';
+import { invalid, SluiceError } from './errors.js';
 import type { ModelInfo } from './protocol.js';
 import { toolFormat, type ToolFormat } from './tool-calls.js';
 
@@ -64,7 +64,7 @@ export class PromptRenderer {
 
   async render(messages: readonly ChatMessage[], options: PromptOptions = {}): Promise<RenderedPrompt> {
     if (!Array.isArray(messages) || messages.length === 0) {
-      throw new SluiceError('INVALID_ARGUMENT', 'messages must be a list of at least one message.');
+      invalid('messages must be a list of at least one message.');
     }
     const { info } = this;
     const own = options.template ?? info.chatTemplate;
@@ -126,7 +126,7 @@ function templateError(cause: unknown): SluiceError {
 /** Text parts become one string, and a tool call's arguments an object, as templates expect. */
 function plainMessage(message: ChatMessage): Record<string, unknown> {
   if (typeof message?.role !== 'string') {
-    throw new SluiceError('INVALID_ARGUMENT', 'Every message needs a role.');
+    invalid('Every message needs a role.');
   }
   const out: Record<string, unknown> = { ...message };
   if (Array.isArray(message.content)) out['content'] = message.content.map(partText).join('');
@@ -136,7 +136,7 @@ function plainMessage(message: ChatMessage): Record<string, unknown> {
 
 function partText(part: { type: string; text?: unknown }): string {
   if (part.type === 'text' && typeof part.text === 'string') return part.text;
-  throw new SluiceError('INVALID_ARGUMENT', `Only text can be read, not a part of type '${part.type}'.`);
+  invalid(`Only text can be read, not a part of type '${part.type}'.`);
 }
 
 function plainToolCall(call: any): unknown {

@@ -1,7 +1,7 @@
 // Calls with ids over a message port, both ends. When the other side dies, everything pending
 // rejects at once and further calls reject too: nothing may hang on a crashed worker.
 
-import { abortError, deserializeError, serializeError, SluiceError } from './errors.js';
+import { deserializeError, serializeError, SluiceError } from './errors.js';
 import type { Call, Port, Reply, WorkerPort } from './protocol.js';
 
 interface Pending {
@@ -35,28 +35,13 @@ export class RpcClient<Event> {
     return this.dead;
   }
 
-  /** Calls `method`; an abort rejects at once and leaves the call to end by itself. */
-  call<T>(
-    method: string,
-    args: unknown[] = [],
-    options: { signal?: AbortSignal | undefined; transfer?: Transferable[] } = {},
-  ): Promise<T> {
+  /** Calls `method`. */
+  call<T>(method: string, args: unknown[] = []): Promise<T> {
     if (this.dead) return Promise.reject(this.dead);
-    const { signal } = options;
-    if (signal?.aborted) return Promise.reject(abortError(signal));
     const id = this.next++;
     return new Promise<T>((resolve, reject) => {
-      const onAbort = (): void => {
-        this.pending.delete(id);
-        reject(abortError(signal));
-      };
-      signal?.addEventListener('abort', onAbort, { once: true });
-      const done = (): void => signal?.removeEventListener('abort', onAbort);
-      this.pending.set(id, {
-        resolve: (value) => (done(), resolve(value)),
-        reject: (error) => (done(), reject(error)),
-      });
-      this.port.postMessage({ id, method, args } satisfies Call, options.transfer ?? []);
+      this.pending.set(id, { resolve, reject });
+      this.port.postMessage({ id, method, args } satisfies Call);
     });
   }
 

@@ -2,8 +2,8 @@
 // one's turn comes, the first is saved and moved out (stash.ts), and comes back the same way. A
 // follow-up hands the engine the tokens it already has, so that only the new ones are computed.
 
-import { SluiceError } from './errors.js';
-import type { GenerateOptions, SavedState } from './engine.js';
+import { abortable, SluiceError, throwIfAborted } from './errors.js';
+import type { CallOptions, GenerateOptions, SavedState } from './engine.js';
 import { Generation } from './generation.js';
 import type { ChatMessage, PromptOptions, PromptRenderer } from './prompt.js';
 import type { Piece } from './protocol.js';
@@ -34,6 +34,8 @@ export interface SavedSession extends SavedState {
   messages: ChatMessage[];
   /** The text of the timeline. */
   text: string;
+  /** False where a stop string cut the text inside a token. */
+  exact: boolean;
 }
 
 /** Gives the engine's one KV cache to one session at a time. */
@@ -138,7 +140,8 @@ export class Session {
   private tokens: number[] = [];
   private written = '';
   private asked = '';
-  private exact = true;
+  /** False when a stop string has cut the text inside a token. */
+  private faithful = true;
   private readonly list: ChatMessage[];
   private disposed = false;
 
@@ -196,25 +199,27 @@ export class Session {
   }
 
   /** A copy of everything, to be kept anywhere. */
-  save(): Promise<SavedSession> {
-    return this.alive(() => this.table.during(this, async () => {
-      const nothing = { tokens: new Int32Array(0), state: new Uint8Array(0) };
-      const state = this.empty ? nothing : await this.table.engine.saveState();
-      return { ...state, messages: [...this.list], text: this.written };
-    }));
+  save({ signal }: CallOptions = {}): Promise<SavedSession> {
+    return this.alive(signal, async () => {
+      const nothing = { state: new Uint8Array(0) };
+      const { state } = this.empty ? nothing : await this.table.engine.saveState();
+      // The cache lags behind: the last token has not been read back.
+      return { state, tokens: Int32Array.from(this.tokens), messages: [...this.list], text: this.written, exact: this.faithful };
+    });
   }
 
   /** Becomes what was saved, in this engine or another one of the same model. */
-  restore(saved: SavedSession): Promise<void> {
-    return this.alive(() => this.table.during(this, async () => {
+  restore(saved: SavedSession, { signal }: CallOptions = {}): Promise<void> {
+    return this.alive(signal, async () => {
+      throwIfAborted(signal);
       if (saved.tokens.length > 0) await this.table.engine.restoreState(saved);
       this.adopt(saved);
-    }));
+    });
   }
 
   /** A second session that goes on from here on its own. */
-  async fork(): Promise<Session> {
-    const saved = await this.save();
+  async fork(options?: CallOptions): Promise<Session> {
+    const saved = await this.save(options);
     const other = new Session(this.table, this.options);
     other.adopt(saved);
     if (!other.empty) other.parked = await this.table.park(saved);
@@ -235,14 +240,15 @@ export class Session {
     return this.dispose();
   }
 
-  private alive<T>(work: () => Promise<T>): Promise<T> {
+  private alive<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
     if (this.disposed) return Promise.reject(new SluiceError('DISPOSED', 'The session was disposed of.'));
-    return work();
+    return abortable(signal, () => this.table.during(this, work));
   }
 
   private adopt(saved: SavedSession): void {
     this.tokens = [...saved.tokens];
     this.written = saved.text;
+    this.faithful = saved.exact;
     this.list.splice(0, this.list.length, ...saved.messages);
   }
 
@@ -259,7 +265,7 @@ export class Session {
     const generation = this.table.generate(this, prompt, options, (pieces, exact, input) => {
       this.tokens = [...(input as Int32Array), ...pieces.map((piece) => piece.token)];
       this.written = this.asked + pieces.map((piece) => piece.text).join('');
-      this.exact = exact; // a stop string cuts the text inside a token
+      this.faithful = exact;
     });
     generation.result.then(
       (result) => answered(result.text),
@@ -277,7 +283,7 @@ export class Session {
     const { engine } = this.table;
     const whole = await engine.tokenize(text, { addBos });
     const known = this.tokens;
-    const continues = this.exact && known.length > 0 && text.startsWith(this.written);
+    const continues = this.faithful && known.length > 0 && text.startsWith(this.written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
     const rest = text.slice(this.written.length);
     const more = rest ? await engine.tokenize(rest, { addBos: false }) : new Int32Array(0);

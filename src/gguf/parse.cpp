@@ -70,7 +70,8 @@ class Parser {
     const uint64_t have = in_.data.size();
     if (file_size_ != 0 && (in_.missing > file_size_ || have >= file_size_)) {
       return error(Code::kTruncated,
-                   "the file ends inside its header: it has %llu bytes and the header needs more",
+                   "the file ends inside its header: it has %llu bytes and the header needs more; "
+                   "download it again",
                    static_cast<unsigned long long>(file_size_));
     }
     if (in_.missing > kMaxHeaderBytes) {
@@ -138,7 +139,9 @@ class Parser {
   }
 
   static Status not_gguf() {
-    return error(Code::kNotGguf, "not a GGUF file: it does not begin with \"GGUF\"");
+    return error(Code::kNotGguf,
+                 "not a GGUF file: it does not begin with \"GGUF\"; the model file itself is "
+                 "wanted, not a page about it");
   }
 
   static Status too_many(const char* what, uint64_t count, uint64_t cap) {
@@ -305,7 +308,8 @@ class Parser {
       t.offset += out_->data_offset;
       if (file_size_ != 0 && t.offset + t.bytes > file_size_) {
         return fail(
-            error(Code::kTruncated, "tensor \"%s\" ends at byte %llu, but the file has only %llu",
+            error(Code::kTruncated,
+                  "tensor \"%s\" ends at byte %llu, but the file has only %llu; download it again",
                   printable(t.name).c_str(), static_cast<unsigned long long>(t.offset + t.bytes),
                   static_cast<unsigned long long>(file_size_)));
       }

@@ -197,7 +197,8 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   hp.arch = std::string(arch->substr(0, 64));
   const Family* family = find_family(hp.arch);
   if (family == nullptr) {
-    return error(Code::kUnsupportedArchitecture, "the model family \"%s\" is not supported",
+    return error(Code::kUnsupportedArchitecture,
+                 "the model family \"%s\" is not supported; README.md lists those that are",
                  hp.arch.c_str());
   }
   if (const auto name = header.get_string("general.name")) {

@@ -50,9 +50,12 @@ Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   if (tokens.empty()) return error(Code::kPromptEmpty, "there are no tokens to process");
   const int64_t room = plan.n_ctx - position_;
   if (static_cast<int64_t>(tokens.size()) > room) {
-    if (position_ == 0) {
-      return error(Code::kPromptTooLong, "the prompt has %zu tokens but the context holds %d",
-                   tokens.size(), plan.n_ctx);
+    if (position_ == 0 || tokens.size() > 1) {
+      return error(Code::kPromptTooLong,
+                   "the prompt has %lld tokens but the context holds %d: shorten it, or load with "
+                   "a larger one",
+                   static_cast<long long>(position_) + static_cast<long long>(tokens.size()),
+                   plan.n_ctx);
     }
     return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more wanted)",
                  plan.n_ctx, position_, tokens.size());

@@ -144,7 +144,7 @@ test('a session is saved, restored in another engine, and forked', async () => {
     await restored.restore(saved);
     const { text, usage } = await restored.generate(' and', options).result;
     assert.equal(text, expected);
-    assert.equal(usage.cachedTokens, saved.tokens.length);
+    assert.equal(usage.cachedTokens, saved.tokens.length - 1); // the last was never read back
   } finally {
     await other.dispose();
   }

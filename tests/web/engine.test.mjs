@@ -176,6 +176,36 @@ test('bad prompts have stable codes and harm nothing', async () => {
   assert.equal(await engine.generate('hello', greedy).text(), expected);
 });
 
+test('wrong options are refused with a code, and never become a default in silence', async () => {
+  const wrong = [
+    ...['temperature', 'topK', 'topP', 'minP', 'repeatPenalty', 'frequencyPenalty', 'presencePenalty', 'penaltyLastN', 'seed']
+      .flatMap((name) => [NaN, Infinity, 'hot'].map((value) => ({ [name]: value }))),
+    ...[NaN, -1, '5', {}].map((maxTokens) => ({ maxTokens })),
+    ...[NaN, -1, 'some'].map((logprobs) => ({ logprobs })),
+    { stop: 5 }, { stop: ['a', 5] }, { logitBias: { 5: NaN } }, { logitBias: { x: 1 } },
+  ];
+  for (const options of wrong) {
+    await assert.rejects(engine.generate('hello', { ...greedy, ...options }).text(), { code: 'INVALID_ARGUMENT' }, JSON.stringify(options));
+  }
+  for (const prompt of [undefined, null, {}, 5, [NaN], [1.5], [{ role: 'user', content: 'x' }]]) {
+    await assert.rejects(engine.generate(prompt, greedy).text(), { code: 'INVALID_ARGUMENT' }, JSON.stringify(prompt));
+  }
+  for (const prompt of [undefined, 5, ['a', 'b']]) {
+    await assert.rejects(async () => engine.completions.create({ prompt }), { code: 'INVALID_ARGUMENT' });
+  }
+  for (const source of [undefined, null, 5, {}, ['a.gguf'], []]) {
+    await assert.rejects(Engine.load(source), { code: 'INVALID_ARGUMENT' }, String(source));
+  }
+  for (const options of [{ memoryBudget: '256M' }, { memoryBudget: -1 }, { contextLength: 'x' }, { threads: -1 }]) {
+    await assert.rejects(Engine.load(path, options), { code: 'INVALID_ARGUMENT' }, JSON.stringify(options));
+  }
+  const plain = { ...greedy, stop: '', maxTokens: Infinity, topK: null, seed: undefined, logprobs: null };
+  for await (const piece of engine.generate('hello', plain)) {
+    assert.equal(piece.text, expected[0]); // stop: '' stops nothing; null and undefined are the defaults
+    break;
+  }
+});
+
 test('bad sources have stable codes', async () => {
   const cases = [
     [new Blob(['rubbish'.repeat(9000)]), {}, 'NOT_GGUF'],

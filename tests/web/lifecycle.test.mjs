@@ -1,0 +1,243 @@
+// The corners of an engine's life, over the fake engine in Node: aborts and departures at any moment,
+// crashes, sessions that come and go, disposal in the middle of everything. After each the engine, or
+// the store, is good for the same text as before. Bounds in time only catch what hangs.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { setEnvironmentData } from 'node:worker_threads';
+import { pathToFileURL } from 'node:url';
+import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
+
+const dist = await buildFakePackage();
+const { Engine } = await import(join(dist, 'node.js'));
+const directory = mkdtempSync(join(tmpdir(), 'sluice-life-'));
+const bytes = fakeModel();
+const path = join(directory, 'model.gguf');
+writeFileSync(path, bytes);
+const greedy = { maxTokens: 12, temperature: 0 };
+const endless = { temperature: 0, maxTokens: 1e5 };
+const tuning = { chunkSize: 16384, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 500 };
+const kHangs = 1000;
+let engine;
+let expected;
+
+before(async () => {
+  engine = await Engine.load(path, { memoryBudget: 700_000, contextLength: 1e5 });
+  expected = await engine.generate('hello', greedy).text();
+});
+after(async () => {
+  await engine.dispose();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+/** Starts `work`, aborts it after a while, and sees that it rejects at once. */
+async function abortAfter(ms, work) {
+  const control = new AbortController();
+  const settled = work(control.signal).then(() => 'done', (error) => error);
+  settled.then(() => (settled.at = performance.now()));
+  await sleep(ms);
+  const aborted = performance.now();
+  control.abort();
+  const result = await settled;
+  if (result === 'done' && settled.at <= aborted) return false;
+  if (result !== 'done') assert.equal(result.name, 'AbortError', String(result));
+  assert.ok(settled.at - aborted < kHangs, `${settled.at - aborted} ms`);
+  return result !== 'done';
+}
+
+const phases = {
+  'a long prompt': (signal) => engine.generate('x'.repeat(20_000), { ...greedy, reusePrefix: false, signal }).text(),
+  'an answer': (signal) => engine.generate('hello', { ...endless, signal }).text(),
+  'a session': (signal) => engine.session().generate('hello', { ...endless, signal }).text(),
+  'the waiting behind another generation': (signal) => {
+    const first = engine.generate('hello', { ...endless, signal });
+    return Promise.all([first.text(), engine.generate('x', { ...greedy, signal }).text()]);
+  },
+  'saving': (signal) => engine.session().save({ signal }),
+  'saving the state': (signal) => engine.saveState({ signal }),
+  'restoring': async (signal) => engine.restoreState(await engine.saveState({ signal }), { signal }),
+  'a change of the budget': (signal) => engine.setMemoryBudget(700_000, { signal }),
+  'logits': (signal) => engine.logits(new Int32Array(400).fill(7), { signal }),
+};
+for (const [name, work] of Object.entries(phases)) {
+  test(`an abort during ${name} rejects at once, and the engine works on`, async () => {
+    let aborted = 0;
+    for (const delay of [0, 1, 5, 20]) {
+      aborted += await abortAfter(delay, work);
+      assert.equal(await engine.generate('hello', greedy).text(), expected);
+    }
+    if (/prompt|answer|session|waiting|logits/.test(name)) assert.ok(aborted > 0, 'nothing was aborted');
+    await assert.rejects(work(AbortSignal.abort()), { name: 'AbortError' });
+  });
+}
+
+test('an abort at any moment of a load leaves a store that the next load goes on with', async (t) => {
+  const next = random(5);
+  const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
+  t.after(() => slow.close());
+  const cacheDir = join(directory, 'aborted');
+  const stored = () => readdirSync(cacheDir).map((key) => readFileSync(join(cacheDir, key, 'index')).subarray(8192).filter((byte, i) => i % 8 === 0 && byte !== 0).length);
+  let aborted = 0;
+  for (let i = 0; i < 40 && (i < 4 || stored()[0] < 20); i++) {
+    aborted += await abortAfter(next() * 500, async (signal) => {
+      const loaded = await Engine.load(slow.url, { signal, cacheDir, tuning, memoryBudget: 700_000 });
+      // The download goes on behind load(): leaving it there is an abort as well.
+      await sleep(next() * 100);
+      await loaded.dispose();
+    });
+  }
+  assert.ok(aborted > 0);
+  const had = stored()[0];
+  slow.state.bytes = 0;
+  const loaded = await Engine.load(slow.url, { cacheDir, tuning, memoryBudget: 700_000 });
+  assert.equal(await loaded.generate('hello', greedy).text(), expected);
+  await loaded.downloaded;
+  await loaded.dispose();
+  assert.ok(slow.state.bytes <= bytes.length - had * 16384 + 131072, `${slow.state.bytes} fetched with ${had} chunks stored`);
+  const offline = await Engine.load(slow.url, { cacheDir, cache: 'only', tuning });
+  assert.equal(await offline.generate('hello', greedy).text(), expected);
+  await offline.dispose();
+});
+
+test('an aborted inspection rejects at once', async (t) => {
+  const stalled = await faultyServer({ bytes }, () => 'stall');
+  t.after(() => stalled.close());
+  for (const delay of [0, 50]) {
+    assert.ok(await abortAfter(delay, (signal) => Engine.inspect(stalled.url, { signal, tuning: { ...tuning, stallMs: 60_000 } })));
+  }
+});
+
+/** An engine whose units take their time, with the number of units computed so far. */
+async function slowEngine(msPerToken) {
+  const units = new Int32Array(new SharedArrayBuffer(4));
+  const script = join(directory, `probe-${msPerToken}.mjs`);
+  writeFileSync(script, `import { getEnvironmentData } from 'node:worker_threads';
+    globalThis.sluiceProbe = getEnvironmentData('probe');
+    await import(${JSON.stringify(pathToFileURL(join(dist, 'worker-node.js')).href)});`);
+  setEnvironmentData('probe', { units, msPerToken });
+  const loaded = await Engine.load(path, { workerUrl: pathToFileURL(script).href, contextLength: 1000, ioWorker: false });
+  setEnvironmentData('probe', undefined);
+  return { loaded, computed: () => Atomics.load(units, 0) };
+}
+
+test('leaving the loop stops computing within one layer: by count', async () => {
+  const { loaded, computed } = await slowEngine(20);
+  const generation = loaded.generate([5], { ...endless, temperature: 0 });
+  let left = 0;
+  for await (const _ of generation) {
+    left = computed();
+    break;
+  }
+  assert.equal((await generation.result).finishReason, 'cancelled');
+  assert.ok(computed() - left <= 2, `${computed() - left} of 12 units were computed after the break`);
+  await loaded.dispose();
+});
+
+test('a prompt is left within one layer, however fast tokens went before: by count', async () => {
+  const { loaded, computed } = await slowEngine(0.05);
+  await loaded.generate([5], { temperature: 0, maxTokens: 40 }).result; // short operations: long steps
+  const generation = loaded.generate(new Int32Array(900).fill(9), greedy); // 45 ms a unit
+  const begun = computed();
+  while (computed() < begun + 2) await sleep(1);
+  const left = computed();
+  generation.cancel();
+  assert.equal((await generation.result).finishReason, 'cancelled');
+  assert.ok(computed() - left <= 2, `${computed() - left} units were computed after the cancel`);
+  await loaded.dispose();
+});
+
+test('a crashed worker rejects everything pending, sessions included; disposal goes through', async () => {
+  const doomed = await Engine.load(path, { memoryBudget: 700_000 });
+  const session = doomed.session();
+  await session.generate('hello', greedy).result;
+  const pending = [
+    doomed.generate([5, 666]).result, session.generate(' more', greedy).result, session.save(), session.fork(),
+    doomed.session().send('hi').result, doomed.saveState(), doomed.setMemoryBudget(4e6), doomed.tokenize('x'),
+  ];
+  const settled = await Promise.allSettled(pending);
+  const codes = settled.map(({ reason }) => reason?.code ?? 'fulfilled');
+  // The last three are calls of their own, which may have been answered before the crash.
+  assert.ok(codes.every((code, i) => code === 'ENGINE_GONE' || (i > 4 && code === 'fulfilled')), codes.join());
+  await assert.rejects(doomed.generate('x').text(), { code: 'ENGINE_GONE' });
+  await assert.rejects(session.send('x').text(), { code: 'ENGINE_GONE' });
+  await doomed.dispose();
+  await doomed.dispose();
+});
+
+test('a session that is saved, restored, forked and moved about says what an undisturbed one says', async () => {
+  const plain = engine.session();
+  const parts = [' one', ' two', ' three', ' four'];
+  const whole = [];
+  for (const part of parts) whole.push(await plain.generate(part, greedy).text());
+  let session = engine.session();
+  const said = [];
+  for (const [i, part] of parts.entries()) {
+    if (i === 1) {
+      const saved = structuredClone(await session.save());
+      await session.dispose();
+      session = engine.session();
+      await session.restore(saved);
+    }
+    if (i === 2) session = await session.fork();
+    if (i === 3) await engine.setMemoryBudget(4e6);
+    await engine.generate('something between', greedy).result; // moves the session out
+    const { text, usage } = await session.generate(part, greedy).result;
+    if (i > 0) assert.ok(usage.cachedTokens > 0, `turn ${i} computed everything again`);
+    said.push(text);
+  }
+  assert.deepEqual(said, whole);
+  await engine.setMemoryBudget(700_000);
+});
+
+test('many idle sessions move out and back under a small budget', async () => {
+  const small = await Engine.load(path, { memoryBudget: 350_000, contextLength: 1000 });
+  const sessions = Array.from({ length: 6 }, () => small.session());
+  const alone = {};
+  for (let round = 0; round < 3; round++) {
+    for (const [i, session] of sessions.entries()) {
+      const text = await session.generate(` ${round}`, greedy).text();
+      alone[round] ??= text; // all six say the same things
+      assert.equal(text, alone[round], `session ${i}, round ${round}`);
+    }
+  }
+  assert.ok(small.memory().heap <= 350_000);
+  await small.dispose();
+});
+
+test('disposing of the engine in the middle of anything rejects it with DISPOSED', async (t) => {
+  const works = {
+    generate: (e) => e.generate('hello', endless).text(),
+    prompt: (e) => e.generate('x'.repeat(20_000), greedy).text(),
+    session: (e) => e.session().generate('hello', endless).text(),
+    loop: async (e) => { for await (const _ of e.generate('hello', endless)); },
+    download: (e) => e.downloaded,
+  };
+  for (const [name, work] of Object.entries(works)) {
+    const slow = await faultyServer({ bytes }, () => (name === 'download' ? 'slow' : null));
+    t.after(() => slow.close());
+    const loaded = await Engine.load(slow.url, { cacheDir: join(directory, `gone-${name}`), contextLength: 1e5, memoryBudget: 700_000, tuning });
+    const pending = work(loaded).then(() => 'done', (error) => error.code);
+    await sleep(10);
+    await loaded.dispose();
+    assert.equal(await pending, 'DISPOSED', name);
+  }
+});
+
+test('after disposal every call says so', async () => {
+  const loaded = await Engine.load(path, { memoryBudget: 700_000 });
+  const session = loaded.session();
+  await session.generate('x', greedy).result;
+  await loaded.dispose();
+  const messages = [{ role: 'user', content: 'x' }];
+  for (const call of [
+    () => loaded.generate('x').text(), () => loaded.session().generate('x').text(), () => session.save(), () => session.send('x').text(),
+    () => loaded.saveState(), () => loaded.setMemoryBudget(4e6), () => loaded.logits([5]), () => loaded.tokenize('x'),
+    () => loaded.chat.completions.create({ messages }), () => loaded.completions.create({ prompt: 'x' }),
+  ]) {
+    await assert.rejects(call, { code: 'DISPOSED', message: /disposed of/ }, String(call));
+  }
+  assert.equal(loaded.memory().budget > 0, true); // the last figures stay readable
+});
