@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const root = join(here, '..', '..');
+const sample = 'sluice-tales-Q8_0.gguf';
 
 // The page imports the built package by a relative address, as a page without a bundler does.
 const packageBeside = {
@@ -18,13 +19,15 @@ const packageBeside = {
 export async function buildSite({ dist = join(root, 'dist'), site = join(root, 'site') } = {}) {
   rmSync(site, { recursive: true, force: true });
   mkdirSync(join(site, 'dist'), { recursive: true });
-  for (const name of ['index.html', 'style.css', 'icon.svg', 'isolate.js']) cpSync(join(here, name), join(site, name));
+  for (const name of ['index.html', 'icon.svg', 'isolate.js', 'theme.js']) cpSync(join(here, name), join(site, name));
   for (const name of readdirSync(dist).filter((n) => /^(index|worker|templates)\.js$|\.wasm$/.test(n))) {
     cpSync(join(dist, name), join(site, 'dist', name));
   }
+  mkdirSync(join(site, 'models'));
+  cpSync(join(root, 'examples', 'models', sample), join(site, 'models', sample)); // the page offers it to try
   await build({
-    entryPoints: [join(here, 'main.ts')], outfile: join(site, 'main.js'), bundle: true, format: 'esm',
-    target: 'es2022', minify: true, plugins: [packageBeside], logLevel: 'warning',
+    entryPoints: { main: join(here, 'main.ts'), style: join(here, 'style', 'style.css') }, outdir: site,
+    bundle: true, format: 'esm', target: 'es2022', minify: true, plugins: [packageBeside], logLevel: 'warning',
   });
 }
 

@@ -1,4 +1,4 @@
-// The few helpers that hand-written pages need.
+// The few helpers that hand-written pages need: elements, icons, and buttons that ask once more.
 
 /** The element with this id, which the page is known to have. */
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
@@ -7,9 +7,9 @@ export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   return element as T;
 }
 
-type Child = Node | string | null | undefined | false;
+export type Child = Node | string | null | undefined | false;
 
-/** Makes an element; `props` are assigned, except for `class` and aria-… which become attributes. */
+/** Makes an element; `props` are assigned, except for `class` and names with a dash, which become attributes. */
 export function make<K extends keyof HTMLElementTagNameMap>(
   tag: K,
   props: Record<string, unknown> = {},
@@ -24,6 +24,63 @@ export function make<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-export function cssColor(name: string): string {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const kIcons = {
+  again: 'M4 12a8 8 0 1 0 3-6.2M4 4v4.5h4.5',
+  check: 'M5 12.5l4.5 4.5L19 7',
+  copy: 'M9 9h11v11H9zM15 5V4H4v11h1',
+  pencil: 'M4 20l1-4L16 5l3 3L8 19zM14 7l3 3',
+  plus: 'M12 5v14M5 12h14',
+  trash: 'M4 7h16M9 7V4h6v3M6.5 7l1 13h9l1-13M10 11v5M14 11v5',
+} as const;
+export type Icon = keyof typeof kIcons;
+
+export function icon(name: Icon): SVGElement {
+  const svg = document.createElementNS('http://www.w3.org/2000/svg', 'svg');
+  svg.setAttribute('viewBox', '0 0 24 24');
+  svg.setAttribute('aria-hidden', 'true');
+  const path = document.createElementNS(svg.namespaceURI, 'path');
+  path.setAttribute('d', kIcons[name]);
+  svg.append(path);
+  return svg as SVGElement;
+}
+
+/** A button with a picture; its name is for those who do not see it, and for the tooltip. */
+export function iconButton(name: Icon, label: string, onClick: () => void): HTMLButtonElement {
+  const button = make('button', { type: 'button', class: 'icon', title: label, 'aria-label': label }, icon(name));
+  button.addEventListener('click', onClick);
+  return button;
+}
+
+/** A button for what cannot be undone: the first press asks, a second one within four seconds does it. */
+export function deleteButton(label: string, act: () => void): HTMLButtonElement {
+  let armed: ReturnType<typeof setTimeout> | undefined;
+  const disarm = (): void => {
+    clearTimeout(armed);
+    armed = undefined;
+    button.classList.remove('armed');
+    button.setAttribute('aria-label', label);
+    button.replaceChildren(icon('trash'));
+  };
+  const button = iconButton('trash', label, () => {
+    if (armed !== undefined) return disarm(), act();
+    armed = setTimeout(disarm, 4000);
+    button.classList.add('armed');
+    button.setAttribute('aria-label', `Really ${label.charAt(0).toLowerCase()}${label.slice(1)}?`);
+    button.replaceChildren('Sure?');
+  });
+  button.addEventListener('blur', disarm);
+  return button;
+}
+
+/** Reads text aloud through the page's one live region, when the screen reader has a pause. */
+export function announce(text: string): void {
+  const region = byId('announcer');
+  region.append(make('p', {}, text));
+  while (region.childElementCount > 20) region.firstElementChild!.remove();
+}
+
+export function swatch(color: string): HTMLElement {
+  const mark = make('i');
+  mark.style.background = `var(${color})`;
+  return mark;
 }

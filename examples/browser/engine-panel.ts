@@ -1,24 +1,35 @@
-// The engine's figures: rates, memory against the budget, traffic. Reads snapshots that are there
-// anyway, four times a second, and only while the page is visible.
+// The engine's live figures: rates, memory against the budget, the layers. Reads snapshots that are
+// there anyway, ten times a second, and only while the page is visible.
 
 import type { Engine } from 'sluice-llm';
 
 import { byId, make } from './dom.js';
 import { bytes, rate } from './format.js';
-import { swatch, UnitsView } from './units-view.js';
+import { LayersView } from './layers-view.js';
+import { memoryParts, stackedBar } from './preflight.js';
 
-const kParts: [string, string, (m: ReturnType<Engine['memory']>) => number][] = [
-  ['pinned weights', '--c1', (m) => m.pinned],
-  ['stream buffer', '--c2', (m) => m.ring],
-  ['KV cache', '--c3', (m) => m.kv],
-  ['tokenizer', '--c4', (m) => m.tokenizer],
-  ['work space', '--c5', (m) => m.activations + m.scratch + m.other],
-];
+/** Bytes a second out of a counter, over the last second or so. */
+class Meter {
+  private seen: [time: number, count: number][] = [];
+
+  rate(count: number): number {
+    const now = performance.now();
+    const last = this.seen.at(-1);
+    if (last && count < last[1]) this.seen = []; // another engine
+    this.seen.push([now, count]);
+    while (this.seen.length > 2 && now - this.seen[0]![0] > 1500) this.seen.shift();
+    const [time, first] = this.seen[0]!;
+    return now > time ? ((count - first) * 1000) / (now - time) : 0;
+  }
+}
 
 export class EnginePanel {
-  private readonly units = new UnitsView();
+  private readonly layers = new LayersView();
   private readonly figures = byId('figures');
+  private readonly network = new Meter();
+  private readonly store = new Meter();
   private engine: Engine | null = null;
+  private memory = '';
 
   constructor() {
     this.update();
@@ -31,62 +42,43 @@ export class EnginePanel {
   }
 
   private update(): void {
-    if (!this.engine) {
-      this.setFigures([['Speed', '–'], ['First token', '–'], ['Prompt', '–'], ['Network', '–']]);
-      this.setMemory(0, [], 0);
-      this.units.draw([]);
-      return;
-    }
-    const stats = this.engine.stats();
-    const memory = this.engine.memory();
+    const { engine } = this;
+    byId('engine-idle').hidden = engine !== null;
+    byId('engine-live').hidden = engine === null;
+    if (!engine) return;
+    const stats = engine.stats();
     const reading = stats.promptMs > 0 ? ((stats.promptTokens - stats.cachedTokens) * 1000) / stats.promptMs : 0;
     this.setFigures([
-      ['Speed', stats.tokensPerSecond ? `${rate(stats.tokensPerSecond)} tokens/s` : '–'],
-      ['Prompt', reading ? `${rate(reading)} tokens/s` : '–'],
-      ['First token', stats.timeToFirstTokenMs ? `${stats.timeToFirstTokenMs.toFixed(0)} ms` : '–'],
-      ['Context', `${stats.position} of ${this.engine.info.plan?.contextLength ?? '?'}`],
-      ['From network', bytes(stats.bytesFetched)],
-      ['From store', bytes(stats.bytesFromStore)],
-      ['Threads', String(stats.threads)],
-      ['Kernels', stats.kernels],
+      ['Writing', stats.tokensPerSecond ? `${rate(stats.tokensPerSecond)} tokens/s` : '–', `${stats.generatedTokens} tokens`],
+      ['Reading', reading ? `${rate(reading)} tokens/s` : '–', `${stats.promptTokens} tokens, ${stats.cachedTokens} known`],
+      ['Network', `${bytes(this.network.rate(stats.bytesFetched))}/s`, `${bytes(stats.bytesFetched)} in all`],
+      ['Store', `${bytes(this.store.rate(stats.bytesFromStore))}/s`, `${bytes(stats.bytesFromStore)} in all`],
+      ['Context', `${stats.position}`, `of ${engine.info.plan.contextLength} tokens`],
+      ['Threads', String(stats.threads), stats.kernels],
     ]);
-    this.setMemory(memory.budget, kParts.map(([, , part]) => part(memory) || 0), memory.heap);
-    this.units.draw(this.engine.layers());
+    this.setMemory(engine.memory());
+    this.layers.draw(engine.layers(), engine.info.plan);
   }
 
-  private setFigures(figures: [string, string][]): void {
-    const same = this.figures.children.length === figures.length;
-    if (!same) {
-      this.figures.replaceChildren(
-        ...figures.map(([name]) => make('div', {}, make('dt', {}, name), make('dd'))),
-      );
+  private setFigures(figures: [string, string, string?][]): void {
+    if (this.figures.children.length !== figures.length) {
+      this.figures.replaceChildren(...figures.map(([name]) => make('div', {}, make('dt', {}, name), make('dd'), make('dd', { class: 'more' }))));
     }
-    figures.forEach(([name, value], i) => {
-      const [dt, dd] = this.figures.children[i]!.children;
-      if (dt!.textContent !== name) dt!.textContent = name;
-      if (dd!.textContent !== value) dd!.textContent = value;
+    figures.forEach(([, ...values], i) => {
+      values.forEach((value, j) => {
+        const dd = this.figures.children[i]!.children[j + 1]!;
+        if (dd.textContent !== value) dd.textContent = value ?? '';
+      });
     });
   }
 
-  private setMemory(budget: number, parts: number[], heap: number): void {
-    const bar = byId('memory-bar');
-    const total = budget || parts.reduce((a, b) => a + b, 0) || 1;
-    const label = budget ? `${bytes(heap)} of ${bytes(budget)}` : heap ? bytes(heap) : '';
-    if (byId('memory-text').textContent === label && bar.childElementCount === parts.length) return;
-    byId('memory-text').textContent = label;
-    bar.setAttribute('aria-label', label ? `Memory: ${label}` : 'Memory: no engine');
-    bar.replaceChildren(
-      ...parts.map((part, i) => {
-        const piece = make('i', { title: `${kParts[i]![0]}: ${bytes(part)}` });
-        piece.style.width = `${(100 * part) / total}%`;
-        piece.style.background = `var(${kParts[i]![1]})`;
-        return piece;
-      }),
-    );
-    byId('memory-legend').replaceChildren(
-      ...parts.map((part, i) =>
-        make('li', {}, swatch(kParts[i]![1]), `${kParts[i]![0]} ${bytes(part)}`),
-      ),
-    );
+  private setMemory(memory: ReturnType<Engine['memory']>): void {
+    const text = memory.budget ? `${bytes(memory.heap)} of ${bytes(memory.budget)}` : bytes(memory.heap);
+    const parts = memoryParts(memory);
+    const key = `${text} ${parts.map(([, , size]) => size).join()}`;
+    if (key === this.memory) return;
+    this.memory = key;
+    byId('memory-text').textContent = text;
+    byId('memory-bar').replaceChildren(stackedBar(parts, memory.budget || memory.total || 1, `Memory: ${text}`));
   }
 }

@@ -27,5 +27,25 @@ export function seconds(s: number): string {
 }
 
 export function rate(perSecond: number): string {
-  return perSecond >= 100 ? perSecond.toFixed(0) : perSecond.toPrecision(2);
+  if (perSecond >= 100 || perSecond === 0) return perSecond.toFixed(0);
+  return perSecond >= 10 ? perSecond.toFixed(1) : perSecond.toPrecision(2);
+}
+
+/** "just now", "5 min ago", else the day. */
+export function ago(time: number): string {
+  const minutes = (Date.now() - time) / 60_000;
+  if (minutes < 1) return 'just now';
+  if (minutes < 60) return `${Math.floor(minutes)} min ago`;
+  if (minutes < 24 * 60) return `${Math.floor(minutes / 60)} h ago`;
+  return new Date(time).toLocaleDateString(undefined, { day: 'numeric', month: 'short' });
+}
+
+/** The last part of an address, readable. */
+export function fileName(url: string): string {
+  const last = url.replace(/[?#].*/, '').split('/').pop() ?? url;
+  try {
+    return decodeURIComponent(last);
+  } catch {
+    return last;
+  }
 }

@@ -1,257 +1,270 @@
-// Choosing a model, asking whether it will run here, loading it, and what the store keeps.
+// From a choice to a loaded engine: the report before any download, loading with pause and resume, the
+// budget of the engine that runs, and the store.
 
-import { Engine, SluiceError, type ModelInfo, type ModelSource, type ProgressEvent } from 'sluice-llm';
+import { Engine, SluiceError, type ModelInfo, type ProgressEvent } from 'sluice-llm';
 
-import { byId, make } from './dom.js';
-import { bytes, count, rate, seconds } from './format.js';
+import { explain, isAbort } from './advice.js';
+import { BudgetSlider } from './budget.js';
+import { announce, byId, make } from './dom.js';
+import { DownloadView } from './download.js';
+import { bytes } from './format.js';
+import { report } from './preflight.js';
+import { SourcePicker } from './source.js';
+import { StoreList } from './store-list.js';
 
-const kBudgetSteps = [
-  2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 3584,
-].map((mib) => mib << 20 >>> 0);
-
-// For the forecast, before anything has been measured here.
-const kStoreBytesPerSecond = 0.8e9;
-const kMacsPerSecondAndThread = 8e9;
+const kLastModel = 'last-model';
+const kSettleMs = 200;
 
 export class ModelPanel {
-  private readonly form = byId<HTMLFormElement>('model-form');
-  private readonly url = byId<HTMLInputElement>('url');
-  private readonly file = byId<HTMLInputElement>('file');
-  private readonly budget = byId<HTMLInputElement>('budget');
-  private readonly progress = byId('progress');
-  private files: File[] = [];
-  private exactBudget: number | null = null;
-  private control: AbortController | null = null;
+  private readonly picker = new SourcePicker(() => this.chosen());
+  private readonly budget = new BudgetSlider(() => this.moved(), () => void this.settled());
+  private readonly download = new DownloadView(() => void this.pause(), () => void this.load());
+  private readonly store = new StoreList((url) => this.picker.chooseUrl(url), (error) => this.problem(error));
+  private engine: Engine | null = null;
+  private loading: AbortController | null = null;
+  private checking: AbortController | null = null;
+  private timer: ReturnType<typeof setTimeout> | undefined;
 
   /** Called with the engine when one has been loaded, and with null before the old one goes. */
-  constructor(private readonly onEngine: (engine: Engine | null) => Promise<void>) {
-    this.budget.max = String(kBudgetSteps.length); // the last step: no limit
-    this.budget.value = this.budget.max;
-    this.budget.addEventListener('input', () => ((this.exactBudget = null), this.showBudget()));
-    this.showBudget();
-    this.file.addEventListener('change', () => this.choose([...(this.file.files ?? [])]));
-    this.url.addEventListener('input', () => this.choose([]));
-    this.form.addEventListener('submit', (event) => {
+  constructor(private readonly onEngine: (engine: Engine | null, name: string) => Promise<void>) {
+    byId('model-form').addEventListener('submit', (event) => {
       event.preventDefault();
-      if (this.control) this.control.abort();
+      if (this.loading) this.loading.abort();
       else void this.load();
     });
-    byId('inspect').addEventListener('click', () => void this.inspect());
+    byId('check').addEventListener('click', () => void this.check());
     byId('unload').addEventListener('click', () => void this.unload());
-    this.acceptDrops();
-    void this.refreshStore();
+    for (const id of ['context', 'threads']) byId(id).addEventListener('change', () => void this.check());
+    for (const button of document.querySelectorAll<HTMLElement>('[data-sample]')) {
+      button.addEventListener('click', () => {
+        document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
+        this.picker.chooseUrl(new URL(button.dataset['sample']!, location.href).href);
+      });
+    }
   }
 
-  /** Settings from the page's address; true when a model was named. */
-  preset(query: URLSearchParams): boolean {
+  /** Settings from the page's address, or the model of the last visit; true when one is to be loaded. */
+  async start(query: URLSearchParams): Promise<boolean> {
     const budget = Number(query.get('budget'));
-    if (budget > 0) {
-      this.exactBudget = budget;
-      this.showBudget();
-    }
-    const model = query.get('model');
-    if (model) this.url.value = new URL(model, location.href).href;
-    return model !== null;
+    if (budget > 0) this.budget.value = budget;
+    const named = query.get('model');
+    const stored = await this.store.refresh();
+    const last = named ?? remembered();
+    if (!last) return false;
+    const url = last.startsWith('hf:') ? last : new URL(last, location.href).href;
+    if (!named && !stored.some((model) => model.url === url && model.complete)) return false;
+    byId<HTMLInputElement>('url').value = url;
+    if (!named) void this.check();
+    return named !== null;
   }
 
   async load(): Promise<void> {
-    const source = this.source();
-    if (!source) return this.fail('Enter an address or choose a file.');
-    this.clearProblem();
-    await this.onEngine(null);
-    this.control = new AbortController();
+    const { source, name } = this.picker;
+    if (!source) return this.ask();
+    this.clear();
+    this.checking?.abort();
+    await this.leave();
+    const control = (this.loading = new AbortController());
     byId('load').textContent = 'Cancel';
-    this.showProgress('Reading the header…');
+    this.download.begin('Reading the header…');
     try {
-      const engine = await Engine.load(source, {
-        ...this.settings(),
-        signal: this.control.signal,
-        onProgress: (event) => this.onProgress(event),
-      });
-      byId('unload').hidden = false;
-      if (!this.downloading) this.progress.hidden = true;
-      this.showInfo(engine.info);
-      await this.onEngine(engine);
-      engine.downloaded.then(
-        () => this.refreshStore(),
-        () => {},
-      );
+      const engine = (this.engine = await Engine.load(source, {
+        ...this.settings(), signal: control.signal, onProgress: (event) => this.onProgress(event),
+      }));
+      if (this.download.share === 1) this.download.end();
+      this.showPlan(engine.info);
+      this.fold(true);
+      remember(source);
+      await this.onEngine(engine, engine.info.name || name);
+      engine.downloaded.then(() => this.stored(), (error: unknown) => this.lost(engine, error));
     } catch (error) {
-      this.progress.hidden = true;
-      this.report(error);
+      this.download.end();
+      this.problem(error);
+      if (codeOf(error) === 'BUDGET_TOO_SMALL') await this.offerSmallest(control.signal);
+      await this.store.refresh();
     } finally {
-      this.control = null;
+      this.loading = null;
       byId('load').textContent = 'Load';
     }
   }
 
-  private downloading = false;
+  // --- before ----------------------------------------------------------------------------------
 
-  private async unload(): Promise<void> {
-    byId('unload').hidden = true;
-    this.progress.hidden = true;
-    this.downloading = false;
-    await this.onEngine(null);
-    await this.refreshStore();
+  private chosen(): void {
+    this.download.end();
+    void this.check();
   }
 
-  private async inspect(): Promise<void> {
-    const source = this.source();
-    if (!source) return this.fail('Enter an address or choose a file.');
-    this.clearProblem();
-    const report = byId('preflight');
-    report.hidden = false;
-    report.textContent = 'Reading the header…';
+  /** Reads the header alone and shows the report for the budget chosen. */
+  private async check(): Promise<void> {
+    const { source } = this.picker;
+    if (!source) return this.ask();
+    if (this.loading) return;
+    this.checking?.abort();
+    const control = (this.checking = new AbortController());
+    const box = byId('preflight');
+    this.clear();
+    byId('plan').hidden = false;
+    box.setAttribute('aria-busy', 'true');
+    if (!box.hasChildNodes()) box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
     try {
-      this.showInfo(await Engine.inspect(source, this.settings()));
+      const info = await Engine.inspect(source, { ...this.settings(), signal: control.signal });
+      if (control.signal.aborted) return;
+      this.showPlan(info);
+      announce(box.querySelector('.verdict')?.textContent ?? '');
     } catch (error) {
-      report.hidden = true;
-      this.report(error);
+      if (control.signal.aborted) return;
+      byId('plan').hidden = true;
+      box.replaceChildren();
+      this.problem(error);
+      if (codeOf(error) === 'BUDGET_TOO_SMALL') await this.offerSmallest(control.signal);
+    } finally {
+      if (this.checking === control) this.checking = null;
+      if (!this.checking) box.removeAttribute('aria-busy');
     }
   }
 
-  private source(): ModelSource | null {
-    if (this.files.length > 0) return this.files.length === 1 ? this.files[0]! : this.files;
-    return this.url.value.trim() || null;
+  /** The slider's scale begins at what works; one press goes there. */
+  private async offerSmallest(signal: AbortSignal): Promise<void> {
+    const info = await Engine.inspect(this.picker.source!, { ...this.settings(), memoryBudget: undefined, signal }).catch(() => null);
+    if (!info) return;
+    const least = Math.ceil(info.plan.minimum / 65536 + 1) * 65536;
+    const use = make('button', { type: 'button', class: 'quiet' }, `Use ${bytes(least)}`);
+    use.addEventListener('click', () => {
+      this.budget.value = least;
+      void this.settled();
+      if (!this.engine) void this.check();
+    });
+    byId('problem').append(use);
+    this.budget.scale(info);
+  }
+
+  private showPlan(info: ModelInfo): void {
+    byId('plan').hidden = false;
+    byId('preflight').replaceChildren(...report(info, this.budget.value > 0));
+    this.budget.scale(info);
   }
 
   private settings(): { memoryBudget?: number; contextLength?: number; threads?: number } {
     return {
-      memoryBudget: this.budgetBytes() || undefined,
+      memoryBudget: this.budget.value || undefined,
       contextLength: Number(byId<HTMLSelectElement>('context').value) || undefined,
       threads: Number(byId<HTMLSelectElement>('threads').value) || undefined,
     };
   }
 
-  private budgetBytes(): number {
-    return this.exactBudget ?? kBudgetSteps[Number(this.budget.value)] ?? 0;
+  private moved(): void {
+    clearTimeout(this.timer);
+    if (!this.engine && this.picker.source) this.timer = setTimeout(() => void this.check(), kSettleMs);
   }
 
-  private showBudget(): void {
-    const n = this.budgetBytes();
-    const text = n ? bytes(n) : 'automatic';
-    byId('budget-value').textContent = text;
-    this.budget.setAttribute('aria-valuetext', text);
-    if (this.exactBudget) {
-      const at = kBudgetSteps.findIndex((step) => step >= n);
-      this.budget.value = String(at < 0 ? kBudgetSteps.length - 1 : at);
+  // --- after -----------------------------------------------------------------------------------
+
+  /** The slider was let go: an engine that runs moves to the new budget. */
+  private async settled(): Promise<void> {
+    const { engine } = this;
+    if (!engine) return;
+    this.clear();
+    this.budget.enabled = false;
+    byId('budget-value').textContent = 'moving…';
+    try {
+      await engine.setMemoryBudget(this.budget.value);
+      this.showPlan(engine.info);
+      announce(`The budget is now ${bytes(engine.info.plan.budget)}.`);
+    } catch (error) {
+      this.problem(error);
     }
+    this.budget.value = engine === this.engine ? engine.info.plan.budget : this.budget.value;
+    this.budget.enabled = true;
+    byId('budget').focus();
   }
 
-  private choose(files: File[]): void {
-    this.files = files.sort((a, b) => a.name.localeCompare(b.name));
-    byId('file-name').textContent = files.map((f) => `${f.name} (${bytes(f.size)})`).join(', ');
-    if (files.length > 0) this.url.value = '';
-    else this.file.value = '';
+  private async leave(): Promise<void> {
+    const { engine } = this;
+    this.engine = null;
+    this.fold(false);
+    await this.onEngine(null, '');
+    await engine?.dispose();
   }
 
-  private acceptDrops(): void {
-    document.addEventListener('dragover', (event) => event.preventDefault());
-    document.addEventListener('drop', (event) => {
-      event.preventDefault();
-      const files = [...(event.dataTransfer?.files ?? [])];
-      if (files.length > 0) this.choose(files);
-    });
+  /** Once a model runs, what chose it makes room for what it does. */
+  private fold(loaded: boolean): void {
+    byId('unload').hidden = !loaded;
+    byId<HTMLDetailsElement>('source').open = byId<HTMLDetailsElement>('plan').open = !loaded;
   }
 
-  // --- what is said --------------------------------------------------------------------------
+  private async unload(): Promise<void> {
+    await this.leave();
+    this.download.end();
+    await this.store.refresh();
+    byId('load').focus();
+  }
+
+  private async pause(): Promise<void> {
+    if (this.loading) return this.loading.abort();
+    await this.leave();
+    this.download.pause();
+    await this.store.refresh();
+    byId('pause').focus();
+  }
+
+  private async stored(): Promise<void> {
+    this.download.end();
+    await this.store.refresh();
+  }
+
+  private lost(engine: Engine, error: unknown): void {
+    if (this.engine !== engine) return; // unloaded
+    this.download.pause();
+    this.problem(error);
+  }
+
+  // --- what is said ----------------------------------------------------------------------------
 
   private onProgress(event: ProgressEvent): void {
-    const bar = byId<HTMLProgressElement>('progress-bar');
-    switch (event.phase) {
-      case 'download': {
-        this.downloading = event.bytesLoaded < event.bytesTotal;
-        bar.value = event.bytesLoaded / event.bytesTotal;
-        const left = event.secondsLeft ? `, ${seconds(event.secondsLeft)} left` : '';
-        this.showProgress(
-          `${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)} stored, ${bytes(event.bytesPerSecond)}/s${left}`,
-        );
-        break;
-      }
-      case 'stored':
-        this.downloading = false;
-        this.progress.hidden = true;
-        break;
-      case 'warning':
-        this.fail(event.message);
-        break;
+    if (event.phase === 'download' && event.bytesLoaded < event.bytesTotal) this.download.update(event);
+    if (event.phase === 'stored') void this.stored();
+    if (event.phase === 'warning') {
+      byId('warning').hidden = false;
+      byId('warning').textContent = event.message;
     }
   }
 
-  private showProgress(text: string): void {
-    this.progress.hidden = false;
-    byId('progress-text').textContent = text;
+  private problem(error: unknown): void {
+    if (isAbort(error)) return;
+    const box = byId('problem');
+    box.hidden = false;
+    box.replaceChildren(explain(error));
+    document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
   }
 
-  private showInfo(info: ModelInfo): void {
-    const { plan } = info;
-    const threads = plan.threads || 1;
-    const compute = info.macsPerToken / (kMacsPerSecondAndThread * threads);
-    const reading = plan.bytesPerPass / kStoreBytesPerSecond;
-    const perSecond = 1 / Math.max(compute, reading, 1e-4);
-    const verdict = plan.resident
-      ? 'Yes: it stays in memory as a whole.'
-      : `Yes: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} stream by for every token.`;
-    const types = Object.entries(info.types).sort((a, b) => b[1] - a[1]);
-    const lines = [
-      `${info.architecture}, ${count(info.parameters)} parameters, ${info.layers} layers, ${bytes(info.bytes)} (${types.map(([t]) => t).slice(0, 3).join(', ')})`,
-      `needs at least ${bytes(plan.minimum)} for ${count(plan.contextLength)} tokens of context (trained on ${count(info.trainedContext)})`,
-      `about ${rate(perSecond)} tokens/s expected, limited by ${reading > compute ? 'reading the store' : 'arithmetic'}`,
-      info.chatTemplate ? 'made for chat' : 'continues text (no chat template)',
-    ];
-    const report = byId('preflight');
-    report.hidden = false;
-    report.replaceChildren(
-      make('strong', {}, info.name || 'This model'),
-      verdict,
-      make('ul', {}, ...lines.map((line) => make('li', {}, line))),
-    );
+  private ask(): void {
+    this.problem(new Error('Enter the address of a GGUF file, or choose one.'));
+    byId('url').focus();
   }
 
-  private report(error: unknown): void {
-    if ((error as Error).name === 'AbortError') return;
-    const code = error instanceof SluiceError ? ` (${error.code})` : '';
-    this.fail(`${(error as Error).message}${code}`);
+  private clear(): void {
+    for (const id of ['problem', 'warning']) byId(id).hidden = true;
   }
+}
 
-  private fail(message: string): void {
-    byId('problem').hidden = false;
-    byId('problem').textContent = message;
+function codeOf(error: unknown): string {
+  return error instanceof SluiceError ? error.code : '';
+}
+
+function remembered(): string | null {
+  try {
+    return localStorage.getItem(kLastModel);
+  } catch {
+    return null;
   }
+}
 
-  private clearProblem(): void {
-    byId('problem').hidden = true;
-    byId('preflight').hidden = true;
-  }
-
-  // --- the store -----------------------------------------------------------------------------
-
-  private async refreshStore(): Promise<void> {
-    const box = byId('stored');
-    try {
-      const models = await Engine.store.list();
-      box.hidden = models.length === 0;
-      const total = models.reduce((sum, model) => sum + model.bytesStored, 0);
-      byId('stored-size').textContent = `(${models.length}, ${bytes(total)})`;
-      byId('stored-list').replaceChildren(
-        ...models.map((model) => {
-          const name = decodeURIComponent(model.url.replace(/[?#].*/, '').split('/').pop() ?? model.url);
-          const part = model.complete ? bytes(model.size) : `${bytes(model.bytesStored)} of ${bytes(model.size)}`;
-          const pick = make('button', { type: 'button', class: 'pick quiet', title: model.url }, name);
-          pick.addEventListener('click', () => {
-            this.choose([]);
-            this.url.value = model.url;
-          });
-          const drop = make('button', { type: 'button', class: 'quiet', 'aria-label': `Delete ${name}` }, 'Delete');
-          drop.addEventListener('click', async () => {
-            await Engine.store.delete(model.url).catch((error: unknown) => this.report(error));
-            await this.refreshStore();
-          });
-          return make('li', {}, pick, make('span', { class: 'muted' }, part), drop);
-        }),
-      );
-    } catch {
-      box.hidden = true; // no store here
-    }
+function remember(source: unknown): void {
+  try {
+    if (typeof source === 'string') localStorage.setItem(kLastModel, source);
+    else localStorage.removeItem(kLastModel); // a file is gone with the page
+  } catch {
+    // for this visit only
   }
 }

@@ -1,16 +1,20 @@
-// The example page in Chromium, as a person uses it: preflight, load, text, chat, stop, store, both
-// themes, a phone. Screenshots go to build/screenshots.
+// The example page in Chromium, as people use it: with a pointer, with keys alone, on a phone, in both
+// themes, over a slow network, with wrong addresses. Screenshots go to build/screenshots.
 import assert from 'node:assert/strict';
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { buildSite } from '../../examples/browser/build.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
+import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
 
 const site = join(root, 'build', 'web-tests', 'site');
 const shots = join(root, 'build', 'screenshots');
+const models = join(root, 'examples', 'models');
+const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
+const asked = []; // ranges of models
 let browser;
 let server;
 
@@ -19,7 +23,8 @@ before(async () => {
   rmSync(shots, { recursive: true, force: true });
   mkdirSync(shots, { recursive: true });
   browser = await launch();
-  server = await serve([['/models/', join(root, 'examples', 'models')], ['/', site]]);
+  const onRequest = ({ url, headers }) => void (url.startsWith('/models/') && asked.push(headers.range ?? 'no range'));
+  server = await serve([['/models/', models], ['/', site]], { onRequest });
 });
 after(async () => {
   await browser.close();
@@ -27,7 +32,7 @@ after(async () => {
 });
 
 /** `expected` are error messages of the browser that the test itself provokes. */
-async function withPage(options, work, query = '', expected = /^$/) {
+async function withPage(options, work, { query = '', expected = /^$/, from = server } = {}) {
   const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
   const page = await context.newPage();
   page.setDefaultTimeout(120_000); // a slow machine is no failure
@@ -35,7 +40,7 @@ async function withPage(options, work, query = '', expected = /^$/) {
   page.on('pageerror', (error) => errors.push(error.message));
   page.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
   try {
-    await page.goto(`${server.url}/${query}`);
+    await page.goto(`${from.url}/${query}`);
     await work(page);
     assert.deepEqual(errors.filter((error) => !expected.test(error)), []);
   } finally {
@@ -43,84 +48,323 @@ async function withPage(options, work, query = '', expected = /^$/) {
   }
 }
 
-const model = '?model=/models/sluice-tales-F16.gguf&budget=1700000&prompt=Once%20upon%20a%20time';
-const ready = (page) => page.waitForSelector('#send:enabled');
+const model = '?model=/models/sluice-tales-F16.gguf&budget=1700000';
+const ready = (page) => page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
+const idle = (page) => page.waitForSelector('#stop', { state: 'hidden' });
+const shot = (page, name) => page.screenshot({ path: join(shots, `${name}.png`) });
 
-/** Picks how many tokens an answer may have. */
-async function limit(page, tokens) {
-  await page.click('.settings summary');
-  await page.fill('[name=maxTokens]', String(tokens));
+async function holds(page, label, checks = [lowContrast, tooWide, unnamed]) {
+  for (const check of checks) assert.deepEqual(await page.evaluate(check), [], `${label}: ${check.name}`);
+}
+
+/** Picks how many tokens an answer may have, without opening the settings. */
+const limit = (page, tokens) => page.evaluate((n) => (document.querySelector('[name=maxTokens]').value = n), tokens);
+
+async function say(page, text) {
+  await page.fill('#prompt', text);
+  await page.press('#prompt', 'Enter');
 }
 
 for (const theme of ['light', 'dark']) {
-  test(`loads from its address, continues a text and shows the figures (${theme})`, () =>
+  test(`every state can be read in the ${theme} theme`, () =>
     withPage({ colorScheme: theme }, async (page) => {
+      await holds(page, 'empty');
+      await shot(page, `${theme}-empty`);
+      await page.click('[data-sample]');
+      await page.waitForSelector('#preflight dl');
+      await holds(page, 'preflight');
+      await shot(page, `${theme}-preflight`);
+      await page.click('#load');
       await ready(page);
-      await limit(page, 24);
-      await page.check('[name=mode][value=continue]');
-      await page.click('#send');
-      await page.waitForSelector('.foot');
-      assert.match(await page.textContent('.message.model'), /^Once upon a time.{20}/s);
+      await limit(page, 40);
+      await say(page, 'Tell me a story about a dog and a boat.');
+      await page.waitForSelector('.note:not(:empty)');
+      await page.click('.settings summary');
+      await holds(page, 'talk');
       assert.match(await page.textContent('#figures'), /tokens\/s/);
-      assert.match(await page.getAttribute('#units', 'aria-label'), /\d+ pinned/);
-      assert.match(await page.textContent('#memory-text'), / of 1\.56 MB/);
-      assert.equal(await page.getAttribute('html', 'data-theme'), theme);
-      await page.screenshot({ path: join(shots, `${theme}.png`) });
-    }, model));
+      assert.equal(await page.locator('#layers i').count(), 5, 'four layers and the output');
+      assert.match(await page.getAttribute('#layers', 'aria-label'), /100 % in memory/);
+      await shot(page, `${theme}-talk`);
+      await page.click('#source summary');
+      await page.fill('#url', `${server.url}/models/none.gguf`);
+      await page.click('#check');
+      await page.waitForSelector('#problem:visible');
+      await holds(page, 'problem');
+      await shot(page, `${theme}-problem`);
+    }, { expected: /404/ }));
 }
 
-test('chats by keyboard on a phone, and the second turn is short to read', () =>
-  withPage({ viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true }, async (page) => {
+test('the theme follows the system until it is switched, and the switch is remembered', () =>
+  withPage({ colorScheme: 'dark' }, async (page) => {
+    const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const dark = await background();
+    await page.emulateMedia({ colorScheme: 'light' });
+    const light = await background();
+    assert.notEqual(dark, light);
+    await page.click('#theme'); // light
+    await page.click('#theme'); // dark
+    assert.equal(await page.getAttribute('#theme', 'aria-label'), 'Theme: dark');
+    assert.equal(await background(), dark);
+    await page.reload();
+    assert.equal(await background(), dark);
+  }));
+
+test('on a phone of 360 pixels every pane fits and can be tapped', () =>
+  withPage(phone, async (page) => {
     await ready(page);
-    await limit(page, 16);
-    assert.ok(await page.isChecked('[name=mode][value=chat]'));
-    for (const text of ['Tell me a story about a dog.', 'What was his name?']) {
-      await page.fill('#prompt', text);
-      await page.press('#prompt', 'Enter');
-      await page.waitForSelector('#send:visible');
+    await limit(page, 30);
+    for (const text of ['Tell me a story about a dog and a boat with a very long name.', 'What was his name?']) {
+      await say(page, text);
+      await idle(page);
     }
-    assert.equal(await page.locator('.message.user').count(), 2);
-    assert.equal(await page.locator('.message .foot').count(), 2);
-    assert.equal(await page.locator('.message .problem').count(), 0);
-    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-    assert.ok(overflow <= 0, `${overflow} pixels too wide`);
-    await page.screenshot({ path: join(shots, 'phone.png'), fullPage: true });
-  }, model));
+    assert.match(await page.locator('.note').last().textContent(), /\d+ of \d+ prompt tokens read/);
+    for (const pane of ['talks', 'model', 'engine', 'talk']) {
+      await page.tap(`.panes [data-pane=${pane}]`);
+      if (pane === 'model') for (const part of ['#source', '#plan', '#stored']) await page.tap(`${part} > summary`);
+      await holds(page, pane, [lowContrast, smallTargets, tooWide, unnamed]);
+      await shot(page, `phone-${pane}`);
+    }
+    await page.tap('.pane-talk .settings summary');
+    await holds(page, 'settings', [smallTargets, tooWide]);
+  }, { query: model }));
 
-test('Escape stops an answer, and the next one works', () =>
+test('reports before any download, and the budget changes the plan before and the engine after loading', () =>
+  withPage({}, async (page) => {
+    asked.length = 0;
+    await page.fill('#url', `${server.url}/models/sluice-tales-F16.gguf`);
+    await page.press('#url', 'Tab');
+    await page.waitForSelector('#preflight dl');
+    assert.match(await page.textContent('#preflight'), /Runs here: all 1\.[89]\d MB stay.*Expected.*tokens\/s.*Needs at least.*MB.*Download.*llama/s);
+    assert.ok(asked.length > 0 && asked.every((range) => /^bytes=0-(65535|1048575)$/.test(range)), asked.join());
+    await page.focus('#budget');
+    for (let i = 0; i < 8; i++) await page.keyboard.press('PageDown');
+    await page.waitForFunction(() => /stream by for every token/.test(document.querySelector('#preflight').textContent));
+    assert.match(await page.getAttribute('#budget', 'aria-valuetext'), /MB/);
+    await page.click('#load');
+    await ready(page);
+    const small = await page.textContent('#memory-text');
+    await page.focus('#budget');
+    await page.keyboard.press('End');
+    await page.waitForFunction((text) => document.querySelector('#memory-text').textContent !== text, small);
+    await page.waitForFunction(() => /100 % in memory/.test(document.querySelector('#layers-text').textContent));
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'budget');
+    await limit(page, 8);
+    await say(page, 'Hello');
+    await page.waitForSelector('.note:not(:empty)');
+  }));
+
+test('stopping keeps what was said; a reload keeps the conversations; they can be renamed and deleted', () =>
   withPage({}, async (page) => {
     await ready(page);
+    await page.check('[name=mode][value=text]', { force: true });
     await limit(page, 100_000);
-    await page.check('[name=mode][value=continue]');
-    await page.click('#send');
-    await page.waitForFunction(() => document.querySelector('.message.model')?.textContent.length > 60);
+    await say(page, 'Once upon a time');
+    await page.waitForFunction(() => document.querySelector('.assistant')?.textContent.length > 90);
     await page.keyboard.press('Escape');
-    await page.waitForSelector('.foot');
-    assert.match(await page.textContent('.foot'), /stopped/);
-    await page.fill('[name=maxTokens]', '4');
-    await page.click('#send');
-    await page.waitForFunction(() => document.querySelectorAll('.foot').length === 2);
-  }, model));
+    await page.waitForSelector('.note:not(:empty)');
+    assert.match(await page.textContent('.note'), /stopped/);
+    const partial = await page.textContent('.assistant .body');
+    assert.match(partial, /^Once upon a time.{40}/s);
+    await page.click('#new-talk');
+    await page.check('[name=mode][value=chat]', { force: true });
+    await limit(page, 8);
+    await say(page, 'Tell me a story about a fox.');
+    await idle(page);
+    await page.waitForSelector('.note:not(:empty)');
 
-test('answers "will it run?", refuses a budget that is too small, reports a wrong address', () =>
-  withPage({}, async (page) => {
-    await page.fill('#url', `${server.url}/models/sluice-tales-Q4_0.gguf`);
-    await page.click('#inspect');
-    await page.waitForSelector('#preflight li');
-    assert.match(await page.textContent('#preflight'), /Yes: .*llama.*at least .* MB/s);
-    await page.fill('#url', `${server.url}/models/none.gguf`);
-    await page.click('#inspect');
-    await page.waitForSelector('#problem:visible');
-    assert.match(await page.textContent('#problem'), /404.*HTTP_STATUS/);
-  }, '', /404/));
+    await page.goto(`${server.url}/`);
+    await page.waitForSelector('#talk-list li:nth-child(2)');
+    assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), ['Tell me a story about a fox.', 'Once upon a time']);
+    assert.equal(await page.textContent('.user .body'), 'Tell me a story about a fox.');
+    await page.click('#talk-list li:nth-child(2) .pick');
+    assert.equal(await page.textContent('.assistant .body'), partial);
 
-test('lists what is stored, and deletes it', () =>
+    await page.click('[aria-label="Rename Once upon a time"]');
+    await page.keyboard.type('The beginning');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('[aria-label="Rename The beginning"]:focus');
+    await page.click('[aria-label="Delete The beginning"]');
+    await page.click('[aria-label^="Really delete"]');
+    await page.reload();
+    await page.waitForSelector('#talk-list li');
+    assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), ['Tell me a story about a fox.']);
+  }, { query: model }));
+
+test('a reload in the middle of an answer keeps what had come', () =>
   withPage({}, async (page) => {
     await ready(page);
-    await page.waitForSelector('#stored:visible');
+    await page.check('[name=mode][value=text]', { force: true });
+    await limit(page, 100_000);
+    await say(page, 'Once upon a time');
+    await page.waitForFunction(() => document.querySelector('.assistant')?.textContent.length > 60);
+    await page.waitForTimeout(1500); // it is stored once a second
+    await page.goto(`${server.url}/`);
+    await page.waitForSelector('.assistant');
+    assert.match(await page.textContent('.assistant .body'), /^Once upon a time.{20}/s);
+  }, { query: model }));
+
+test('keys alone: from the top of the page to an answer, a line break, a stop and a deletion', () =>
+  withPage({}, async (page) => {
+    await page.keyboard.press('Tab');
+    assert.equal(await page.textContent(':focus'), 'Skip to the prompt');
+    await page.keyboard.press('Enter');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'prompt');
+    const tabTo = async (what, key = 'Tab') => {
+      for (let i = 0; i < 40; i++) {
+        await page.keyboard.press(key);
+        if (await page.evaluate((selector) => document.activeElement.matches(selector), what)) return;
+      }
+      assert.fail(`${what} is not reached`);
+    };
+    await tabTo('#url');
+    await page.keyboard.type(`${server.url}/models/sluice-tales-Q8_0.gguf`);
+    await page.keyboard.press('Enter');
+    await ready(page);
+    await page.waitForSelector('#prompt:focus'); // ready to write
+    await page.keyboard.type('Tell me a story');
+    await page.keyboard.press('Shift+Enter');
+    await page.keyboard.type('about a fox.');
+    assert.equal(await page.inputValue('#prompt'), 'Tell me a story\nabout a fox.');
+    await limit(page, 100_000);
+    await page.keyboard.press('Enter');
+    await page.waitForFunction(() => document.querySelector('.assistant')?.textContent.length > 12);
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('.note:not(:empty)');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'prompt', 'the focus stays');
+    await tabTo('[aria-label="Delete Tell me a story about a fox."]', 'Shift+Tab');
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('#no-talks:visible');
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'new-talk', 'the focus is not lost');
+  }));
+
+test('answers are read aloud by sentences, and nothing moves where that is not wanted', () =>
+  withPage({ reducedMotion: 'reduce' }, async (page) => {
+    await ready(page);
+    await page.evaluate(() => {
+      window.spoken = [];
+      new MutationObserver((list) => list.forEach(({ addedNodes }) => addedNodes.forEach((n) => spoken.push(n.textContent))))
+        .observe(document.getElementById('announcer'), { childList: true });
+    });
+    await limit(page, 90);
+    await say(page, 'Tell me a story about a dog and a boat.');
+    const moving = await page.evaluate(async () => {
+      while (!document.querySelector('.busy .body > *')) await new Promise(requestAnimationFrame);
+      return getComputedStyle(document.querySelector('.busy .body > :last-child'), '::after').animationName;
+    });
+    assert.equal(moving, 'none');
+    await page.waitForSelector('.note:not(:empty)');
+    const spoken = await page.evaluate(() => window.spoken);
+    const tokens = Number(/^(\d+) tokens/.exec(await page.textContent('.note'))[1]);
+    assert.ok(spoken.length >= 1 && spoken.length < tokens / 4, `${spoken.length} announcements for ${tokens} tokens`);
+    const flat = (text) => text.replace(/\s+/g, '');
+    assert.equal(flat(spoken.join('')), flat(await page.textContent('.assistant .body')));
+    assert.equal(await page.getAttribute('#log', 'aria-live'), 'off');
+    assert.equal(await page.getAttribute('#announcer', 'aria-live'), 'polite');
+  }, { query: model }));
+
+test('lists what is stored, deletes it, evicts the oldest, and says when a model is in use', () =>
+  withPage({}, async (page) => {
+    for (const name of ['Q4_0', 'Q8_0']) {
+      await page.goto(`${server.url}/?model=/models/sluice-tales-${name}.gguf`);
+      await ready(page);
+      await page.waitForFunction((n) => document.querySelectorAll('#stored-list li').length === n, name === 'Q4_0' ? 1 : 2);
+    }
+    await page.click('#stored > summary');
+    await page.waitForFunction(() => /583 kB · used/.test(document.querySelector('#stored-list').textContent));
+    await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
+    await page.click('[aria-label^="Really delete"]');
+    await page.waitForSelector('#problem:visible');
+    assert.match(await page.textContent('#problem'), /in use.*STORE_BUSY.*close it there/s);
+    await page.click('#evict');
+    await page.waitForFunction(() => document.querySelectorAll('#stored-list li').length === 1);
+    assert.match(await page.textContent('#stored-list'), /Q8_0/);
     await page.click('#unload');
-    await page.click('#stored summary');
-    assert.match(await page.textContent('#stored-list'), /sluice-tales-F16\.gguf/);
-    await page.click('#stored-list [aria-label^=Delete]');
+    await page.click('[aria-label="Delete sluice-tales-Q8_0.gguf"]');
+    await page.click('[aria-label^="Really delete"]');
     await page.waitForSelector('#stored', { state: 'hidden' });
-  }, model));
+  }));
+
+test('a download can be paused and goes on where it was', async (t) => {
+  const size = statSync(join(models, 'sluice-tales-F16.gguf')).size;
+  const slow = await serve([['/dist/', join(site, 'dist')], ['/models/', models], ['/', site]], { rate: 500_000 });
+  t.after(() => slow.close());
+  await withPage({}, async (page) => {
+    await page.waitForSelector('#pause:visible');
+    await page.waitForFunction(() => /\d+ kB of 1\.92 MB|1\.\d+ MB of 1\.92 MB/.test(document.querySelector('#progress-text').textContent));
+    await page.click('#pause');
+    await page.waitForFunction(() => /^Paused at \d+ %/.test(document.querySelector('#progress-text').textContent));
+    assert.equal(await page.textContent('#pause'), 'Resume');
+    assert.equal(await page.evaluate(() => document.body.classList.contains('loaded')), false);
+    const before = slow.counters.bytes;
+    await page.click('#pause');
+    await ready(page);
+    await page.waitForSelector('#progress', { state: 'hidden' });
+    assert.ok(slow.counters.bytes - before < size, 'what had arrived was not fetched again');
+  }, { query: '?model=/models/sluice-tales-F16.gguf', from: slow });
+});
+
+test('wrong choices are explained: what happened, its code, what to do', () =>
+  withPage({}, async (page) => {
+    const problem = async (address, expected) => {
+      await page.fill('#url', '');
+      await page.fill('#url', address);
+      await page.click('#check');
+      await page.waitForFunction((source) => new RegExp(source, 's').test(document.querySelector('#problem').textContent), expected.source);
+      assert.equal(await page.getAttribute('#problem', 'role'), 'alert');
+    };
+    await problem(`${server.url}/models/none.gguf`, /404.*HTTP_STATUS.*Check the address/);
+    await problem(`${server.url}/index.html`, /NOT_GGUF.*address must be that of the file itself/);
+    await problem('http://localhost:1/x.gguf', /NETWORK.*download the file and drop it here/);
+    await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
+    await page.waitForFunction(() => /BUDGET_TOO_SMALL.*Move the budget up/s.test(document.querySelector('#problem').textContent));
+    await page.click('#problem button');
+    await page.waitForSelector('#preflight dl');
+    await page.click('#load');
+    await ready(page);
+  }, { expected: /404|ERR_CONNECTION_REFUSED|ERR_UNSAFE_PORT/ }));
+
+test('a file that is dropped anywhere is taken', () =>
+  withPage({}, async (page) => {
+    const bytes = readFileSync(join(models, 'sluice-tales-Q4_0.gguf')).toString('base64');
+    await page.evaluate((text) => {
+      const data = new DataTransfer();
+      data.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], 'dropped.gguf'));
+      document.body.dispatchEvent(new DragEvent('dragover', { dataTransfer: data, bubbles: true }));
+      window.shown = !document.getElementById('drop').hidden;
+      document.body.dispatchEvent(new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true }));
+    }, bytes);
+    assert.equal(await page.evaluate(() => window.shown), true);
+    await page.waitForSelector('#preflight dl');
+    assert.match(await page.textContent('#file-name'), /dropped\.gguf \(583 kB\)/);
+    await page.click('#load');
+    await ready(page);
+  }));
+
+test('the copy button gives the answer, "again" another one, code stays code', () =>
+  withPage({ permissions: ['clipboard-read', 'clipboard-write'] }, async (page) => {
+    await ready(page);
+    await limit(page, 12);
+    await say(page, 'Tell me a story about a fox.');
+    await page.waitForSelector('.note:not(:empty)');
+    await page.click('[aria-label=Copy]');
+    assert.equal(await page.evaluate(() => navigator.clipboard.readText()), await page.textContent('.assistant .body'));
+    await page.click('[aria-label="Answer again"]');
+    await page.waitForSelector('.note:not(:empty)');
+    assert.equal(await page.locator('.message').count(), 2);
+  }, { query: model }));
+
+test('any static host will do: no isolation, no service worker, one thread', async (t) => {
+  const plain = await serve([['/', site]], { isolation: false });
+  t.after(() => plain.close());
+  await withPage({ serviceWorkers: 'block' }, async (page) => {
+    await page.click('[data-sample]');
+    await page.waitForSelector('#preflight dl');
+    await page.click('#load');
+    await ready(page);
+    await limit(page, 8);
+    await say(page, 'Hello');
+    await page.waitForSelector('.note:not(:empty)');
+    assert.match(await page.textContent('#isolation'), /one thread/);
+  }, { from: plain });
+});

@@ -1,0 +1,73 @@
+// The budget slider. Its scale is logarithmic, from the smallest budget that the model runs in to one
+// that holds all of it; the last step leaves the choice to the engine.
+
+import type { ModelInfo } from 'sluice-llm';
+
+import { byId } from './dom.js';
+import { bytes } from './format.js';
+
+const kSteps = 100;
+const kPage = 65536;
+const kMost = 3584 * 2 ** 20;
+
+export class BudgetSlider {
+  private readonly input = byId<HTMLInputElement>('budget');
+  private low = 2 ** 20;
+  private high = kMost;
+  private exact: number | null = null;
+
+  /** onMove: while it moves; onSettle: when it is let go. */
+  constructor(onMove: () => void, onSettle: () => void) {
+    this.input.max = String(kSteps);
+    this.input.value = this.input.max;
+    this.input.addEventListener('input', () => {
+      this.exact = null;
+      this.show();
+      onMove();
+    });
+    this.input.addEventListener('change', onSettle);
+    this.show();
+  }
+
+  /** Bytes; 0: the engine chooses. */
+  get value(): number {
+    if (this.exact !== null) return this.exact;
+    const step = Number(this.input.value);
+    if (step >= kSteps) return 0;
+    const n = this.low * (this.high / this.low) ** (step / (kSteps - 1));
+    return Math.min(kMost, Math.ceil(n / kPage) * kPage);
+  }
+
+  set value(n: number) {
+    this.exact = n || null;
+    this.place();
+    this.show();
+  }
+
+  set enabled(enabled: boolean) {
+    this.input.disabled = !enabled;
+  }
+
+  /** The scale for a model; the budget stays what it was. */
+  scale({ bytes: size, plan }: ModelInfo): void {
+    const { value } = this;
+    const besides = plan.kv + plan.activations + plan.scratch + plan.tokenizer + plan.vectors + plan.other;
+    this.low = Math.min(kMost / 2, Math.ceil(plan.minimum / kPage) * kPage);
+    this.high = Math.min(kMost, Math.max(this.low * 1.2, size * 1.1 + besides));
+    byId('budget-low').textContent = `${bytes(this.low)} at least`;
+    byId('budget-high').textContent = 'all of it';
+    this.value = value;
+  }
+
+  private place(): void {
+    if (this.exact === null) return void (this.input.value = String(kSteps));
+    const step = (Math.log(this.exact / this.low) / Math.log(this.high / this.low)) * (kSteps - 1);
+    this.input.value = String(Math.round(Math.min(kSteps - 1, Math.max(0, step))));
+  }
+
+  private show(): void {
+    const text = this.value ? bytes(this.value) : 'automatic';
+    byId('budget-value').textContent = text;
+    this.input.setAttribute('aria-valuetext', text);
+  }
+}

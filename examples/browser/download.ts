@@ -1,0 +1,57 @@
+// The download's progress: how far, how fast, how long; pause keeps what has arrived.
+
+import type { ProgressEvent } from 'sluice-llm';
+
+import { announce, byId } from './dom.js';
+import { bytes, seconds } from './format.js';
+
+export class DownloadView {
+  private readonly box = byId('progress');
+  private readonly bar = byId<HTMLProgressElement>('progress-bar');
+  private spoken = 0;
+  /** Of the file, 0 to 1; 1 when nothing is under way. */
+  share = 1;
+
+  /** Called by the one button, which pauses or resumes. */
+  constructor(onPause: () => void, onResume: () => void) {
+    byId('pause').addEventListener('click', () => (this.paused ? onResume() : onPause()));
+  }
+
+  private paused = false;
+
+  begin(text: string): void {
+    this.paused = false;
+    this.spoken = 0;
+    this.bar.removeAttribute('value'); // not known yet
+    this.show(text, 'Cancel');
+  }
+
+  update(event: Extract<ProgressEvent, { phase: 'download' }>): void {
+    if (event.bytesTotal === 0) return;
+    this.share = event.bytesLoaded / event.bytesTotal;
+    this.bar.value = this.share;
+    const left = event.secondsLeft ? `, ${seconds(event.secondsLeft)} left` : '';
+    this.show(`${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}, ${bytes(event.bytesPerSecond)}/s${left}`, 'Pause');
+    const quarter = Math.floor(this.share * 4);
+    if (quarter <= this.spoken) return;
+    this.spoken = quarter;
+    announce(`${quarter * 25} % downloaded`);
+  }
+
+  /** Stopped before its end: the rest can be fetched later. */
+  pause(): void {
+    this.paused = true;
+    this.show(`Paused at ${Math.floor(this.share * 100)} %. What has arrived is kept.`, 'Resume');
+  }
+
+  end(): void {
+    this.share = 1;
+    this.box.hidden = true;
+  }
+
+  private show(text: string, button: string): void {
+    this.box.hidden = false;
+    byId('progress-text').textContent = text;
+    if (byId('pause').textContent !== button) byId('pause').textContent = button;
+  }
+}

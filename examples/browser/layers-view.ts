@@ -1,0 +1,61 @@
+// The live picture of the weights: one column a layer, filled by what of it is in memory, in the order in
+// which a pass uses them. The layer that computes is marked.
+
+import type { LayerState, MemoryPlan } from 'sluice-llm';
+
+import { byId, make, swatch } from './dom.js';
+
+const kLegend: [string, string][] = [
+  ['pinned', '--pinned'], ['streamed in', '--resident'], ['on its way', '--loading'], ['not in memory', '--absent'], ['computing', '--computing'],
+];
+
+interface Column {
+  name: string;
+  first: number;
+  end: number;
+}
+
+export class LayersView {
+  private readonly picture = byId('layers');
+  private columns: Column[] = [];
+  private layout = '';
+
+  constructor() {
+    byId('layers-legend').replaceChildren(...kLegend.map(([name, color]) => make('li', {}, swatch(color), name)));
+  }
+
+  draw(units: LayerState[], plan: MemoryPlan | undefined): void {
+    this.prepare(units.length, plan?.layerUnits ?? []);
+    this.columns.forEach(({ name, first, end }, i) => {
+      const part = units.slice(first, end);
+      const share = (...states: string[]): number => part.filter(({ state }) => states.includes(state)).length / (part.length || 1);
+      const pinned = share('pinned');
+      const resident = pinned + share('resident');
+      const loading = resident + share('loading');
+      const column = this.picture.children[i] as HTMLElement;
+      const fill = [pinned, resident, loading].map((n) => `${Math.round(100 * n)}%`).join(' ');
+      const computing = part.some((unit) => unit.computing);
+      column.classList.toggle('computing', computing);
+      if (column.dataset['fill'] === fill) return;
+      column.dataset['fill'] = fill;
+      const [a, b, c] = fill.split(' ');
+      column.style.background = `linear-gradient(to top, var(--pinned) ${a}, var(--resident) ${a} ${b}, var(--loading) ${b} ${c}, var(--absent) ${c})`;
+      column.title = `${name}: ${Math.round(100 * resident)} % in memory, ${Math.round(100 * pinned)} % pinned`;
+    });
+    const here = units.filter(({ state }) => state === 'pinned' || state === 'resident').length;
+    const text = units.length ? `${Math.round((100 * here) / units.length)} % in memory` : '';
+    if (byId('layers-text').textContent !== text) byId('layers-text').textContent = text;
+    this.picture.setAttribute('aria-label', `Layers: ${text || 'no model'}`);
+  }
+
+  /** Columns for the layers, and for what comes before and after them. */
+  private prepare(units: number, starts: number[]): void {
+    const layout = `${units}:${starts.join()}`;
+    if (layout === this.layout) return;
+    this.layout = layout;
+    const end = starts.at(-1) ?? 0;
+    const layers = starts.slice(0, -1).map((first, i) => ({ name: `Layer ${i + 1}`, first, end: starts[i + 1]! }));
+    this.columns = [...layers, { name: 'Output and embedding', first: end, end: units }].filter((column) => column.end > column.first);
+    this.picture.replaceChildren(...this.columns.map(({ name }) => make('i', { class: name.startsWith('Layer') ? '' : 'output' })));
+  }
+}

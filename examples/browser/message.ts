@@ -1,0 +1,93 @@
+// One message of the conversation: its text as it comes, its buttons, what is said below it. Drawn at
+// most once a frame, and read aloud sentence by sentence, not token by token.
+
+import { announce, icon, iconButton, make } from './dom.js';
+import { render, splitThought } from './markup.js';
+
+const kSpeakMs = 1500;
+
+export class MessageView {
+  readonly element: HTMLElement;
+  text = '';
+  private readonly body = make('div', { class: 'body' });
+  private readonly foot = make('div', { class: 'foot' });
+  private frame = 0;
+  private spoken = 0;
+  private spokenAt = 0;
+
+  constructor(
+    readonly role: 'user' | 'assistant',
+    text = '',
+    private readonly given = '',
+  ) {
+    const who = role === 'user' ? 'You' : 'Model';
+    this.element = make('article', { class: `message ${role}` }, make('h3', { class: 'visually-hidden' }, who), this.body);
+    this.text = text;
+    if (role === 'assistant') this.element.append(this.foot);
+    this.draw();
+  }
+
+  set busy(busy: boolean) {
+    this.element.classList.toggle('busy', busy);
+    this.element.setAttribute('aria-busy', String(busy));
+  }
+
+  push(text: string): void {
+    this.text += text;
+    this.frame ||= requestAnimationFrame(() => this.draw());
+    const now = performance.now();
+    if (now - this.spokenAt < kSpeakMs) return;
+    const end = this.text.search(/[.!?:]\s(?![\s\S]*[.!?:]\s)/) + 1;
+    if (end <= this.spoken) return;
+    this.spokenAt = now;
+    this.speak(end);
+  }
+
+  /** The answer is complete: says the rest, shows the buttons. */
+  finish(note: string, again?: () => void): void {
+    cancelAnimationFrame(this.frame);
+    this.draw();
+    this.busy = false;
+    this.speak(this.text.length);
+    this.foot.replaceChildren(this.copyButton());
+    if (again) this.foot.append(iconButton('again', 'Answer again', again));
+    this.foot.append(make('span', { class: 'note' }, note));
+  }
+
+  problem(content: Node): void {
+    this.element.insertBefore(make('div', { class: 'problem', role: 'alert' }, content), this.foot);
+  }
+
+  private speak(end: number): void {
+    const { answer } = splitThought(this.text.slice(0, end));
+    const said = this.spoken;
+    this.spoken = end;
+    const text = answer.slice(Math.max(0, said - (end - answer.length))).trim();
+    if (text && this.element.isConnected && this.role === 'assistant' && this.element.hasAttribute('aria-busy')) announce(text);
+  }
+
+  private draw(): void {
+    this.frame = 0;
+    if (this.role === 'user') return this.body.replaceChildren(this.text);
+    const { thought, answer } = splitThought(this.text);
+    const given = this.given && make('span', { class: 'given' }, this.given);
+    // A text is shown as it is; an answer may hold code.
+    if (given) return this.body.replaceChildren(make('div', { class: 'prose' }, given, this.text));
+    const parts: Node[] = render(answer);
+    if (thought) {
+      const open = this.body.querySelector('details')?.open ?? false;
+      parts.unshift(make('details', { class: 'thought', open }, make('summary', {}, answer ? 'Thought' : 'Thinking…'), thought));
+    }
+    this.body.replaceChildren(...parts);
+  }
+
+  private copyButton(): HTMLButtonElement {
+    const copy = iconButton('copy', 'Copy', async () => {
+      await navigator.clipboard.writeText(this.given + this.text);
+      copy.replaceChildren(icon('check'));
+      announce('Copied');
+      setTimeout(() => copy.replaceChildren(icon('copy')), 1500);
+    });
+    return copy;
+  }
+}

@@ -1,0 +1,75 @@
+// The report before any download: does it run here, what stays in memory, what streams, how fast.
+
+import type { ModelInfo } from 'sluice-llm';
+
+import { make, swatch } from './dom.js';
+import { bytes, count, rate, seconds } from './format.js';
+
+/** What the engine estimates from short measurements here; empty where it could not. */
+function speedRow({ speed }: ModelInfo): [string, string][] {
+  if (!speed?.tokensPerSecond) return [];
+  const { tokensPerSecond, computeTokensPerSecond = Infinity, storeBytesPerSecond } = speed;
+  const reading = tokensPerSecond < 0.7 * computeTokensPerSecond && storeBytesPerSecond;
+  const limit = reading ? `by reading at ${bytes(storeBytesPerSecond)}/s` : 'by arithmetic';
+  return [['Expected', `about ${rate(tokensPerSecond)} tokens/s, limited ${limit}`]];
+}
+
+function downloadText({ bytes: size, speed }: ModelInfo): string {
+  if (speed?.downloadSeconds === 0) return `none: all ${bytes(size)} are here`;
+  const time = speed?.downloadSeconds ? `, about ${seconds(speed.downloadSeconds)} from here` : '';
+  return `${bytes(size)}, paid once${time}`;
+}
+
+export type Part = [name: string, color: string, bytes: number];
+
+/** The memory, from what stays to what passes through. */
+export function memoryParts(m: {
+  pinned: number; ring: number; kv: number; tokenizer: number; activations: number; scratch: number; other: number;
+}): Part[] {
+  return [
+    ['pinned weights', '--pinned', m.pinned],
+    ['stream buffer', '--resident', m.ring],
+    ['KV cache', '--kv', m.kv],
+    ['tokenizer', '--tokenizer', m.tokenizer],
+    ['work space', '--work', m.activations + m.scratch + m.other],
+  ];
+}
+
+/** A bar of parts of `total`, and what they are. */
+export function stackedBar(parts: Part[], total: number, label: string): HTMLElement {
+  const bar = make('div', { class: 'stack', role: 'img', 'aria-label': label });
+  for (const [name, color, size] of parts) {
+    const piece = make('i', { title: `${name}: ${bytes(size)}` });
+    piece.style.width = `${(100 * size) / total}%`;
+    piece.style.background = `var(${color})`;
+    bar.append(piece);
+  }
+  const legend = make('ul', { class: 'legend' },
+    ...parts.filter(([, , size]) => size > 0).map(([name, color, size]) => make('li', {}, swatch(color), `${name} ${bytes(size)}`)));
+  return make('div', {}, bar, legend);
+}
+
+/** `limited`: the budget was set, so that the bar shows what of it is left. */
+export function report(info: ModelInfo, limited: boolean): Node[] {
+  const { plan } = info;
+  const types = Object.entries(info.types).sort((a, b) => b[1] - a[1]).map(([type]) => type).slice(0, 2).join(', ');
+  const verdict = plan.resident
+    ? `Runs here: all ${bytes(info.bytes)} stay in memory.`
+    : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} stream by for every token.`;
+  const rows: [string, string][] = [
+    ...speedRow(info),
+    ['Needs at least', `${bytes(plan.minimum)} with a context of ${count(plan.contextLength)}`],
+    ['Download', downloadText(info)],
+    ['Model', `${info.architecture}, ${count(info.parameters)} weights in ${info.layers} layers, ${types}`],
+    ['Context', plan.contextLength > info.trainedContext
+      ? `${count(plan.contextLength)}, but it was trained on ${count(info.trainedContext)}: beyond that its answers fall apart`
+      : `${count(plan.contextLength)} of ${count(info.trainedContext)} trained`],
+    ['Made for', info.chatTemplate ? 'chat' : 'continuing text (no chat template)'],
+  ];
+  const parts = memoryParts(plan);
+  return [
+    make('p', { class: 'verdict' }, make('strong', {}, info.name || 'This model'), ' ', verdict),
+    stackedBar(parts, (limited && plan.budget) || plan.total || 1, `Planned memory: ${parts.map(([name, , size]) => `${name} ${bytes(size)}`).join(', ')}`),
+    make('dl', { class: 'rows' }, ...rows.flatMap(([name, value]) => [make('dt', {}, name), make('dd', {}, value)])),
+  ];
+}

@@ -1,0 +1,61 @@
+// What the browser's file store keeps: each model with its size and how much of it is there.
+
+import { Engine, type StoredModel } from 'sluice-llm';
+
+import { announce, byId, deleteButton, make } from './dom.js';
+import { ago, bytes, fileName } from './format.js';
+
+export class StoreList {
+  /** Called with the model that was chosen, and with what went wrong. */
+  constructor(
+    private readonly onPick: (url: string) => void,
+    private readonly onProblem: (error: unknown) => void,
+  ) {
+    byId('evict').addEventListener('click', () => void this.evictOldest());
+  }
+
+  /** Reads the store again; answers with what is in it. */
+  async refresh(): Promise<StoredModel[]> {
+    const box = byId('stored');
+    const models = await Engine.store.list().catch(() => []); // no store here: nothing to show
+    box.hidden = models.length === 0;
+    const total = models.reduce((sum, model) => sum + model.bytesStored, 0);
+    const free = await navigator.storage?.estimate?.().catch(() => null);
+    const room = free?.quota ? `, room for ${bytes(Math.max(0, free.quota - (free.usage ?? 0)))} more` : '';
+    byId('stored-size').textContent = `${bytes(total)} in ${models.length === 1 ? 'one model' : `${models.length} models`}${room}`;
+    byId('stored-list').replaceChildren(...models.map((model) => this.row(model)));
+    byId('evict').hidden = models.length < 2;
+    return models;
+  }
+
+  private row(model: StoredModel): HTMLElement {
+    const name = fileName(model.url);
+    const share = model.size ? model.bytesStored / model.size : 0;
+    const held = model.complete ? bytes(model.size) : `${Math.floor(100 * share)} % of ${bytes(model.size)}`;
+    const bar = make('i', { class: 'share' });
+    bar.style.width = `${100 * share}%`;
+    const pick = make('button', { type: 'button', class: 'pick', title: model.url },
+      make('span', { class: 'name' }, name), make('small', {}, `${held} · used ${ago(model.used.getTime())}`), bar);
+    pick.addEventListener('click', () => this.onPick(model.url));
+    const drop = deleteButton(`Delete ${name}`, () => void this.remove(model.url, name));
+    return make('li', { class: 'row-item' }, pick, drop);
+  }
+
+  private async remove(url: string, name: string): Promise<void> {
+    try {
+      await Engine.store.delete(url);
+      announce(`${name} was deleted.`);
+    } catch (error) {
+      this.onProblem(error);
+    }
+    await this.refresh();
+    (byId('stored-list').querySelector('button') ?? byId('url')).focus();
+  }
+
+  private async evictOldest(): Promise<void> {
+    const total = await Engine.store.size();
+    const [gone] = await Engine.store.evictOldest(total - 1);
+    announce(gone ? `${fileName(gone)} was deleted.` : 'Every stored model is in use.');
+    await this.refresh();
+  }
+}
