@@ -17,7 +17,7 @@ const kAdvice: Partial<Record<ErrorCode, string>> = {
   OUT_OF_MEMORY: 'Close other tabs, or choose a smaller budget.',
   PROMPT_TOO_LONG: 'Shorten it, begin a new conversation, or load the model with a longer context.',
   CONTEXT_FULL: 'Begin a new conversation, or load the model with a longer context.',
-  HTTP_STATUS: 'Check the address. Some models are only for those who are signed in where they lie: download the file there and drop it here.',
+  HTTP_STATUS: 'Some models are only for those who are signed in where they lie: download the file there and drop it here.',
   NETWORK: 'Check the connection. If the host forbids other pages to read its files (CORS), download the file and drop it here.',
   NO_RANGE_SUPPORT: 'Download the file and drop it here, or host it where byte ranges are served.',
   SOURCE_CHANGED: 'Load it again: the new version is fetched then.',

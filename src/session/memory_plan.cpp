@@ -13,6 +13,7 @@ using model::Buf;
 using model::kBufCount;
 using model::Program;
 
+constexpr int32_t kLeastContext = 128;       // that is chosen of itself
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
 constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
 constexpr uint64_t kThreadBytes = 66 << 10;  // stack pages that a worker touches, and its record
@@ -199,9 +200,9 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
 int32_t choose_context(const Program& p, const EngineOptions& options) {
   const int64_t own = std::min<int64_t>(p.hp.n_ctx_train, kDefaultContext);
   int64_t n_ctx = own;
-  while (options.memory_budget > 0 && n_ctx > 128 &&
+  while (options.memory_budget > 0 && n_ctx > kLeastContext &&
          kv_shape(p, static_cast<int32_t>(n_ctx), 1).bytes() > options.memory_budget / 4) {
-    n_ctx = std::max<int64_t>(128, n_ctx / 2);
+    n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
 }
@@ -240,6 +241,13 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   while (plan.minimum < bare + spare(plan.minimum)) plan.minimum = bare + spare(plan.minimum);
   plan.minimum = (plan.minimum + options.page_bytes - 1) / options.page_bytes * options.page_bytes;
   if (plan.budget > 0 && plan.budget < plan.minimum) {
+    // A context that was chosen here may have been too long after all.
+    EngineOptions shorter = options;
+    for (int32_t n = plan.n_ctx; options.n_ctx == 0 && n > kLeastContext;) {
+      shorter.n_ctx = n = std::max(kLeastContext, n / 2);
+      Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter);
+      if (found.ok() || n == kLeastContext) return found;
+    }
     return error(Code::kBudgetTooSmall,
                  "a memory budget of %llu bytes is too small for this model with a context of %d: "
                  "the smallest that works is %llu bytes",

@@ -1,6 +1,6 @@
 // How long an abort takes: from abort() to the rejection, and to the next token of the same engine (or
 // the next load), at random moments of each phase; the longest and the median of --times.
-//   node tests/bench/abort.mjs [MODEL] [--times 50] [--budget 300M] [--rate 20M]      needs dist/ (npm run build)
+//   node tests/bench/abort.mjs [MODEL] [--times 50] [--budget 300M] [--ctx 512] [--rate 20M]      needs dist/ (npm run build)
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -11,10 +11,11 @@ import { serve } from '../../web/scripts/serve.mjs';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { times: { type: 'string', default: '50' }, budget: { type: 'string' }, rate: { type: 'string', default: '20M' } },
+  options: { times: { type: 'string', default: '50' }, budget: { type: 'string' }, ctx: { type: 'string', default: '512' }, rate: { type: 'string', default: '20M' } },
 });
 const model = resolve(positionals[0] ?? inRoot('examples', 'models', 'sluice-tales-F16.gguf'));
 const times = Number(values.times);
+const contextLength = Number(values.ctx);
 const memoryBudget = values.budget ? parseBytes(values.budget) : Math.floor(statSync(model).size * 1.5);
 const { Engine } = await import(inRoot('dist', 'node.js'));
 const folder = mkdtempSync(join(tmpdir(), 'sluice-abort-'));
@@ -53,7 +54,7 @@ async function phase(name, most, work, again) {
 
 console.log(`${basename(model)}, budget ${memoryBudget}\n${''.padEnd(27)}   rejected (ms)       works again (ms)`);
 console.log(`${'phase'.padEnd(22)}    n   median  longest     median  longest`);
-const engine = await Engine.load(model, { memoryBudget });
+const engine = await Engine.load(model, { memoryBudget, contextLength });
 const words = await engine.tokenize('Once upon a time there was a little fox. '.repeat(400));
 const prompt = words.subarray(0, engine.info.plan.contextLength - 8);
 const started = performance.now();
@@ -72,7 +73,7 @@ await phase('a session', 30, (signal) => session.generate(' and', { maxTokens: 5
 let large = false;
 await phase('setMemoryBudget', 20, (signal) => engine.setMemoryBudget((large = !large) ? memoryBudget : Math.ceil(memoryBudget * 0.9), { signal }), works);
 await engine.dispose();
-const fresh = () => ({ memoryBudget, cacheDir: mkdtempSync(join(folder, 'store-')) });
+const fresh = () => ({ memoryBudget, contextLength, cacheDir: mkdtempSync(join(folder, 'store-')) });
 const header = async () => (await Engine.load(url, fresh())).dispose();
 await phase('load', 120, (signal) => Engine.load(url, { ...fresh(), signal }), header);
 const options = fresh();

@@ -313,7 +313,7 @@ test('wrong choices are explained: what happened, its code, what to do', () =>
       await page.waitForFunction((source) => new RegExp(source, 's').test(document.querySelector('#problem').textContent), expected.source);
       assert.equal(await page.getAttribute('#problem', 'role'), 'alert');
     };
-    await problem(`${server.url}/models/none.gguf`, /404.*HTTP_STATUS.*Check the address/);
+    await problem(`${server.url}/models/none.gguf`, /404.*Check the address.*HTTP_STATUS.*signed in/);
     await problem(`${server.url}/index.html`, /NOT_GGUF.*address must be that of the file itself/);
     await problem('http://localhost:1/x.gguf', /NETWORK.*download the file and drop it here/);
     await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);

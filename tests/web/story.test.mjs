@@ -60,6 +60,13 @@ describe('in Node', () => {
     assert.equal(await inspect(least), 0);
     assert.equal((await Engine.inspect(sample, options)).plan.minimum, least);
   });
+  test('a named budget works with the context left to the engine', async () => {
+    const refused = await Engine.inspect(sample, { memoryBudget: 1_100_000 }).catch((error) => error);
+    assert.equal(refused.code, 'BUDGET_TOO_SMALL');
+    const memoryBudget = Number(/smallest that works is (\d+)/.exec(refused.message)[1]);
+    const told = await tell({ ...story, options: { memoryBudget, threads: 1 }, maxTokens: 8 });
+    check(told, { tokens: story.tokens.slice(0, 8) }, `${memoryBudget}`);
+  });
   test('the plan says which units are whose layer', async () => {
     const { layers, plan } = await Engine.inspect(sample, { memoryBudget: 1.7e6, contextLength: 128 });
     const sizes = plan.layerUnits.slice(1).map((first, i) => first - plan.layerUnits[i]);
