@@ -1,6 +1,6 @@
 // How long an abort takes: from abort() to the rejection, and to the next token of the same engine (or
 // the next load), at random moments of each phase; the longest and the median of --times.
-//   node tests/bench/abort.mjs [MODEL] [--times 50] [--budget 300M] [--ctx 512] [--rate 20M]      needs dist/ (npm run build)
+//   npm run bench:abort -- [MODEL] [--times 50] [--budget 300M] [--ctx 512] [--rate 20M]      needs dist/ (npm run build)
 import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
