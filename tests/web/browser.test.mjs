@@ -197,6 +197,27 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
       assert.ok(stored > 0, 'nothing was stored');
     })));
 
+test('aborts at random moments of a load leave the store to the load that follows at once', () =>
+  withSlowServer((slow) =>
+    inTab(browser, dist, {}, async ({ page }) => {
+      const next = random(8);
+      const delays = Array.from({ length: 10 }, () => 100 + next() * 300);
+      const names = await page.evaluate(async ([url, list, options]) => {
+        const out = [];
+        for (const delay of list) {
+          const control = new AbortController();
+          setTimeout(() => control.abort(), delay);
+          const loading = Engine.load(url, { ...options, signal: control.signal });
+          out.push(await loading.then((engine) => engine.dispose().then(() => 'loaded'), (error) => error.name));
+        }
+        return out;
+      }, [slow.url, delays, { memoryBudget: 700_000, tuning }]);
+      assert.ok(names.every((name) => name === 'AbortError' || name === 'loaded') && names.includes('AbortError'), names.join());
+      const { text, warnings } = await load(page, slow.url);
+      assert.deepEqual([text, warnings], [expected, []]);
+      assert.equal((await load(page, slow.url, { cache: 'only' })).text, expected);
+    })));
+
 test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {
