@@ -216,6 +216,7 @@ test('aborts at random moments of a load leave the store to the load that follow
       const { text, warnings } = await load(page, slow.url);
       assert.deepEqual([text, warnings], [expected, []]);
       assert.equal((await load(page, slow.url, { cache: 'only' })).text, expected);
+      assert.equal(await page.evaluate((url) => Engine.store.delete(url), slow.url), true, 'nobody holds it');
     })));
 
 test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
