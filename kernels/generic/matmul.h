@@ -127,6 +127,18 @@ struct Quantized {
     static constexpr Block kZero{};
     const int64_t n_blocks = cols / K::kBlock;
     const Block* base = static_cast<const Block*>(src);
+    if constexpr (K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0) {
+      // Blocks as small as these cost less than fetching and advancing pointers to each.
+      if (n_rows == kRowGroup) {
+        for_each_block<K>(static_cast<uint8_t*>(dst), n_blocks, [&](uint8_t* q, uint8_t* s) {
+          const Block* rows[kRowGroup];
+          SLUICE_UNROLL for (int r = 0; r < kRowGroup; ++r) rows[r] = base + r * n_blocks;
+          K::pack(rows, q, s);
+          ++base;
+        });
+        return;
+      }
+    }
     const Block* rows[kRowGroup];
     for (int r = 0; r < kRowGroup; ++r) rows[r] = r < n_rows ? base + r * n_blocks : &kZero;
     for_each_block<K>(static_cast<uint8_t*>(dst), n_blocks, [&](uint8_t* q, uint8_t* s) {
