@@ -195,26 +195,53 @@ test('a damaged index or a short data file costs a refetch, nothing else', () =>
     await load(url, model, store);
   }));
 
-test('a full disk degrades to the network', () =>
+test('a small read of a damaged chunk is mended too', () =>
   withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
-    const real = nodeBackend(folder());
-    let room = 20;
-    const full = {
-      ...real,
-      open: async (key) => {
-        const files = await real.open(key);
-        const write = files.data.write.bind(files.data);
-        files.data.write = (bytes, at) => {
-          if (room-- <= 0) throw new DOMException('disk full', 'QuotaExceededError');
-          return write(bytes, at);
-        };
-        return files;
-      },
-    };
-    const warnings = [];
-    await load(url, model, full, { onWarning: (code) => warnings.push(code) });
-    assert.deepEqual(warnings, ['QUOTA']);
+    const directory = folder();
+    const store = nodeBackend(directory);
+    await load(url, model, store);
+    const data = join(directory, await keyOf(url), 'data');
+    const stored = readFileSync(data);
+    stored[500_000] ^= 1;
+    writeFileSync(data, stored);
+    const file = await RemoteFile.open(url, store, options);
+    const into = Buffer.alloc(64);
+    await file.read(499_990, into);
+    file.close();
+    assert.ok(into.equals(model.subarray(499_990, 500_054)));
   }));
+
+for (const [kind, which] of [['cut', 0], ['short', 1]]) {
+  test(`a body that is ${kind} goes on at the byte that is missing`, () =>
+    withServer({ bytes: model, etag: '"1"' }, (_, n) => (n === which ? kind : null), async ({ url, state }) => {
+      await load(url, model, nodeBackend(folder()));
+      const within = state.ranges.filter(([first]) => first % options.chunkSize !== 0);
+      assert.equal(within.length, 1, 'bytes that had come were asked for again');
+    }));
+}
+
+for (const [how, fail] of [
+  ['throws', () => { throw new DOMException('disk full', 'QuotaExceededError'); }],
+  ['writes a part', (write, bytes, at) => write(bytes.subarray(0, bytes.length / 2), at)],
+]) {
+  test(`a full disk that ${how} degrades to the network`, () =>
+    withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
+      const real = nodeBackend(folder());
+      let room = 20;
+      const full = {
+        ...real,
+        open: async (key) => {
+          const files = await real.open(key);
+          const write = files.data.write.bind(files.data);
+          files.data.write = (bytes, at) => (room-- <= 0 ? fail(write, bytes, at) : write(bytes, at));
+          return files;
+        },
+      };
+      const warnings = [];
+      await load(url, model, full, { onWarning: (code) => warnings.push(code) });
+      assert.deepEqual(warnings, ['QUOTA']);
+    }));
+}
 
 test('a second reader of the same entry does not write and reads right', () =>
   withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
