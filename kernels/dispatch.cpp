@@ -8,6 +8,11 @@
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(SLUICE_WASM_RELAXED)
+#include <wasm_simd128.h>
+
+extern "C" __attribute__((const, import_module("relaxed"), import_name("dot"))) v128_t relaxed_dot(
+    v128_t acts_i8, v128_t weights_u7, v128_t acc);
 #endif
 
 namespace sluice::kernels {
@@ -50,18 +55,21 @@ constexpr Choice kChoices[] = {
     {&neondot::kTable, has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
 #elif defined(SLUICE_WASM_RELAXED)
 // Both run everywhere with equal results; which is faster is a matter of the CPU behind the engine.
-// WebAssembly does not say, but the sign of a NaN that arithmetic makes does: set on x86, clear on
-// Arm, whose dot product instruction is universal.
-bool looks_like_x86() {
-  volatile float infinity = __builtin_inff();
-  return __builtin_signbit(infinity - infinity) != 0;
+// WebAssembly does not say, but products outside what it promises do: where the four-way dot
+// product is made of instructions that stop at 16-bit pairs, these saturate. One instruction does
+// not.
+bool stops_at_pairs() {
+  volatile int8_t activation = 127, weight = -1;  // 255 to those who take it as unsigned
+  const v128_t sums =
+      relaxed_dot(wasm_i8x16_splat(activation), wasm_i8x16_splat(weight), wasm_i32x4_splat(0));
+  return wasm_i32x4_extract_lane(sums, 0) == 2 * 32767;
 }
-bool looks_like_other() {
-  return !looks_like_x86();
+bool goes_on() {
+  return !stops_at_pairs();
 }
-constexpr Choice kChoices[] = {{&wasmrelaxed16::kTable, looks_like_x86},
+constexpr Choice kChoices[] = {{&wasmrelaxed16::kTable, stops_at_pairs},
                                {&wasmrelaxed::kTable, always},
-                               {&wasmrelaxed16::kTable, looks_like_other}};
+                               {&wasmrelaxed16::kTable, goes_on}};
 #elif defined(__wasm_simd128__)
 constexpr Choice kChoices[] = {{&wasm128::kTable, always}};
 #else

@@ -5,22 +5,41 @@
 #pragma once
 
 #include "kernels/generic/small_blocks.h"
+#include "kernels/reference/reference.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// The 16-bit items follow the n_bytes byte items of a K-block's scales.
-SLUICE_INLINE uint8_t* halves_after(uint8_t* s, int n_bytes) {
-  return s + kRowGroup * n_bytes;
-}
-SLUICE_INLINE const uint8_t* halves_after(const uint8_t* s, int n_bytes) {
-  return s + kRowGroup * n_bytes;
-}
+// The scales of a whole block follow the n_bytes byte items of its sub-blocks: f16 as in the file,
+// or f32 where reading that takes many instructions (kWideSupers).
+constexpr int kSuperBytes = kWideSupers ? 4 : 2;
 
+SLUICE_INLINE void put_super(uint8_t* s, int n_bytes, int index, int row, f16 value) {
+  uint8_t* at = s + kRowGroup * (n_bytes + kSuperBytes * index) + kSuperBytes * row;
+  if constexpr (kWideSupers) {
+    const float wide = reference::f16_to_f32(value);
+    memcpy(at, &wide, sizeof wide);
+  } else {
+    memcpy(at, &value, sizeof value);
+  }
+}
+SLUICE_INLINE f16 get_super(const uint8_t* s, int n_bytes, int index, int row) {
+  const uint8_t* at = s + kRowGroup * (n_bytes + kSuperBytes * index) + kSuperBytes * row;
+  if constexpr (kWideSupers) {
+    float wide;
+    memcpy(&wide, at, sizeof wide);
+    return reference::f32_to_f16(wide);
+  } else {
+    f16 value;
+    memcpy(&value, at, sizeof value);
+    return value;
+  }
+}
 template <int NV>
-SLUICE_INLINE void load_super_halves(const uint8_t* s, int index, int row0, F32 (&out)[NV]) {
+SLUICE_INLINE void load_supers(const uint8_t* s, int n_bytes, int index, int row0, F32 (&out)[NV]) {
+  const uint8_t* at = s + kRowGroup * (n_bytes + kSuperBytes * index) + kSuperBytes * row0;
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-    out[v] = load_super_scale(s + kHalfStep * index + 2 * (row0 + kLanes * v));
+    out[v] = load_super(at + kSuperBytes * kLanes * v);
   }
 }
 
@@ -52,78 +71,135 @@ SLUICE_INLINE Bytes plane(const uint8_t* q, int dword, int v) {
   return bits<kShift, kMask>(load_bytes(q + kBytesStep * dword + 4 * kLanes * v));
 }
 
-// The 6-bit scales and minimums of Q4_K and Q5_K, and back.
+// The 6-bit scales and minimums of Q4_K and Q5_K, and back. Minimums go in pairs: [pair][row][2].
+SLUICE_INLINE void put_min(uint8_t* s, int j, int row, int value) {
+  s[kRowGroup * (8 + j / 2 * 2) + 2 * row + j % 2] = static_cast<uint8_t>(value);
+}
+SLUICE_INLINE int get_min(const uint8_t* s, int j, int row) {
+  return s[kRowGroup * (8 + j / 2 * 2) + 2 * row + j % 2];
+}
 SLUICE_INLINE void put_scales_and_mins(const uint8_t* scales, uint8_t* s, int row) {
   for (int j = 0; j < 4; ++j) {
     const int low = scales[j], high = scales[j + 4], both = scales[j + 8];
     put_byte(s, j, row, low & 63);
-    put_byte(s, 8 + j, row, high & 63);
+    put_min(s, j, row, high & 63);
     put_byte(s, 4 + j, row, (both & 15) | (low >> 6) << 4);
-    put_byte(s, 12 + j, row, (both >> 4) | (high >> 6) << 4);
+    put_min(s, 4 + j, row, (both >> 4) | (high >> 6) << 4);
   }
 }
 SLUICE_INLINE void get_scales_and_mins(const uint8_t* s, int row, uint8_t* scales) {
   for (int j = 0; j < 4; ++j) {
-    const int s_high = get_byte(s, 4 + j, row), m_high = get_byte(s, 12 + j, row);
+    const int s_high = get_byte(s, 4 + j, row), m_high = get_min(s, 4 + j, row);
     scales[j] = static_cast<uint8_t>(get_byte(s, j, row) | (s_high >> 4) << 6);
-    scales[j + 4] = static_cast<uint8_t>(get_byte(s, 8 + j, row) | (m_high >> 4) << 6);
+    scales[j + 4] = static_cast<uint8_t>(get_min(s, j, row) | (m_high >> 4) << 6);
     scales[j + 8] = static_cast<uint8_t>((s_high & 15) | (m_high & 15) << 4);
   }
 }
 
-// Sub-blocks of 32 from `block` on, each with a scale and a minimum in bytes b and 8 + b.
-// codes(Int<part>, v, 0, quad) as in dot_parts.
+// acc[v][t] -= d of the minimums * minimums . sums of x, for all of a block at once.
+template <int NV, int T>
+SLUICE_INLINE void subtract_mins(const uint8_t* s, int row0, const Tokens& x, F32 (&acc)[NV][T]) {
+  F32 dmin[NV];
+  load_supers(s, 16, 1, row0, dmin);
+  I32 isum[NV][T];
+  SLUICE_UNROLL for (int j = 0; j < kActSuper / 2; ++j) {
+    I16 m[NV];
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      m[v] = load_u8_pairs(s + kRowGroup * (8 + 2 * j) + 2 * (row0 + kLanes * v));
+    }
+    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+      const I16 sums = splat_pair(x.at(t, j).m.super);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+        const I32 two = pair_dot(m[v], sums);
+        isum[v][t] = j == 0 ? two : isum[v][t] + two;
+      }
+    }
+  }
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    const F32 scale = splat(__builtin_bit_cast(float, x.at(t, kActSuper / 2).m.super));
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      acc[v][t] = neg_mul_add(to_f32(isum[v][t]), dmin[v] * scale, acc[v][t]);
+    }
+  }
+}
+
+template <int NV, int T>
+SLUICE_INLINE void clear(F32 (&part)[NV][T]) {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) part[v][t] = splat(0.0f);
+  }
+}
+template <int NV>
+SLUICE_INLINE void load_factors(const uint8_t* s, int index, int row0, Factor (&out)[NV]) {
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+    out[v] = load_factor(s + kRowGroup * index + row0 + kLanes * v);
+  }
+}
+template <int NV>
+SLUICE_INLINE void load_signed_factors(const uint8_t* s, int index, int row0, Factor (&out)[NV]) {
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+    out[v] = load_signed_factor(s + kRowGroup * index + row0 + kLanes * v);
+  }
+}
+
+// Sub-blocks of 32 from `block` on, each with a scale in byte b; the block's own scale comes later.
+// codes(Int<part>, q, v, quad) as in dot_parts.
 template <int kParts, int kMax, int NV, int T, class F>
-SLUICE_INLINE void mul_scale_min(const uint8_t* s, int row0, const Tokens& x, int block,
-                                 const F& codes, const F32 (&d)[NV], const F32 (&neg_dmin)[NV],
-                                 F32 (&acc)[NV][T]) {
-  const auto add = [&](int b, const I32(&isum)[NV][T]) SLUICE_INLINE_LAMBDA {
-    F32 dw[NV], m[NV];
-    scale_bits<0, 255>(s, b, row0, d, dw);
-    accumulate(x, b, isum, dw, acc);
-    scale_bits<0, 255>(s, 8 + b, row0, neg_dmin, m);
-    accumulate_min(x, b, m, acc);
-  };
+SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
+                              int block, const F& codes, F32 (&part)[NV][T]) {
+  using S = Sum<kMax, 8>;
   if constexpr (T == 1 && kParts <= kMaxTogether) {
-    I32 isum[kParts][NV][1];
-    dot_parts<kParts, NV, kMax, 0, 8, -1>(x, block, codes, isum);
-    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) add(block + p, isum[p]);
+    Factor factors[kParts][NV];
+    S sum[kParts][NV][1];
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) load_factors(s, block + p, row0, factors[p]);
+    dot_parts<0, 8, -1>(x, block, q, codes, factors, sum);
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
+      accumulate_sums(x, block + p, sum[p], factors[p], part);
+    }
   } else {
-    unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
-      I32 isum[NV][T];
-      dot_codes<NV, T, kMax, 0, 8, -1, false>(
-          x, block + part,
-          [&](int v, int i, int j) SLUICE_INLINE_LAMBDA { return codes(part, v, i, j); }, isum);
-      add(block + part, isum);
+    unroll<kParts>([&](auto p) SLUICE_INLINE_LAMBDA {
+      const uint8_t* at = again<decltype(p)::value>(q);
+      Factor factors[NV];
+      S sum[NV][T];
+      load_factors(s, block + p, row0, factors);
+      dot_sums<0, 8, -1, false>(
+          x, block + p, [&](int v, int j) SLUICE_INLINE_LAMBDA { return codes(p, at, v, j); },
+          factors, sum);
+      accumulate_sums(x, block + p, sum, factors, part);
     });
   }
 }
 
 // Sub-blocks of 16, two to an activation block, from `block` on, with signed scales in bytes 2b and
-// 2b + 1.
+// 2b + 1. kMax: see dot_sums.
 template <int kParts, int kMax, int kOffsetShift, int NV, int T, class F>
-SLUICE_INLINE void mul_signed_halves(const uint8_t* s, int row0, const Tokens& x, int block,
-                                     const F& codes, const F32 (&d)[NV], F32 (&acc)[NV][T]) {
-  const auto add = [&](int b, const I32(&isum0)[NV][T], const I32(&isum1)[NV][T])
-                       SLUICE_INLINE_LAMBDA {
-                         F32 dw0[NV], dw1[NV];
-                         scale_signed(s, 2 * b, row0, d, dw0);
-                         scale_signed(s, 2 * b + 1, row0, d, dw1);
-                         accumulate_halves(x, b, isum0, isum1, dw0, dw1, acc);
-                       };
+SLUICE_INLINE void mul_signed_halves(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
+                                     int block, const F& codes, F32 (&part)[NV][T]) {
+  using S = Sum<kMax, 4>;
   if constexpr (T == 1 && kParts <= kMaxTogether) {
-    I32 isum0[kParts][NV][1], isum1[kParts][NV][1];
-    dot_parts<kParts, NV, kMax, 0, 4, kOffsetShift>(x, block, codes, isum0);
-    dot_parts<kParts, NV, kMax, 4, 4, kOffsetShift>(x, block, codes, isum1);
-    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) add(block + p, isum0[p], isum1[p]);
+    Factor factors[2][kParts][NV];
+    S sum[2][kParts][NV][1];
+    unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
+      SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
+        load_signed_factors(s, 2 * (block + p) + half, row0, factors[half][p]);
+      }
+      dot_parts<4 * half, 4, kOffsetShift>(x, block, q, codes, factors[half], sum[half]);
+    });
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
+      accumulate_halves(x, block + p, sum[0][p], sum[1][p], factors[0][p], factors[1][p], part);
+    }
   } else {
-    unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
-      const auto part_codes = [&](int v, int i, int j)
-                                  SLUICE_INLINE_LAMBDA { return codes(part, v, i, j); };
-      I32 isum0[NV][T], isum1[NV][T];
-      dot_codes<NV, T, kMax, 0, 4, kOffsetShift, false>(x, block + part, part_codes, isum0);
-      dot_codes<NV, T, kMax, 4, 4, kOffsetShift, false>(x, block + part, part_codes, isum1);
-      add(block + part, isum0, isum1);
+    unroll<kParts>([&](auto p) SLUICE_INLINE_LAMBDA {
+      const uint8_t* at = again<decltype(p)::value>(q);
+      Factor factors[2][NV];
+      S sum[2][NV][T];
+      unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
+        load_signed_factors(s, 2 * (block + p) + half, row0, factors[half]);
+        dot_sums<4 * half, 4, kOffsetShift, false>(
+            x, block + p, [&](int v, int j) SLUICE_INLINE_LAMBDA { return codes(p, at, v, j); },
+            factors[half], sum[half]);
+      });
+      accumulate_halves(x, block + p, sum[0], sum[1], factors[0], factors[1], part);
     });
   }
 }
@@ -132,7 +208,7 @@ struct Q4_K {
   using Block = BlockQ4_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ4_K;
-  static constexpr int kBlock = 256, kCodeBytes = 128, kScaleBytes = 20;
+  static constexpr int kBlock = 256, kCodeBytes = 128, kScaleBytes = 16 + 2 * kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     const uint8_t* codes[kRowGroup];
@@ -140,32 +216,32 @@ struct Q4_K {
     interleave(codes, 32, q);
     for (int r = 0; r < kRowGroup; ++r) {
       put_scales_and_mins(rows[r]->scales, s, r);
-      put_half(halves_after(s, 16), 0, r, rows[r]->d);
-      put_half(halves_after(s, 16), 1, r, rows[r]->dmin);
+      put_super(s, 16, 0, r, rows[r]->d);
+      put_super(s, 16, 1, r, rows[r]->dmin);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     deinterleave(q, row, 32, &out.qs);
     get_scales_and_mins(s, row, out.scales);
-    out.d = get_half(halves_after(s, 16), 0, row);
-    out.dmin = get_half(halves_after(s, 16), 1, row);
+    out.d = get_super(s, 16, 0, row);
+    out.dmin = get_super(s, 16, 1, row);
   }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
-    F32 d[NV], neg_dmin[NV];
-    load_super_halves(halves_after(s, 16), 0, row0, d);
-    load_super_halves(halves_after(s, 16), 1, row0, neg_dmin);
-    negate(neg_dmin);
+    F32 d[NV], part[NV][T];
+    subtract_mins(s, row0, x, acc);
+    clear(part);
     for (int c = 0; c < 4; ++c) {
       const uint8_t* qs = q + kBytesStep * 8 * c;
-      mul_scale_min<2, 15>(
-          s, row0, x, 2 * c,
-          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
-            return plane<4 * decltype(part)::value, 15>(qs + kBytesStep * i, j, v);
-          },
-          d, neg_dmin, acc);
+      mul_scaled<2, 15>(
+          qs, s, row0, x, 2 * c,
+          [](auto p, const uint8_t* at, int v, int j)
+              SLUICE_INLINE_LAMBDA { return plane<4 * decltype(p)::value, 15>(at, j, v); },
+          part);
     }
+    load_supers(s, 16, 0, row0, d);
+    accumulate_super(part, d, acc);
   }
 };
 
@@ -174,7 +250,7 @@ struct Q5_K {
   using Block = BlockQ5_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ5_K;
-  static constexpr int kBlock = 256, kCodeBytes = 160, kScaleBytes = 20;
+  static constexpr int kBlock = 256, kCodeBytes = 160, kScaleBytes = 16 + 2 * kSuperBytes;
 
   static constexpr int dword_of(int i) { return plane_first(8, i); }
 
@@ -184,80 +260,109 @@ struct Q5_K {
     interleave_as(codes, 40, dword_of, q);
     for (int r = 0; r < kRowGroup; ++r) {
       put_scales_and_mins(rows[r]->scales, s, r);
-      put_half(halves_after(s, 16), 0, r, rows[r]->d);
-      put_half(halves_after(s, 16), 1, r, rows[r]->dmin);
+      put_super(s, 16, 0, r, rows[r]->d);
+      put_super(s, 16, 1, r, rows[r]->dmin);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     deinterleave_as(q, row, 40, dword_of, &out.qh);
     get_scales_and_mins(s, row, out.scales);
-    out.d = get_half(halves_after(s, 16), 0, row);
-    out.dmin = get_half(halves_after(s, 16), 1, row);
+    out.d = get_super(s, 16, 0, row);
+    out.dmin = get_super(s, 16, 1, row);
   }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
-    F32 d[NV], neg_dmin[NV];
-    load_super_halves(halves_after(s, 16), 0, row0, d);
-    load_super_halves(halves_after(s, 16), 1, row0, neg_dmin);
-    negate(neg_dmin);
+    F32 d[NV], part[NV][T];
+    subtract_mins(s, row0, x, acc);
+    clear(part);
     unroll<4>([&](auto chunk) SLUICE_INLINE_LAMBDA {
       constexpr int c = decltype(chunk)::value;
-      mul_scale_min<2, 31>(
-          s, row0, x, 2 * c,
-          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
-            constexpr int p = decltype(part)::value;
-            return plane<4 * p, 15>(q + kBytesStep * (c == 0 ? 2 * i : i),
-                                    c == 0 ? 2 * j + 1 : 8 + 8 * c + j, v) |
-                   plane<2 * c + p - 4, 16>(q + kBytesStep * 2 * i, 2 * j, v);
+      mul_scaled<2, 31>(
+          q, s, row0, x, 2 * c,
+          [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
+            constexpr int p = decltype(sub_block)::value;
+            return plane<4 * p, 15>(at, c == 0 ? 2 * j + 1 : 8 + 8 * c + j, v) |
+                   plane<2 * c + p - 4, 16>(at, 2 * j, v);
           },
-          d, neg_dmin, acc);
+          part);
     });
+    load_supers(s, 16, 0, row0, d);
+    accumulate_super(part, d, acc);
   }
 };
 
-// Codes: for each half of the block and quad, two dwords of low nibbles and one of upper bits.
+// Codes: for each half of the block and quad three dwords, which hold the codes of parts 0 to 2 and
+// in their upper two bits those of part 3: fewer steps from memory to codes than from the file's
+// nibbles and pairs of bits.
 struct Q6_K {
   using Block = BlockQ6_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ6_K;
-  static constexpr int kBlock = 256, kCodeBytes = 192, kScaleBytes = 18;
+  static constexpr int kBlock = 256, kCodeBytes = 192, kScaleBytes = 16 + kSuperBytes;
 
-  // Which of the file's dwords (32 of low nibbles, 16 of upper bits) is the i-th here.
-  static constexpr int dword_of(int i) {
-    const int half = i / 24, quad = i % 24 / 3, which = i % 3;
-    return which == 2 ? 32 + 8 * half + quad : 16 * half + 8 * which + quad;
-  }
+  static uint32_t every(uint32_t byte) { return byte * 0x01010101u; }
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* codes[kRowGroup];
-    interleave_field<Block, offsetof(Block, ql)>(rows, codes);
-    interleave_as(codes, 48, dword_of, q);
+    for (int i = 0; i < 16; ++i) {
+      const int half = i / 8, quad = i % 8;
+      for (int r = 0; r < kRowGroup; ++r) {
+        uint32_t low[2], high;
+        memcpy(&low[0], rows[r]->ql + 64 * half + 4 * quad, 4);
+        memcpy(&low[1], rows[r]->ql + 64 * half + 32 + 4 * quad, 4);
+        memcpy(&high, rows[r]->qh + 32 * half + 4 * quad, 4);
+        const uint32_t last = ((low[1] >> 4) & every(15)) | ((high >> 2) & every(48));
+        const uint32_t dwords[3] = {
+            (low[0] & every(15)) | ((high << 4) & every(48)) | ((last << 6) & every(192)),
+            (low[1] & every(15)) | ((high << 2) & every(48)) | ((last << 4) & every(192)),
+            ((low[0] >> 4) & every(15)) | (high & every(48)) | ((last << 2) & every(192))};
+        for (int k = 0; k < 3; ++k) memcpy(q + kBytesStep * (3 * i + k) + 4 * r, &dwords[k], 4);
+      }
+    }
     for (int r = 0; r < kRowGroup; ++r) {
       for (int j = 0; j < 16; ++j) put_byte(s, j, r, rows[r]->scales[j]);
-      put_half(halves_after(s, 16), 0, r, rows[r]->d);
+      put_super(s, 16, 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave_as(q, row, 48, dword_of, &out.ql);
+    for (int i = 0; i < 16; ++i) {
+      const int half = i / 8, quad = i % 8;
+      uint32_t in[3];
+      for (int k = 0; k < 3; ++k) memcpy(&in[k], q + kBytesStep * (3 * i + k) + 4 * row, 4);
+      const uint32_t last =
+          ((in[0] >> 6) & every(3)) | ((in[1] >> 4) & every(12)) | ((in[2] >> 2) & every(48));
+      const uint32_t low[2] = {(in[0] & every(15)) | (in[2] & every(15)) << 4,
+                               (in[1] & every(15)) | (last & every(15)) << 4};
+      const uint32_t high = ((in[0] >> 4) & every(3)) | ((in[1] >> 2) & every(12)) |
+                            (in[2] & every(48)) | ((last << 2) & every(192));
+      memcpy(out.ql + 64 * half + 4 * quad, &low[0], 4);
+      memcpy(out.ql + 64 * half + 32 + 4 * quad, &low[1], 4);
+      memcpy(out.qh + 32 * half + 4 * quad, &high, 4);
+    }
     for (int j = 0; j < 16; ++j) out.scales[j] = static_cast<int8_t>(get_byte(s, j, row));
-    out.d = get_half(halves_after(s, 16), 0, row);
+    out.d = get_super(s, 16, 0, row);
   }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
-    F32 d[NV];
-    load_super_halves(halves_after(s, 16), 0, row0, d);
+    F32 d[NV], part[NV][T];
+    clear(part);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* three = q + kBytesStep * 24 * h;
-      mul_signed_halves<4, 63, 5>(
-          s, row0, x, 4 * h,
-          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
-            constexpr int p = decltype(part)::value;
-            return plane<4 * (p / 2), 15>(three + kBytesStep * 3 * i, 3 * j + p % 2, v) |
-                   plane<2 * p - 4, 48>(three + kBytesStep * 3 * i, 3 * j + 2, v);
+      mul_signed_halves<4, 32, 5>(
+          three, s, row0, x, 4 * h,
+          [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
+            constexpr int p = decltype(sub_block)::value;
+            if constexpr (p < 3) {
+              return plane<0, 63>(at, 3 * j + p, v);
+            } else {
+              return plane<6, 3>(at, 3 * j, v) | plane<4, 12>(at, 3 * j + 1, v) |
+                     plane<2, 48>(at, 3 * j + 2, v);
+            }
           },
-          d, acc);
+          part);
     }
+    load_supers(s, 16, 0, row0, d);
+    accumulate_super(part, d, acc);
   }
 };
 
@@ -284,7 +389,7 @@ struct Q3_K {
   using Block = BlockQ3_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ3_K;
-  static constexpr int kBlock = 256, kCodeBytes = 96, kScaleBytes = 18;
+  static constexpr int kBlock = 256, kCodeBytes = 96, kScaleBytes = 16 + kSuperBytes;
 
   static constexpr int dword_of(int i) { return plane_first(8, i); }
 
@@ -294,31 +399,32 @@ struct Q3_K {
     interleave_as(codes, 24, dword_of, q);
     for (int r = 0; r < kRowGroup; ++r) {
       put_q3_scales(rows[r]->scales, s, r);
-      put_half(halves_after(s, 16), 0, r, rows[r]->d);
+      put_super(s, 16, 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     deinterleave_as(q, row, 24, dword_of, &out.hmask);
     get_q3_scales(s, row, out.scales);
-    out.d = get_half(halves_after(s, 16), 0, row);
+    out.d = get_super(s, 16, 0, row);
   }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
-    F32 d[NV];
-    load_super_halves(halves_after(s, 16), 0, row0, d);
+    F32 d[NV], part[NV][T];
+    clear(part);
     unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
       constexpr int h = decltype(half)::value;
-      mul_signed_halves<4, 7, 2>(
-          s, row0, x, 4 * h,
-          [&](auto part, int v, int i, int j) SLUICE_INLINE_LAMBDA {
-            constexpr int p = decltype(part)::value;
-            return plane<2 * p, 3>(q + kBytesStep * (h == 0 ? 2 * i : i),
-                                   h == 0 ? 2 * j + 1 : 16 + j, v) |
-                   plane<4 * h + p - 2, 4>(q + kBytesStep * 2 * i, 2 * j, v);
+      mul_signed_halves<4, 4, 2>(
+          q, s, row0, x, 4 * h,
+          [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
+            constexpr int p = decltype(sub_block)::value;
+            return plane<2 * p, 3>(at, h == 0 ? 2 * j + 1 : 16 + j, v) |
+                   plane<4 * h + p - 2, 4>(at, 2 * j, v);
           },
-          d, acc);
+          part);
     });
+    load_supers(s, 16, 0, row0, d);
+    accumulate_super(part, d, acc);
   }
 };
 
@@ -326,7 +432,7 @@ struct Q2_K {
   using Block = BlockQ2_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ2_K;
-  static constexpr int kBlock = 256, kCodeBytes = 64, kScaleBytes = 20;
+  static constexpr int kBlock = 256, kCodeBytes = 64, kScaleBytes = 16 + 2 * kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     const uint8_t* codes[kRowGroup];
@@ -334,22 +440,22 @@ struct Q2_K {
     interleave(codes, 16, q);
     for (int r = 0; r < kRowGroup; ++r) {
       for (int j = 0; j < 16; ++j) put_byte(s, j, r, rows[r]->scales[j]);
-      put_half(halves_after(s, 16), 0, r, rows[r]->d);
-      put_half(halves_after(s, 16), 1, r, rows[r]->dmin);
+      put_super(s, 16, 0, r, rows[r]->d);
+      put_super(s, 16, 1, r, rows[r]->dmin);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     deinterleave(q, row, 16, &out.qs);
     for (int j = 0; j < 16; ++j) out.scales[j] = static_cast<uint8_t>(get_byte(s, j, row));
-    out.d = get_half(halves_after(s, 16), 0, row);
-    out.dmin = get_half(halves_after(s, 16), 1, row);
+    out.d = get_super(s, 16, 0, row);
+    out.dmin = get_super(s, 16, 1, row);
   }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV], neg_dmin[NV];
-    load_super_halves(halves_after(s, 16), 0, row0, d);
-    load_super_halves(halves_after(s, 16), 1, row0, neg_dmin);
+    load_supers(s, 16, 0, row0, d);
+    load_supers(s, 16, 1, row0, neg_dmin);
     negate(neg_dmin);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* qs = q + kBytesStep * 8 * h;
@@ -357,9 +463,8 @@ struct Q2_K {
         constexpr int p = decltype(part)::value;
         mul_block(
             s, row0, x, 4 * h + p,
-            [&](int v, int i, int j)
-                SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs + kBytesStep * i, j, v); },
-            d, neg_dmin, acc);
+            [&](int v, int j) SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs, j, v); }, d,
+            neg_dmin, acc);
       });
     }
   }
@@ -376,7 +481,7 @@ struct Q2_K {
     dot_codes<NV, T, 3, 4, 4, -1, false>(x, b, codes, isum1);
     scale_bits<0, 15>(s, 2 * b, row0, d, dw0);
     scale_bits<0, 15>(s, 2 * b + 1, row0, d, dw1);
-    accumulate_halves(x, b, isum0, isum1, dw0, dw1, acc);
+    accumulate_scaled_halves(x, b, isum0, isum1, dw0, dw1, acc);
     scale_bits<4, 15>(s, 2 * b, row0, neg_dmin, m0);
     scale_bits<4, 15>(s, 2 * b + 1, row0, neg_dmin, m1);
     SLUICE_UNROLL for (int t = 0; t < T; ++t) {
@@ -393,7 +498,7 @@ struct IQ4_XS {
   using Block = BlockIQ4_XS;
   using Unpacked = Block;
   static constexpr Type kType = Type::kIQ4_XS;
-  static constexpr int kBlock = 256, kCodeBytes = 128, kScaleBytes = 10;
+  static constexpr int kBlock = 256, kCodeBytes = 128, kScaleBytes = 8 + kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     const uint8_t* codes[kRowGroup];
@@ -404,7 +509,7 @@ struct IQ4_XS {
         const int low = (rows[r]->scales_l[j / 2] >> (4 * (j % 2))) & 15;
         put_byte(s, j, r, (low | ((rows[r]->scales_h >> (2 * j)) & 3) << 4) - 32);
       }
-      put_half(halves_after(s, 8), 0, r, rows[r]->d);
+      put_super(s, 8, 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
@@ -417,13 +522,13 @@ struct IQ4_XS {
     }
     out.scales_h = static_cast<uint16_t>(high);
     memcpy(out.scales_l, &low, 4);
-    out.d = get_half(halves_after(s, 8), 0, row);
+    out.d = get_super(s, 8, 0, row);
   }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV];
-    load_super_halves(halves_after(s, 8), 0, row0, d);
+    load_supers(s, 8, 0, row0, d);
     for (int b = 0; b < 8; ++b) {
       I32 isum[NV][T];
       F32 dw[NV];
@@ -438,25 +543,25 @@ struct TQ2_0 {
   using Block = BlockTQ2_0;
   using Unpacked = Block;
   static constexpr Type kType = Type::kTQ2_0;
-  static constexpr int kBlock = 256, kCodeBytes = 64, kScaleBytes = 2;
+  static constexpr int kBlock = 256, kCodeBytes = 64, kScaleBytes = kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     const uint8_t* codes[kRowGroup];
     interleave_field<Block, offsetof(Block, qs)>(rows, codes);
     interleave(codes, 16, q);
     for (int r = 0; r < kRowGroup; ++r) {
-      put_half(s, 0, r, rows[r]->d);
+      put_super(s, 0, 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     deinterleave(q, row, 16, &out.qs);
-    out.d = get_half(s, 0, row);
+    out.d = get_super(s, 0, 0, row);
   }
   template <int NV, int T>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV];
-    load_super_halves(s, 0, row0, d);
+    load_supers(s, 0, 0, row0, d);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* qs = q + kBytesStep * 8 * h;
       unroll<4>([&](auto part) SLUICE_INLINE_LAMBDA {
@@ -464,9 +569,7 @@ struct TQ2_0 {
         I32 isum[NV][T];
         dot_codes<NV, T, 3, 0, 8, 0, false>(
             x, 4 * h + p,
-            [&](int v, int i, int j)
-                SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs + kBytesStep * i, j, v); },
-            isum);
+            [&](int v, int j) SLUICE_INLINE_LAMBDA { return plane<2 * p, 3>(qs, j, v); }, isum);
         accumulate(x, 4 * h + p, isum, d, acc);
       });
     }

@@ -20,9 +20,8 @@ SLUICE_INLINE void interleave_field(const Block* const* rows, const uint8_t* (&f
 // Quads 0..3 are the low halves of the block's four dwords, 4..7 the high ones.
 struct Nibbles {
   const uint8_t* q;
-  SLUICE_INLINE_METHOD Bytes operator()(int v, int i, int j) const {
-    const Bytes raw =
-        load_bytes(q + kBytesStep * i + kBytesStep * (j < 4 ? j : j - 4) + 4 * kLanes * v);
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
+    const Bytes raw = load_bytes(q + kBytesStep * (j % 4) + 4 * kLanes * v);
     return j < 4 ? bits<0, 15>(raw) : bits<4, 15>(raw);
   }
 };
@@ -30,9 +29,9 @@ struct Nibbles {
 // As Nibbles, with the fifth bits in dword 4: byte i, bit j belongs to byte i of quad j.
 struct FiveBits {
   const uint8_t* q;
-  SLUICE_INLINE_METHOD Bytes operator()(int v, int i, int j) const {
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
     const Bytes all = load_bytes(q + kBytesStep * 4 + 4 * kLanes * v);
-    return Nibbles{q}(v, i, j) | fifth(all, j);
+    return Nibbles{q}(v, j) | fifth(all, j);
   }
   SLUICE_INLINE_METHOD static Bytes fifth(Bytes all, int j) {
     switch (j) {  // j is a constant once the loop is unrolled
@@ -55,9 +54,6 @@ struct FiveBits {
     }
   }
 };
-
-template <>
-constexpr bool kQuadIsConstant<FiveBits> = true;
 
 // 16-bit floats of item `index`, for NV vectors of rows from row `row0` of the group.
 template <int NV>
@@ -225,8 +221,8 @@ struct Q5_1 {
 // Codes that are indices into a table of signed values.
 struct Iq4Codes {
   const uint8_t* q;
-  SLUICE_INLINE_METHOD Bytes operator()(int v, int i, int j) const {
-    return lookup16(kIq4Values, Nibbles{q}(v, i, j));
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
+    return lookup16(kIq4Values, Nibbles{q}(v, j));
   }
 };
 
@@ -262,8 +258,8 @@ inline constexpr int8_t kMxfp4Codes[16] = {16, 17, 18, 19, 20, 22, 24, 28,
                                            16, 15, 14, 13, 12, 10, 8,  4};
 struct Mxfp4Codes {
   const uint8_t* q;
-  SLUICE_INLINE_METHOD Bytes operator()(int v, int i, int j) const {
-    return lookup16(kMxfp4Codes, Nibbles{q}(v, i, j));
+  SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
+    return lookup16(kMxfp4Codes, Nibbles{q}(v, j));
   }
 };
 // 2^(e - 128) as bfloat16: exact, the two smallest are subnormal.
@@ -326,9 +322,8 @@ struct Q8_0 {
     F32 d[NV];
     dot_signed_codes<NV, T, false>(
         x, 0,
-        [&](int v, int i, int j) SLUICE_INLINE_LAMBDA {
-          return load_bytes(q + kBytesStep * i + kBytesStep * j + 4 * kLanes * v);
-        },
+        [&](int v, int j)
+            SLUICE_INLINE_LAMBDA { return load_bytes(q + kBytesStep * j + 4 * kLanes * v); },
         isum);
     load_halves(s, 0, row0, d);
     accumulate(x, 0, isum, d, acc);

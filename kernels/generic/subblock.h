@@ -17,132 +17,111 @@ struct Tokens {
   }
 };
 
-// Codes whose shifts depend on the quad: their loop must be unrolled on every target.
-template <class F>
-constexpr bool kQuadIsConstant = !kLoopOverQuads;
+// How many sub-blocks that share bytes go together for one token.
+constexpr int kMaxTogether = 4;
 
-// How many sub-blocks that share bytes may go together for one token: each takes registers.
-constexpr int kMaxTogether = kLoopOverQuads ? 2 : 4;
-
-// Bytes that a quad of activations takes, in 8 or in 16 bits: a block that holds both serves
-// unsigned codes with 8 (load_quad) and signed ones with 16 (load_signed_quad).
-constexpr int kQuadBytes = sizeof(ActBlock) == sizeof(ActBlock16) ? 8 : 4;
-constexpr int kSignedQuadBytes = sizeof(ActBlock) == sizeof(ActBlock8) ? 4 : 8;
-
-// Quad i + j of NV vectors times T tokens. j is a constant, so that an address is what i makes of
-// it plus a constant, which an instruction holds.
+// Quad j of NV vectors times T tokens. j is a constant, which the instructions hold.
 template <int NV, int T, class S, class F>
-SLUICE_INLINE void dot_quad(const Tokens& x, int block, int i, int j, const F& codes,
-                            S (&sum)[NV][T]) {
+SLUICE_INLINE void dot_quad(const Tokens& x, int block, int j, const F& codes, S (&sum)[NV][T]) {
+  keep_order();
   Codes w[NV];
-  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, i, j));
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    const Quad q = load_quad(Tokens{x.base + kQuadBytes * i, x.stride}.at(t, block), j);
+    const Quad q = load_quad(x.at(t, block), j);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
   }
 }
-template <int NV, int T, class S>
-SLUICE_INLINE void settle_all(S (&sum)[NV][T]) {
+// Sub-blocks have an integer scale each (Factor[NV]), which multiplies as soon as the target likes,
+// or none (Ones).
+struct Ones {
+  SLUICE_INLINE_METHOD Ones operator[](int) const { return {}; }
+};
+template <class S>
+SLUICE_INLINE void settle(S& sum, Ones) {
+  settle(sum);
+}
+template <int NV, int T, class S, class W>
+SLUICE_INLINE void settle_all(const W& factors, S (&sum)[NV][T]) {
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) settle(sum[v][t]);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) settle(sum[v][t], factors[v]);
   }
 }
 
-// out[v][t] = sum over kQuads quads of codes(v, 0, quad) . x[t], plus (-sum x) << kOffsetShift when
+// What the sums of T tokens start from: (-sum x) << kOffsetShift, or 0 where that is -1.
+template <int kFirst, int kQuads, int kOffsetShift, int NV, int T, class S>
+SLUICE_INLINE void start_all(const Tokens& x, int block, S (&sum)[NV][T]) {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    S first;
+    if constexpr (kOffsetShift < 0) {
+      first = start<S>(splat_i32(0));
+    } else if constexpr (kQuads == 8) {
+      first = start<S>(shl<kOffsetShift>(splat_i32(x.at(t, block).m.nsum)));
+    } else {
+      first = start_half<S, kOffsetShift>(x.at(t, block).m.nsum16[kFirst / 4]);
+    }
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = first;
+  }
+}
+
+// sum[v][t] = sum over kQuads quads of codes(v, quad) . x[t], plus (-sum x) << kOffsetShift when
 // kOffsetShift >= 0. Quads kFirst .. kFirst + kQuads of activation block `block`. With kPairs the
-// quads are taken as 0, 4, 1, 5, ... so that two nibbles of one byte are used together.
-template <int NV, int T, int kMax, int kFirst, int kQuads, int kOffsetShift, bool kPairs, class F>
-SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&out)[NV][T]) {
+// quads are taken as 0, 4, 1, 5, ... so that two nibbles of one byte are used together. kMax: the
+// greatest code, or with kQuads == 4 the greatest distance from the offset.
+template <int kFirst, int kQuads, int kOffsetShift, bool kPairs, int NV, int T, class S, class W,
+          class F>
+SLUICE_INLINE void dot_sums(const Tokens& x, int block, const F& codes, const W& factors,
+                            S (&sum)[NV][T]) {
   static_assert(kQuads == 4 || kQuads == 8);
-  using S = Sum<kMax, kQuads>;
   constexpr int kNext = kPairs ? kQuads / 2 : 1;  // from the first quad of a step to the second
   constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
-  S sum[NV][T];
-  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    I32 offset = splat_i32(0);
-    if constexpr (kOffsetShift >= 0) {
-      const ActMeta& m = x.at(t, block).m;
-      offset = shl<kOffsetShift>(splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
-    }
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = start<S>(offset);
+  start_all<kFirst, kQuads, kOffsetShift>(x, block, sum);
+  SLUICE_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
+    const int j = kFirst + (kPairs ? i : 2 * i);
+    dot_quad(x, block, j, codes, sum);
+    dot_quad(x, block, j + kNext, codes, sum);
+    if ((2 * i + 2) % kEvery == 0) settle_all(factors, sum);
   }
-  if constexpr (kQuadIsConstant<F>) {
-    SLUICE_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
-      const int j = kFirst + (kPairs ? i : 2 * i);
-      dot_quad(x, block, 0, j, codes, sum);
-      dot_quad(x, block, 0, j + kNext, codes, sum);
-      if ((2 * i + 2) % kEvery == 0) settle_all(sum);
-    }
-  } else {
-    constexpr int kTurn = kPairs ? 1 : 2;
-    SLUICE_NO_UNROLL for (int i = 0; i < kQuads / 2 * kTurn; i += kTurn) {
-      dot_quad(x, block, i, kFirst, codes, sum);
-      dot_quad(x, block, i, kFirst + kNext, codes, sum);
-      if constexpr (kEvery < kQuads) settle_all(sum);
-    }
-    if constexpr (kEvery == kQuads) settle_all(sum);
-  }
+}
+template <int NV, int T, int kMax, int kFirst, int kQuads, int kOffsetShift, bool kPairs, class F>
+SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&out)[NV][T]) {
+  Sum<kMax, kQuads> sum[NV][T];
+  dot_sums<kFirst, kQuads, kOffsetShift, kPairs>(x, block, codes, Ones{}, sum);
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = finish(sum[v][t]);
   }
 }
 
 // Sub-blocks whose codes share bytes, for one token: each byte is read once, in the order of
-// memory, which the prefetcher of a CPU follows. codes(Int<part>, v, 0, quad) belong to activation
-// block `block` + part; the sums are those of dot_codes.
-template <int kParts, int NV, int kMax, int kFirst, int kQuads, int kOffsetShift, class F>
-SLUICE_INLINE void dot_parts(const Tokens& x, int block, const F& codes,
-                             I32 (&out)[kParts][NV][1]) {
-  using S = Sum<kMax, kQuads>;
+// memory, which the prefetcher of a CPU follows. codes(Int<part>, q, v, quad) belong to activation
+// block `block` + part; the sums are those of dot_sums.
+template <int kFirst, int kQuads, int kOffsetShift, int kParts, int NV, class S, class F>
+SLUICE_INLINE void dot_parts(const Tokens& x, int block, const uint8_t* q, const F& codes,
+                             const Factor (&factors)[kParts][NV], S (&sum)[kParts][NV][1]) {
   constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
-  S sum[kParts][NV][1];
   SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
-    I32 offset = splat_i32(0);
-    if constexpr (kOffsetShift >= 0) {
-      const ActMeta& m = x.at(0, block + p).m;
-      offset = shl<kOffsetShift>(splat_i32(kQuads == 8 ? m.nsum : m.nsum16[kFirst / 4]));
-    }
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[p][v][0] = start<S>(offset);
+    start_all<kFirst, kQuads, kOffsetShift>(x, block + p, sum[p]);
   }
-  const auto step = [&](int i, int j) SLUICE_INLINE_LAMBDA {
+  SLUICE_UNROLL for (int j = kFirst; j < kFirst + kQuads; ++j) {
     unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
       dot_quad(
-          x, block + part, i, j,
-          [&](int v, int from, int quad)
-              SLUICE_INLINE_LAMBDA { return codes(part, v, from, quad); },
-          sum[part]);
+          x, block + part, j,
+          [&](int v, int quad) SLUICE_INLINE_LAMBDA { return codes(part, q, v, quad); }, sum[part]);
     });
-  };
-  const auto settle_parts = [&]() SLUICE_INLINE_LAMBDA {
-    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(sum[p]);
-  };
-  if constexpr (kLoopOverQuads) {
-    SLUICE_NO_UNROLL for (int i = 0; i < kQuads; i += 2) {
-      step(i, kFirst);
-      step(i, kFirst + 1);
-      if constexpr (kEvery < kQuads) settle_parts();
+    if ((j + 1) % kEvery == 0) {
+      SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(factors[p], sum[p]);
     }
-    if constexpr (kEvery == kQuads) settle_parts();
-  } else {
-    SLUICE_UNROLL for (int j = 0; j < kQuads; ++j) {
-      step(0, kFirst + j);
-      if ((j + 1) % kEvery == 0) settle_parts();
-    }
-  }
-  SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[p][v][0] = finish(sum[p][v][0]);
   }
 }
 
 // As dot_quad, for signed 8-bit codes.
 template <int NV, int T, class F>
-SLUICE_INLINE void dot_signed_quad(const Tokens& x, int block, int i, int j, const F& codes,
+SLUICE_INLINE void dot_signed_quad(const Tokens& x, int block, int j, const F& codes,
                                    I32 (&sum)[NV][T]) {
+  keep_order();
   SignedCodes w[NV];
-  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, i, j));
+  SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, j));
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    const SignedQuad q =
-        load_signed_quad(Tokens{x.base + kSignedQuadBytes * i, x.stride}.at(t, block), j);
+    const SignedQuad q = load_signed_quad(x.at(t, block), j);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot_signed(sum[v][t], w[v], q);
   }
 }
@@ -155,16 +134,9 @@ SLUICE_INLINE void dot_signed_codes(const Tokens& x, int block, const F& codes, 
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = offset;
   }
   constexpr int kNext = kPairs ? 4 : 1, kTurn = kPairs ? 1 : 2;
-  if constexpr (kLoopOverQuads) {
-    SLUICE_NO_UNROLL for (int i = 0; i < 4 * kTurn; i += kTurn) {
-      dot_signed_quad(x, block, i, 0, codes, out);
-      dot_signed_quad(x, block, i, kNext, codes, out);
-    }
-  } else {
-    SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
-      dot_signed_quad(x, block, 0, i * kTurn, codes, out);
-      dot_signed_quad(x, block, 0, i * kTurn + kNext, codes, out);
-    }
+  SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
+    dot_signed_quad(x, block, i * kTurn, codes, out);
+    dot_signed_quad(x, block, i * kTurn + kNext, codes, out);
   }
 }
 
@@ -176,6 +148,43 @@ SLUICE_INLINE void accumulate(const Tokens& x, int block, const I32 (&isum)[NV][
     const F32 d = splat(x.at(t, block).m.d);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
       acc[v][t] = mul_add(to_f32(isum[v][t]), dw[v] * d, acc[v][t]);
+    }
+  }
+}
+
+// acc[v][t] += sum[v][t] * factors[v] * d[t].
+template <int NV, int T, class S>
+SLUICE_INLINE void accumulate_sums(const Tokens& x, int block, const S (&sum)[NV][T],
+                                   const Factor (&factors)[NV], F32 (&acc)[NV][T]) {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    const F32 d = splat(x.at(t, block).m.d);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      acc[v][t] = mul_add(finish(sum[v][t], factors[v]), d, acc[v][t]);
+    }
+  }
+}
+
+// The same for two sub-blocks of 16 in one activation block.
+template <int NV, int T, class S>
+SLUICE_INLINE void accumulate_halves(const Tokens& x, int block, const S (&sum0)[NV][T],
+                                     const S (&sum1)[NV][T], const Factor (&factors0)[NV],
+                                     const Factor (&factors1)[NV], F32 (&acc)[NV][T]) {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    const F32 d = splat(x.at(t, block).m.d);
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      const F32 both = finish_two(sum0[v][t], factors0[v], sum1[v][t], factors1[v]);
+      acc[v][t] = mul_add(both, d, acc[v][t]);
+    }
+  }
+}
+
+// acc[v][t] += factor[v] * part[v][t].
+template <int NV, int T>
+SLUICE_INLINE void accumulate_super(const F32 (&part)[NV][T], const F32 (&factor)[NV],
+                                    F32 (&acc)[NV][T]) {
+  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+      acc[v][t] = mul_add(part[v][t], factor[v], acc[v][t]);
     }
   }
 }
@@ -193,9 +202,9 @@ SLUICE_INLINE void accumulate_min(const Tokens& x, int block, const F32 (&m)[NV]
 // Two sub-blocks of 16 with scales of their own:
 // acc[v][t] += (isum0[v][t] * dw0[v] + isum1[v][t] * dw1[v]) * d[t].
 template <int NV, int T>
-SLUICE_INLINE void accumulate_halves(const Tokens& x, int block, const I32 (&isum0)[NV][T],
-                                     const I32 (&isum1)[NV][T], const F32 (&dw0)[NV],
-                                     const F32 (&dw1)[NV], F32 (&acc)[NV][T]) {
+SLUICE_INLINE void accumulate_scaled_halves(const Tokens& x, int block, const I32 (&isum0)[NV][T],
+                                            const I32 (&isum1)[NV][T], const F32 (&dw0)[NV],
+                                            const F32 (&dw1)[NV], F32 (&acc)[NV][T]) {
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     const F32 d = splat(x.at(t, block).m.d);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) {

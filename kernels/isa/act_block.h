@@ -13,9 +13,9 @@ struct ActMeta {
   float d;            // x[i] ~ d * q[i]
   float dsum;         // d * sum(q)
   int32_t nsum;       // -sum(q)
-  int32_t nsum16[2];  // -sum of each half
+  int32_t nsum16[2];  // -sum of each half, as the target's half_word wants it
   float dsum16[2];    // d * sum of each half
-  int32_t unused;
+  int32_t super;  // eight blocks: their dsum in 16 bits, two to a block, then the scale of these
 };
 static_assert(sizeof(ActMeta) == 32);
 

@@ -16,7 +16,13 @@ namespace {
 constexpr int kLanes = 8;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4, kTileVecs = 1;
-constexpr bool kLoopOverQuads = false;
+constexpr bool kWideSupers = false;
+SLUICE_INLINE void keep_order() {}
+template <int>
+SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
+  asm("" : "+r"(p));
+  return p;
+}
 constexpr const char* kTargetName = "avx2";
 
 struct F32 {
@@ -132,7 +138,7 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
-SLUICE_INLINE F32 load_super_scale(const void* p) {
+SLUICE_INLINE F32 load_super(const void* p) {
   return load_f16(p);
 }
 SLUICE_INLINE void store_f16(void* p, F32 a) {
@@ -194,11 +200,33 @@ SLUICE_INLINE Codes prepare(Bytes a) {
 struct I16 {
   __m256i v;
 };
+SLUICE_INLINE I16 load_u8_pairs(const uint8_t* p) {
+  return {_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+SLUICE_INLINE I16 splat_pair(int32_t pair) {
+  return {_mm256_set1_epi32(pair)};
+}
+SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
+  return {_mm256_madd_epi16(a.v, b.v)};
+}
+SLUICE_INLINE void keep(I16&) {}
 SLUICE_INLINE I16 no_pairs() {
   return {_mm256_setzero_si256()};
 }
 SLUICE_INLINE I16 operator+(I16 a, I16 b) {
   return {_mm256_add_epi16(a.v, b.v)};
+}
+template <int kBits>
+SLUICE_INLINE I16 shl(I16 a) {
+  return {_mm256_slli_epi16(a.v, kBits)};
+}
+SLUICE_INLINE I16 load_factor(const uint8_t* p) {
+  const __m256i wide = _mm256_cvtepu8_epi32(load_8_bytes(p));
+  return {_mm256_or_si256(wide, _mm256_slli_epi32(wide, 16))};
+}
+SLUICE_INLINE I16 load_signed_factor(const uint8_t* p) {
+  const __m256i wide = _mm256_cvtepi8_epi32(load_8_bytes(p));
+  return {_mm256_blend_epi16(wide, _mm256_slli_epi32(wide, 16), 0xaa)};
 }
 SLUICE_INLINE I16 pair_products(const Codes& w, Quad x) {
   return {_mm256_maddubs_epi16(w.v, x.v)};
@@ -206,14 +234,6 @@ SLUICE_INLINE I16 pair_products(const Codes& w, Quad x) {
 SLUICE_INLINE I32 widen_pairs(I16 a) {
   return {_mm256_madd_epi16(a.v, _mm256_set1_epi16(1))};
 }
-
-}  // namespace
-}  // namespace sluice::kernels::SLUICE_TARGET
-
-#include "kernels/isa/pair_sum.h"
-
-namespace sluice::kernels::SLUICE_TARGET {
-namespace {
 
 struct SignedCodes {
   __m256i magnitude, w;
@@ -250,3 +270,5 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
+
+#include "kernels/isa/pair_sum.h"

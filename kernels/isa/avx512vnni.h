@@ -15,7 +15,13 @@ namespace {
 constexpr int kLanes = 16;
 constexpr int kRowGroup = 16;
 constexpr int kTokenTile = 8, kTileVecs = 1;
-constexpr bool kLoopOverQuads = false;
+constexpr bool kWideSupers = false;
+SLUICE_INLINE void keep_order() {}
+template <int>
+SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
+  asm("" : "+r"(p));
+  return p;
+}
 constexpr const char* kTargetName = "avx512vnni";
 
 struct F32 {
@@ -127,7 +133,7 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
-SLUICE_INLINE F32 load_super_scale(const void* p) {
+SLUICE_INLINE F32 load_super(const void* p) {
   return load_f16(p);
 }
 SLUICE_INLINE void store_f16(void* p, F32 a) {
@@ -186,18 +192,26 @@ SLUICE_INLINE Codes prepare(Bytes a) {
   return a;
 }
 
-template <int kMax, int kQuads>
-using Sum = I32;
-template <class S>
-constexpr int kSettleEvery = 8;
-SLUICE_INLINE void settle(I32&) {}
-template <class S>
-SLUICE_INLINE S start(I32 offset) {
-  return offset;
+SLUICE_INLINE F32 load_factor(const uint8_t* p) {
+  return load_bits<0, 255>(p);
 }
-SLUICE_INLINE I32 finish(I32 sum) {
-  return sum;
+SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
+  return load_s8(p);
 }
+
+struct I16 {
+  __m512i v;
+};
+SLUICE_INLINE I16 load_u8_pairs(const uint8_t* p) {
+  return {_mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+SLUICE_INLINE I16 splat_pair(int32_t pair) {
+  return {_mm512_set1_epi32(pair)};
+}
+SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
+  return {_mm512_madd_epi16(a.v, b.v)};
+}
+
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
   return {_mm512_dpbusd_epi32(sum.v, w.v, x.v)};
 }
@@ -238,3 +252,5 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
+
+#include "kernels/isa/whole_sum.h"

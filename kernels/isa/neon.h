@@ -15,7 +15,13 @@ namespace {
 constexpr int kLanes = 4;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4, kTileVecs = 2;
-constexpr bool kLoopOverQuads = false;
+constexpr bool kWideSupers = false;
+SLUICE_INLINE void keep_order() {}
+template <int>
+SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
+  asm("" : "+r"(p));
+  return p;
+}
 #if defined(__ARM_FEATURE_DOTPROD)
 constexpr const char* kTargetName = "neondot";
 #else
@@ -141,7 +147,7 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
-SLUICE_INLINE F32 load_super_scale(const void* p) {
+SLUICE_INLINE F32 load_super(const void* p) {
   return load_f16(p);
 }
 SLUICE_INLINE void store_f16(void* p, F32 a) {
@@ -207,18 +213,27 @@ struct Codes {
 SLUICE_INLINE Codes prepare(Bytes a) {
   return {vreinterpretq_s8_u8(a.v)};
 }
-template <int kMax, int kQuads>
-using Sum = I32;
-template <class S>
-constexpr int kSettleEvery = 8;
-SLUICE_INLINE void settle(I32&) {}
-template <class S>
-SLUICE_INLINE S start(I32 offset) {
-  return offset;
+SLUICE_INLINE F32 load_factor(const uint8_t* p) {
+  return load_bits<0, 255>(p);
 }
-SLUICE_INLINE I32 finish(I32 sum) {
-  return sum;
+SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
+  return load_s8(p);
 }
+
+struct I16 {
+  int16x8_t v;
+};
+SLUICE_INLINE I16 load_u8_pairs(const uint8_t* p) {
+  return {vreinterpretq_s16_u16(vmovl_u8(vld1_u8(p)))};
+}
+SLUICE_INLINE I16 splat_pair(int32_t pair) {
+  return {vreinterpretq_s16_s32(vdupq_n_s32(pair))};
+}
+SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
+  const int32x4_t low = vmull_s16(vget_low_s16(a.v), vget_low_s16(b.v));
+  return {vpaddq_s32(low, vmull_high_s16(a.v, b.v))};
+}
+
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
 #if defined(__ARM_FEATURE_DOTPROD)
   return {vdotq_s32(sum.v, w.v, x.v)};
@@ -251,3 +266,5 @@ SLUICE_INLINE void prefetch(const void* p) {
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
+
+#include "kernels/isa/whole_sum.h"

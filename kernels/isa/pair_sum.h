@@ -1,6 +1,7 @@
 // Integer sums for targets whose byte product gives 16-bit pair sums: as many as fit are added in
 // 16 bits before they are widened, which halves the work or better for small codes. The target
-// provides I16, no_pairs() for zero, pair_products(codes, quad), + and widen_pairs(I16).
+// provides no_pairs() for zero, pair_products(codes, quad), + and shl<n> on I16, widen_pairs(I16),
+// load_factor and load_signed_factor.
 #pragma once
 
 #include "kernels/isa/vocabulary.h"
@@ -33,6 +34,7 @@ SLUICE_INLINE S start(I32 offset) {
 template <int kEvery>
 SLUICE_INLINE PairSum<kEvery> dot(PairSum<kEvery> sum, const Codes& w, Quad x) {
   sum.narrow = sum.narrow + pair_products(w, x);
+  keep(sum.narrow);
   return sum;
 }
 template <int kEvery>
@@ -43,6 +45,34 @@ SLUICE_INLINE void settle(PairSum<kEvery>& sum) {
 template <int kEvery>
 SLUICE_INLINE I32 finish(const PairSum<kEvery>& sum) {
   return sum.wide;
+}
+
+// A sub-block's integer scale in both halves of a lane: it multiplies where a sum is widened
+// anyway.
+using Factor = I16;
+template <int kEvery>
+SLUICE_INLINE void settle(PairSum<kEvery>& sum, Factor factor) {
+  sum.wide = sum.wide + pair_dot(sum.narrow, factor);
+  sum.narrow = no_pairs();
+}
+template <int kEvery>
+SLUICE_INLINE F32 finish(const PairSum<kEvery>& sum, Factor) {
+  return to_f32(sum.wide);
+}
+template <int kEvery>
+SLUICE_INLINE F32 finish_two(const PairSum<kEvery>& a, Factor, const PairSum<kEvery>& b, Factor) {
+  return to_f32(a.wide + b.wide);
+}
+
+// Sums over 16 columns begin with their offset in 16 bits: on the way there they may wrap, but the
+// end fits (kMax is the greatest distance of a code from the offset).
+SLUICE_INLINE int32_t half_word(int32_t sum01, int32_t sum23) {
+  return static_cast<int32_t>((static_cast<uint32_t>(sum01) & 0xffff) | static_cast<uint32_t>(sum23)
+                                                                            << 16);
+}
+template <class S, int kShift>
+SLUICE_INLINE S start_half(int32_t word) {
+  return {splat_i32(0), shl<kShift>(splat_pair(word))};
 }
 
 }  // namespace

@@ -16,7 +16,15 @@ namespace {
 constexpr int kLanes = 4;     // f32 lanes of a vector
 constexpr int kRowGroup = 4;  // rows interleaved in a packed group, a multiple of kLanes
 constexpr int kTokenTile = 2, kTileVecs = 1;  // tokens that share a decoded weight vector
-constexpr bool kLoopOverQuads = false;
+constexpr bool kWideSupers = false;           // whether that form is f32 instead of f16
+// Between quads, where a compiler would keep too many of them in registers at once; and p, where it
+// would keep what was loaded for one part of a block until another needs it.
+SLUICE_INLINE void keep_order() {}
+template <int>
+SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
+  asm("" : "+r"(p));
+  return p;
+}
 constexpr const char* kTargetName = "scalar";
 
 typedef float VectorF32 __attribute__((vector_size(16)));
@@ -185,8 +193,8 @@ SLUICE_INLINE F32 load_f16(const void* p) {
 SLUICE_INLINE F32 load_scale(const void* p) {
   return load_f16(p);
 }
-// The same where subnormal values are common: the d of a K-quant is a scale of scales.
-SLUICE_INLINE F32 load_super_scale(const void* p) {
+// The scale of a K-quant block, a scale of scales, in the form that packing gave it.
+SLUICE_INLINE F32 load_super(const void* p) {
   return load_f16(p);
 }
 SLUICE_INLINE void store_f16(void* p, F32 a) {
@@ -239,11 +247,35 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return a;
 }
 
-// --- integer dot products
-// -------------------------------------------------------------------------- Weights are prepared
-// once and used for many tokens. Unsigned codes are 0..127, signed -128..127. A sum that takes
-// kQuads dots with codes up to kMax may be kept narrower than 32 bits; the offset is given to both
-// ends, so that a target applies it where that is free.
+// --- integer dot products ------------------------------------------------------------------------
+// Two 16-bit integers to a lane: 2 * kLanes bytes, or one pair for all lanes.
+struct I16 {
+  VectorI16 v;
+};
+SLUICE_INLINE I16 load_u8_pairs(const uint8_t* p) {
+  return {VectorI16{p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7]}};
+}
+SLUICE_INLINE I16 splat_pair(int32_t pair) {
+  return {reinterpret_cast<VectorI16>(splat_i32(pair).v)};
+}
+// The two products of a lane, added.
+SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
+  const VectorI32 u = reinterpret_cast<VectorI32>(a.v), w = reinterpret_cast<VectorI32>(b.v);
+  const VectorI32 low = (shl<16>({u}).v >> 16) * (shl<16>({w}).v >> 16);
+  return {low + (u >> 16) * (w >> 16)};
+}
+
+// Weights are prepared
+// once and used for many tokens. Unsigned codes are 0..127, signed -128..127. What sums are is in
+// whole_sum.h, and where they are kept narrower than 32 bits in pair_sum.h.
+// The integer scales of a vector of sub-blocks, in the form that finish multiplies by.
+SLUICE_INLINE F32 load_factor(const uint8_t* p) {
+  return load_bits<0, 255>(p);
+}
+SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
+  return load_s8(p);
+}
+
 using ActBlock = ActBlock16;
 
 struct Quad {  // four consecutive activations, in every lane: 0 and 2, 1 and 3
@@ -263,18 +295,6 @@ SLUICE_INLINE Codes prepare(Bytes a) {
   return {reinterpret_cast<VectorI16>(pairs & 0xff), reinterpret_cast<VectorI16>(pairs >> 8)};
 }
 
-template <int kMax, int kQuads>
-using Sum = I32;
-template <class S>
-constexpr int kSettleEvery = 8;
-SLUICE_INLINE void settle(I32&) {}
-template <class S>
-SLUICE_INLINE S start(I32 offset) {
-  return offset;
-}
-SLUICE_INLINE I32 finish(I32 sum) {
-  return sum;
-}
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
   // Two products of 7-bit codes, or of signed ones, fit 16 bits together.
   const VectorI16 two = w.even * x.even + w.odd * x.odd;
@@ -315,3 +335,5 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
+
+#include "kernels/isa/whole_sum.h"

@@ -1,16 +1,18 @@
 // What the target headers share: no functions (see blocks.h), only how to inline one, and the list
 // of names that a target provides. isa/scalar.h defines what each of them means.
 //
-//   sizes     kLanes kRowGroup kTokenTile kTileVecs kLoopOverQuads kTargetName
+//   sizes     kLanes kRowGroup kTokenTile kTileVecs kWideSupers kTargetName
 //   F32       splat load store load_n store_n + - * / mul_add neg_mul_add min max abs sqrt
 //             reduce_add reduce_max < select reduce_add_each
 //   I32       splat_i32 store + - shl<n> to_f32 round_i32 as_f32 as_i32
-//   loads     load_f16 load_scale load_super_scale store_f16 load_bf16 load_bits<shift, mask>
+//   loads     load_f16 load_scale load_super store_f16 load_bf16 load_bits<shift, mask>
 //             load_s8
 //   Bytes     load_bytes store_bytes | bits<shift, mask> lookup16
-//   dots      ActBlock load_quad prepare start<Sum<max, quads>> dot settle finish
-//             load_signed_quad prepare_signed signed_offset dot_signed
-//   memory    prefetch
+//   dots      ActBlock load_quad prepare dot load_signed_quad prepare_signed signed_offset
+//             dot_signed; in whole_sum.h or pair_sum.h start<Sum<max, quads>> half_word start_half
+//             load_factor load_signed_factor settle finish
+//   I16       load_u8_pairs splat_pair pair_dot
+//   memory    prefetch keep_order again<part>
 #pragma once
 
 #include <cstdint>

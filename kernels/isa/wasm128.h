@@ -20,29 +20,26 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return {wasm_i8x16_swizzle(wasm_v128_load(table), a.v)};
 }
 
+SLUICE_INLINE F32 load_factor(const uint8_t* p) {
+  return load_bits<0, 255>(p);
+}
+SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
+  return load_s8(p);
+}
+
 using ActBlock = ActBlock16;
 using Quad = Pairs;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
-  return load_pairs(x.q16 + 4 * j);
+  return load_pairs(x.q16, j);
 }
 using Codes = Pairs;
 SLUICE_INLINE Codes prepare(Bytes a) {
   return split_unsigned(a);
 }
-template <int kMax, int kQuads>
-using Sum = I32;
-template <class S>
-constexpr int kSettleEvery = 8;
-SLUICE_INLINE void settle(I32&) {}
-template <class S>
-SLUICE_INLINE S start(I32 offset) {
-  return offset;
-}
-SLUICE_INLINE I32 finish(I32 sum) {
-  return sum;
-}
 SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
-  return dot_pairs(sum, w, x);
+  sum = dot_pairs(sum, w, x);
+  keep(sum);
+  return sum;
 }
 
 using SignedQuad = Pairs;
@@ -57,8 +54,12 @@ SLUICE_INLINE I32 signed_offset(const int32_t&) {
   return splat_i32(0);
 }
 SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
-  return dot_pairs(sum, w, x);
+  sum = dot_pairs(sum, w, x);
+  keep(sum);
+  return sum;
 }
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
+
+#include "kernels/isa/whole_sum.h"

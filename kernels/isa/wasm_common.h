@@ -15,9 +15,7 @@ namespace {
 constexpr int kLanes = 4;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4, kTileVecs = 2;
-// Engines move all loads of a straight run of code to its front and then run out of registers: a
-// short loop over quads keeps them apart.
-constexpr bool kLoopOverQuads = true;
+constexpr bool kWideSupers = true;  // subnormal f16 are common among them, and take ten more steps
 
 struct F32 {
   v128_t v;
@@ -30,6 +28,27 @@ struct Mask {
 };
 struct Bytes {
   v128_t v;
+};
+
+// Engines make a vector constant anew, in three instructions, wherever it is used. One in memory
+// that neither compiler sees through is loaded, or stays in a register.
+SLUICE_INLINE v128_t opaque(const void* constant) {
+  asm("" : "+r"(constant));
+  return wasm_v128_load(constant);
+}
+// Neither do they see that this is p. What is loaded from here is not kept from an earlier part of
+// a block until it is needed again, which would take the registers of the sums.
+inline constexpr int32_t kZeros[4] = {};
+template <int kPart>
+SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
+  const int32_t* zero = &kZeros[kPart];
+  asm("" : "+r"(zero));
+  return kPart == 0 ? p : p + *zero;
+}
+template <int kByte>
+struct Repeated {
+  static constexpr int8_t b = static_cast<int8_t>(kByte);
+  alignas(16) static constexpr int8_t bytes[16] = {b, b, b, b, b, b, b, b, b, b, b, b, b, b, b, b};
 };
 
 SLUICE_INLINE F32 splat(float x) {
@@ -141,17 +160,8 @@ SLUICE_INLINE F32 load_scale(const void* p) {
   const v128_t kept = wasm_v128_and(bits, wasm_i32x4_const_splat(static_cast<int>(0x8fffe000u)));
   return {wasm_f32x4_mul(kept, wasm_f32x4_const_splat(0x1p112f))};
 }
-// A multiplication with a subnormal operand costs tens of cycles, so where such are common they are
-// made by a subtraction instead: 2^-14 (1 + m) - 2^-14.
-SLUICE_INLINE F32 load_super_scale(const void* p) {
-  const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13);
-  const v128_t x = wasm_v128_and(bits, wasm_i32x4_const_splat(0x0fffe000));
-  const v128_t sign = wasm_v128_and(bits, wasm_i32x4_const_splat(static_cast<int>(0x80000000u)));
-  const v128_t normal = wasm_i32x4_add(x, wasm_i32x4_const_splat(0x38000000));
-  const v128_t small = wasm_f32x4_sub(wasm_i32x4_add(x, wasm_i32x4_const_splat(0x38800000)),
-                                      wasm_f32x4_const_splat(0x1p-14f));
-  const v128_t is_small = wasm_i32x4_lt(x, wasm_i32x4_const_splat(0x00800000));
-  return {wasm_v128_or(wasm_v128_bitselect(small, normal, is_small), sign)};
+SLUICE_INLINE F32 load_super(const void* p) {
+  return {wasm_v128_load(p)};
 }
 SLUICE_INLINE F32 load_f16(const void* p) {
   const v128_t finite = load_scale(p).v;
@@ -213,27 +223,63 @@ SLUICE_INLINE void store_bytes(uint8_t* p, Bytes a) {
 SLUICE_INLINE Bytes operator|(Bytes a, Bytes b) {
   return {wasm_v128_or(a.v, b.v)};
 }
-// Engines make a constant anew wherever it is used, even in the innermost loop: one that the
-// compiler cannot see through stays in a register.
-SLUICE_INLINE v128_t opaque_splat(int32_t value) {
-  asm("" : "+r"(value));
-  return wasm_i8x16_splat(static_cast<int8_t>(value));
-}
 template <int kShift, int kMask>
 SLUICE_INLINE Bytes bits(Bytes a) {
   static_assert(kShift >= 0 ? (kMask << kShift) <= 0xff : (kMask & ((1 << -kShift) - 1)) == 0);
   const v128_t shifted = kShift == 0  ? a.v
                          : kShift > 0 ? wasm_u16x8_shr(a.v, kShift & 7)
                                       : wasm_i16x8_shl(a.v, -kShift & 7);
-  return {wasm_v128_and(shifted, opaque_splat(kMask))};
+  return {wasm_v128_and(shifted, opaque(Repeated<kMask>::bytes))};
+}
+
+struct I16 {
+  v128_t v;
+};
+SLUICE_INLINE I16 load_u8_pairs(const uint8_t* p) {
+  return {wasm_u16x8_load8x8(p)};
+}
+SLUICE_INLINE I16 splat_pair(int32_t pair) {
+  return {wasm_i32x4_splat(pair)};
+}
+SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
+  return {wasm_i32x4_dot_i16x8(a.v, b.v)};
+}
+
+// Compilers like to compute a sum where it is used, far from what it is made of, and then the
+// engine runs out of registers: these keep the order of the source. (wasm-opt must be told as well:
+// see web/scripts/build.mjs.)
+SLUICE_INLINE void keep_order() {
+  asm volatile("" ::: "memory");
+}
+SLUICE_INLINE void keep(I32& a) {
+  asm volatile("" : "+r"(a.v));
+}
+SLUICE_INLINE void keep(I16& a) {
+  asm volatile("" : "+r"(a.v));
+}
+
+// Activations are loaded 16 bytes at a time: engines take an instruction for the address of a load
+// that repeats what it reads, and one for each such load.
+SLUICE_INLINE v128_t splat_lane(v128_t a, int lane) {
+  switch (lane) {  // a constant once loops are unrolled
+    case 0:
+      return wasm_i32x4_shuffle(a, a, 0, 0, 0, 0);
+    case 1:
+      return wasm_i32x4_shuffle(a, a, 1, 1, 1, 1);
+    case 2:
+      return wasm_i32x4_shuffle(a, a, 2, 2, 2, 2);
+    default:
+      return wasm_i32x4_shuffle(a, a, 3, 3, 3, 3);
+  }
 }
 
 // Activations in 16-bit pairs against codes split into even and odd 16-bit lanes.
 struct Pairs {
   v128_t even, odd;
 };
-SLUICE_INLINE Pairs load_pairs(const int16_t* q16) {
-  return {wasm_v128_load32_splat(q16), wasm_v128_load32_splat(q16 + 2)};
+SLUICE_INLINE Pairs load_pairs(const int16_t* q16, int j) {
+  const v128_t two = wasm_v128_load(q16 + 8 * (j / 2));
+  return {splat_lane(two, j % 2 * 2), splat_lane(two, j % 2 * 2 + 1)};
 }
 SLUICE_INLINE Pairs split_unsigned(Bytes a) {
   return {wasm_v128_and(a.v, wasm_i16x8_const_splat(0xff)), wasm_u16x8_shr(a.v, 8)};

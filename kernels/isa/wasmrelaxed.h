@@ -52,9 +52,6 @@ SLUICE_INLINE Codes prepare(Bytes a) {
   return a;
 }
 #if defined(SLUICE_PAIR_SUMS)
-struct I16 {
-  v128_t v;
-};
 SLUICE_INLINE I16 no_pairs() {
   return {wasm_i16x8_const_splat(0)};
 }
@@ -67,37 +64,44 @@ SLUICE_INLINE I16 pair_products(const Codes& w, Quad x) {
 SLUICE_INLINE I32 widen_pairs(I16 a) {
   return {wasm_i32x4_extadd_pairwise_i16x8(a.v)};
 }
-
-}  // namespace
-}  // namespace sluice::kernels::SLUICE_TARGET
-
-#include "kernels/isa/pair_sum.h"
-
-namespace sluice::kernels::SLUICE_TARGET {
-namespace {
-
-#else
-template <int kMax, int kQuads>
-using Sum = I32;
-template <class S>
-constexpr int kSettleEvery = 8;
-SLUICE_INLINE void settle(I32&) {}
-template <class S>
-SLUICE_INLINE S start(I32 offset) {
-  return offset;
+template <int kBits>
+SLUICE_INLINE I16 shl(I16 a) {
+  return {wasm_i16x8_shl(a.v, kBits)};
 }
-SLUICE_INLINE I32 finish(I32 sum) {
+// Bytes go to pairs of equal 16-bit lanes by one swizzle: byte 15 is zero.
+alignas(16) inline constexpr int8_t kTwice[16] = {0, 15, 0, 15, 1, 15, 1, 15,
+                                                  2, 15, 2, 15, 3, 15, 3, 15};
+alignas(16) inline constexpr int8_t kTwiceHigh[16] = {15, 0, 15, 0, 15, 1, 15, 1,
+                                                      15, 2, 15, 2, 15, 3, 15, 3};
+SLUICE_INLINE I16 load_factor(const uint8_t* p) {
+  return {relaxed_swizzle(wasm_v128_load32_zero(p), opaque(kTwice))};
+}
+SLUICE_INLINE I16 load_signed_factor(const uint8_t* p) {
+  return {wasm_i16x8_shr(relaxed_swizzle(wasm_v128_load32_zero(p), opaque(kTwiceHigh)), 8)};
+}
+#else
+SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
+  sum.v = relaxed_dot(x.v, w.v, sum.v);
+  keep(sum);
   return sum;
 }
-SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
-  return {relaxed_dot(x.v, w.v, sum.v)};
+alignas(16) inline constexpr int8_t kOnce[16] = {0, 15, 15, 15, 1, 15, 15, 15,
+                                                 2, 15, 15, 15, 3, 15, 15, 15};
+alignas(16) inline constexpr int8_t kOnceHigh[16] = {15, 15, 15, 0, 15, 15, 15, 1,
+                                                     15, 15, 15, 2, 15, 15, 15, 3};
+SLUICE_INLINE F32 load_factor(const uint8_t* p) {
+  return to_f32({relaxed_swizzle(wasm_v128_load32_zero(p), opaque(kOnce))});
+}
+SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
+  const v128_t high = relaxed_swizzle(wasm_v128_load32_zero(p), opaque(kOnceHigh));
+  return to_f32({wasm_i32x4_shr(high, 24)});
 }
 #endif
 
 using SignedQuad = Pairs;
 using SignedCodes = Pairs;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
-  return load_pairs(x.q16 + 4 * j);
+  return load_pairs(x.q16, j);
 }
 SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
   return split_signed(a);
@@ -106,8 +110,16 @@ SLUICE_INLINE I32 signed_offset(const int32_t&) {
   return splat_i32(0);
 }
 SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
-  return dot_pairs(sum, w, x);
+  sum = dot_pairs(sum, w, x);
+  keep(sum);
+  return sum;
 }
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
+
+#if defined(SLUICE_PAIR_SUMS)
+#include "kernels/isa/pair_sum.h"
+#else
+#include "kernels/isa/whole_sum.h"
+#endif

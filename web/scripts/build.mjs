@@ -19,6 +19,11 @@ export function cmakeBuild(preset, { targets = [], variables = [], quiet = false
   (quiet ? runQuiet : run)('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
 }
 
+// As small as can be, but nothing may move a computation to where its result is used: kernels keep
+// an order that engines have registers for.
+const optimize = ['-Oz', ...['', '-notee', '-nostructure', '-nonesting', '-notee-nostructure']
+  .map((kind) => `--skip-pass=simplify-locals${kind}`)];
+
 function relaxedImports(wasmFile) {
   const module = new WebAssembly.Module(readFileSync(wasmFile));
   return WebAssembly.Module.imports(module).filter((i) => i.module === 'relaxed').map((i) => i.name);
@@ -47,7 +52,7 @@ export function finishBinary(linked, variant, final) {
     runQuiet(bin('wasm-as'), [...features, source, '-o', part]);
     runQuiet(bin('wasm-merge'), [...features, linked, 'main', part, 'relaxed', '-o', merged]);
   }
-  runQuiet(bin('wasm-opt'), [...features, '-O3', '--strip-producers', merged, '-o', final]);
+  runQuiet(bin('wasm-opt'), [...features, ...optimize, '--strip-producers', merged, '-o', final]);
   for (const file of [`${scratch}.part`, `${scratch}.merged`]) rmSync(file, { force: true });
   return names;
 }

@@ -1,0 +1,44 @@
+// Integer sums for targets whose products arrive in 32 bits: nothing overflows, so there is nothing
+// to settle, and a sub-block's scale multiplies as f32. The target provides
+// load_factor and load_signed_factor.
+#pragma once
+
+#include "kernels/isa/vocabulary.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+template <int kMax, int kQuads>
+using Sum = I32;
+template <class S>
+constexpr int kSettleEvery = 8;
+
+template <class S>
+SLUICE_INLINE S start(I32 offset) {
+  return offset;
+}
+// What a sum over 16 columns starts from: a word made of the two sums over columns 0, 1 and 2, 3 of
+// each four, shifted.
+SLUICE_INLINE int32_t half_word(int32_t sum01, int32_t sum23) {
+  return sum01 + sum23;
+}
+template <class S, int kShift>
+SLUICE_INLINE S start_half(int32_t word) {
+  return shl<kShift>(splat_i32(word));
+}
+
+using Factor = F32;
+SLUICE_INLINE void settle(I32&) {}
+SLUICE_INLINE void settle(I32&, Factor) {}
+SLUICE_INLINE I32 finish(I32 sum) {
+  return sum;
+}
+SLUICE_INLINE F32 finish(I32 sum, Factor factor) {
+  return to_f32(sum) * factor;
+}
+SLUICE_INLINE F32 finish_two(I32 a, Factor factor_a, I32 b, Factor factor_b) {
+  return mul_add(to_f32(b), factor_b, to_f32(a) * factor_a);
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET
