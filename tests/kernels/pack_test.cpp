@@ -44,9 +44,10 @@ TEST(Pack, SizesStayNearTheFile) {
       const size_t file =
           reference::row_bytes(w.type, kCols) * static_cast<size_t>(table->row_group);
       EXPECT_GE(group, file) << w.name;
-      // Base-3 digits are unpacked to two bits; elsewhere 6-bit scales become bytes.
+      // Base-3 digits are unpacked to two bits; elsewhere 6-bit scales become bytes, and in
+      // WebAssembly f16 super-scales f32.
       EXPECT_LE(static_cast<double>(group),
-                (w.type == Type::kTQ1_0 ? 1.23 : 1.06) * static_cast<double>(file))
+                (w.type == Type::kTQ1_0 ? 1.27 : 1.06) * static_cast<double>(file))
           << w.name;
       EXPECT_EQ(group % 64, 0u);
     }
