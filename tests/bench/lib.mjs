@@ -4,7 +4,7 @@
 import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { cmakeBuild } from '../../web/scripts/build.mjs';
-import { inRoot, run } from '../../web/scripts/lib.mjs';
+import { capture, inRoot, run } from '../../web/scripts/lib.mjs';
 
 export const modelFolder = process.env.SLUICE_BENCH_MODELS ?? inRoot('.cache', 'bench');
 
@@ -55,3 +55,23 @@ export async function inTurns(measures, rounds) {
   }
   return best;
 }
+
+/** The JSON that a program prints last. */
+export async function jsonOf(command, args) {
+  const { code, output } = await capture(command, args);
+  if (code !== 0) throw new Error(`${command} ended with ${code}\n${output.slice(-2000)}`);
+  return JSON.parse(output.slice(output.search(/^[[{]/m)));
+}
+
+const llamaFolder = inRoot('tests', 'bench', 'peer');
+
+/** Installs llama.cpp's prebuilt library, once. */
+export function installLlama() {
+  if (existsSync(`${llamaFolder}/node_modules/node-llama-cpp`)) return;
+  // Without the optional packages: they are the same library for GPUs, hundreds of megabytes.
+  run('npm', ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: llamaFolder });
+}
+
+/** llama.cpp natively: { prefill, decode } in tokens per second, the best of two runs. */
+export const measureLlama = (file, threads, nPrompt, nGenerate) =>
+  jsonOf(process.execPath, [`${llamaFolder}/llama.mjs`, file, String(threads), nPrompt, nGenerate, '2']);

@@ -2,12 +2,11 @@
 // attention setting) on the same models, machine and thread counts, in turns; rates and ratios.
 //   npm run bench -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
 //                    [--kernels avx2] [--ours-only] [--json]
-import { existsSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { build } from '../../web/scripts/build.mjs';
-import { capture, inRoot, run } from '../../web/scripts/lib.mjs';
+import { inRoot } from '../../web/scripts/lib.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
-import { inTurns, modelFile, modelLabel, table } from './lib.mjs';
+import { inTurns, installLlama, jsonOf, measureLlama, modelFile, modelLabel, table } from './lib.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -24,14 +23,6 @@ const { values } = parseArgs({
     json: { type: 'boolean' },
   },
 });
-const peerFolder = inRoot('tests', 'bench', 'peer');
-
-async function jsonOf(command, args) {
-  const { code, output } = await capture(command, args);
-  if (code !== 0) throw new Error(`${command} ended with ${code}\n${output.slice(-2000)}`);
-  return JSON.parse(output.slice(output.search(/^[[{]/m)));
-}
-
 async function measureOurs(file, threads) {
   const args = ['bench', file, '-p', values.prompt, '-n', values.generate, '-t', String(threads), '-r', '2', '-o', 'json'];
   if (values.kernels) args.push('--kernels', values.kernels);
@@ -42,19 +33,13 @@ async function measureOurs(file, threads) {
   };
 }
 
-const measurePeer = (file, threads) =>
-  jsonOf(process.execPath, [`${peerFolder}/llama.mjs`, file, String(threads), values.prompt, values.generate, '2']);
-
 setup('bench');
 if (!values['no-build']) await build(['native']);
-if (!values['ours-only'] && !existsSync(`${peerFolder}/node_modules/node-llama-cpp`)) {
-  // Without the optional packages: they are the same library for GPUs, hundreds of megabytes.
-  run('npm', ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: peerFolder });
-}
+if (!values['ours-only']) installLlama();
 const results = [];
 for (const file of values.model.map(modelFile)) {
   for (const threads of values.threads.split(',').map(Number)) {
-    const sides = [() => measureOurs(file, threads), () => measurePeer(file, threads)];
+    const sides = [() => measureOurs(file, threads), () => measureLlama(file, threads, values.prompt, values.generate)];
     const [ours, peer] = await inTurns(sides.slice(0, values['ours-only'] ? 1 : 2), Number(values.rounds));
     results.push({ model: modelLabel(file), threads, ours, peer });
   }

@@ -1,7 +1,8 @@
 // npm run bench:web: this package and wllama (llama.cpp in WebAssembly, CPU only) run the same model
 // in the same headless Chromium with the same number of threads, in turns; prints rates and ratios.
 //   npm run bench:web -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
-//                        [--kernels wasm128] [--ours-only] [--json]
+//                        [--kernels wasm128] [--native] [--ours-only] [--json]
+// --native: the decode rate of llama.cpp's native library beside ours, measured in the same turns.
 // -p 2048 -n 16 measures decode at 2048 tokens of context.
 import { statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
@@ -10,7 +11,7 @@ import { build } from '../../web/scripts/build.mjs';
 import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
-import { inTurns, modelFile, modelLabel, promptWords, table } from './lib.mjs';
+import { inTurns, installLlama, measureLlama, modelFile, modelLabel, promptWords, table } from './lib.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -21,6 +22,7 @@ const { values } = parseArgs({
     generate: { type: 'string', short: 'n', default: '32' },
     rounds: { type: 'string', default: '2' },
     kernels: { type: 'string', default: '' },
+    native: { type: 'boolean' },
     'ours-only': { type: 'boolean' },
     'no-build': { type: 'boolean' },
     json: { type: 'boolean' },
@@ -114,10 +116,13 @@ async function compare(browser, file, threads) {
     if (!values['ours-only']) await page.evaluate(loadPeer, { url, threads, context });
     const prompt = await page.evaluate(fitPrompt, { words: promptWords(nPrompt), n: nPrompt });
     const work = { prompt, n: nGenerate };
-    const sides = [() => page.evaluate(measureOurs, work), () => page.evaluate(measurePeer, work)];
-    const [ours, peer] = await inTurns(sides.slice(0, values['ours-only'] ? 1 : 2), Number(values.rounds));
+    const sides = { ours: () => page.evaluate(measureOurs, work) };
+    if (!values['ours-only']) sides.peer = () => page.evaluate(measurePeer, work);
+    if (values.native) sides.native = () => measureLlama(file, threads, values.prompt, values.generate);
+    const best = await inTurns(Object.values(sides), Number(values.rounds));
     await page.evaluate(dispose);
-    return { model: modelLabel(file), threads, ours, peer };
+    const named = Object.fromEntries(Object.keys(sides).map((side, i) => [side, best[i]]));
+    return { model: modelLabel(file), threads, ...named };
   } finally {
     await page.close();
     await server.close();
@@ -126,6 +131,7 @@ async function compare(browser, file, threads) {
 
 setup('bench');
 if (!values['no-build']) await build(['wasm', 'web']);
+if (values.native) installLlama();
 const { chromium } = await import('playwright-core');
 const files = values.model.map(modelFile);
 const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
@@ -147,11 +153,13 @@ if (values.json) console.log(JSON.stringify(results, null, 1));
 else {
   console.log(`\nChromium, tokens per second; prefill of ${nPrompt} tokens, decode of ${nGenerate} after them`);
   console.log(table([
-    ['model', 'threads', 'kernels', 'prefill', 'wllama', 'ratio', 'decode', 'wllama', 'ratio'],
-    ...results.map(({ model, threads, ours, peer }) => [
+    ['model', 'threads', 'kernels', 'prefill', 'wllama', 'ratio', 'decode', 'wllama', 'ratio',
+      ...(values.native ? ['llama.cpp native', 'ratio'] : [])],
+    ...results.map(({ model, threads, ours, peer, native }) => [
       model, String(threads), ours.kernels, ours.prefill, peer?.prefill ?? '-',
       peer ? ours.prefill / peer.prefill : '-', ours.decode, peer?.decode ?? '-',
       peer ? ours.decode / peer.decode : '-',
+      ...(native ? [native.decode, ours.decode / native.decode] : []),
     ]),
   ]));
 }
