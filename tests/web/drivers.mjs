@@ -1,7 +1,7 @@
 // Three browsers as Debian ships them. Playwright drives Chromium alone of them, so this speaks just
 // enough of two standards: WebDriver BiDi over a WebSocket to Firefox (https://w3c.github.io/webdriver-bidi),
 // WebDriver over HTTP to WebKit (https://www.w3.org/TR/webdriver2). All offer the same:
-//   { name, open(url) → { evaluate(function, argument), close() }, close() }
+//   { name, open(url) → { evaluate(function, argument), png(), close() }, close() }
 // where function and argument pass as text and as JSON, and so does what the function resolves to.
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -70,7 +70,11 @@ export async function launchChromium() {
     async open(url) {
       const page = await browser.newPage();
       await page.goto(url);
-      return page;
+      return {
+        evaluate: (work, argument) => page.evaluate(work, argument),
+        png: () => page.screenshot(),
+        close: () => page.close(),
+      };
     },
     close: () => browser.close(),
   };
@@ -116,6 +120,10 @@ export async function launchFirefox() {
           if (type !== 'success') throw new Error(exceptionDetails.text);
           return settle(result.value);
         },
+        async png() {
+          await send('browsingContext.activate', { context });
+          return Buffer.from((await send('browsingContext.captureScreenshot', { context })).data, 'base64');
+        },
         close: () => send('browsingContext.close', { context }),
       };
     },
@@ -137,7 +145,7 @@ const freePort = () => new Promise((resolve) => {
 export async function launchWebKit() {
   const home = mkdtempSync(join(tmpdir(), 'sluice-webkit-'));
   const screen = spawn('/usr/bin/Xvfb', ['-displayfd', '1', '-screen', '0', '1024x768x24', '-nolisten', 'tcp']);
-  const [, display] = await printed(screen, /^(\d+)\s/);
+  const [, display] = await printed(screen, /^(\d+)$/m);
   const port = await freePort();
   const driver = spawn(webkitDriverPath, [`--port=${port}`], {
     env: {
@@ -165,27 +173,18 @@ export async function launchWebKit() {
   const { sessionId } = await call('POST', '/session', { capabilities: { alwaysMatch: {} } });
   const at = `/session/${sessionId}`;
   await call('POST', `${at}/timeouts`, { script: 600_000, pageLoad: 60_000 });
-  const first = await call('GET', `${at}/window`);
   return {
     name: 'WebKit',
+    // In its one window, a page at a time: another tab would be hidden, where timers hardly run.
     async open(url) {
-      await call('POST', `${at}/window`, { handle: first });
-      const { handle } = await call('POST', `${at}/window/new`, { type: 'tab' });
-      const here = () => call('POST', `${at}/window`, { handle });
-      await here();
       await call('POST', `${at}/url`, { url });
       return {
-        async evaluate(work, argument = null) {
-          await here();
-          return settle(await call('POST', `${at}/execute/async`, {
-            script: `const [json, done] = arguments; (${script(work)})(json).then(done);`,
-            args: [JSON.stringify(argument)],
-          }));
-        },
-        close: async () => {
-          await here();
-          await call('DELETE', `${at}/window`);
-        },
+        evaluate: async (work, argument = null) => settle(await call('POST', `${at}/execute/async`, {
+          script: `const [json, done] = arguments; (${script(work)})(json).then(done);`,
+          args: [JSON.stringify(argument)],
+        })),
+        png: async () => Buffer.from(await call('GET', `${at}/screenshot`), 'base64'),
+        close: () => call('POST', `${at}/url`, { url: 'about:blank' }),
       };
     },
     async close() {

@@ -1,9 +1,10 @@
 // The package over the real engine in Firefox and WebKit. Firefox has all that Chromium has; Debian's
 // WebKit has neither a file store nor shared memory nor relaxed SIMD, so it shows what is left then.
 import assert from 'node:assert/strict';
-import { readFileSync, statSync } from 'node:fs';
+import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { buildSite } from '../../examples/browser/build.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin } from './chromium.mjs';
 import { launchFirefox, launchWebKit, missing } from './drivers.mjs';
@@ -44,6 +45,26 @@ const capabilities = () => ({
   isolated: crossOriginIsolated, shared: typeof SharedArrayBuffer === 'function',
   store: typeof navigator.storage?.getDirectory === 'function',
 });
+
+/** In the page: waits for the model, asks for a story, waits for its end. */
+async function useThePage() {
+  const by = (id) => document.getElementById(id);
+  const until = async (what, test) => {
+    for (let i = 0; !test(); i++) {
+      if (i === 300) throw new Error(`${what}: ${by('problem').textContent}`);
+      await new Promise((ok) => setTimeout(ok, 100));
+    }
+  };
+  await until('loading', () => document.body.classList.contains('loaded') && !by('send').disabled);
+  by('prompt').value = 'Tell me a story about a dog and a boat.';
+  by('prompt').dispatchEvent(new Event('input', { bubbles: true }));
+  by('send').click();
+  await until('answering', () => document.querySelector('.note:not(:empty)'));
+  return {
+    answer: document.querySelector('main').textContent, problem: by('problem').textContent.trim(),
+    width: document.documentElement.scrollWidth, room: document.documentElement.clientWidth,
+  };
+}
 
 for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKit]]) {
   describe(name, { skip: missing[name] }, () => {
@@ -116,5 +137,25 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
           small: 'BUDGET_TOO_SMALL', after: 'DISPOSED',
         });
       }));
+
+    test('the example page loads the sample model and answers', limits, async () => {
+      const site = join(root, 'build', 'web-tests', 'site-for-others');
+      const shots = join(root, 'build', 'screenshots');
+      await buildSite({ site });
+      mkdirSync(shots, { recursive: true });
+      const server = await serve([['/models/', models], ['/', site]]);
+      let page;
+      try {
+        page = await browser.open(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=1700000`);
+        const told = await page.evaluate(useThePage);
+        writeFileSync(join(shots, `${name}.png`), await page.png());
+        assert.match(told.answer, /boat/);
+        assert.equal(told.problem, '');
+        assert.ok(told.width <= told.room, 'scrolls sideways');
+      } finally {
+        await page?.close();
+        await server.close();
+      }
+    });
   });
 }

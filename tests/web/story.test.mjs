@@ -155,14 +155,22 @@ describe('in Chromium', () => {
         }
       }
     }));
-  test('inspect reads a small part of the file', () =>
-    telling({}, async (_, { page }) => {
-      const info = await page.evaluate((source) => Engine.inspect(source, { memoryBudget: 2e6, cache: 'none' }), url());
+  test('inspect reads a small part of the file, and knows the speed of what was measured', () =>
+    telling({}, async (run, { page }) => {
+      const inspect = (cache) =>
+        page.evaluate(([source, options]) => Engine.inspect(source, options), [url(), { memoryBudget: 2e6, cache }]);
+      const info = await inspect('none');
       assert.equal(info.architecture, 'llama');
       assert.ok(info.plan.minimum > 0 && info.plan.minimum <= 2e6 && info.macsPerToken > 0);
       const { speed } = info;
-      assert.ok(speed.tokensPerSecond > 0 && speed.tokensPerSecond <= speed.computeTokensPerSecond);
-      assert.ok(speed.networkBytesPerSecond === undefined || speed.downloadSeconds > 0);
+      assert.ok(speed.computeTokensPerSecond > 0);
+      const { networkBytesPerSecond: network } = speed; // unknown where the header came in one piece
+      assert.equal(speed.tokensPerSecond > 0, network > 0);
+      assert.equal(speed.downloadSeconds > 0, network > 0);
+      await run({ ...story, source: url(), maxTokens: 1, options: { contextLength: 128 } });
+      const { speed: stored } = await inspect('default');
+      assert.ok(stored.storeBytesPerSecond > 0 && stored.downloadSeconds === 0);
+      assert.ok(stored.tokensPerSecond > 0 && stored.tokensPerSecond <= stored.computeTokensPerSecond);
     }));
   test('100 loads and disposals leave no worker and no memory behind', () =>
     telling({}, async (run, { page }) => {
