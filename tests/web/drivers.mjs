@@ -56,11 +56,19 @@ function printed(child, pattern, seconds = 60) {
 const ended = (child) =>
   child.exitCode !== null || child.signalCode !== null ? undefined : new Promise((ok) => child.once('exit', ok));
 
-async function stop(child, signal = 'SIGTERM') {
-  child.kill(signal);
+async function stop(child) {
+  child.kill();
   const timer = setTimeout(() => child.kill('SIGKILL'), 5000);
   await ended(child);
   clearTimeout(timer);
+}
+
+/** Whatever fails, a child neither keeps this process alive nor outlives it. */
+function leaving(child) {
+  child.unref();
+  child.stdout.unref();
+  child.stderr.unref();
+  process.once('exit', () => child.kill());
 }
 
 export async function launchChromium() {
@@ -85,6 +93,7 @@ export async function launchFirefox() {
   const child = spawn(firefoxPath,
     ['--headless', '--no-remote', '--profile', profile, '--remote-debugging-port', '0', 'about:blank'],
     { env: { ...process.env, HOME: profile, MOZ_DISABLE_CONTENT_SANDBOX: '1' } });
+  leaving(child);
   const [, address] = await printed(child, /WebDriver BiDi listening on (ws:\S+)/);
   const socket = new WebSocket(`${address}/session`, { perMessageDeflate: false });
   await new Promise((ok, fail) => socket.once('open', ok).once('error', fail));
@@ -145,6 +154,7 @@ const freePort = () => new Promise((resolve) => {
 export async function launchWebKit() {
   const home = mkdtempSync(join(tmpdir(), 'sluice-webkit-'));
   const screen = spawn('/usr/bin/Xvfb', ['-displayfd', '1', '-screen', '0', '1024x768x24', '-nolisten', 'tcp']);
+  leaving(screen);
   const [, display] = await printed(screen, /^(\d+)$/m);
   const port = await freePort();
   const driver = spawn(webkitDriverPath, [`--port=${port}`], {
@@ -154,6 +164,7 @@ export async function launchWebKit() {
       WEBKIT_DISABLE_DMABUF_RENDERER: '1', NO_AT_BRIDGE: '1',
     },
   });
+  leaving(driver);
   driver.stdout.resume();
   driver.stderr.resume();
   const call = async (method, path, body) => {

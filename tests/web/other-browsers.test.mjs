@@ -35,9 +35,9 @@ async function inPage(browser, isolation, work) {
     const run = (args) => page.evaluate((a) => window.tell(a), { ...story, maxTokens: story.tokens.length, ...args });
     return await work({ page, files, run, url: `${files.url}/sluice-tales-F16.gguf` });
   } finally {
-    await page?.close();
-    await pages.close();
+    await pages.close(); // before what may fail, since an open server keeps the process alive
     await files.close();
+    await page?.close();
   }
 }
 
@@ -153,8 +153,8 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
         assert.equal(told.problem, '');
         assert.ok(told.width <= told.room, 'scrolls sideways');
       } finally {
-        await page?.close();
         await server.close();
+        await page?.close();
       }
     });
   });
