@@ -85,7 +85,7 @@ class OpfsBackend implements StoreBackend {
 export async function opfsBackend(): Promise<StoreBackend> {
   const storage = globalThis.navigator?.storage;
   if (!storage?.getDirectory || !navigator.locks) {
-    throw new SluiceError('NOT_SUPPORTED', 'This page has no file store (it needs https or localhost).');
+    throw new SluiceError('NOT_SUPPORTED', 'No file store: it needs https or localhost.');
   }
   const root = await storage.getDirectory();
   return new OpfsBackend(await root.getDirectoryHandle(kRoot, { create: true }));

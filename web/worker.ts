@@ -15,21 +15,23 @@ declare const self: { name: string; location: Location; importScripts(url: strin
 const kMiB = 1 << 20;
 
 /** The kind of script this is: the package's own is a module, but Turbopack makes a classic one of it. */
-function ownType(): WorkerType {
+const ownType = ((): WorkerType => {
   try {
     self.importScripts('http://'); // no URL at all, which a classic script hears as a DOMException
   } catch (error) {
     if (error instanceof TypeError) return 'module'; // which may not import at all
   }
   return 'classic';
-}
+})();
 
 function spawn(role: Role): WorkerPort & ThreadPort {
-  return new Worker(self.location.href, { type: ownType(), name: role }) as WorkerPort & ThreadPort;
+  return new Worker(self.location.href, { type: ownType, name: role }) as WorkerPort & ThreadPort;
 }
 
-// Some builds of WebKit call a page isolated and have no memory to share.
-const isolated = globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer === 'function';
+// Some builds of WebKit call a page isolated and have no memory to share. In Firefox 153 a worker that
+// starts another one blocks for good once in some thirty times; so it starts none there.
+const isolated = globalThis.crossOriginIsolated === true && typeof SharedArrayBuffer === 'function' &&
+  !/Firefox/.test(navigator.userAgent);
 
 /** Half of what the device says it has (browsers report at most 8 GiB), within the 32-bit range. */
 function budgetCap(): number {
