@@ -9,10 +9,7 @@
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #elif defined(SLUICE_WASM_RELAXED)
-#include <wasm_simd128.h>
-
-extern "C" __attribute__((const, import_module("relaxed"), import_name("dot"))) v128_t relaxed_dot(
-    v128_t acts_i8, v128_t weights_u7, v128_t acc);
+#include "kernels/isa/relaxed_imports.h"
 #endif
 
 namespace sluice::kernels {

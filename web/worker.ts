@@ -15,17 +15,17 @@ declare const self: { name: string; location: Location; importScripts(url: strin
 const kMiB = 1 << 20;
 
 /** The kind of script this is: the package's own is a module, but Turbopack makes a classic one of it. */
-const ownType = ((): WorkerType => {
+function ownType(): WorkerType {
   try {
     self.importScripts('http://'); // no URL at all, which a classic script hears as a DOMException
   } catch (error) {
     if (error instanceof TypeError) return 'module'; // which may not import at all
   }
   return 'classic';
-})();
+}
 
 function spawn(role: Role): WorkerPort & ThreadPort {
-  return new Worker(self.location.href, { type: ownType, name: role }) as WorkerPort & ThreadPort;
+  return new Worker(self.location.href, { type: ownType(), name: role }) as WorkerPort & ThreadPort;
 }
 
 // Some builds of WebKit call a page isolated and have no memory to share. In Firefox 153 a worker that

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/isa/act_block.h"
+#include "kernels/isa/native_order.h"
 #include "kernels/isa/vocabulary.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
@@ -17,12 +18,6 @@ constexpr int kLanes = 8;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4, kTileVecs = 1;
 constexpr bool kWideSupers = false;
-SLUICE_INLINE void keep_order() {}
-template <int>
-SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
-  asm("" : "+r"(p));
-  return p;
-}
 constexpr const char* kTargetName = "avx2";
 
 struct F32 {

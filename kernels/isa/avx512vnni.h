@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/isa/act_block.h"
+#include "kernels/isa/native_order.h"
 #include "kernels/isa/vocabulary.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
@@ -16,12 +17,6 @@ constexpr int kLanes = 16;
 constexpr int kRowGroup = 16;
 constexpr int kTokenTile = 8, kTileVecs = 1;
 constexpr bool kWideSupers = false;
-SLUICE_INLINE void keep_order() {}
-template <int>
-SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
-  asm("" : "+r"(p));
-  return p;
-}
 constexpr const char* kTargetName = "avx512vnni";
 
 struct F32 {
@@ -192,13 +187,6 @@ SLUICE_INLINE Codes prepare(Bytes a) {
   return a;
 }
 
-SLUICE_INLINE F32 load_factor(const uint8_t* p) {
-  return load_bits<0, 255>(p);
-}
-SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
-  return load_s8(p);
-}
-
 struct I16 {
   __m512i v;
 };
@@ -253,4 +241,5 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
+#include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/isa/act_block.h"
+#include "kernels/isa/native_order.h"
 #include "kernels/isa/vocabulary.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
@@ -16,12 +17,6 @@ constexpr int kLanes = 4;
 constexpr int kRowGroup = 8;
 constexpr int kTokenTile = 4, kTileVecs = 2;
 constexpr bool kWideSupers = false;
-SLUICE_INLINE void keep_order() {}
-template <int>
-SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
-  asm("" : "+r"(p));
-  return p;
-}
 #if defined(__ARM_FEATURE_DOTPROD)
 constexpr const char* kTargetName = "neondot";
 #else
@@ -213,13 +208,6 @@ struct Codes {
 SLUICE_INLINE Codes prepare(Bytes a) {
   return {vreinterpretq_s8_u8(a.v)};
 }
-SLUICE_INLINE F32 load_factor(const uint8_t* p) {
-  return load_bits<0, 255>(p);
-}
-SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
-  return load_s8(p);
-}
-
 struct I16 {
   int16x8_t v;
 };
@@ -267,4 +255,5 @@ SLUICE_INLINE void prefetch(const void* p) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
+#include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/isa/act_block.h"
+#include "kernels/isa/native_order.h"
 #include "kernels/isa/vocabulary.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
@@ -16,15 +17,7 @@ namespace {
 constexpr int kLanes = 4;     // f32 lanes of a vector
 constexpr int kRowGroup = 4;  // rows interleaved in a packed group, a multiple of kLanes
 constexpr int kTokenTile = 2, kTileVecs = 1;  // tokens that share a decoded weight vector
-constexpr bool kWideSupers = false;           // whether that form is f32 instead of f16
-// Between quads, where a compiler would keep too many of them in registers at once; and p, where it
-// would keep what was loaded for one part of a block until another needs it.
-SLUICE_INLINE void keep_order() {}
-template <int>
-SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
-  asm("" : "+r"(p));
-  return p;
-}
+constexpr bool kWideSupers = false;           // whether packed super-scales are f32 instead of f16
 constexpr const char* kTargetName = "scalar";
 
 typedef float VectorF32 __attribute__((vector_size(16)));
@@ -265,17 +258,8 @@ SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
   return {low + (u >> 16) * (w >> 16)};
 }
 
-// Weights are prepared
-// once and used for many tokens. Unsigned codes are 0..127, signed -128..127. What sums are is in
-// whole_sum.h, and where they are kept narrower than 32 bits in pair_sum.h.
-// The integer scales of a vector of sub-blocks, in the form that finish multiplies by.
-SLUICE_INLINE F32 load_factor(const uint8_t* p) {
-  return load_bits<0, 255>(p);
-}
-SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
-  return load_s8(p);
-}
-
+// Weights are prepared once and used for many tokens. Unsigned codes are 0..127, signed -128..127.
+// What sums are is in whole_sum.h, and where they are kept narrower than 32 bits in pair_sum.h.
 using ActBlock = ActBlock16;
 
 struct Quad {  // four consecutive activations, in every lane: 0 and 2, 1 and 3
@@ -336,4 +320,5 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
+#include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"

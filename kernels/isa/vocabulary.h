@@ -10,9 +10,9 @@
 //   Bytes     load_bytes store_bytes | bits<shift, mask> lookup16
 //   dots      ActBlock load_quad prepare dot load_signed_quad prepare_signed signed_offset
 //             dot_signed; in whole_sum.h or pair_sum.h start<Sum<max, quads>> half_word start_half
-//             load_factor load_signed_factor settle finish
+//             load_factor load_signed_factor (often plain_factor.h) settle finish
 //   I16       load_u8_pairs splat_pair pair_dot
-//   memory    prefetch keep_order again<part>
+//   memory    prefetch keep_order again<part> (natively native_order.h)
 #pragma once
 
 #include <cstdint>

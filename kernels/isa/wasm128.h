@@ -20,13 +20,6 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return {wasm_i8x16_swizzle(wasm_v128_load(table), a.v)};
 }
 
-SLUICE_INLINE F32 load_factor(const uint8_t* p) {
-  return load_bits<0, 255>(p);
-}
-SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
-  return load_s8(p);
-}
-
 using ActBlock = ActBlock16;
 using Quad = Pairs;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
@@ -62,4 +55,5 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
+#include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"

@@ -26,9 +26,9 @@ export async function inTab(browser, dist, options, work) {
   }
 }
 
-/** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
-export async function openPage(browser, dist, { isolation = true, context, headers = {} } = {}) {
-  const server = await serve([['/dist/', dist]], {
+/** Serves a blank page and, below it, the package in the folder `dist`. */
+export function servePages(dist, { isolation = true, headers = {} } = {}) {
+  return serve([['/dist/', dist]], {
     isolation,
     onRequest: (request, response) => {
       for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
@@ -38,6 +38,11 @@ export async function openPage(browser, dist, { isolation = true, context, heade
       return true;
     },
   });
+}
+
+/** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
+export async function openPage(browser, dist, { context, ...options } = {}) {
+  const server = await servePages(dist, options);
   const owner = context ?? (await browser.newContext());
   const open = async () => {
     const page = await owner.newPage();

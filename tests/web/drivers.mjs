@@ -1,7 +1,7 @@
 // Three browsers as Debian ships them. Playwright drives Chromium alone of them, so this speaks just
 // enough of two standards: WebDriver BiDi over a WebSocket to Firefox (https://w3c.github.io/webdriver-bidi),
 // WebDriver over HTTP to WebKit (https://www.w3.org/TR/webdriver2). All offer the same:
-//   { name, open(url) → { evaluate(function, argument), png(), close() }, close() }
+//   { open(url) → { evaluate(function, argument), png(), close() }, close() }
 // where function and argument pass as text and as JSON, and so does what the function resolves to.
 import { spawn } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
@@ -74,7 +74,6 @@ function leaving(child) {
 export async function launchChromium() {
   const browser = await launch();
   return {
-    name: 'Chromium',
     async open(url) {
       const page = await browser.newPage();
       await page.goto(url);
@@ -116,7 +115,6 @@ export async function launchFirefox() {
   });
   await send('session.new', { capabilities: {} });
   return {
-    name: 'Firefox',
     async open(url) {
       const { context } = await send('browsingContext.create', { type: 'tab' });
       await send('browsingContext.navigate', { context, url, wait: 'complete' });
@@ -185,7 +183,6 @@ export async function launchWebKit() {
   const at = `/session/${sessionId}`;
   await call('POST', `${at}/timeouts`, { script: 600_000, pageLoad: 60_000 });
   return {
-    name: 'WebKit',
     // In its one window, a page at a time: another tab would be hidden, where timers hardly run.
     async open(url) {
       await call('POST', `${at}/url`, { url });

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { buildSite } from '../../examples/browser/build.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
-import { crossOrigin } from './chromium.mjs';
+import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefox, launchWebKit, missing } from './drivers.mjs';
 import { root } from './helpers.mjs';
 import { check, sample, story, tell } from './telling.mjs';
@@ -16,15 +16,17 @@ const dist = join(root, 'dist');
 const models = join(root, 'examples', 'models');
 const memoryBudget = Math.floor(statSync(sample).size * 0.8);
 const limits = { timeout: 120_000 };
+const site = join(root, 'build', 'web-tests', 'site-for-others');
+const shots = join(root, 'build', 'screenshots');
+
+before(async () => {
+  await buildSite({ site });
+  mkdirSync(shots, { recursive: true });
+});
 
 /** A page of its own origin with the package in it; `work` gets it and the server of the models. */
 async function inPage(browser, isolation, work) {
-  const blank = (request, response) => {
-    if (request.url !== '/') return false;
-    response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>test</title>');
-    return true;
-  };
-  const pages = await serve([['/dist/', dist]], { isolation, onRequest: blank });
+  const pages = await servePages(dist, { isolation });
   const files = await serve([['/', models]], crossOrigin);
   let page;
   try {
@@ -140,10 +142,6 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
       }));
 
     test('the example page loads the sample model and answers', limits, async () => {
-      const site = join(root, 'build', 'web-tests', 'site-for-others');
-      const shots = join(root, 'build', 'screenshots');
-      await buildSite({ site });
-      mkdirSync(shots, { recursive: true });
       const server = await serve([['/models/', models], ['/', site]]);
       let page;
       try {

@@ -1,0 +1,20 @@
+// For targets whose compiler makes the machine's code itself and orders it well: what WebAssembly
+// needs to hold an order (wasm_common.h) is next to nothing here.
+#pragma once
+
+#include "kernels/isa/vocabulary.h"
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+// Between quads, where a compiler would keep too many of them in registers at once.
+SLUICE_INLINE void keep_order() {}
+// p, where a compiler would keep what was loaded for one part of a block until another needs it.
+template <int>
+SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
+  asm("" : "+r"(p));
+  return p;
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET
