@@ -245,19 +245,29 @@ struct Q4_K {
   }
 };
 
-// Codes: 8 dwords of fifth bits, each before one of the first 8 of nibbles, then the other nibbles.
+// Codes, for each 64 values and half of their quads: a dword of fifth bits, then the four dwords of
+// nibbles that they belong to. Bit 2 * (quad % 4) + part of a byte is of that quad and sub-block,
+// so that one loop over the block does, where the file's order has a shift for each 64 values.
 struct Q5_K {
   using Block = BlockQ5_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ5_K;
   static constexpr int kBlock = 256, kCodeBytes = 160, kScaleBytes = 16 + 2 * kSuperBytes;
 
-  static constexpr int dword_of(int i) { return plane_first(8, i); }
-
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* codes[kRowGroup];
-    interleave_field<Block, offsetof(Block, qh)>(rows, codes);
-    interleave_as(codes, 40, dword_of, q);
+    for (int i = 0; i < 8; ++i) {
+      const uint8_t* codes[kRowGroup];
+      for (int r = 0; r < kRowGroup; ++r) {
+        uint32_t fifths = 0;
+        for (int k = 0; k < 4; ++k) {
+          const uint32_t plane = load_dword(rows[r]->qh + 16 * (i % 2) + 4 * k);
+          fifths |= ((plane >> (i / 2 * 2)) & every(3)) << (2 * k);
+        }
+        put_dword(q, 5 * i, r, fifths);
+        codes[r] = rows[r]->qs + 16 * i;
+      }
+      interleave_4(codes, q + kBytesStep * (5 * i + 1));
+    }
     for (int r = 0; r < kRowGroup; ++r) {
       put_scales_and_mins(rows[r]->scales, s, r);
       put_super(s, 16, 0, r, rows[r]->d);
@@ -265,7 +275,15 @@ struct Q5_K {
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave_as(q, row, 40, dword_of, &out.qh);
+    uint32_t planes[8] = {};
+    for (int i = 0; i < 8; ++i) {
+      const uint32_t fifths = get_dword(q, 5 * i, row);
+      for (int k = 0; k < 4; ++k) {
+        planes[4 * (i % 2) + k] |= ((fifths >> (2 * k)) & every(3)) << (i / 2 * 2);
+      }
+      deinterleave(q + kBytesStep * (5 * i + 1), row, 4, out.qs + 16 * i);
+    }
+    memcpy(out.qh, planes, sizeof planes);
     get_scales_and_mins(s, row, out.scales);
     out.d = get_super(s, 16, 0, row);
     out.dmin = get_super(s, 16, 1, row);
@@ -276,17 +294,17 @@ struct Q5_K {
     F32 d[NV], part[NV][T];
     subtract_mins(s, row0, x, acc);
     clear(part);
-    unroll<4>([&](auto chunk) SLUICE_INLINE_LAMBDA {
-      constexpr int c = decltype(chunk)::value;
+    for (int c = 0; c < 4; ++c) {
+      const uint8_t* qs = q + kBytesStep * 10 * c;
       mul_scaled<2, 31>(
-          q, s, row0, x, 2 * c,
+          qs, s, row0, x, 2 * c,
           [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(sub_block)::value;
-            return plane<4 * p, 15>(at, c == 0 ? 2 * j + 1 : 8 + 8 * c + j, v) |
-                   plane<2 * c + p - 4, 16>(at, 2 * j, v);
+            const Bytes fifths = load_bytes(at + kBytesStep * (j / 4 * 5) + 4 * kLanes * v);
+            return plane<4 * p, 15>(at, j + j / 4 + 1, v) | move_bit<4>(fifths, 2 * (j % 4) + p);
           },
           part);
-    });
+    }
     load_supers(s, 16, 0, row0, d);
     accumulate_super(part, d, acc);
   }
@@ -301,21 +319,19 @@ struct Q6_K {
   static constexpr Type kType = Type::kQ6_K;
   static constexpr int kBlock = 256, kCodeBytes = 192, kScaleBytes = 16 + kSuperBytes;
 
-  static uint32_t every(uint32_t byte) { return byte * 0x01010101u; }
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     for (int i = 0; i < 16; ++i) {
       const int half = i / 8, quad = i % 8;
       for (int r = 0; r < kRowGroup; ++r) {
-        uint32_t low[2], high;
-        memcpy(&low[0], rows[r]->ql + 64 * half + 4 * quad, 4);
-        memcpy(&low[1], rows[r]->ql + 64 * half + 32 + 4 * quad, 4);
-        memcpy(&high, rows[r]->qh + 32 * half + 4 * quad, 4);
+        const uint32_t low[2] = {load_dword(rows[r]->ql + 64 * half + 4 * quad),
+                                 load_dword(rows[r]->ql + 64 * half + 32 + 4 * quad)};
+        const uint32_t high = load_dword(rows[r]->qh + 32 * half + 4 * quad);
         const uint32_t last = ((low[1] >> 4) & every(15)) | ((high >> 2) & every(48));
         const uint32_t dwords[3] = {
             (low[0] & every(15)) | ((high << 4) & every(48)) | ((last << 6) & every(192)),
             (low[1] & every(15)) | ((high << 2) & every(48)) | ((last << 4) & every(192)),
             ((low[0] >> 4) & every(15)) | (high & every(48)) | ((last << 2) & every(192))};
-        for (int k = 0; k < 3; ++k) memcpy(q + kBytesStep * (3 * i + k) + 4 * r, &dwords[k], 4);
+        for (int k = 0; k < 3; ++k) put_dword(q, 3 * i + k, r, dwords[k]);
       }
     }
     for (int r = 0; r < kRowGroup; ++r) {
@@ -326,8 +342,8 @@ struct Q6_K {
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     for (int i = 0; i < 16; ++i) {
       const int half = i / 8, quad = i % 8;
-      uint32_t in[3];
-      for (int k = 0; k < 3; ++k) memcpy(&in[k], q + kBytesStep * (3 * i + k) + 4 * row, 4);
+      const uint32_t in[3] = {get_dword(q, 3 * i, row), get_dword(q, 3 * i + 1, row),
+                              get_dword(q, 3 * i + 2, row)};
       const uint32_t last =
           ((in[0] >> 6) & every(3)) | ((in[1] >> 4) & every(12)) | ((in[2] >> 2) & every(48));
       const uint32_t low[2] = {(in[0] & every(15)) | (in[2] & every(15)) << 4,
@@ -384,26 +400,38 @@ SLUICE_INLINE void get_q3_scales(const uint8_t* s, int row, uint8_t* scales) {
   }
 }
 
-// Codes: 8 dwords of third bits, each before one of the first 8 of two-bit planes, then the others.
+// Codes, for each 128 values and two quads: a dword of third bits, bit 4 * (quad % 2) + part, and
+// the quads' dwords of two-bit planes. See Q5_K.
 struct Q3_K {
   using Block = BlockQ3_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ3_K;
   static constexpr int kBlock = 256, kCodeBytes = 96, kScaleBytes = 16 + kSuperBytes;
 
-  static constexpr int dword_of(int i) { return plane_first(8, i); }
-
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    const uint8_t* codes[kRowGroup];
-    interleave_field<Block, offsetof(Block, hmask)>(rows, codes);
-    interleave_as(codes, 24, dword_of, q);
     for (int r = 0; r < kRowGroup; ++r) {
+      for (int i = 0; i < 8; ++i) {
+        const int half = i / 4 * 4, k = i % 4;
+        const uint32_t even = load_dword(rows[r]->hmask + 8 * k) >> half;
+        const uint32_t odd = load_dword(rows[r]->hmask + 8 * k + 4) >> half;
+        put_dword(q, 3 * i, r, (even & every(15)) | (odd & every(15)) << 4);
+        put_dword(q, 3 * i + 1, r, load_dword(rows[r]->qs + 8 * i));
+        put_dword(q, 3 * i + 2, r, load_dword(rows[r]->qs + 8 * i + 4));
+      }
       put_q3_scales(rows[r]->scales, s, r);
       put_super(s, 16, 0, r, rows[r]->d);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
-    deinterleave_as(q, row, 24, dword_of, &out.hmask);
+    uint32_t thirds[8] = {};
+    for (int i = 0; i < 8; ++i) {
+      const int half = i / 4 * 4, k = i % 4;
+      const uint32_t both = get_dword(q, 3 * i, row);
+      thirds[2 * k] |= (both & every(15)) << half;
+      thirds[2 * k + 1] |= ((both >> 4) & every(15)) << half;
+      deinterleave(q + kBytesStep * (3 * i + 1), row, 2, out.qs + 8 * i);
+    }
+    memcpy(out.hmask, thirds, sizeof thirds);
     get_q3_scales(s, row, out.scales);
     out.d = get_super(s, 16, 0, row);
   }
@@ -412,17 +440,17 @@ struct Q3_K {
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV], part[NV][T];
     clear(part);
-    unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
-      constexpr int h = decltype(half)::value;
+    for (int h = 0; h < 2; ++h) {
+      const uint8_t* qs = q + kBytesStep * 12 * h;
       mul_signed_halves<4, 4, 2>(
-          q, s, row0, x, 4 * h,
+          qs, s, row0, x, 4 * h,
           [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(sub_block)::value;
-            return plane<2 * p, 3>(at, h == 0 ? 2 * j + 1 : 16 + j, v) |
-                   plane<4 * h + p - 2, 4>(at, 2 * j, v);
+            const Bytes thirds = load_bytes(at + kBytesStep * (j / 2 * 3) + 4 * kLanes * v);
+            return plane<2 * p, 3>(at, j + j / 2 + 1, v) | move_bit<2>(thirds, 4 * (j % 2) + p);
           },
           part);
-    });
+    }
     load_supers(s, 16, 0, row0, d);
     accumulate_super(part, d, acc);
   }

@@ -17,10 +17,6 @@ namespace {
 constexpr int kBytesStep = 4 * kRowGroup;  // from one dword of a row to its next
 constexpr int kHalfStep = 2 * kRowGroup;   // from one 16-bit item to the next
 
-// Dword j of each row; rows[r] points at row r's bytes.
-SLUICE_INLINE void interleave_dword(const uint8_t* const* rows, int j, uint8_t* out) {
-  for (int r = 0; r < kRowGroup; ++r) memcpy(out + 4 * r, rows[r] + 4 * j, 4);
-}
 // Four dwords of each row, by transposing squares: streamed weights are packed for every token, and
 // dword by dword that took three times as long as the product.
 SLUICE_INLINE void interleave_4(const uint8_t* const* rows, uint8_t* out) {
@@ -56,24 +52,20 @@ SLUICE_INLINE void deinterleave(const uint8_t* in, int row, int n_dwords, void* 
   uint8_t* bytes = static_cast<uint8_t*>(out);
   for (int j = 0; j < n_dwords; ++j) memcpy(bytes + 4 * j, in + kBytesStep * j + 4 * row, 4);
 }
-// The same in the order that products read: the i-th is dword order(i) of the row.
-template <class Order>
-SLUICE_INLINE void interleave_as(const uint8_t* const* rows, int n_dwords, Order order,
-                                 uint8_t* out) {
-  for (int i = 0; i < n_dwords; ++i) interleave_dword(rows, order(i), out + kBytesStep * i);
+// Dword `index` of row `row`; one of the file; one of four equal bytes.
+SLUICE_INLINE void put_dword(uint8_t* q, int index, int row, uint32_t value) {
+  memcpy(q + kBytesStep * index + 4 * row, &value, 4);
 }
-template <class Order>
-SLUICE_INLINE void deinterleave_as(const uint8_t* in, int row, int n_dwords, Order order,
-                                   void* out) {
-  uint8_t* bytes = static_cast<uint8_t*>(out);
-  for (int i = 0; i < n_dwords; ++i) {
-    memcpy(bytes + 4 * order(i), in + kBytesStep * i + 4 * row, 4);
-  }
+SLUICE_INLINE uint32_t load_dword(const uint8_t* p) {
+  uint32_t value;
+  memcpy(&value, p, 4);
+  return value;
 }
-// Where n planes of bits that every sub-block needs come with the first n dwords of codes, which
-// follow them in the file: the i-th dword.
-constexpr int plane_first(int n, int i) {
-  return i >= 2 * n ? i : i % 2 == 0 ? i / 2 : n + i / 2;
+SLUICE_INLINE uint32_t get_dword(const uint8_t* q, int index, int row) {
+  return load_dword(q + kBytesStep * index + 4 * row);
+}
+SLUICE_INLINE uint32_t every(uint32_t byte) {
+  return byte * 0x01010101u;
 }
 // Item `index` of the scales, 16 or 8 bits wide from byte offset `base`.
 SLUICE_INLINE void put_half(uint8_t* s, int index, int row, uint16_t value) {

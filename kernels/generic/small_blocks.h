@@ -26,32 +26,35 @@ struct Nibbles {
   }
 };
 
+// Bit `from` of every byte, alone, as bit kTo.
+template <int kTo>
+SLUICE_INLINE Bytes move_bit(Bytes a, int from) {
+  switch (from) {  // a constant once loops are unrolled
+    case 0:
+      return bits<0 - kTo, 1 << kTo>(a);
+    case 1:
+      return bits<1 - kTo, 1 << kTo>(a);
+    case 2:
+      return bits<2 - kTo, 1 << kTo>(a);
+    case 3:
+      return bits<3 - kTo, 1 << kTo>(a);
+    case 4:
+      return bits<4 - kTo, 1 << kTo>(a);
+    case 5:
+      return bits<5 - kTo, 1 << kTo>(a);
+    case 6:
+      return bits<6 - kTo, 1 << kTo>(a);
+    default:
+      return bits<7 - kTo, 1 << kTo>(a);
+  }
+}
+
 // As Nibbles, with the fifth bits in dword 4: byte i, bit j belongs to byte i of quad j.
 struct FiveBits {
   const uint8_t* q;
   SLUICE_INLINE_METHOD Bytes operator()(int v, int j) const {
     const Bytes all = load_bytes(q + kBytesStep * 4 + 4 * kLanes * v);
-    return Nibbles{q}(v, j) | fifth(all, j);
-  }
-  SLUICE_INLINE_METHOD static Bytes fifth(Bytes all, int j) {
-    switch (j) {  // j is a constant once the loop is unrolled
-      case 0:
-        return bits<-4, 16>(all);
-      case 1:
-        return bits<-3, 16>(all);
-      case 2:
-        return bits<-2, 16>(all);
-      case 3:
-        return bits<-1, 16>(all);
-      case 4:
-        return bits<0, 16>(all);
-      case 5:
-        return bits<1, 16>(all);
-      case 6:
-        return bits<2, 16>(all);
-      default:
-        return bits<3, 16>(all);
-    }
+    return Nibbles{q}(v, j) | move_bit<4>(all, j);
   }
 };
 

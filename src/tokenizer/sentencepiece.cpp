@@ -236,10 +236,11 @@ void SentencePiece::encode_word(std::string_view word, MergeScratch* scratch,
 std::string SentencePiece::text_bytes(Token token) const {
   const std::string_view text = vocab_.text(token);
   if (vocab_.type(token) == TokenType::kByte) {
-    unsigned value = 0;
-    const std::string copy(text);
-    if (std::sscanf(copy.c_str(), "<0x%2X>", &value) == 1) {
-      return std::string(1, static_cast<char>(value));
+    // Not by sscanf, which would bring a reader of every number and 2 kB of code with it.
+    const auto is_digit = [](char c) { return std::isxdigit(static_cast<unsigned char>(c)) != 0; };
+    const auto digit = [](char c) { return c <= '9' ? c - '0' : (c & 7) + 9; };
+    if (text.size() == 6 && text.substr(0, 3) == "<0x" && is_digit(text[3]) && is_digit(text[4])) {
+      return std::string(1, static_cast<char>(16 * digit(text[3]) + digit(text[4])));
     }
   }
   return unmark_spaces(text);
