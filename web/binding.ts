@@ -112,6 +112,4 @@ export interface EngineBinding {
 
 export interface EngineModule {
   Engine: new () => EngineBinding;
-  HEAPU8: Uint8Array;
-  wasmMemory: WebAssembly.Memory;
 }

@@ -22,6 +22,7 @@ import type {
   SourceSpec,
   UnitState,
   WorkerEvent,
+  WorkerPort,
 } from './protocol.js';
 import type { CacheMode } from './remote-file.js';
 import { RpcClient } from './rpc.js';
@@ -140,7 +141,9 @@ export class Engine {
   readonly completions = new Completions(this);
   private readonly sessions: SessionTable;
   private renderer: PromptRenderer | null = null;
-  private rpc: RpcClient<WorkerEvent>;
+  private readonly rpc: RpcClient<WorkerEvent>;
+  /** The engine's own, and those that it asked for. */
+  private readonly workers: WorkerPort[] = [];
   /** The last that the worker sent; there is one once load() has resolved. */
   private snapshot!: Snapshot;
   private readonly generations = new Map<number, Generation>();
@@ -152,11 +155,13 @@ export class Engine {
     this.sessions = new SessionTable(this, new Parking(() => platform().stash()));
     this.downloaded = new Promise((resolve, reject) => (this.onDownloaded = { resolve, reject }));
     this.downloaded.catch(() => {});
-    const port = platform().startWorker(options.workerUrl);
     this.rpc = new RpcClient(
-      port,
-      (event) => this.onEvent(event, options.onProgress),
-      (error) => this.onGone(error),
+      this.startWorker(),
+      (event) => this.onEvent(event),
+      (error) => {
+        for (const worker of this.workers) worker.terminate();
+        this.onGone(error);
+      },
     );
   }
 
@@ -329,8 +334,29 @@ export class Engine {
     this.rpc.gone(gone);
   }
 
-  private onEvent(message: WorkerEvent, onProgress?: (event: ProgressEvent) => void): void {
+  private startWorker(): WorkerPort {
+    const worker = platform().startWorker(this.options.workerUrl);
+    this.workers.push(worker);
+    return worker;
+  }
+
+  private onEvent(message: WorkerEvent): void {
     switch (message.event) {
+      case 'start': {
+        const { role, port } = message;
+        const { onerror } = this.workers[0]!; // without any of them the engine is gone
+        try {
+          const worker = this.startWorker();
+          worker.onerror = onerror;
+          worker.postMessage({ role, port }, [port]);
+        } catch (error) {
+          onerror!(error);
+        }
+        break;
+      }
+      case 'end':
+        this.workers[message.worker]!.terminate();
+        break;
       case 'snapshot':
         this.snapshot = message.snapshot;
         break;
@@ -342,7 +368,7 @@ export class Engine {
         else this.onDownloaded.resolve();
         break;
       case 'progress':
-        onProgress?.(message.progress);
+        this.options.onProgress?.(message.progress);
         break;
     }
   }
@@ -378,11 +404,17 @@ async function loadSpec(source: ModelSource, options: InspectOptions): Promise<L
     wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
     memoryBudget: count('memoryBudget', options.memoryBudget),
     contextLength: Math.min(count('contextLength', options.contextLength), 2 ** 31 - 1),
-    threads: Math.min(count('threads', options.threads), kMostThreads),
+    threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
     kernels,
-    ioWorker: options.ioWorker ?? true,
+    ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
 }
+
+/**
+ * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's own
+ * is risk enough.
+ */
+const nestedInFirefox = typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
 
 /** A whole number that is not negative; 0 when it is left out. */
 function count(name: string, value: number | undefined): number {

@@ -72,7 +72,7 @@ export class Generator {
       if (now - last < 100) return;
       last = now;
       const layer = Math.max(0, host.binding.unitStates().findIndex((state) => state >= 16));
-      host.post({ phase: 'prefill', tokens: fresh.length, layer, layers: host.layers });
+      host.progress({ phase: 'prefill', tokens: fresh.length, layer, layers: host.layers });
     });
     host.stats.promptMs = performance.now() - this.started;
     return done;
@@ -98,7 +98,7 @@ export class Generator {
       if (this.completion >= spec.maxTokens) return 'length';
       if (now - reported > 100) {
         reported = now;
-        host.post({ phase: 'generate', tokens: this.completion, tokensPerSecond: host.stats.tokensPerSecond });
+        host.progress({ phase: 'generate', tokens: this.completion, tokensPerSecond: host.stats.tokensPerSecond });
         host.publish(false);
       }
       if (!binding.prefill(Int32Array.of(token))) {

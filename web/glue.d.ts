@@ -2,14 +2,7 @@
 // resolves './glue.js' there). The glue fetches nothing and starts nothing by URL: the caller
 // compiles the wasm, makes the memory, and creates the threads.
 import type { EngineModule } from './binding.js';
-
-/** A worker as the glue needs it; the browser's Worker is one, Node's needs a few lines around it. */
-export interface ThreadPort {
-  postMessage(message: unknown, transfer?: Transferable[]): void;
-  onmessage: ((event: { data: any }) => void) | null;
-  onerror?: ((event: any) => void) | null;
-  terminate?(): void;
-}
+import type { Port, WorkerPort } from './protocol.js';
 
 export interface GlueOptions {
   /** Shared; `initial` at least initialMemory / 65536, `maximum` the budget in pages. */
@@ -20,15 +13,14 @@ export interface GlueOptions {
   simd128: boolean;
   /** Threads beside the caller's own, created and loaded before the promise resolves. 0 without isolation. */
   threadPoolSize: number;
-  /** Starts a worker whose script calls serveThread(self) at once. Needed if threadPoolSize > 0. */
-  createThread?(): ThreadPort;
+  /** The way to a worker that calls serveThread() with the other end. Needed if threadPoolSize > 0. */
+  createThread?(): WorkerPort;
   print?(line: string): void;
   printErr?(line: string): void;
-  onAbort?(what: unknown): void;
 }
 
 export function createEngine(options: GlueOptions): Promise<EngineModule>;
-/** Makes the calling worker a thread of the engine; port is `self` in a browser. */
-export function serveThread(port: ThreadPort): void;
+/** Makes the calling worker a thread of the engine at the other end of the port. */
+export function serveThread(port: Port): void;
 /** Bytes that the memory must hold at the start. */
 export const initialMemory: number;

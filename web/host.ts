@@ -6,6 +6,7 @@ import { Step, type EngineBinding, type OpenOptions } from './binding.js';
 import { openDirectory, parseDirectory, placeOf, type ModelDirectory } from './directory.js';
 import { SluiceError, type PlainError } from './errors.js';
 import { collectGarbage } from './garbage.js';
+import { initialMemory } from './glue.js';
 import { QueueView } from './fill-server.js';
 import type { Io, IoEvents, IoPlatform, OpenedFile } from './io.js';
 import { LocalIo } from './io.js';
@@ -18,11 +19,14 @@ import type {
   ModelInfo,
   Port,
   ProgressEvent,
+  Role,
   Snapshot,
   WasmSource,
+  WorkerEvent,
   WorkerPort,
 } from './protocol.js';
 import { serveRpc, Transferred, yieldToEvents } from './rpc.js';
+import { instantiateWasm } from './wasm.js';
 
 export interface WasmInstance {
   binding: EngineBinding;
@@ -37,13 +41,9 @@ export interface HostPlatform extends IoPlatform {
   readonly isolated: boolean;
   /** Most bytes that an engine takes when no budget is given. */
   readonly budgetCap: number;
-  /** Bytes that every wasm instance takes at the start. */
-  readonly initialMemory: number;
   readonly hardwareThreads: number;
-  spawnIo(): WorkerPort;
   /** Compiles the wasm that suits (or the one named by `kernels`). */
   compile(source: WasmSource, kernels: string): Promise<CompiledWasm>;
-  instantiate(wasm: CompiledWasm, memoryBudget: number, threads: number): Promise<WasmInstance>;
 }
 
 export interface CompiledWasm {
@@ -90,6 +90,7 @@ export class Host {
   private lastCompleted = -1;
   private opsPerStep = kLayerOps;
   private closed = false;
+  private workers = 0;
 
   constructor(
     private readonly port: Port,
@@ -129,7 +130,7 @@ export class Host {
     this.stats.kernels = this.binding.kernelName();
     this.layers = this.binding.unitStates().length;
     this.stats.loadMs = performance.now() - started;
-    this.post({ phase: 'ready', bytesTotal: this.io.stats.bytesTotal });
+    this.progress({ phase: 'ready', bytesTotal: this.io.stats.bytesTotal });
     void this.idle();
     return { info: this.info, snapshot: this.snapshot(), simd128: compiled.simd128 };
   }
@@ -139,7 +140,7 @@ export class Host {
     const compiled = await this.prepare(spec);
     const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
     const threads = this.threadsFor(spec);
-    this.wasm = await this.platform.instantiate(compiled, headerRoom, threads - 1);
+    this.wasm = await this.instantiate(compiled, headerRoom, threads);
     this.binding = this.wasm.binding;
     await this.parseHeaders(this.wasm);
     const options = openOptions(spec, spec.memoryBudget || this.defaultBudget(), threads);
@@ -151,13 +152,13 @@ export class Host {
 
   private async prepare(spec: LoadSpec): Promise<CompiledWasm> {
     const events: IoEvents = {
-      onProgress: (event) => this.post(event),
+      onProgress: (progress) => this.progress(progress),
       onError: (error) => (this.ioError = error),
-      onDownloaded: (error) => this.port.postMessage({ event: 'downloaded', error }),
+      onDownloaded: (error) => this.post({ event: 'downloaded', error }),
     };
     const separate = spec.ioWorker && this.platform.isolated;
     this.io = separate
-      ? new RemoteIo(this.platform.spawnIo(), spec.source, spec.io, events)
+      ? new RemoteIo(this.startWorker('io'), spec.source, spec.io, events)
       : new LocalIo(spec.source, spec.io, this.platform, events);
     const compiling = this.platform.compile(spec.wasm, spec.kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
@@ -165,6 +166,19 @@ export class Host {
     if (place) this.directory = await openDirectory(this.io, place);
     else this.first = await this.io.openFile(0);
     return await compiling;
+  }
+
+  private instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
+    return instantiateWasm(wasm, budget, threads - 1, () => this.startWorker('thread'));
+  }
+
+  /** The way to a worker that the owner starts. */
+  private startWorker(role: Role): WorkerPort {
+    const { port1, port2 } = new MessageChannel();
+    const worker = ++this.workers;
+    this.post({ event: 'start', role, port: port2 }, [port2]);
+    const terminate = (): void => this.post({ event: 'end', worker });
+    return Object.assign(port1, { terminate }) as unknown as WorkerPort;
   }
 
   private async start(
@@ -175,7 +189,7 @@ export class Host {
     options: OpenOptions,
   ): Promise<void> {
     try {
-      this.wasm = await this.platform.instantiate(compiled, budget, threads - 1);
+      this.wasm = await this.instantiate(compiled, budget, threads);
       this.binding = this.wasm.binding;
       await this.parseHeaders(this.wasm);
     } catch (error) {
@@ -189,11 +203,11 @@ export class Host {
 
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
   private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
-    this.wasm = await this.platform.instantiate(compiled, 1 << 30, 0);
+    this.wasm = await this.instantiate(compiled, 1 << 30, 1);
     this.binding = this.wasm.binding;
     await this.parseHeaders(this.wasm);
     const { plan } = describe(this.binding, { ...options, memoryBudget: 0 });
-    const least = Math.max(plan.minimum, this.platform.initialMemory);
+    const least = Math.max(plan.minimum, initialMemory);
     throw new SluiceError(
       'BUDGET_TOO_SMALL',
       `a memory budget of ${options.memoryBudget} bytes is too small for this model with a context of ` +
@@ -213,7 +227,7 @@ export class Host {
     let next: WasmInstance | null = null;
     let info: ModelInfo;
     try {
-      next = await this.platform.instantiate(compiled, options.memoryBudget, threads - 1);
+      next = await this.instantiate(compiled, options.memoryBudget, threads);
       await this.parseHeaders(next);
       info = describe(next.binding, options);
     } catch (error) {
@@ -308,7 +322,7 @@ export class Host {
     this.running.set(id, ticket);
     return this.inLine(async () => {
       const generator = new Generator(this, spec, ticket, (pieces) =>
-        this.port.postMessage({ event: 'piece', generation: id, pieces }),
+        this.post({ event: 'piece', generation: id, pieces }),
       );
       try {
         await this.breathe(); // a cancel that came while waiting in line is heard first
@@ -435,8 +449,12 @@ export class Host {
     return errorOf(this.binding);
   }
 
-  post(progress: ProgressEvent): void {
-    this.port.postMessage({ event: 'progress', progress });
+  progress(progress: ProgressEvent): void {
+    this.post({ event: 'progress', progress });
+  }
+
+  private post(event: WorkerEvent, transfer?: Transferable[]): void {
+    this.port.postMessage(event, transfer);
   }
 
   private snapshot(): Snapshot {
@@ -460,14 +478,10 @@ export class Host {
     const time = performance.now();
     if (this.closed || (!now && time - this.lastSnapshot < kSnapshotMs)) return;
     this.lastSnapshot = time;
-    this.port.postMessage({ event: 'snapshot', snapshot: this.snapshot() });
+    this.post({ event: 'snapshot', snapshot: this.snapshot() });
   }
 
-  /**
-   * Closes what is open. The I/O worker and the threads are left to the end of this worker, which its
-   * owner terminates next: a Chromium worker that is terminated while its own workers are still
-   * ending by terminate() keeps its shell, and its heap, for as long as the page lives.
-   */
+  /** Closes what is open. The owner ends all of the engine's workers next. */
   private async dispose(): Promise<void> {
     if (this.closed) return;
     this.closed = true;

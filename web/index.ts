@@ -6,23 +6,25 @@ import type { WorkerPort } from './protocol.js';
 import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 
+let blobUrl: string | undefined;
+
 function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
     throw new SluiceError('NOT_SUPPORTED', 'There are no workers here (a server, a service worker): load the engine in a page or a worker.');
   }
-  if (workerUrl) return new Worker(workerUrl, { type: 'module', name: 'sluice-engine' });
+  if (workerUrl) return new Worker(workerUrl, { type: 'module', name: 'sluice' });
   try {
     // Bundlers recognise only this literal form.
     return new Worker(new URL('./worker.js', import.meta.url), {
       type: 'module',
-      name: 'sluice-engine',
+      name: 'sluice',
     });
   } catch (error) {
     // From a CDN the worker's script is of another origin, which only a module may import.
     const script = import.meta.url.replace(/[^/]*$/, 'worker.js');
     if ((error as Error).name !== 'SecurityError' || !script.startsWith('http')) throw error;
-    const source = new Blob([`import ${JSON.stringify(script)};`], { type: 'text/javascript' });
-    return new Worker(URL.createObjectURL(source), { type: 'module', name: 'sluice-engine' });
+    blobUrl ??= URL.createObjectURL(new Blob([`import ${JSON.stringify(script)};`], { type: 'text/javascript' }));
+    return new Worker(blobUrl, { type: 'module', name: 'sluice' });
   }
 }
 

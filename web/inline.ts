@@ -11,11 +11,11 @@ import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 import { variantFor } from './variant.js';
 
-/** One for all engines; it stays, because the engine's worker starts its own workers from it. */
+/** One for all workers. */
 let workerUrl: string | undefined;
 
 function startWorker(url?: string | URL): Worker {
-  const name = 'sluice-engine';
+  const name = 'sluice';
   if (url) return new Worker(url, { type: 'module', name });
   workerUrl ??= URL.createObjectURL(new Blob([workerSource], { type: 'text/javascript' }));
   return new Worker(workerUrl, { name }); // classic: all that a page from the disk may start

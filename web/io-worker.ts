@@ -111,7 +111,7 @@ export class RemoteIo implements Io {
     this.fire('startDownload');
   }
 
-  /** The worker itself ends with its owner; see Host.dispose. */
+  /** The worker itself ends with the engine's. */
   async close(): Promise<void> {
     await this.rpc.call('close').catch(() => {});
   }

@@ -4,9 +4,9 @@ import type { Worker } from 'node:worker_threads';
 
 import type { WorkerPort } from './protocol.js';
 
-export function wrapWorker(worker: Worker): WorkerPort & { unref(): void } {
+export function wrapWorker(worker: Worker): WorkerPort {
   let ended = false;
-  const port: WorkerPort & { unref(): void } = {
+  const port: WorkerPort = {
     onmessage: null,
     onerror: null,
     onmessageerror: null,
@@ -15,7 +15,6 @@ export function wrapWorker(worker: Worker): WorkerPort & { unref(): void } {
       ended = true;
       void worker.terminate();
     },
-    unref: () => worker.unref(),
   };
   worker.on('message', (data) => port.onmessage?.({ data }));
   worker.on('error', (error) => port.onerror?.(error));

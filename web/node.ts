@@ -16,7 +16,7 @@ export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homed
 setPlatform({
   startWorker(workerUrl) {
     const url = new URL(workerUrl ?? './worker-node.js', import.meta.url);
-    return wrapWorker(new Worker(url, { workerData: { role: 'sluice-engine' } }));
+    return wrapWorker(new Worker(url));
   },
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
   stash: async () => nodeStash(),

@@ -386,7 +386,10 @@ export type WorkerEvent =
   | { event: 'snapshot'; snapshot: Snapshot }
   | { event: 'piece'; generation: number; pieces: Piece[] }
   | { event: 'downloaded'; error?: PlainError | undefined }
-  | { event: 'crash'; error: PlainError };
+  /** The engine wants one more worker, and talks to it through the other end of `port`. */
+  | { event: 'start'; role: Role; port: MessagePort }
+  /** The n-th worker that it wanted is no longer needed. */
+  | { event: 'end'; worker: number };
 
 /** What the two kinds of workers and their owners talk through. */
 export interface Port {
@@ -401,5 +404,5 @@ export interface WorkerPort extends Port {
   terminate(): void;
 }
 
-/** The part that a worker plays; its name when it is started. */
-export type Role = 'sluice-engine' | 'sluice-io' | 'sluice-thread';
+/** What a worker becomes at the engine's wish; the first message to it, without one, makes it the engine. */
+export type Role = 'io' | 'thread';

@@ -1,10 +1,10 @@
 // Getting the engine's wasm to run: choosing the binary that this engine of WebAssembly validates,
 // compiling it, and making an instance whose memory can never grow past the budget.
 
-import { createEngine, initialMemory, type ThreadPort } from './glue.js';
+import { createEngine, initialMemory } from './glue.js';
 import { SluiceError } from './errors.js';
 import type { CompiledWasm, WasmInstance } from './host.js';
-import type { WasmSource } from './protocol.js';
+import type { WasmSource, WorkerPort } from './protocol.js';
 import { variantFor, type Variant } from './variant.js';
 
 const kPage = 65536;
@@ -48,7 +48,7 @@ export async function instantiateWasm(
   wasm: CompiledWasm,
   budget: number,
   poolThreads: number,
-  createThread: () => ThreadPort,
+  createThread: () => WorkerPort,
 ): Promise<WasmInstance> {
   const initial = Math.ceil(initialMemory / kPage);
   const maximum = Math.min(kMaxPages, Math.floor(budget / kPage));
@@ -62,7 +62,7 @@ export async function instantiateWasm(
     const message = `The platform refuses a memory of ${maximum * kPage} bytes; set a smaller memoryBudget.`;
     throw new SluiceError('INVALID_ARGUMENT', message, { cause });
   }
-  const threads: ThreadPort[] = [];
+  const threads: WorkerPort[] = [];
   const module = await createEngine({
     wasmMemory: memory,
     wasmModule: wasm.module,
@@ -75,6 +75,6 @@ export async function instantiateWasm(
     },
     printErr: (line) => console.error(line),
   });
-  const endThreads = (): void => threads.forEach((thread) => thread.terminate?.());
+  const endThreads = (): void => threads.forEach((thread) => thread.terminate());
   return { binding: new module.Engine(), memory, endThreads };
 }

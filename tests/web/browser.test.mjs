@@ -232,6 +232,47 @@ test('a crashed worker rejects everything pending with ENGINE_GONE', () =>
     assert.deepEqual(codes, ['ENGINE_GONE', 'ENGINE_GONE', 'ENGINE_GONE']);
   }));
 
+test('without one of its workers the engine is gone, at the start and later, and none of them stays', () =>
+  inTab(browser, dist, {}, async ({ page }) => {
+    const codes = await page.evaluate(async (url) => {
+      const Plain = Worker;
+      const workers = [];
+      const ended = new Set();
+      const startFrom = (scriptOf) => {
+        workers.length = 0;
+        ended.clear();
+        globalThis.Worker = class extends Plain {
+          constructor(script, options) {
+            super(scriptOf(workers.length) ?? script, options);
+            workers.push(this);
+          }
+          terminate() {
+            ended.add(this);
+            super.terminate();
+          }
+        };
+      };
+      const left = () => workers.filter((worker) => !ended.has(worker)).length;
+      const code = (promise) => promise.then(() => 'resolved', (error) => error.code);
+      const load = () => Engine.load(url, { memoryBudget: 700_000 });
+      const out = [];
+      startFrom((n) => (n === 1 ? '/dist/nothing.js' : undefined));
+      out.push([await code(load()), left()]);
+      startFrom((n) => {
+        if (n === 1) throw new Error('refused');
+      });
+      out.push([await code(load()), left()]);
+      startFrom(() => undefined);
+      const engine = await load();
+      const pending = code(engine.generate('x', { maxTokens: 1e5 }).result);
+      workers.at(-1).dispatchEvent(new ErrorEvent('error', { message: 'boom' }));
+      out.push([await pending, left()], [workers.length, await code(engine.tokenize('x'))]);
+      return out;
+    }, server.url);
+    const gone = ['ENGINE_GONE', 0];
+    assert.deepEqual(codes, [gone, gone, gone, [2, 'ENGINE_GONE']]);
+  }));
+
 test('a worker script that is not there is ENGINE_GONE, a missing wasm WASM_LOAD', () =>
   inTab(browser, dist, {}, async ({ page }) => {
     const codes = await page.evaluate(async (url) => {

@@ -325,8 +325,6 @@ export async function createEngine(options: GlueOptions): Promise<EngineModule> 
   const bind = (): EngineBinding => new FakeEngine(wasmMemory, options);
   return {
     Engine: class { constructor() { return bind() as never; } } as never,
-    HEAPU8: new Uint8Array(wasmMemory.buffer),
-    wasmMemory,
   };
 }
 

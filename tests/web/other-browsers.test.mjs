@@ -1,6 +1,5 @@
-// The package over the real engine in Firefox and WebKit, one thread in both: Firefox's workers cannot
-// start others reliably, Debian's WebKit has no shared memory. It also has neither a file store nor
-// relaxed SIMD, so it shows what is left then.
+// The package over the real engine in Firefox and WebKit. Debian's WebKit has neither shared memory nor
+// a file store nor relaxed SIMD, so it shows what is left then.
 import assert from 'node:assert/strict';
 import { mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -34,6 +33,13 @@ async function inPage(browser, isolation, work) {
     await page.evaluate(`async () => {
       Object.assign(window, await import('/dist/index.js'));
       window.tell = ${tell};
+      window.workers = [];
+      window.Worker = class extends Worker {
+        constructor(...options) {
+          super(...options);
+          workers.push(this);
+        }
+      };
     }`);
     const run = (args) => page.evaluate((a) => window.tell(a), { ...story, maxTokens: story.tokens.length, ...args });
     return await work({ page, files, run, url: `${files.url}/sluice-tales-F16.gguf` });
@@ -46,6 +52,7 @@ async function inPage(browser, isolation, work) {
 
 const capabilities = () => ({
   isolated: crossOriginIsolated,
+  threads: typeof SharedArrayBuffer === 'function' && navigator.hardwareConcurrency > 1,
   store: typeof navigator.storage?.getDirectory === 'function',
 });
 
@@ -90,7 +97,10 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
             const told = await run({ source: url, ...extra });
             check(told, story, label);
             if (label.includes('second') && has.store) assert.ok(told.stats.bytesFetched <= 65536, label);
-            assert.equal(told.stats.threads, 1, label);
+            const { threads } = told.stats;
+            assert.equal(threads > 1, isolation && has.threads, label);
+            const started = await page.evaluate(() => workers.splice(0).length);
+            assert.equal(started, threads > 1 ? threads + 1 : 1, `${label}: the engine, its I/O and its threads`);
           }
         }));
     }

@@ -24,8 +24,9 @@ function withBody(text, name, body) {
   return `${text.slice(0, open)}{${body}}${text.slice(functionEnd(text, open))}`;
 }
 
-// What the binding never asks for: wide strings, fetching by URL, smart pointers, overloads, copies and
-// late deletion of the Engine object, exceptions of C++ beyond the one that says that memory is out.
+// What the binding never asks for: wide strings, fetching by URL, smart pointers, overloads, base classes,
+// copies and late deletion of the Engine object, types that are not registered, threads that start
+// threads, exceptions of C++ beyond the one that says that memory is out.
 const shorter = {
   __embind_register_std_wstring: '',
   instantiateAsync: '',
@@ -35,9 +36,33 @@ const shorter = {
   init_ClassHandle: 'ClassHandle.prototype["delete"]=ClassHandle_delete',
   ___cxa_throw: 'throw ptr',
   emval_get_global: 'return globalThis',
-  lengthBytesUTF8: 'return new TextEncoder().encode(str).length',
-  stringToUTF8Array: 'const bytes=new TextEncoder().encode(str);outIdx>>>=0;heap.set(bytes,outIdx);' +
-    'heap[outIdx+bytes.length]=0;return bytes.length',
+  extendError: 'return class extends baseErrorType{name=errorName}',
+  makeLegalFunctionName: 'return name',
+  createNamedFunction: 'return body',
+  readLatin1String: 'return UTF8ToString(ptr)',
+  embind_init_charCodes: '',
+  attachFinalizer: 'return handle',
+  makeClassHandle: 'record.count={value:1};return Object.create(prototype,{$$:{value:record}})',
+  RegisteredPointer_fromWireType:
+    'return makeClassHandle(this.registeredClass.instancePrototype,{ptrType:this,ptr})',
+  exposePublicSymbol: '',
+  replacePublicSymbol: 'Module[name]=value',
+  constNoSmartPtrRawPointerToWireType: 'return handle.$$.ptr||throwInstanceAlreadyDeleted(handle)',
+  nonConstNoSmartPtrRawPointerToWireType: 'return handle.$$.ptr||throwInstanceAlreadyDeleted(handle)',
+  throwUnboundTypeError: 'throw new UnboundTypeError(message)',
+  callRuntimeCallbacks: 'while(callbacks.length)callbacks.shift()(Module)',
+  ___pthread_create_js: 'return spawnThread({pthread_ptr,startRoutine:start_routine,arg})',
+  abort: 'const e=new WebAssembly.RuntimeError("Aborted("+what+")");err(e.message);ABORT=true;' +
+    'EXITSTATUS=1;readyPromiseReject(e);throw e',
+  __embind_register_std_string: 'registerType(rawType,{name:readLatin1String(name),fromWireType(value){' +
+    'const at=value+4>>>0,bytes=GROWABLE_HEAP_U8().slice(at,at+GROWABLE_HEAP_U32()[value>>>2]);_free(value);' +
+    'return UTF8Decoder.decode(bytes)},toWireType(destructors,value){' +
+    'if(typeof value!="string")throwBindingError("Cannot pass non-string to std::string");' +
+    'const bytes=new TextEncoder().encode(value),ptr=_malloc(5+bytes.length)>>>0;if(!ptr)throw Object.assign(' +
+    'Error("The memory budget has no room for this text."),{name:"SluiceError",code:"OUT_OF_MEMORY"});' +
+    'GROWABLE_HEAP_U32()[ptr>>>2]=bytes.length;GROWABLE_HEAP_U8().set(bytes,ptr+4);' +
+    'destructors?.push(_free,ptr);return ptr},argPackAdvance:8,' +
+    'readValueFromPointer:simpleReadValueFromPointer,destructorFunction:_free})',
   UTF8ArrayToString: 'idx>>>=0;let end=idx;while(heap[end]&&!(end>=idx+maxBytesToRead))++end;' +
     'return UTF8Decoder.decode(new Uint8Array(heap.slice(idx,end)))',
 };
@@ -72,12 +97,13 @@ function functionEnd(text, at) {
 // Emscripten leaves in what a program might call; a bundler cannot see that nobody does, because all
 // of it lies in one function. Names are removed until every one that is left is used somewhere.
 function dropUnused(glue) {
-  const declared = /(?<=[;{}\n])function ([A-Za-z_$][\w$]*)\(/g;
+  const declared = /(?<=[;{}\n])(?:function ([A-Za-z_$][\w$]*)\(|var (\w+)(?:=(?:[\w.]+|\[\]|\{\}|"[^"]*"))?;)/g;
   for (;;) {
-    const unused = [...glue.matchAll(declared)].find(([, name]) =>
-      glue.split(new RegExp(`(?<![\\w$"])${name.replaceAll('$', '\\$')}(?![\\w$])`)).length === 2);
+    const unused = [...glue.matchAll(declared)].find(([, called, held]) =>
+      glue.split(new RegExp(`(?<![\\w$"])${(called ?? held).replaceAll('$', '\\$')}(?![\\w$])`)).length === 2);
     if (!unused) return glue;
-    glue = glue.slice(0, unused.index) + glue.slice(functionEnd(glue, unused.index + unused[0].length));
+    const end = unused.index + unused[0].length;
+    glue = glue.slice(0, unused.index) + glue.slice(unused[1] ? functionEnd(glue, end) : end);
   }
 }
 
@@ -165,7 +191,25 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, 'PThread.unusedWorkers.forEach(function(w)',
     'if(!numWorkersToLoad)removeRunDependency("wasm-instantiate");PThread.unusedWorkers.forEach(function(w)');
   for (const [name, body] of Object.entries(shorter)) glue = withBody(glue, name, body);
-  glue = patch(glue, /\{read_=\(.*?setWindowTitle=\(title=>document.title=title\)\}/s, '}');
+  // The page hears of a worker's errors; a thread says no more than that it is loaded, or over.
+  glue = patch(glue, /worker\.onerror=\(e=>\{.*?throw e\}\);/s, '');
+  glue = patch(glue, /if\(d\["targetThread"\]&&.*?return\}/s, '');
+  glue = patch(glue, /else if\(cmd==="spawnThread"\)\{spawnThread\(d\)\}/, '');
+  glue = patch(glue, /else if\(cmd==="killThread"\).*?(?=else if\(cmd==="loaded"\))/s, '');
+  glue = patch(glue, /else if\(cmd==="print"\).*?(?=PThread\.currentProxied)/s, '');
+  // The memory and the instance are the caller's.
+  glue = patch(glue, /(?<=var read_,readAsync,readBinary,setWindowTitle;)if\(.*?\}else\{\}/s, '');
+  glue = patch(glue, /var wasmBinaryFile;.*?(?=function createWasm)/s, '');
+  glue = patch(glue, /if\(Module\["instantiateWasm"\]\)\{try.*?return\{\}/s,
+    'return Module["instantiateWasm"](info,receiveInstance)');
+  glue = patch(glue, /if\(ENVIRONMENT_IS_PTHREAD\)\{wasmMemory=.*?(?=INITIAL_MEMORY=buffer)/s,
+    'wasmMemory=Module["wasmMemory"];buffer=wasmMemory.buffer;');
+  glue = patch(glue, /var UTF8Decoder=.*?;/, 'var UTF8Decoder=new TextDecoder;');
+  glue = patch(glue, /var UTF16Decoder=.*?;/, '');
+  glue = patch(glue, 'embind_init_charCodes();', '');
+  glue = glue.replace(/Module\["HEAP\w+"\]=/g, '');
+  glue = glue.replace(/Module\["(\w+)"\]=function\(\)\{return\(\1=Module\["\1"\]=Module\["asm"\]\["(\w+)"\]\)\.apply\(null,arguments\)\}/g,
+    (_, name, exported) => `${entryPoints.includes(`.${name}(`) ? `Module["${name}"]=` : ''}(...args)=>Module["asm"]["${exported}"](...args)`);
   glue = patch(glue, 'var createEngine = ', 'const factory = ');
   return dropUnused(patch(glue, 'export default createEngine;', ''));
 }
