@@ -3,6 +3,9 @@
 
 #include "kernels/generic/acts.h"
 #include "kernels/generic/attention.h"
+#if defined(SLUICE_DIRECT)
+#include "kernels/generic/direct.h"
+#endif
 #include "kernels/generic/float_rows.h"
 #include "kernels/generic/k_blocks.h"
 #include "kernels/generic/matmul.h"
@@ -45,6 +48,26 @@ const TypeOps* find(Type type) {
   return nullptr;
 }
 
+// One token times a group of rows in file layout, or null: they are packed first.
+using Direct = void (*)(const MatmulArgs& a, const uint8_t* rows, int64_t row);
+Direct direct([[maybe_unused]] Type type) {
+#if defined(SLUICE_DIRECT)
+  switch (type) {
+    case Type::kQ4_0:
+      return multiply_direct<DirectQ4_0>;
+    case Type::kQ8_0:
+      return multiply_direct<DirectQ8_0>;
+    case Type::kQ4_K:
+      return multiply_direct<DirectQ4_K>;
+    case Type::kQ6_K:
+      return multiply_direct<DirectQ6_K>;
+    default:
+      break;
+  }
+#endif
+  return nullptr;
+}
+
 bool supports(Type type) {
   return find(type) != nullptr;
 }
@@ -69,11 +92,17 @@ void matmul(const MatmulArgs& a) {
   const size_t group_bytes = ops.group_bytes(a.w.cols);
   const size_t row_bytes = reference::row_bytes(a.w.type, a.w.cols);
   const uint8_t* data = static_cast<const uint8_t*>(a.w.data);
+  const Direct at_once = a.w.packed || a.x.n_tokens != 1 ? nullptr : direct(a.w.type);
   for (int64_t row = a.r0; row < a.r1; row += kRowGroup) {
     const uint8_t* group = data + static_cast<size_t>(row / kRowGroup) * group_bytes;
     if (!a.w.packed) {
       const int32_t n_rows = static_cast<int32_t>(min_i64(kRowGroup, a.w.rows - row));
-      ops.pack_group(data + static_cast<size_t>(row) * row_bytes, n_rows, a.w.cols, a.scratch);
+      const uint8_t* rows = data + static_cast<size_t>(row) * row_bytes;
+      if (at_once && n_rows == kRowGroup) {
+        at_once(a, rows, row);
+        continue;
+      }
+      ops.pack_group(rows, n_rows, a.w.cols, a.scratch);
       group = static_cast<const uint8_t*>(a.scratch);
     }
     ops.multiply(a, group, row);

@@ -110,6 +110,9 @@ SLUICE_INLINE I32 operator+(I32 a, I32 b) {
 SLUICE_INLINE I32 operator-(I32 a, I32 b) {
   return {_mm256_sub_epi32(a.v, b.v)};
 }
+SLUICE_INLINE I32 operator*(I32 a, I32 b) {
+  return {_mm256_mullo_epi32(a.v, b.v)};
+}
 template <int kBits>
 SLUICE_INLINE I32 shl(I32 a) {
   return {_mm256_slli_epi32(a.v, kBits)};

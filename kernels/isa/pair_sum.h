@@ -63,12 +63,22 @@ template <int kEvery>
 SLUICE_INLINE F32 finish_two(const PairSum<kEvery>& a, Factor, const PairSum<kEvery>& b, Factor) {
   return to_f32(a.wide + b.wide);
 }
+// The same for sums that lie apart from their scales, row by row.
+SLUICE_INLINE F32 scaled(I32 sum, I32 factor) {
+  return to_f32(sum * factor);
+}
+SLUICE_INLINE F32 scaled_two(I32 a, I32 factor_a, I32 b, I32 factor_b) {
+  return to_f32(a * factor_a + b * factor_b);
+}
 
 // Sums over 16 columns begin with their offset in 16 bits: on the way there they may wrap, but the
 // end fits (kMax is the greatest distance of a code from the offset).
 SLUICE_INLINE int32_t half_word(int32_t sum01, int32_t sum23) {
   return static_cast<int32_t>((static_cast<uint32_t>(sum01) & 0xffff) | static_cast<uint32_t>(sum23)
                                                                             << 16);
+}
+SLUICE_INLINE int32_t half_sum(int32_t word) {
+  return static_cast<int16_t>(word) + (word >> 16);
 }
 template <class S, int kShift>
 SLUICE_INLINE S start_half(int32_t word) {

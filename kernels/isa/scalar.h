@@ -271,6 +271,13 @@ SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
   return {reinterpret_cast<VectorI16>(splat_i32(pairs[0]).v),
           reinterpret_cast<VectorI16>(splat_i32(pairs[1]).v)};
 }
+SLUICE_INLINE Quad load_row(const ActBlock& x, int half) {
+  VectorI32 a, b;
+  memcpy(&a, x.q16 + 16 * half, sizeof a);
+  memcpy(&b, x.q16 + 16 * half + 8, sizeof b);
+  return {reinterpret_cast<VectorI16>(__builtin_shufflevector(a, b, 0, 2, 4, 6)),
+          reinterpret_cast<VectorI16>(__builtin_shufflevector(a, b, 1, 3, 5, 7))};
+}
 struct Codes {
   VectorI16 even, odd;
 };
@@ -288,6 +295,9 @@ SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
 }
 
 using SignedQuad = Quad;
+SLUICE_INLINE SignedQuad load_signed_row(const ActBlock& x, int half) {
+  return load_row(x, half);
+}
 using SignedCodes = Codes;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
   return load_quad(x, j);
@@ -320,5 +330,6 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
+#include "kernels/isa/four_lanes.h"
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"

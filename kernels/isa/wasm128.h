@@ -25,6 +25,9 @@ using Quad = Pairs;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
   return load_pairs(x.q16, j);
 }
+SLUICE_INLINE Quad load_row(const ActBlock& x, int half) {
+  return load_row_pairs(x.q16, half);
+}
 using Codes = Pairs;
 SLUICE_INLINE Codes prepare(Bytes a) {
   return split_unsigned(a);
@@ -36,6 +39,9 @@ SLUICE_INLINE I32 dot(I32 sum, const Codes& w, Quad x) {
 }
 
 using SignedQuad = Pairs;
+SLUICE_INLINE SignedQuad load_signed_row(const ActBlock& x, int half) {
+  return load_row(x, half);
+}
 using SignedCodes = Pairs;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
   return load_quad(x, j);
@@ -55,5 +61,6 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
+#include "kernels/isa/four_lanes.h"
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"

@@ -136,6 +136,9 @@ SLUICE_INLINE I32 operator+(I32 a, I32 b) {
 SLUICE_INLINE I32 operator-(I32 a, I32 b) {
   return {wasm_i32x4_sub(a.v, b.v)};
 }
+SLUICE_INLINE I32 operator*(I32 a, I32 b) {
+  return {wasm_i32x4_mul(a.v, b.v)};
+}
 template <int kBits>
 SLUICE_INLINE I32 shl(I32 a) {
   return {wasm_i32x4_shl(a.v, kBits)};
@@ -280,6 +283,10 @@ struct Pairs {
 SLUICE_INLINE Pairs load_pairs(const int16_t* q16, int j) {
   const v128_t two = wasm_v128_load(q16 + 8 * (j / 2));
   return {splat_lane(two, j % 2 * 2), splat_lane(two, j % 2 * 2 + 1)};
+}
+SLUICE_INLINE Pairs load_row_pairs(const int16_t* q16, int half) {
+  const v128_t a = wasm_v128_load(q16 + 16 * half), b = wasm_v128_load(q16 + 16 * half + 8);
+  return {wasm_i32x4_shuffle(a, b, 0, 2, 4, 6), wasm_i32x4_shuffle(a, b, 1, 3, 5, 7)};
 }
 SLUICE_INLINE Pairs split_unsigned(Bytes a) {
   return {wasm_v128_and(a.v, wasm_i16x8_const_splat(0xff)), wasm_u16x8_shr(a.v, 8)};

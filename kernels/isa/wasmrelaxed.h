@@ -33,6 +33,9 @@ using Quad = Bytes;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
   return {wasm_v128_load32_splat(x.q + 4 * j)};
 }
+SLUICE_INLINE Quad load_row(const ActBlock& x, int half) {
+  return {wasm_v128_load(x.q + 16 * half)};
+}
 using Codes = Bytes;
 SLUICE_INLINE Codes prepare(Bytes a) {
   return a;
@@ -85,6 +88,9 @@ SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
 #endif
 
 using SignedQuad = Pairs;
+SLUICE_INLINE SignedQuad load_signed_row(const ActBlock& x, int half) {
+  return load_row_pairs(x.q16, half);
+}
 using SignedCodes = Pairs;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
   return load_pairs(x.q16, j);
@@ -104,6 +110,7 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
+#include "kernels/isa/four_lanes.h"
 #if defined(SLUICE_PAIR_SUMS)
 #include "kernels/isa/pair_sum.h"
 #else

@@ -22,6 +22,9 @@ SLUICE_INLINE S start(I32 offset) {
 SLUICE_INLINE int32_t half_word(int32_t sum01, int32_t sum23) {
   return sum01 + sum23;
 }
+SLUICE_INLINE int32_t half_sum(int32_t word) {
+  return word;
+}
 template <class S, int kShift>
 SLUICE_INLINE S start_half(int32_t word) {
   return shl<kShift>(splat_i32(word));
@@ -38,6 +41,13 @@ SLUICE_INLINE F32 finish(I32 sum, Factor factor) {
 }
 SLUICE_INLINE F32 finish_two(I32 a, Factor factor_a, I32 b, Factor factor_b) {
   return mul_add(to_f32(b), factor_b, to_f32(a) * factor_a);
+}
+// The same for sums that lie apart from their scales, row by row.
+SLUICE_INLINE F32 scaled(I32 sum, I32 factor) {
+  return finish(sum, to_f32(factor));
+}
+SLUICE_INLINE F32 scaled_two(I32 a, I32 factor_a, I32 b, I32 factor_b) {
+  return finish_two(a, to_f32(factor_a), b, to_f32(factor_b));
 }
 
 }  // namespace

@@ -60,6 +60,12 @@ TEST(Matmul, FormAndAlignmentDoNotMatter) {
       o.packed = false;
       o.skew = skew;
       ASSERT_EQ(p.run(o), packed) << "file form at offset " << skew;
+      std::vector<float> each;  // one token may meet weights in file layout as they are
+      for (o.n = 1, o.t0 = 0; o.t0 < p.n_tokens; ++o.t0) {
+        const std::vector<float> y = p.run(o);
+        each.insert(each.end(), y.begin(), y.end());
+      }
+      ASSERT_EQ(each, packed) << "file form at offset " << skew << ", token by token";
     }
   });
 }

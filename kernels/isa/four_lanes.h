@@ -1,0 +1,98 @@
+// What generic/direct.h needs beside the vocabulary, for targets of four lanes, in the compiler's
+// portable vectors. The target provides load_row and load_signed_row: 16 activations, from column
+// 16 half of a block, as its dot products want them beside 16 codes of one row.
+#pragma once
+
+#include <string.h>
+
+#include "kernels/isa/vocabulary.h"
+
+#define SLUICE_DIRECT 1
+
+namespace sluice::kernels::SLUICE_TARGET {
+namespace {
+
+// Has a line of memory fetched that will be used soon.
+SLUICE_INLINE void touch(const uint8_t* p) {
+#if defined(__wasm__)  // there is no instruction for it but to load
+  const uint8_t byte = *p;
+  asm volatile("" ::"r"(byte));
+#else
+  __builtin_prefetch(p);
+#endif
+}
+
+typedef int32_t Dwords __attribute__((vector_size(16)));
+
+SLUICE_INLINE Dwords dwords(I32 a) {
+  return __builtin_bit_cast(Dwords, a);
+}
+SLUICE_INLINE I32 lanes_of(Dwords a) {
+  return __builtin_bit_cast(I32, a);
+}
+SLUICE_INLINE Bytes bytes_of(I32 a) {
+  return __builtin_bit_cast(Bytes, a);
+}
+SLUICE_INLINE I32 lanes_of(Bytes a) {
+  return __builtin_bit_cast(I32, a);
+}
+
+// Lane i of c[j] becomes lane j of c[i].
+SLUICE_INLINE void transpose(Dwords (&c)[4]) {
+  const Dwords low = __builtin_shufflevector(c[0], c[1], 0, 4, 1, 5);
+  const Dwords high = __builtin_shufflevector(c[0], c[1], 2, 6, 3, 7);
+  const Dwords low2 = __builtin_shufflevector(c[2], c[3], 0, 4, 1, 5);
+  const Dwords high2 = __builtin_shufflevector(c[2], c[3], 2, 6, 3, 7);
+  c[0] = __builtin_shufflevector(low, low2, 0, 1, 4, 5);
+  c[1] = __builtin_shufflevector(low, low2, 2, 3, 6, 7);
+  c[2] = __builtin_shufflevector(high, high2, 0, 1, 4, 5);
+  c[3] = __builtin_shufflevector(high, high2, 2, 3, 6, 7);
+}
+
+// Lane i is the sum of the lanes of m[i].
+SLUICE_INLINE I32 reduce_add_each(const I32 (&m)[kLanes]) {
+  const Dwords a = dwords(m[0]), b = dwords(m[1]), c = dwords(m[2]), d = dwords(m[3]);
+  const Dwords ab =
+      __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
+  const Dwords cd =
+      __builtin_shufflevector(c, d, 0, 2, 4, 6) + __builtin_shufflevector(c, d, 1, 3, 5, 7);
+  return lanes_of(__builtin_shufflevector(ab, cd, 0, 2, 4, 6) +
+                  __builtin_shufflevector(ab, cd, 1, 3, 5, 7));
+}
+
+// 16 bytes of each of four rows, which are `stride` bytes apart: dword i of row r to lane r of
+// out[i].
+SLUICE_INLINE void load_columns(const uint8_t* p, size_t stride, Dwords (&out)[4]) {
+  SLUICE_UNROLL for (int r = 0; r < 4; ++r) {
+    memcpy(&out[r], p + static_cast<size_t>(r) * stride, sizeof out[r]);
+  }
+  transpose(out);
+}
+// The f16 at p in each of four rows, side by side as load_scale and load_f16 want them. (Four
+// stores of two bytes would keep a load of eight waiting.)
+SLUICE_INLINE uint64_t gather_halves(const uint8_t* p, size_t stride) {
+  uint16_t h[4];
+  SLUICE_UNROLL for (int r = 0; r < 4; ++r) {
+    memcpy(&h[r], p + static_cast<size_t>(r) * stride, sizeof h[r]);
+  }
+  return h[0] | static_cast<uint64_t>(h[1]) << 16 | static_cast<uint64_t>(h[2]) << 32 |
+         static_cast<uint64_t>(h[3]) << 48;
+}
+// Byte kByte of each lane, and two bytes from there on as 16-bit integers.
+template <int kByte>
+SLUICE_INLINE I32 byte_of(I32 a) {
+  typedef uint32_t Unsigned __attribute__((vector_size(16)));
+  return __builtin_bit_cast(I32, __builtin_bit_cast(Unsigned, a) >> 8 * kByte & 255);
+}
+template <int kByte>
+SLUICE_INLINE I32 signed_byte_of(I32 a) {
+  return lanes_of(dwords(shl<24 - 8 * kByte>(a)) >> 24);
+}
+template <int kByte>
+SLUICE_INLINE I16 byte_pair_of(I32 a) {
+  const Dwords low = dwords(byte_of<kByte>(a)), high = dwords(byte_of<kByte + 1>(a));
+  return __builtin_bit_cast(I16, low | high << 16);
+}
+
+}  // namespace
+}  // namespace sluice::kernels::SLUICE_TARGET
