@@ -18,6 +18,11 @@ struct FileRows {
   SLUICE_INLINE_METHOD Bytes bytes(int r, size_t offset) const {
     return load_bytes(base + static_cast<size_t>(r) * stride + offset);
   }
+  SLUICE_INLINE_METHOD void columns(size_t offset, Dwords (&out)[4]) const {
+    const uint8_t* first = base + offset;
+    const uint8_t* const rows[4] = {first, first + stride, first + 2 * stride, first + 3 * stride};
+    load_columns(rows, out);
+  }
 };
 
 // The four rows after these, touched from front to back meanwhile: four rows are four streams that
@@ -90,9 +95,9 @@ struct DirectQ4_K {
   SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
     Dwords head[4];  // d and dmin, then the twelve bytes of scales and minimums
     static_assert(offsetof(Block, qs) == sizeof head / 4);
-    load_columns(w.base, w.stride, head);
-    const Bytes a = bytes_of(lanes_of(head[1])), b = bytes_of(lanes_of(head[2]));
-    const Bytes c = bytes_of(lanes_of(head[3]));
+    w.columns(0, head);
+    const Bytes a = __builtin_bit_cast(Bytes, head[1]), b = __builtin_bit_cast(Bytes, head[2]);
+    const Bytes c = __builtin_bit_cast(Bytes, head[3]);
     I32 scales[8];
     each_byte(lanes_of(bits<0, 63>(a)), scales);
     each_byte(lanes_of(bits<0, 15>(c) | bits<2, 48>(a)), scales + 4);
@@ -136,11 +141,11 @@ struct DirectQ6_K {
 
   SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
     Dwords bytes[4];
-    load_columns(w.base + offsetof(Block, scales), w.stride, bytes);
+    w.columns(offsetof(Block, scales), bytes);
     I32 scales[16];
     SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
       unroll<4>([&](auto j) SLUICE_INLINE_LAMBDA {
-        scales[4 * i + j] = signed_byte_of<decltype(j)::value>(lanes_of(bytes[i]));
+        scales[4 * i + j] = signed_byte_of<decltype(j)::value>(__builtin_bit_cast(I32, bytes[i]));
       });
     }
     F32 part = splat(0.0f);

@@ -4,44 +4,10 @@
 // loop), and one multiplication per sub-block and vector makes them f32.
 #pragma once
 
-#include "kernels/generic/small_blocks.h"
-#include "kernels/reference/reference.h"
+#include "kernels/generic/k_scales.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
-
-// The scales of a whole block follow the n_bytes byte items of its sub-blocks: f16 as in the file,
-// or f32 where reading that takes many instructions (kWideSupers).
-constexpr int kSuperBytes = kWideSupers ? 4 : 2;
-
-SLUICE_INLINE void put_super(uint8_t* s, int n_bytes, int index, int row, f16 value) {
-  uint8_t* at = s + kRowGroup * (n_bytes + kSuperBytes * index) + kSuperBytes * row;
-  if constexpr (kWideSupers) {
-    const float wide = reference::f16_to_f32(value);
-    memcpy(at, &wide, sizeof wide);
-  } else {
-    memcpy(at, &value, sizeof value);
-  }
-}
-SLUICE_INLINE f16 get_super(const uint8_t* s, int n_bytes, int index, int row) {
-  const uint8_t* at = s + kRowGroup * (n_bytes + kSuperBytes * index) + kSuperBytes * row;
-  if constexpr (kWideSupers) {
-    float wide;
-    memcpy(&wide, at, sizeof wide);
-    return reference::f32_to_f16(wide);
-  } else {
-    f16 value;
-    memcpy(&value, at, sizeof value);
-    return value;
-  }
-}
-template <int NV>
-SLUICE_INLINE void load_supers(const uint8_t* s, int n_bytes, int index, int row0, F32 (&out)[NV]) {
-  const uint8_t* at = s + kRowGroup * (n_bytes + kSuperBytes * index) + kSuperBytes * row0;
-  SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-    out[v] = load_super(at + kSuperBytes * kLanes * v);
-  }
-}
 
 // out[v] = byte item `index`, unsigned or signed, times factor[v].
 template <int kShift, int kMask, int NV>
@@ -69,31 +35,6 @@ SLUICE_INLINE void negate(F32 (&x)[NV]) {
 template <int kShift, int kMask>
 SLUICE_INLINE Bytes plane(const uint8_t* q, int dword, int v) {
   return bits<kShift, kMask>(load_bytes(q + kBytesStep * dword + 4 * kLanes * v));
-}
-
-// The 6-bit scales and minimums of Q4_K and Q5_K, and back. Minimums go in pairs: [pair][row][2].
-SLUICE_INLINE void put_min(uint8_t* s, int j, int row, int value) {
-  s[kRowGroup * (8 + j / 2 * 2) + 2 * row + j % 2] = static_cast<uint8_t>(value);
-}
-SLUICE_INLINE int get_min(const uint8_t* s, int j, int row) {
-  return s[kRowGroup * (8 + j / 2 * 2) + 2 * row + j % 2];
-}
-SLUICE_INLINE void put_scales_and_mins(const uint8_t* scales, uint8_t* s, int row) {
-  for (int j = 0; j < 4; ++j) {
-    const int low = scales[j], high = scales[j + 4], both = scales[j + 8];
-    put_byte(s, j, row, low & 63);
-    put_min(s, j, row, high & 63);
-    put_byte(s, 4 + j, row, (both & 15) | (low >> 6) << 4);
-    put_min(s, 4 + j, row, (both >> 4) | (high >> 6) << 4);
-  }
-}
-SLUICE_INLINE void get_scales_and_mins(const uint8_t* s, int row, uint8_t* scales) {
-  for (int j = 0; j < 4; ++j) {
-    const int s_high = get_byte(s, 4 + j, row), m_high = get_min(s, 4 + j, row);
-    scales[j] = static_cast<uint8_t>(get_byte(s, j, row) | (s_high >> 4) << 6);
-    scales[j + 4] = static_cast<uint8_t>(get_min(s, j, row) | (m_high >> 4) << 6);
-    scales[j + 8] = static_cast<uint8_t>((s_high & 15) | (m_high & 15) << 4);
-  }
 }
 
 // acc[v][t] -= d of the minimums * minimums . sums of x, for all of a block at once.
@@ -214,11 +155,7 @@ struct Q4_K {
     const uint8_t* codes[kRowGroup];
     interleave_field<Block, offsetof(Block, qs)>(rows, codes);
     interleave(codes, 32, q);
-    for (int r = 0; r < kRowGroup; ++r) {
-      put_scales_and_mins(rows[r]->scales, s, r);
-      put_super(s, 16, 0, r, rows[r]->d);
-      put_super(s, 16, 1, r, rows[r]->dmin);
-    }
+    put_scales_and_mins(rows, s);
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     deinterleave(q, row, 32, &out.qs);
@@ -268,11 +205,7 @@ struct Q5_K {
       }
       interleave_4(codes, q + kBytesStep * (5 * i + 1));
     }
-    for (int r = 0; r < kRowGroup; ++r) {
-      put_scales_and_mins(rows[r]->scales, s, r);
-      put_super(s, 16, 0, r, rows[r]->d);
-      put_super(s, 16, 1, r, rows[r]->dmin);
-    }
+    put_scales_and_mins(rows, s);
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {
     uint32_t planes[8] = {};
@@ -320,23 +253,29 @@ struct Q6_K {
   static constexpr int kBlock = 256, kCodeBytes = 192, kScaleBytes = 16 + kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    for (int i = 0; i < 16; ++i) {
-      const int half = i / 8, quad = i % 8;
-      for (int r = 0; r < kRowGroup; ++r) {
-        const uint32_t low[2] = {load_dword(rows[r]->ql + 64 * half + 4 * quad),
-                                 load_dword(rows[r]->ql + 64 * half + 32 + 4 * quad)};
-        const uint32_t high = load_dword(rows[r]->qh + 32 * half + 4 * quad);
-        const uint32_t last = ((low[1] >> 4) & every(15)) | ((high >> 2) & every(48));
-        const uint32_t dwords[3] = {
-            (low[0] & every(15)) | ((high << 4) & every(48)) | ((last << 6) & every(192)),
-            (low[1] & every(15)) | ((high << 2) & every(48)) | ((last << 4) & every(192)),
-            ((low[0] >> 4) & every(15)) | (high & every(48)) | ((last << 2) & every(192))};
-        for (int k = 0; k < 3; ++k) put_dword(q, 3 * i + k, r, dwords[k]);
+    for (int r = 0; r < kRowGroup; r += 4) {
+      for (int i = 0; i < 4; ++i) {  // 32 columns of each half of a block, four quads of it
+        const int half = i / 2, first = 16 * (i % 2);
+        Dwords low0[4], low1[4], high4[4];
+        columns_of(rows + r, offsetof(Block, ql) + static_cast<size_t>(64 * half + first), low0);
+        columns_of(rows + r, offsetof(Block, ql) + static_cast<size_t>(64 * half + 32 + first),
+                   low1);
+        columns_of(rows + r, offsetof(Block, qh) + static_cast<size_t>(32 * half + first), high4);
+        SLUICE_UNROLL for (int j = 0; j < 4; ++j) {
+          const Dwords high = high4[j];
+          const Dwords last = ((low1[j] >> 4) & every(15)) | ((high >> 2) & every(48));
+          const Dwords three[3] = {
+              (low0[j] & every(15)) | ((high << 4) & every(48)) | ((last << 6) & every(192)),
+              (low1[j] & every(15)) | ((high << 2) & every(48)) | ((last << 4) & every(192)),
+              ((low0[j] >> 4) & every(15)) | (high & every(48)) | ((last << 2) & every(192))};
+          uint8_t* out = q + kBytesStep * 3 * (4 * i + j) + 4 * r;
+          SLUICE_UNROLL for (int k = 0; k < 3; ++k) memcpy(out + kBytesStep * k, &three[k], 16);
+        }
       }
-    }
-    for (int r = 0; r < kRowGroup; ++r) {
-      for (int j = 0; j < 16; ++j) put_byte(s, j, r, rows[r]->scales[j]);
-      put_super(s, 16, 0, r, rows[r]->d);
+      Dwords scales[4];
+      columns_of(rows + r, offsetof(Block, scales), scales);
+      SLUICE_UNROLL for (int i = 0; i < 4; ++i) put_four_items(scales[i], s, 4 * i, r);
+      put_supers(gather_d(rows + r), s, 16, 0, r);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {

@@ -127,12 +127,20 @@ struct Quantized {
     static constexpr Block kZero{};
     const int64_t n_blocks = cols / K::kBlock;
     const Block* base = static_cast<const Block*>(src);
+    // The group behind this one, which will be packed next as a rule: see Ahead in direct.h.
+    const Block* ahead = base + kRowGroup * n_blocks;
+    const auto fetch = [&]() SLUICE_INLINE_LAMBDA {
+      const uint8_t* bytes = reinterpret_cast<const uint8_t*>(ahead);
+      for (size_t at = 0; at < kRowGroup * sizeof(Block); at += 64) prefetch(bytes + at);
+      ahead += kRowGroup;
+    };
     if constexpr (K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0) {
       // Blocks as small as these cost less than fetching and advancing pointers to each.
       if (n_rows == kRowGroup) {
         for_each_block<K>(static_cast<uint8_t*>(dst), n_blocks, [&](uint8_t* q, uint8_t* s) {
           const Block* rows[kRowGroup];
           SLUICE_UNROLL for (int r = 0; r < kRowGroup; ++r) rows[r] = base + r * n_blocks;
+          fetch();
           K::pack(rows, q, s);
           ++base;
         });
@@ -142,6 +150,7 @@ struct Quantized {
     const Block* rows[kRowGroup];
     for (int r = 0; r < kRowGroup; ++r) rows[r] = r < n_rows ? base + r * n_blocks : &kZero;
     for_each_block<K>(static_cast<uint8_t*>(dst), n_blocks, [&](uint8_t* q, uint8_t* s) {
+      fetch();
       K::pack(rows, q, s);
       for (int r = 0; r < n_rows; ++r) ++rows[r];
     });

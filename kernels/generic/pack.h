@@ -17,24 +17,31 @@ namespace {
 constexpr int kBytesStep = 4 * kRowGroup;  // from one dword of a row to its next
 constexpr int kHalfStep = 2 * kRowGroup;   // from one 16-bit item to the next
 
-// Four dwords of each row, by transposing squares: streamed weights are packed for every token, and
-// dword by dword that took three times as long as the product.
+typedef uint32_t Dwords __attribute__((vector_size(16)));
+
+// 16 bytes of each of four rows by transposing: dword i of row r goes to lane r of columns[i].
+// Streamed weights are packed for every prompt, and dword by dword that took three times as long as
+// the product.
+SLUICE_INLINE void load_columns(const uint8_t* const* rows, Dwords (&columns)[4]) {
+  Dwords a, b, c, d;
+  memcpy(&a, rows[0], 16);
+  memcpy(&b, rows[1], 16);
+  memcpy(&c, rows[2], 16);
+  memcpy(&d, rows[3], 16);
+  const Dwords ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+  const Dwords cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Dwords ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const Dwords cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  columns[0] = __builtin_shufflevector(ab, cd, 0, 1, 4, 5);
+  columns[1] = __builtin_shufflevector(ab, cd, 2, 3, 6, 7);
+  columns[2] = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
+  columns[3] = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
+}
+// Four dwords of each row, from rows[r] on.
 SLUICE_INLINE void interleave_4(const uint8_t* const* rows, uint8_t* out) {
-  typedef uint32_t Dwords __attribute__((vector_size(16)));
   SLUICE_UNROLL for (int r = 0; r < kRowGroup; r += 4) {
-    Dwords a, b, c, d;
-    memcpy(&a, rows[r], 16);
-    memcpy(&b, rows[r + 1], 16);
-    memcpy(&c, rows[r + 2], 16);
-    memcpy(&d, rows[r + 3], 16);
-    const Dwords ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
-    const Dwords cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-    const Dwords ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const Dwords cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    const Dwords columns[4] = {__builtin_shufflevector(ab, cd, 0, 1, 4, 5),
-                               __builtin_shufflevector(ab, cd, 2, 3, 6, 7),
-                               __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5),
-                               __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7)};
+    Dwords columns[4];
+    load_columns(rows + r, columns);
     SLUICE_UNROLL for (int j = 0; j < 4; ++j) {
       memcpy(out + kBytesStep * j + 4 * r, &columns[j], 16);
     }

@@ -22,12 +22,12 @@ SLUICE_INLINE void touch(const uint8_t* p) {
 #endif
 }
 
-typedef int32_t Dwords __attribute__((vector_size(16)));
+typedef int32_t Signed4 __attribute__((vector_size(16)));
 
-SLUICE_INLINE Dwords dwords(I32 a) {
-  return __builtin_bit_cast(Dwords, a);
+SLUICE_INLINE Signed4 dwords(I32 a) {
+  return __builtin_bit_cast(Signed4, a);
 }
-SLUICE_INLINE I32 lanes_of(Dwords a) {
+SLUICE_INLINE I32 lanes_of(Signed4 a) {
   return __builtin_bit_cast(I32, a);
 }
 SLUICE_INLINE Bytes bytes_of(I32 a) {
@@ -37,37 +37,17 @@ SLUICE_INLINE I32 lanes_of(Bytes a) {
   return __builtin_bit_cast(I32, a);
 }
 
-// Lane i of c[j] becomes lane j of c[i].
-SLUICE_INLINE void transpose(Dwords (&c)[4]) {
-  const Dwords low = __builtin_shufflevector(c[0], c[1], 0, 4, 1, 5);
-  const Dwords high = __builtin_shufflevector(c[0], c[1], 2, 6, 3, 7);
-  const Dwords low2 = __builtin_shufflevector(c[2], c[3], 0, 4, 1, 5);
-  const Dwords high2 = __builtin_shufflevector(c[2], c[3], 2, 6, 3, 7);
-  c[0] = __builtin_shufflevector(low, low2, 0, 1, 4, 5);
-  c[1] = __builtin_shufflevector(low, low2, 2, 3, 6, 7);
-  c[2] = __builtin_shufflevector(high, high2, 0, 1, 4, 5);
-  c[3] = __builtin_shufflevector(high, high2, 2, 3, 6, 7);
-}
-
 // Lane i is the sum of the lanes of m[i].
 SLUICE_INLINE I32 reduce_add_each(const I32 (&m)[kLanes]) {
-  const Dwords a = dwords(m[0]), b = dwords(m[1]), c = dwords(m[2]), d = dwords(m[3]);
-  const Dwords ab =
+  const Signed4 a = dwords(m[0]), b = dwords(m[1]), c = dwords(m[2]), d = dwords(m[3]);
+  const Signed4 ab =
       __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
-  const Dwords cd =
+  const Signed4 cd =
       __builtin_shufflevector(c, d, 0, 2, 4, 6) + __builtin_shufflevector(c, d, 1, 3, 5, 7);
   return lanes_of(__builtin_shufflevector(ab, cd, 0, 2, 4, 6) +
                   __builtin_shufflevector(ab, cd, 1, 3, 5, 7));
 }
 
-// 16 bytes of each of four rows, which are `stride` bytes apart: dword i of row r to lane r of
-// out[i].
-SLUICE_INLINE void load_columns(const uint8_t* p, size_t stride, Dwords (&out)[4]) {
-  SLUICE_UNROLL for (int r = 0; r < 4; ++r) {
-    memcpy(&out[r], p + static_cast<size_t>(r) * stride, sizeof out[r]);
-  }
-  transpose(out);
-}
 // The f16 at p in each of four rows, side by side as load_scale and load_f16 want them. (Four
 // stores of two bytes would keep a load of eight waiting.)
 SLUICE_INLINE uint64_t gather_halves(const uint8_t* p, size_t stride) {
@@ -90,7 +70,7 @@ SLUICE_INLINE I32 signed_byte_of(I32 a) {
 }
 template <int kByte>
 SLUICE_INLINE I16 byte_pair_of(I32 a) {
-  const Dwords low = dwords(byte_of<kByte>(a)), high = dwords(byte_of<kByte + 1>(a));
+  const Signed4 low = dwords(byte_of<kByte>(a)), high = dwords(byte_of<kByte + 1>(a));
   return __builtin_bit_cast(I16, low | high << 16);
 }
 
