@@ -1,13 +1,13 @@
 // Every public name of the package, whatever the platform.
 
-export { Engine, type CallOptions, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState, type ModelSource } from './engine.js';
+export { Engine, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState, type ModelSource } from './engine.js';
 export { ChatCompletions, ChatStream, Completions } from './chat.js';
 export type * from './openai.js';
 export type { ChatMessage, TextPart } from './prompt.js';
 export { Session, type SavedSession, type SessionOptions } from './session.js';
 export type { SavedState } from './engine.js';
 export { Generation } from './generation.js';
-export { SluiceError, type ErrorCode } from './errors.js';
+export { SluiceError, type CallOptions, type ErrorCode } from './errors.js';
 export type {
   EngineStats,
   FinishReason,

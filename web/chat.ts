@@ -1,7 +1,7 @@
 // engine.chat.completions and engine.completions: OpenAI's calls on the local engine. A stream is an
 // async iterable with a `controller`, as in OpenAI's client; leaving the loop stops the engine.
 
-import { invalid } from './errors.js';
+import { invalid, signalOf, type CallOptions } from './errors.js';
 import type { GenerateOptions } from './engine.js';
 import type { Generation } from './generation.js';
 import type {
@@ -28,10 +28,6 @@ export interface ChatEngine {
   readonly info: { name: string };
   readonly prompts: PromptRenderer;
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation;
-}
-
-interface RequestOptions {
-  signal?: AbortSignal;
 }
 
 /** A stream of chunks. */
@@ -70,13 +66,13 @@ export class ChatCompletions {
   /** @internal */
   constructor(private readonly engine: ChatEngine) {}
 
-  create(params: ChatCompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatStream<ChatCompletionChunk>>;
-  create(params: ChatCompletionParams & { stream?: false | null }, options?: RequestOptions): Promise<ChatCompletion>;
-  create(params: ChatCompletionParams, options?: RequestOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
+  create(params: ChatCompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<ChatCompletionChunk>>;
+  create(params: ChatCompletionParams & { stream?: false | null }, options?: CallOptions): Promise<ChatCompletion>;
+  create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
   /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
-  async create(params: ChatCompletionParams, options: RequestOptions = {}): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
+  async create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
     const tools = checkChat(params);
-    const controller = linked(params.signal, options.signal);
+    const controller = linked(params, options);
     const { prompts } = this.engine;
     const prompt = await prompts.render(params.messages, {
       tools,
@@ -223,13 +219,13 @@ export class Completions {
   /** @internal */
   constructor(private readonly engine: ChatEngine) {}
 
-  create(params: CompletionParams & { stream: true }, options?: RequestOptions): Promise<ChatStream<CompletionChunk>>;
-  create(params: CompletionParams & { stream?: false | null }, options?: RequestOptions): Promise<Completion>;
-  create(params: CompletionParams, options?: RequestOptions): Promise<Completion | ChatStream<CompletionChunk>>;
+  create(params: CompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<CompletionChunk>>;
+  create(params: CompletionParams & { stream?: false | null }, options?: CallOptions): Promise<Completion>;
+  create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>>;
   /** Continues the prompt. */
-  async create(params: CompletionParams, options: RequestOptions = {}): Promise<Completion | ChatStream<CompletionChunk>> {
+  async create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>> {
     refuse(params, ['best_of', 'echo', 'suffix']);
-    const controller = linked(params.signal, options.signal);
+    const controller = linked(params, options);
     const generation = this.engine.generate(onePrompt(params.prompt), {
       ...samplingOptions(params, controller.signal),
       maxTokens: params.max_tokens ?? 16,
@@ -270,6 +266,7 @@ async function* textChunks(
 // --- parameters ---------------------------------------------------------------------------------
 
 function refuse(params: SamplingParams, names: string[]): void {
+  if (typeof (params ?? 0) !== 'object') invalid('create() takes an object, { messages: … } or { prompt: … }.');
   for (const name of names) {
     if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
   }
@@ -283,8 +280,10 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
   if (format !== 'text') {
     invalid(`response_format '${format}' is not supported: ask for JSON in a message and check the answer.`);
   }
+  const { tools } = params;
+  if (tools && !Array.isArray(tools)) invalid('tools must be a list of functions.');
   if (params.tool_choice === 'none') return [];
-  return (params.tools ?? []).map((tool) => {
+  return (tools ?? []).map((tool) => {
     const { name } = (tool as ChatTool | null)?.function ?? {};
     if (tool?.type !== 'function' || typeof name !== 'string' || !name) invalid("Every tool needs type 'function' and function.name.");
     return tool as ChatTool;
@@ -322,7 +321,7 @@ function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateO
     frequencyPenalty: params.frequency_penalty ?? undefined,
     presencePenalty: params.presence_penalty ?? undefined,
     seed: params.seed ?? undefined,
-    stop: typeof stop === 'string' ? [stop] : [...(stop ?? [])],
+    stop: [stop ?? []].flat(),
     signal,
   };
   if (params.logit_bias) options.logitBias = params.logit_bias as unknown as Record<number, number>;
@@ -330,9 +329,9 @@ function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateO
 }
 
 /** A controller that follows the signals given. */
-function linked(...signals: (AbortSignal | undefined)[]): AbortController {
+function linked(...given: (CallOptions | undefined)[]): AbortController {
   const controller = new AbortController();
-  for (const signal of signals) {
+  for (const signal of given.map(signalOf)) {
     if (signal?.aborted) controller.abort(signal.reason);
     signal?.addEventListener('abort', () => controller.abort(signal.reason), { once: true, signal: controller.signal });
   }

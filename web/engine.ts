@@ -2,8 +2,8 @@
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
 import { ChatCompletions, Completions } from './chat.js';
-import { abortable, deserializeError, invalid, SluiceError, throwIfAborted } from './errors.js';
-import { Generation } from './generation.js';
+import { abortable, deserializeError, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
+import { begun, Generation } from './generation.js';
 import type { Loaded } from './host.js';
 import { huggingFaceUrl } from './huggingface.js';
 import { platform } from './platform.js';
@@ -26,7 +26,7 @@ import type {
 } from './protocol.js';
 import type { CacheMode } from './remote-file.js';
 import { RpcClient } from './rpc.js';
-import { Session, SessionTable, type SessionOptions } from './session.js';
+import { checkSaved, Session, SessionTable, type SessionOptions } from './session.js';
 import { Parking } from './stash.js';
 import { StoreManager } from './store.js';
 
@@ -93,12 +93,6 @@ export interface GenerateOptions extends SamplingOptions {
   reusePrefix?: boolean;
   /** Go on after an end token. Default false. */
   ignoreEos?: boolean;
-}
-
-/** What every call takes that can last. */
-export interface CallOptions {
-  /** Aborts the waiting: the promise rejects at once, and the engine works on. */
-  signal?: AbortSignal | undefined;
 }
 
 /** One unit of the model's weights, for pictures. */
@@ -181,7 +175,7 @@ export class Engine {
    * resident under the budget, and how fast it would run.
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
-    const [engine, info] = await Engine.open<ModelInfo>('inspect', source, { ...options, ioWorker: false });
+    const [engine, info] = await Engine.open<ModelInfo>('inspect', source, options);
     await engine.dispose();
     return info;
   }
@@ -191,11 +185,13 @@ export class Engine {
    * abort only the next one waits for that.
    */
   private static async open<T>(method: string, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
+    const signal = signalOf(options);
+    const { onProgress } = options;
+    if (typeof (onProgress ?? Date) !== 'function') invalid('onProgress must be a function.');
     const engine = new Engine(options);
-    const { signal } = options;
     try {
       const spec = await loadSpec(source, options);
-      return [engine, await abortable(signal, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
+      return [engine, await abortable(options, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
     } catch (error) {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
@@ -206,8 +202,9 @@ export class Engine {
 
   /** Continues a text or a sequence of tokens. Generations of one engine run one after another. */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
-    if (!this.sessions.busy) return this.start(prompt, options);
-    return this.sessions.generate(null, () => prompt, options);
+    return begun(options, () =>
+      this.sessions.busy ? this.sessions.generate(null, () => prompt, options) : this.start(prompt, options),
+    );
   }
 
   /** A timeline of its own, with a memory for what was said; any number share the engine. */
@@ -244,16 +241,19 @@ export class Engine {
   }
 
   /** Token ids of a text. */
-  tokenize(
+  async tokenize(
     text: string,
     options: { addBos?: boolean; parseSpecial?: boolean } = {},
   ): Promise<Int32Array> {
+    signalOf(options);
+    if (!isText(text)) invalid('Only text can be tokenized: pass a string.');
     return this.rpc.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
-  detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
-    return this.rpc.call('detokenize', [Int32Array.from(tokens), options.special ?? false]);
+  async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
+    signalOf(options);
+    return this.rpc.call('detokenize', [tokenIds(tokens), options.special ?? false]);
   }
 
   /** Number of tokens of a text, BOS included. */
@@ -265,8 +265,8 @@ export class Engine {
    * The raw logits after each token of a sequence that begins the context, one row of the
    * vocabulary's length a token. Every token is a pass of its own.
    */
-  logits(tokens: ArrayLike<number>, { signal }: CallOptions = {}): Promise<Float32Array> {
-    return abortable(signal, () => this.rpc.call('logits', [Int32Array.from(tokens)]));
+  logits(tokens: ArrayLike<number>, options?: CallOptions): Promise<Float32Array> {
+    return abortable(options, async () => this.rpc.call('logits', [tokenIds(tokens)]));
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
@@ -294,8 +294,8 @@ export class Engine {
    * for what is being generated. 0: as load() chooses. When it throws BUDGET_TOO_SMALL everything
    * is as before; an abort rejects at once, and a move that has begun ends by itself.
    */
-  setMemoryBudget(bytes: number, { signal }: CallOptions = {}): Promise<void> {
-    return abortable(signal, async () => {
+  setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
+    return abortable(options, async () => {
       type Moved = Pick<Loaded, 'info' | 'snapshot'>;
       const { info, snapshot } = await this.rpc.call<Moved>('setMemoryBudget', [count('memoryBudget', bytes)]);
       this.snapshot = snapshot;
@@ -304,13 +304,16 @@ export class Engine {
   }
 
   /** A copy of the KV cache and the tokens in it. */
-  saveState({ signal }: CallOptions = {}): Promise<SavedState> {
-    return abortable(signal, () => this.rpc.call('saveState'));
+  saveState(options?: CallOptions): Promise<SavedState> {
+    return abortable(options, () => this.rpc.call('saveState'));
   }
 
   /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
-  restoreState(saved: SavedState, { signal }: CallOptions = {}): Promise<void> {
-    return abortable(signal, () => this.rpc.call('restoreState', [saved.tokens, saved.state]));
+  restoreState(saved: SavedState, options?: CallOptions): Promise<void> {
+    return abortable(options, async () => {
+      checkSaved(saved);
+      return this.rpc.call('restoreState', [saved.tokens, saved.state]);
+    });
   }
 
   /** Ends the engine and gives all its memory back. Idempotent. */
@@ -380,6 +383,15 @@ export class Engine {
 }
 
 function sourceSpec(source: ModelSource): SourceSpec {
+  try {
+    return specOf(source);
+  } catch (cause) {
+    if (cause instanceof SluiceError) throw cause;
+    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not an address that can be read.`, { cause });
+  }
+}
+
+function specOf(source: ModelSource): SourceSpec {
   if (typeof source === 'string' && source.startsWith('hf:')) return { kind: 'url', url: huggingFaceUrl(source) };
   if (typeof source === 'string') return platform().resolveSource(source);
   if (source instanceof URL) {
@@ -400,7 +412,7 @@ async function loadSpec(source: ModelSource, options: InspectOptions): Promise<L
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
-    io: { cache: options.cache ?? 'default', cacheDir: options.cacheDir, tuning: options.tuning },
+    io: { cache: cacheMode(options.cache ?? 'default'), cacheDir: options.cacheDir, tuning: options.tuning },
     wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
     memoryBudget: count('memoryBudget', options.memoryBudget),
     contextLength: Math.min(count('contextLength', options.contextLength), 2 ** 31 - 1),
@@ -416,11 +428,21 @@ async function loadSpec(source: ModelSource, options: InspectOptions): Promise<L
  */
 const nestedInFirefox = typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
 
+function cacheMode(mode: CacheMode): CacheMode {
+  return /^(default|only|reload|none)$/.test(mode) ? mode : invalid('cache must be default, only, reload or none.');
+}
+
 /** A whole number that is not negative; 0 when it is left out. */
 function count(name: string, value: number | undefined): number {
   if (value === undefined) return 0;
   if (Number.isFinite(value) && value >= 0) return Math.floor(value);
   return invalid(`${name} must be a number that is not negative.`);
+}
+
+function tokenIds(tokens: ArrayLike<number>): Int32Array {
+  const list = typeof tokens === 'object' && tokens?.length >= 0 ? Array.from(tokens) : [NaN];
+  if (!list.every(Number.isInteger)) invalid('A list of token ids is needed here, or a text as a prompt; messages go to chat.completions.');
+  return Int32Array.from(list);
 }
 
 const isText = (value: unknown): value is string => typeof value === 'string';
@@ -430,13 +452,9 @@ function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptio
   const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
   const stops = [stop ?? []].flat();
   if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
-  const text = isText(prompt);
-  if (!text && !(prompt?.length >= 0 && Array.from(prompt).every(Number.isInteger))) {
-    invalid('A prompt is text or token ids; messages go to chat.completions.');
-  }
   return {
     ...sampling,
-    prompt: text ? prompt : Int32Array.from(prompt),
+    prompt: isText(prompt) ? prompt : tokenIds(prompt),
     maxTokens,
     stop: stops.filter((stop) => stop !== ''),
     logprobs: logprobs === true ? 0 : logprobs === false ? undefined : logprobs && count('logprobs', logprobs),

@@ -86,8 +86,23 @@ export function throwIfAborted(signal?: AbortSignal): void {
   if (signal?.aborted) throw abortError(signal);
 }
 
-/** What `work` gives, or a rejection as soon as `signal` aborts; what has begun goes on to its end. */
-export function abortable<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
+/** What every call takes that can last. */
+export interface CallOptions {
+  /** Aborts the waiting: the promise rejects at once, and the engine works on. */
+  signal?: AbortSignal | undefined;
+}
+
+/** The signal among a call's options; refuses what is no options, or no signal. */
+export function signalOf(options: object = {}): AbortSignal | undefined {
+  if (typeof options !== 'object' || options === null) invalid('Options are an object; leave them out where there are none.');
+  const signal = (options as CallOptions).signal ?? undefined;
+  if (signal && typeof signal.addEventListener !== 'function') invalid("signal must be an AbortSignal: an AbortController's .signal, say.");
+  return signal;
+}
+
+/** What `work` gives, or a rejection as soon as the signal aborts; what has begun goes on to its end. */
+export async function abortable<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
+  const signal = signalOf(options);
   if (!signal) return work();
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(abortError(signal));

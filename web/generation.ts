@@ -1,7 +1,7 @@
 // What generate() returns: pieces as they come, by `for await`, as a stream, as one text, or as a
 // result. Leaving the loop early cancels; an abort signal rejects at once, wherever it strikes.
 
-import { abortError, SluiceError } from './errors.js';
+import { abortError, signalOf, SluiceError, type CallOptions } from './errors.js';
 import type { GenerationResult, Piece } from './protocol.js';
 
 interface Source {
@@ -113,5 +113,17 @@ export class Generation implements AsyncIterable<Piece> {
   private notify(): void {
     this.wake?.();
     this.wake = null;
+  }
+}
+
+/** The generation that `begin` starts; wrong options, and whatever it throws, make one that has failed. */
+export function begun(options: CallOptions, begin: () => Generation): Generation {
+  try {
+    signalOf(options);
+    return begin();
+  } catch (error) {
+    const failed = new Generation({ cancel() {} });
+    failed.fail(error);
+    return failed;
   }
 }

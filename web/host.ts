@@ -137,7 +137,7 @@ export class Host {
 
   /** The header's answer to "will it run here, and how fast", without weights. */
   private async inspect(spec: LoadSpec): Promise<ModelInfo> {
-    const compiled = await this.prepare(spec);
+    const compiled = await this.prepare({ ...spec, ioWorker: false });
     const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
     const threads = this.threadsFor(spec);
     this.wasm = await this.instantiate(compiled, headerRoom, threads);

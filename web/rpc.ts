@@ -40,8 +40,12 @@ export class RpcClient<Event> {
     if (this.dead) return Promise.reject(this.dead);
     const id = this.next++;
     return new Promise<T>((resolve, reject) => {
+      try {
+        this.port.postMessage({ id, method, args } satisfies Call);
+      } catch (cause) {
+        throw new SluiceError('INVALID_ARGUMENT', `An option cannot be sent to the worker: ${(cause as Error).message}`, { cause });
+      }
       this.pending.set(id, { resolve, reject });
-      this.port.postMessage({ id, method, args } satisfies Call);
     });
   }
 

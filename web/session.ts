@@ -2,9 +2,9 @@
 // one's turn comes, the first is saved and moved out (stash.ts), and comes back the same way. A
 // follow-up hands the engine the tokens it already has, so that only the new ones are computed.
 
-import { abortable, SluiceError, throwIfAborted } from './errors.js';
-import type { CallOptions, GenerateOptions, SavedState } from './engine.js';
-import { Generation } from './generation.js';
+import { abortable, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
+import type { GenerateOptions, SavedState } from './engine.js';
+import { begun, Generation } from './generation.js';
 import type { ChatMessage, PromptOptions, PromptRenderer } from './prompt.js';
 import type { Piece } from './protocol.js';
 import type { Parked, Parking } from './stash.js';
@@ -36,6 +36,11 @@ export interface SavedSession extends SavedState {
   text: string;
   /** False where a stop string cut the text inside a token. */
   exact: boolean;
+}
+
+/** Refuses what no save gave. */
+export function checkSaved(saved: SavedState): void {
+  if (!(saved?.tokens instanceof Int32Array && saved.state instanceof Uint8Array)) invalid('Only what was saved can be restored: tokens and state.');
 }
 
 /** Gives the engine's one KV cache to one session at a time. */
@@ -150,7 +155,10 @@ export class Session {
     private readonly table: SessionTable,
     private readonly options: SessionOptions,
   ) {
-    this.list = [...(options.messages ?? [])];
+    signalOf(options);
+    const { messages = [] } = options;
+    if (!Array.isArray(messages)) invalid('messages must be a list of messages.');
+    this.list = [...messages];
     if (options.system !== undefined) this.list.unshift({ role: 'system', content: options.system });
   }
 
@@ -171,9 +179,10 @@ export class Session {
 
   /** Adds text to the timeline and continues it. */
   generate(text: string, options: GenerateOptions = {}): Generation {
-    return this.run(async () => {
-      return this.extended(this.written + text, options.addBos ?? true);
-    }, options);
+    return begun(options, () => {
+      if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
+      return this.run(() => this.extended(this.written + text, options.addBos ?? true), options);
+    });
   }
 
   /**
@@ -181,9 +190,13 @@ export class Session {
    * conversation then holds both; an answer that was aborted or failed leaves it as it was.
    */
   send(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions = {}): Generation {
+    return begun(options, () => this.answer(said, options));
+  }
+
+  private answer(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions): Generation {
     const added: readonly ChatMessage[] = typeof said === 'string' ? [{ role: 'user', content: said }] : Array.isArray(said) ? said : [said as ChatMessage];
     let thinking = false;
-    const given = typeof options.stop === 'string' ? [options.stop] : [...(options.stop ?? [])];
+    const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
     const prompt = async (): Promise<Int32Array> => {
       const rendered = await this.table.engine.prompts.render([...this.list, ...added], this.options);
@@ -199,8 +212,8 @@ export class Session {
   }
 
   /** A copy of everything, to be kept anywhere. */
-  save({ signal }: CallOptions = {}): Promise<SavedSession> {
-    return this.alive(signal, async () => {
+  save(options?: CallOptions): Promise<SavedSession> {
+    return this.alive(options, async () => {
       const nothing = { state: new Uint8Array(0) };
       const { state } = this.empty ? nothing : await this.table.engine.saveState();
       // The cache lags behind: the last token has not been read back.
@@ -209,9 +222,11 @@ export class Session {
   }
 
   /** Becomes what was saved, in this engine or another one of the same model. */
-  restore(saved: SavedSession, { signal }: CallOptions = {}): Promise<void> {
-    return this.alive(signal, async () => {
-      throwIfAborted(signal);
+  restore(saved: SavedSession, options?: CallOptions): Promise<void> {
+    return this.alive(options, async () => {
+      throwIfAborted(options?.signal);
+      checkSaved(saved);
+      if (!Array.isArray(saved.messages)) invalid("Only a session's save() can be restored here.");
       if (saved.tokens.length > 0) await this.table.engine.restoreState(saved);
       this.adopt(saved);
     });
@@ -240,9 +255,15 @@ export class Session {
     return this.dispose();
   }
 
-  private alive<T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> {
-    if (this.disposed) return Promise.reject(new SluiceError('DISPOSED', 'The session was disposed of.'));
-    return abortable(signal, () => this.table.during(this, work));
+  private alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
+    return abortable(options, async () => {
+      this.mustLive();
+      return this.table.during(this, work);
+    });
+  }
+
+  private mustLive(): void {
+    if (this.disposed) throw new SluiceError('DISPOSED', 'The session was disposed of.');
   }
 
   private adopt(saved: SavedSession): void {
@@ -257,11 +278,7 @@ export class Session {
     options: GenerateOptions,
     answered: (text: string) => void = () => {},
   ): Generation {
-    if (this.disposed) {
-      const gone = new Generation({ cancel: () => {} });
-      gone.fail(new SluiceError('DISPOSED', 'The session was disposed of.'));
-      return gone;
-    }
+    this.mustLive();
     const generation = this.table.generate(this, prompt, options, (pieces, exact, input) => {
       this.tokens = [...(input as Int32Array), ...pieces.map((piece) => piece.token)];
       this.written = this.asked + pieces.map((piece) => piece.text).join('');

@@ -206,6 +206,79 @@ test('wrong options are refused with a code, and never become a default in silen
   }
 });
 
+test('wrong arguments of every call are refused with a code and a sentence that says what to do', async () => {
+  const session = engine.session();
+  const { create } = Object.getPrototypeOf(engine.chat.completions);
+  const chat = (...given) => create.apply(engine.chat.completions, given);
+  const messages = [{ role: 'user', content: 'x' }];
+  const prompt = 'x';
+  const saved = await engine.saveState();
+  const calls = {
+    'load: options null': () => Engine.load(path, null),
+    'load: options a function': () => Engine.load(path, () => {}),
+    'load: onProgress': () => Engine.load(path, { onProgress: 'log' }),
+    'load: signal': () => Engine.load(path, { signal: new AbortController() }),
+    'load: cache': () => Engine.load(path, { cache: 'always' }),
+    'load: address': () => Engine.load({ href: path }),
+    'load: unclonable': () => Engine.load(path, { wasmBinary: () => {} }),
+    'inspect: options null': () => Engine.inspect(path, null),
+    'inspect: signal': () => Engine.inspect(path, { signal: true }),
+    'generate: options null': () => engine.generate('x', null).text(),
+    'generate: options a number': () => engine.generate('x', 5).result,
+    'generate: signal': () => engine.generate('x', { signal: 'stop' }).text(),
+    'generate: unclonable': () => engine.generate('x', { onToken: () => {} }).text(),
+    'generate: the loop': async () => { for await (const _ of engine.generate('x', null)); },
+    'generate: the stream': () => engine.generate('x', null).toReadableStream().getReader().read(),
+    'tokenize: not text': () => engine.tokenize(5),
+    'tokenize: options': () => engine.tokenize('x', null),
+    'countTokens: nothing': () => engine.countTokens(),
+    'detokenize: text': () => engine.detokenize('x'),
+    'detokenize: nothing': () => engine.detokenize(),
+    'detokenize: fractions': () => engine.detokenize([1.5]),
+    'detokenize: options': () => engine.detokenize([5], null),
+    'logits: nothing': () => engine.logits(),
+    'logits: signal': () => engine.logits([5], { signal: {} }),
+    'setMemoryBudget: text': () => engine.setMemoryBudget('1M'),
+    'setMemoryBudget: options': () => engine.setMemoryBudget(4e6, null),
+    'saveState: options': () => engine.saveState(null),
+    'restoreState: nothing': () => engine.restoreState(),
+    'restoreState: {}': () => engine.restoreState({}),
+    'restoreState: signal': () => engine.restoreState(saved, { signal: 5 }),
+    'chat: nothing': () => chat(),
+    'chat: null': () => chat(null),
+    'chat: no messages': () => chat({}),
+    'chat: tools': () => chat({ messages, tools: 'all' }),
+    'chat: stop': () => chat({ messages, stop: 5 }),
+    'chat: signal': () => chat({ messages, signal: 'stop' }),
+    'chat: options': () => chat({ messages }, null),
+    'chat: the signal of the options': () => chat({ messages }, { signal: 5 }),
+    'completions: nothing': () => engine.completions.create(),
+    'completions: no prompt': () => engine.completions.create({}),
+    'completions: options': () => engine.completions.create({ prompt }, null),
+    'session: options': async () => engine.session(null),
+    'session: messages': async () => engine.session({ messages: 'x' }),
+    'session.generate: nothing': () => session.generate().text(),
+    'session.generate: options': () => session.generate('x', null).text(),
+    'session.generate: signal': () => session.generate('x', { signal: 'stop' }).text(),
+    'session.send: nothing': () => session.send().text(),
+    'session.send: options': () => session.send('x', null).text(),
+    'session.send: stop': () => session.send('x', { stop: 5 }).text(),
+    'session.save: options': () => session.save(null),
+    'session.restore: nothing': () => session.restore(),
+    'session.restore: {}': () => session.restore({}),
+    'session.restore: a state': () => session.restore(saved),
+    'session.fork: options': () => session.fork(null),
+  };
+  const wrong = [];
+  for (const [name, call] of Object.entries(calls)) {
+    const error = await call().then(() => 'accepted', (e) => e);
+    if (error.code !== 'INVALID_ARGUMENT' || !/^[A-Z'\w].{20,}\.$/.test(error.message)) wrong.push(`${name}: ${error.code} ${error}`);
+  }
+  assert.deepEqual(wrong, []);
+  const given = { ...greedy, signal: null };
+  assert.equal(await engine.generate('hello', given).text(), expected);
+});
+
 test('bad sources have stable codes', async () => {
   const cases = [
     [new Blob(['rubbish'.repeat(9000)]), {}, 'NOT_GGUF'],
