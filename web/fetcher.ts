@@ -3,7 +3,7 @@
 // jitter where that can help, and is checked against what the server said about the file before, so
 // that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
 
-import { abortError, SluiceError, throwIfAborted } from './errors.js';
+import { abortError, isAbort, SluiceError, throwIfAborted } from './errors.js';
 import { collectGarbage } from './garbage.js';
 import type { Validators } from './store.js';
 
@@ -109,50 +109,69 @@ export class Fetcher {
    */
   async probeSize(signal?: AbortSignal): Promise<number | undefined> {
     for (const method of ['HEAD', 'GET']) {
-      const control = new AbortController();
-      const onAbort = (): void => control.abort();
-      signal?.addEventListener('abort', onAbort);
-      const timer = setTimeout(onAbort, this.stallMs);
-      try {
-        const init = { method, signal: control.signal, cache: 'no-store' as const };
-        const response = await this.fetch(this.url, init);
-        if (response.status === 200) this.learn(response);
-      } catch (error) {
-        throwIfAborted(signal);
-        if (error instanceof SluiceError) throw error;
-      } finally {
-        clearTimeout(timer);
-        signal?.removeEventListener('abort', onAbort);
-        control.abort();
-      }
+      await following(signal, async (control) => {
+        const timer = setTimeout(() => control.abort(), this.stallMs);
+        try {
+          const init = { method, signal: control.signal, cache: 'no-store' as const };
+          const response = await this.fetch(this.url, init);
+          if (response.status === 200) this.learn(response);
+        } catch (error) {
+          throwIfAborted(signal);
+          if (error instanceof SluiceError) throw error;
+        } finally {
+          clearTimeout(timer);
+          control.abort();
+        }
+      });
       if (this.known.size !== undefined) break;
     }
     return this.known.size;
   }
 
+  /** The first bytes of the file, given up after `limitMs` unless that is 0. */
+  async peek(into: Uint8Array, limitMs: number, signal?: AbortSignal): Promise<void> {
+    let got = 0;
+    await following(signal, async (control) => {
+      const timer = limitMs > 0 ? setTimeout(() => control.abort(), limitMs) : undefined;
+      const sink: Sink = (bytes, offset) => {
+        into.set(bytes.subarray(0, into.length - offset), offset);
+        got = Math.min(into.length, offset + bytes.length);
+        if (got === into.length) control.abort();
+      };
+      try {
+        await this.stream(0, into.length, sink, control.signal);
+      } catch (error) {
+        throwIfAborted(signal);
+        if (got === into.length) return;
+        if (isAbort(error)) throw new SluiceError('NETWORK', `${this.url} does not answer.`);
+        throw error;
+      } finally {
+        clearTimeout(timer);
+      }
+    });
+  }
+
   /** One request. True when the file ended or the goal was reached, false when it was cut. */
-  private async attempt(
+  private attempt(
     position: number,
     goal: number,
     signal: AbortSignal | undefined,
     sink: Sink,
   ): Promise<boolean> {
-    const control = new AbortController();
-    const onAbort = (): void => control.abort();
-    signal?.addEventListener('abort', onAbort);
-    const guard = new StallGuard(this.stallMs, control);
-    try {
-      const response = await this.request(position, goal, control.signal, guard);
-      if (!response) return true;
-      return await this.body(response, position, goal, guard, sink);
-    } catch (error) {
-      if (error instanceof Retry || error instanceof SluiceError) throw error;
-      throw new Retry(guard.stalled ? 'The server stopped sending.' : describe(error));
-    } finally {
-      guard.stop();
-      signal?.removeEventListener('abort', onAbort);
-      control.abort(); // closes what is still open
-    }
+    return following(signal, async (control) => {
+      const guard = new StallGuard(this.stallMs, control);
+      try {
+        const response = await this.request(position, goal, control.signal, guard);
+        if (!response) return true;
+        return await this.body(response, position, goal, guard, sink);
+      } catch (error) {
+        if (error instanceof Retry || error instanceof SluiceError) throw error;
+        throw new Retry(guard.stalled ? 'The server stopped sending.' : describe(error));
+      } finally {
+        guard.stop();
+        control.abort(); // closes what is still open
+      }
+    });
   }
 
   /** The answer, or null when `position` turned out to be the end of the file. */
@@ -333,6 +352,21 @@ class StallGuard {
   }
   stop(): void {
     clearTimeout(this.timer);
+  }
+}
+
+/** Does `work` with a controller that follows `signal`. */
+export async function following<T>(
+  signal: AbortSignal | undefined,
+  work: (control: AbortController) => Promise<T>,
+): Promise<T> {
+  const control = new AbortController();
+  const onAbort = (): void => control.abort();
+  signal?.addEventListener('abort', onAbort);
+  try {
+    return await work(control);
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
   }
 }
 

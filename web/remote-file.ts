@@ -4,7 +4,7 @@
 // plus a few recent chunks kept in memory because neighbouring reads share them.
 
 import { abortError, isAbort, SluiceError, throwIfAborted } from './errors.js';
-import { differs, Fetcher, type FetcherOptions } from './fetcher.js';
+import { differs, Fetcher, following, type FetcherOptions } from './fetcher.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 import { keyOf, kChunkSize, StoreEntry, type StoreBackend } from './store.js';
 
@@ -214,7 +214,7 @@ export class RemoteFile implements ModelFile {
     const fresh = new Uint8Array(length);
     const local = new Uint8Array(length);
     try {
-      await this.peek(fresh, entry.complete ? kOfflineMs : 0);
+      await this.fetcher.peek(fresh, entry.complete ? kOfflineMs : 0, this.options.signal);
     } catch (error) {
       if (isAbort(error)) throw error;
       if (!entry.complete) throw error;
@@ -238,48 +238,14 @@ export class RemoteFile implements ModelFile {
     return false;
   }
 
-  /** The first bytes of the server's file, given up after `limitMs` unless that is 0. */
-  private async peek(into: Uint8Array, limitMs: number): Promise<void> {
-    const control = new AbortController();
-    const onAbort = (): void => control.abort();
-    const timer = limitMs > 0 ? setTimeout(onAbort, limitMs) : undefined;
-    this.options.signal?.addEventListener('abort', onAbort);
-    let got = 0;
-    try {
-      await this.fetcher.stream(
-        0,
-        into.length,
-        (bytes, offset) => {
-          into.set(bytes.subarray(0, into.length - offset), offset);
-          got = Math.min(into.length, offset + bytes.length);
-          if (got === into.length) control.abort();
-        },
-        control.signal,
-      );
-    } catch (error) {
-      throwIfAborted(this.options.signal);
-      if (got === into.length) return;
-      if (isAbort(error)) throw new SluiceError('NETWORK', `${this.url} does not answer.`);
-      throw error;
-    } finally {
-      clearTimeout(timer);
-      this.options.signal?.removeEventListener('abort', onAbort);
-    }
-  }
-
   /** The first request of a new file: learns its size, keeps what it brings. */
   private async firstContact(): Promise<void> {
     const { signal } = this.options;
-    const control = new AbortController();
-    const onAbort = (): void => control.abort();
-    signal?.addEventListener('abort', onAbort);
     try {
-      await new Promise<void>((resolve, reject) => this.contact(control, resolve, reject));
+      await following(signal, (control) => new Promise<void>((...settle) => this.contact(control, ...settle)));
     } catch (error) {
       throwIfAborted(signal);
       throw error;
-    } finally {
-      signal?.removeEventListener('abort', onAbort);
     }
   }
 

@@ -42,6 +42,17 @@ describe('in Node', () => {
     check(told, story, 'wasm128');
     assert.equal(told.stats.kernels, 'wasm128');
   });
+  test('a text that the budget has no room for is refused, and the engine works on', async () => {
+    const engine = await Engine.load(sample, { memoryBudget: 1_900_000, contextLength: 128, threads: 1 });
+    const sizes = [1e5, 2.5e5, 1e6, 2.5e5, 1e5];
+    const codes = await Promise.all(sizes.map((n) => engine.tokenize('a '.repeat(n)).catch(({ code }) => code)));
+    assert.deepEqual(codes, sizes.map(() => 'OUT_OF_MEMORY'));
+    assert.equal(await engine.countTokens('a '.repeat(50)), 52);
+    const pieces = [];
+    for await (const { token } of engine.generate(story.prompt, { maxTokens: 8, temperature: 0 })) pieces.push(token);
+    assert.deepEqual(pieces, story.tokens.slice(0, 8));
+    await engine.dispose();
+  });
   test('the smallest budget that the error names works', async () => {
     const refused = await Engine.load(sample, { memoryBudget: 400_000, contextLength: 128 }).catch((e) => e);
     assert.equal(refused.code, 'BUDGET_TOO_SMALL');

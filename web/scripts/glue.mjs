@@ -26,7 +26,7 @@ function withBody(text, name, body) {
 
 // What the binding never asks for: wide strings, fetching by URL, smart pointers, overloads, base classes,
 // copies and late deletion of the Engine object, types that are not registered, threads that start
-// threads, exceptions of C++ beyond the one that says that memory is out.
+// threads. C++ throws, or aborts, for one reason alone: memory is out.
 const shorter = {
   __embind_register_std_wstring: '',
   instantiateAsync: '',
@@ -34,7 +34,8 @@ const shorter = {
   ensureOverloadTable: '',
   init_embind: '',
   init_ClassHandle: 'ClassHandle.prototype["delete"]=ClassHandle_delete',
-  ___cxa_throw: 'throw ptr',
+  ___cxa_throw: 'throw noRoom()',
+  _abort: 'throw noRoom()',
   emval_get_global: 'return globalThis',
   extendError: 'return class extends baseErrorType{name=errorName}',
   makeLegalFunctionName: 'return name',
@@ -58,8 +59,7 @@ const shorter = {
     'const at=value+4>>>0,bytes=GROWABLE_HEAP_U8().slice(at,at+GROWABLE_HEAP_U32()[value>>>2]);_free(value);' +
     'return UTF8Decoder.decode(bytes)},toWireType(destructors,value){' +
     'if(typeof value!="string")throwBindingError("Cannot pass non-string to std::string");' +
-    'const bytes=new TextEncoder().encode(value),ptr=_malloc(5+bytes.length)>>>0;if(!ptr)throw Object.assign(' +
-    'Error("The memory budget has no room for this text."),{name:"SluiceError",code:"OUT_OF_MEMORY"});' +
+    'const bytes=new TextEncoder().encode(value),ptr=_malloc(5+bytes.length)>>>0;if(!ptr)throw noRoom();' +
     'GROWABLE_HEAP_U32()[ptr>>>2]=bytes.length;GROWABLE_HEAP_U8().set(bytes,ptr+4);' +
     'destructors?.push(_free,ptr);return ptr},argPackAdvance:8,' +
     'readValueFromPointer:simpleReadValueFromPointer,destructorFunction:_free})',
@@ -207,6 +207,9 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, /var UTF8Decoder=.*?;/, 'var UTF8Decoder=new TextDecoder;');
   glue = patch(glue, /var UTF16Decoder=.*?;/, '');
   glue = patch(glue, 'embind_init_charCodes();', '');
+  // What a call has left on the stack when it throws, the next ones need.
+  glue = patch(glue, 'var rv=cppInvokerFunc.apply(null,invokerFuncArgs);',
+    'const stack=stackSave();let rv;try{rv=cppInvokerFunc.apply(null,invokerFuncArgs)}catch(e){stackRestore(stack);throw e}');
   glue = glue.replace(/Module\["HEAP\w+"\]=/g, '');
   glue = glue.replace(/Module\["(\w+)"\]=function\(\)\{return\(\1=Module\["\1"\]=Module\["asm"\]\["(\w+)"\]\)\.apply\(null,arguments\)\}/g,
     (_, name, exported) => `${entryPoints.includes(`.${name}(`) ? `Module["${name}"]=` : ''}(...args)=>Module["asm"]["${exported}"](...args)`);
@@ -227,6 +230,8 @@ export function makeGlue(files, relaxedNames) {
   const header =
     'const SharedArrayBuffer = globalThis.SharedArrayBuffer ?? ' +
     'new WebAssembly.Memory({ initial: 0, maximum: 0, shared: true }).buffer.constructor;\n' +
-    'const navigator = globalThis.navigator ?? { hardwareConcurrency: 1 };\n';
+    'const navigator = globalThis.navigator ?? { hardwareConcurrency: 1 };\n' +
+    'const noRoom = () => Object.assign(Error("The memory budget has no room left for this."), ' +
+    '{ name: "SluiceError", code: "OUT_OF_MEMORY" });\n';
   return header + glue + entryPoints + `export const initialMemory = ${initial[1]};\n`;
 }
