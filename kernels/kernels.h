@@ -34,6 +34,10 @@ enum class Type : uint32_t {
 
 using f16 = uint16_t;  // IEEE binary16 bits
 
+// Tokens that are quantized together: a target may mix the values of so many, so that a product
+// finds those of four columns in one place.
+inline constexpr int32_t kActTile = 4;
+
 // What a weight type multiplies with: f32 activations, or int8 with an f32 scale per 32 values.
 enum class ActFormat : uint8_t { kF32, kQ8 };
 
@@ -48,7 +52,7 @@ struct Matrix {
 struct Acts {
   const float* f32;  // token t at f32 + t * ld
   int64_t ld;        // in floats
-  const void* q8;    // token t at q8 + t * q8_bytes(cols)
+  const void* q8;    // token t at q8 + t * q8_bytes(cols), as quantize_q8 left them
   int32_t n_tokens;
 };
 
@@ -109,8 +113,9 @@ struct Table {
 
   // --- activations -----------------------------------------------------------------------------
   size_t (*q8_bytes)(int64_t cols);  // one token, 64-byte multiple; cols is rounded up to 32
-  // Rounded to nearest, ties to even; the scale per 32 values maps the largest to 120..127.
-  void (*quantize_q8)(const float* x, int64_t cols, void* out);
+  // Rounded to nearest, ties to even; the scale per 32 values maps the largest to 120..127. Tokens
+  // that a product takes together are quantized together, or kActTile of them after the other.
+  void (*quantize_q8)(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, void* out);
 
   // --- matrix products -------------------------------------------------------------------------
   size_t (*matmul_scratch)(Type type, int64_t cols);

@@ -51,6 +51,8 @@ SLUICE_INLINE void for_each_block(Byte* group, int64_t n_blocks, const F& f) {
   }
 }
 
+static_assert(!kTiledActs || kTokenTile == kActTile);
+
 // A group of rows times T tokens from token t0. With one token all vectors of the group go together
 // and share the activation loads; with more, kTileVecs of them, as registers allow.
 template <class K, int NV, int T>
@@ -77,7 +79,7 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
         K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
         q += K::kCodeBytes * kRowGroup;
         s += K::kScaleBytes * kRowGroup;
-        x.base += sizeof(ActBlock) * (K::kBlock / 32);
+        x.base += sizeof(ActBlock) * (K::kBlock / kActValues);
       }
     }
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/generic/pack.h"
+#include "kernels/kernels.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
@@ -20,15 +21,24 @@ struct Tokens {
 // How many sub-blocks that share bytes go together for one token.
 constexpr int kMaxTogether = 4;
 
-// Quad j of NV vectors times T tokens. j is a constant, which the instructions hold.
-template <int NV, int T, class S, class F>
-SLUICE_INLINE void dot_quad(const Tokens& x, int block, int j, const F& codes, S (&sum)[NV][T]) {
+// Quad j of NV vectors times T tokens. j is a constant, which the instructions hold. X is Tokens,
+// and a parameter so that only targets with kTiledActs need the functions for it.
+template <int NV, int T, class S, class X, class F>
+SLUICE_INLINE void dot_quad(const X& x, int block, int j, const F& codes, S (&sum)[NV][T]) {
   keep_order();
   Codes w[NV];
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare(codes(v, j));
-  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    const Quad q = load_quad(x.at(t, block), j);
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
+  if constexpr (kTiledActs && T == kActTile) {
+    const auto tile = load_quad_tile(x.at(j / 2, block), j % 2);
+    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+      const Quad q = quad_of(tile, t);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
+    }
+  } else {
+    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+      const Quad q = load_quad(x.at(t, block), j);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot(sum[v][t], w[v], q);
+    }
   }
 }
 // Sub-blocks have an integer scale each (Factor[NV]), which multiplies as soon as the target likes,
@@ -114,15 +124,23 @@ SLUICE_INLINE void dot_parts(const Tokens& x, int block, const uint8_t* q, const
 }
 
 // As dot_quad, for signed 8-bit codes.
-template <int NV, int T, class F>
-SLUICE_INLINE void dot_signed_quad(const Tokens& x, int block, int j, const F& codes,
+template <int NV, int T, class X, class F>
+SLUICE_INLINE void dot_signed_quad(const X& x, int block, int j, const F& codes,
                                    I32 (&sum)[NV][T]) {
   keep_order();
   SignedCodes w[NV];
   SLUICE_UNROLL for (int v = 0; v < NV; ++v) w[v] = prepare_signed(codes(v, j));
-  SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-    const SignedQuad q = load_signed_quad(x.at(t, block), j);
-    SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot_signed(sum[v][t], w[v], q);
+  if constexpr (kTiledActs && T == kActTile) {
+    const auto tile = load_signed_quad_tile(x.at(j / 2, block), j % 2);
+    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+      const SignedQuad q = signed_quad_of(tile, t);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot_signed(sum[v][t], w[v], q);
+    }
+  } else {
+    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+      const SignedQuad q = load_signed_quad(x.at(t, block), j);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[v][t] = dot_signed(sum[v][t], w[v], q);
+    }
   }
 }
 

@@ -1,11 +1,14 @@
 // Quantized activations as the kernels read them: per 32 values the integers and everything that
-// scales, offsets and minimums need, in one or two cache lines, so that a kernel finds a sub-block
-// at one address. Which form a target uses is its own business. Plain data only (see blocks.h).
+// scales, offsets and minimums need, in a cache line or two, so that a kernel finds a sub-block at
+// one address. Which
+// form a target uses is its own business. Plain data only (see blocks.h).
 #pragma once
 
 #include <cstdint>
 
 namespace sluice::kernels {
+
+inline constexpr int kActValues = 32;
 
 // Sums are stored negated: an unsigned code w + c multiplies with the accumulator started at
 // c * (-sum), so an offset costs one shift of `nsum` when c is a power of two.
@@ -32,12 +35,5 @@ struct ActBlock16 {
   ActMeta m;
 };
 static_assert(sizeof(ActBlock16) == 96);
-
-struct ActBlockBoth {
-  int8_t q[32];
-  ActMeta m;
-  int16_t q16[32];
-};
-static_assert(sizeof(ActBlockBoth) == 128);
 
 }  // namespace sluice::kernels

@@ -120,6 +120,9 @@ SLUICE_INLINE I32 shl(I32 a) {
 SLUICE_INLINE F32 to_f32(I32 a) {
   return {_mm256_cvtepi32_ps(a.v)};
 }
+SLUICE_INLINE F32 round(F32 a) {
+  return {_mm256_round_ps(a.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
 SLUICE_INLINE I32 round_i32(F32 a) {
   return {_mm256_cvtps_epi32(a.v)};
 }
@@ -270,3 +273,4 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 }  // namespace sluice::kernels::SLUICE_TARGET
 
 #include "kernels/isa/pair_sum.h"
+#include "kernels/isa/plain_values.h"

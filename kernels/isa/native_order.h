@@ -7,6 +7,8 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
+// Activations of several tokens need no common load: a broadcast is part of a product, or free.
+constexpr bool kTiledActs = false;
 // Between quads, where a compiler would keep too many of them in registers at once.
 SLUICE_INLINE void keep_order() {}
 // p, where a compiler would keep what was loaded for one part of a block until another needs it.

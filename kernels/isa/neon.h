@@ -124,6 +124,9 @@ SLUICE_INLINE I32 shl(I32 a) {
 SLUICE_INLINE F32 to_f32(I32 a) {
   return {vcvtq_f32_s32(a.v)};
 }
+SLUICE_INLINE F32 round(F32 a) {
+  return {vrndnq_f32(a.v)};
+}
 SLUICE_INLINE I32 round_i32(F32 a) {
   return {vcvtnq_s32_f32(a.v)};
 }
@@ -256,4 +259,5 @@ SLUICE_INLINE void prefetch(const void* p) {
 }  // namespace sluice::kernels::SLUICE_TARGET
 
 #include "kernels/isa/plain_factor.h"
+#include "kernels/isa/plain_values.h"
 #include "kernels/isa/whole_sum.h"

@@ -143,6 +143,10 @@ SLUICE_INLINE I32 round_i32(F32 a) {
   // 1.5 * 2^23: the low bits of the sum are the rounded integer.
   return {reinterpret_cast<VectorI32>(a.v + 12582912.0f) - 0x4B400000};
 }
+// To an integer, ties to even; |a| < 2^22.
+SLUICE_INLINE F32 round(F32 a) {
+  return to_f32(round_i32(a));
+}
 
 // --- conversions on load and store ---------------------------------------------------------------
 SLUICE_INLINE float f16_value(uint16_t h) {
@@ -332,4 +336,5 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 
 #include "kernels/isa/four_lanes.h"
 #include "kernels/isa/plain_factor.h"
+#include "kernels/isa/plain_values.h"
 #include "kernels/isa/whole_sum.h"

@@ -1,8 +1,8 @@
 // What the target headers share: no functions (see blocks.h), only how to inline one, and the list
 // of names that a target provides. isa/scalar.h defines what each of them means.
 //
-//   sizes     kLanes kRowGroup kTokenTile kTileVecs kWideSupers kTargetName
-//   F32       splat load store load_n store_n + - * / mul_add neg_mul_add min max abs sqrt
+//   sizes     kLanes kRowGroup kTokenTile kTileVecs kWideSupers kTiledActs kTargetName
+//   F32       splat load store load_n store_n + - * / mul_add neg_mul_add min max abs sqrt round
 //             reduce_add reduce_max < select reduce_add_each
 //   I32       splat_i32 store + - shl<n> to_f32 round_i32 as_f32 as_i32
 //   loads     load_f16 load_scale load_super store_f16 load_bf16 load_bits<shift, mask>
@@ -12,6 +12,8 @@
 //             dot_signed; in whole_sum.h or pair_sum.h start<Sum<max, quads>> half_word start_half
 //             load_factor load_signed_factor (often plain_factor.h) settle finish
 //   I16       load_u8_pairs splat_pair pair_dot
+//   acts      put_values (natively plain_values.h); with kTiledActs load_quad_tile quad_of
+//             load_signed_quad_tile signed_quad_of
 //   memory    prefetch keep_order again<part> (natively native_order.h)
 #pragma once
 

@@ -28,6 +28,7 @@ SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
 SLUICE_INLINE Quad load_row(const ActBlock& x, int half) {
   return load_row_pairs(x.q16, half);
 }
+constexpr bool kTiledActs = false;
 using Codes = Pairs;
 SLUICE_INLINE Codes prepare(Bytes a) {
   return split_unsigned(a);

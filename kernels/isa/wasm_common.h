@@ -139,12 +139,20 @@ SLUICE_INLINE I32 operator-(I32 a, I32 b) {
 SLUICE_INLINE I32 operator*(I32 a, I32 b) {
   return {wasm_i32x4_mul(a.v, b.v)};
 }
+// Or the compiler shifts before it repeats, and repeating is no longer part of a load.
+SLUICE_INLINE void keep(I32& a) {
+  asm volatile("" : "+r"(a.v));
+}
 template <int kBits>
 SLUICE_INLINE I32 shl(I32 a) {
+  keep(a);
   return {wasm_i32x4_shl(a.v, kBits)};
 }
 SLUICE_INLINE F32 to_f32(I32 a) {
   return {wasm_f32x4_convert_i32x4(a.v)};
+}
+SLUICE_INLINE F32 round(F32 a) {
+  return {wasm_f32x4_nearest(a.v)};
 }
 SLUICE_INLINE I32 round_i32(F32 a) {
   return {wasm_i32x4_trunc_sat_f32x4(wasm_f32x4_nearest(a.v))};
@@ -254,9 +262,6 @@ SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
 SLUICE_INLINE void keep_order() {
   asm volatile("" ::: "memory");
 }
-SLUICE_INLINE void keep(I32& a) {
-  asm volatile("" : "+r"(a.v));
-}
 SLUICE_INLINE void keep(I16& a) {
   asm volatile("" : "+r"(a.v));
 }
@@ -273,6 +278,34 @@ SLUICE_INLINE v128_t splat_lane(v128_t a, int lane) {
       return wasm_i32x4_shuffle(a, a, 2, 2, 2, 2);
     default:
       return wasm_i32x4_shuffle(a, a, 3, 3, 3, 3);
+  }
+}
+
+// Quantized activations on their way to a block.
+struct Narrow {
+  v128_t v[4];  // 16 bits wide
+};
+SLUICE_INLINE void store_values(const Narrow& q, ActBlock16& b) {
+  SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
+    wasm_v128_store(b.q16 + 8 * i, wasm_i16x8_shuffle(q.v[i], q.v[i], 0, 2, 1, 3, 4, 6, 5, 7));
+  }
+}
+SLUICE_INLINE void store_values(const Narrow& q, ActBlock8& b) {
+  wasm_v128_store(b.q, wasm_i8x16_narrow_i16x8(q.v[0], q.v[1]));
+  wasm_v128_store(b.q + 16, wasm_i8x16_narrow_i16x8(q.v[2], q.v[3]));
+}
+template <class Block>
+SLUICE_INLINE void put_values(const I32 (&q)[kActValues / kLanes], Block& out,
+                              int32_t (&sums)[2][2]) {
+  Narrow narrow;
+  SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
+    narrow.v[i] = wasm_i16x8_narrow_i32x4(q[2 * i].v, q[2 * i + 1].v);
+  }
+  store_values(narrow, out);
+  SLUICE_UNROLL for (int h = 0; h < 2; ++h) {
+    const v128_t four = ((q[4 * h] + q[4 * h + 1]) + (q[4 * h + 2] + q[4 * h + 3])).v;
+    sums[h][0] = wasm_i32x4_extract_lane(four, 0) + wasm_i32x4_extract_lane(four, 1);
+    sums[h][1] = wasm_i32x4_extract_lane(four, 2) + wasm_i32x4_extract_lane(four, 3);
   }
 }
 

@@ -28,13 +28,20 @@ SLUICE_INLINE Bytes lookup16(const int8_t* table, Bytes a) {
   return {relaxed_swizzle(wasm_v128_load(table), a.v)};
 }
 
-using ActBlock = ActBlockBoth;
+using ActBlock = ActBlock8;
 using Quad = Bytes;
 SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
   return {wasm_v128_load32_splat(x.q + 4 * j)};
 }
 SLUICE_INLINE Quad load_row(const ActBlock& x, int half) {
   return {wasm_v128_load(x.q + 16 * half)};
+}
+constexpr bool kTiledActs = true;
+SLUICE_INLINE Bytes load_quad_tile(const ActBlock& x, int part) {
+  return {wasm_v128_load(x.q + 16 * part)};
+}
+SLUICE_INLINE Quad quad_of(Bytes tile, int token) {
+  return {splat_lane(tile.v, token)};
 }
 using Codes = Bytes;
 SLUICE_INLINE Codes prepare(Bytes a) {
@@ -88,12 +95,18 @@ SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
 #endif
 
 using SignedQuad = Pairs;
+SLUICE_INLINE SignedQuad signed_quad_of(const Pairs& tile, int token) {
+  return {splat_lane(tile.even, token), splat_lane(tile.odd, token)};
+}
 SLUICE_INLINE SignedQuad load_signed_row(const ActBlock& x, int half) {
-  return load_row_pairs(x.q16, half);
+  return split_signed(load_row(x, half));
 }
 using SignedCodes = Pairs;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
-  return load_pairs(x.q16, j);
+  return signed_quad_of(split_signed(load_row(x, j / 4)), j % 4);
+}
+SLUICE_INLINE Pairs load_signed_quad_tile(const ActBlock& x, int part) {
+  return split_signed(load_quad_tile(x, part));
 }
 SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
   return split_signed(a);

@@ -23,11 +23,13 @@ bool Session::wants_q8(int32_t mat) const {
 }
 
 void Session::quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out) {
+  constexpr int32_t kTile = kernels::kActTile;
   const size_t stride = engine_.table().q8_bytes(cols);
-  const auto one = [&](int32_t t) {
-    engine_.table().quantize_q8(x + t * ld, cols, out + static_cast<size_t>(t) * stride);
-  };
-  for_rows(n_tokens, one);
+  for_rows((n_tokens + kTile - 1) / kTile, [&](int32_t tile) {
+    const int32_t t = tile * kTile;
+    engine_.table().quantize_q8(x + t * ld, ld, cols, std::min(kTile, n_tokens - t),
+                                out + static_cast<size_t>(t) * stride);
+  });
 }
 
 void Session::run_pieces() {

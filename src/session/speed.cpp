@@ -70,7 +70,7 @@ class Bench {
     for (size_t i = 0; i < cols; ++i) {
       x_.as<float>()[i] = static_cast<float>(static_cast<int>(i % 15) - 7);
     }
-    table_.quantize_q8(x_.as<float>(), m_.cols, q8_.data());
+    table_.quantize_q8(x_.as<float>(), m_.cols, m_.cols, 1, q8_.data());
     return true;
   }
 

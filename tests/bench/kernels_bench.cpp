@@ -77,10 +77,7 @@ void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   std::vector<float> x(n * static_cast<size_t>(cols));
   for (float& v : x) v = normal(rng);
   const Buffer q8 = allocate(n * table->q8_bytes(cols));
-  for (size_t t = 0; t < n; ++t) {
-    table->quantize_q8(&x[t * static_cast<size_t>(cols)], cols,
-                       static_cast<uint8_t*>(q8.get()) + t * table->q8_bytes(cols));
-  }
+  table->quantize_q8(x.data(), cols, cols, shape.n_tokens, q8.get());
   std::vector<float> y(n * static_cast<size_t>(shape.rows));
   const Buffer scratch = allocate(table->matmul_scratch(type, cols));
   MatmulArgs a = {};

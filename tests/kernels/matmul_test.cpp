@@ -169,7 +169,7 @@ TEST(Quantize, RoundsToNearestWithOneScalePer32) {
       // Seen through a product with one-hot weights of 1, the only public way to read them back.
       const Buffer exact(x.data(), x.size() * sizeof(float), 0);
       const Buffer q8(table->q8_bytes(cols));
-      table->quantize_q8(reinterpret_cast<const float*>(exact.data()), cols, q8.data());
+      table->quantize_q8(reinterpret_cast<const float*>(exact.data()), cols, cols, 1, q8.data());
       const size_t row_bytes = reference::row_bytes(Type::kQ8_0, padded);
       std::vector<uint8_t> w(static_cast<size_t>(padded) * row_bytes, 0);
       for (int64_t r = 0; r < padded; ++r) {

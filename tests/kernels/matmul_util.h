@@ -151,9 +151,7 @@ struct Problem {
     const Buffer acts(&x[static_cast<size_t>(o.t0 * cols)], floats * sizeof(float), 0);
     const float* first = reinterpret_cast<const float*>(acts.data());
     const Buffer q8(per_token * static_cast<size_t>(n));
-    for (int32_t t = 0; t < n; ++t) {
-      table.quantize_q8(first + t * cols, cols, q8.data() + static_cast<size_t>(t) * per_token);
-    }
+    table.quantize_q8(first, cols, cols, n, q8.data());
     const std::vector<uint8_t>& form = o.packed ? packed : file;
     const Buffer weights(form.data(), form.size(), o.skew);
     const Buffer scratch(table.matmul_scratch(type.type, cols));
