@@ -42,24 +42,25 @@ template <int NV, int T>
 SLUICE_INLINE void subtract_mins(const uint8_t* s, int row0, const Tokens& x, F32 (&acc)[NV][T]) {
   F32 dmin[NV];
   load_supers(s, 16, 1, row0, dmin);
-  I32 isum[NV][T];
+  I16 m[kActSuper / 2][NV];
   SLUICE_UNROLL for (int j = 0; j < kActSuper / 2; ++j) {
-    I16 m[NV];
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-      m[v] = load_u8_pairs(s + kRowGroup * (8 + 2 * j) + 2 * (row0 + kLanes * v));
-    }
-    SLUICE_UNROLL for (int t = 0; t < T; ++t) {
-      const I16 sums = splat_pair(x.at(t, j).m.super);
-      SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-        const I32 two = pair_dot(m[v], sums);
-        isum[v][t] = j == 0 ? two : isum[v][t] + two;
-      }
+      m[j][v] = load_u8_pairs(s + kRowGroup * (8 + 2 * j) + 2 * (row0 + kLanes * v));
     }
   }
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
+    I32 isum[NV];
+    SLUICE_UNROLL for (int j = 0; j < kActSuper / 2; ++j) {
+      const I16 sums = splat_pair(x.at(t, j).m.super);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+        const I32 two = pair_dot(m[j][v], sums);
+        isum[v] = j == 0 ? two : isum[v] + two;
+      }
+    }
     const F32 scale = splat(__builtin_bit_cast(float, x.at(t, kActSuper / 2).m.super));
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
-      acc[v][t] = neg_mul_add(to_f32(isum[v][t]), dmin[v] * scale, acc[v][t]);
+      acc[v][t] = neg_mul_add(to_f32(isum[v]), dmin[v] * scale, acc[v][t]);
+      keep(acc[v][t]);
     }
   }
 }

@@ -210,7 +210,6 @@ SLUICE_INLINE I16 splat_pair(int32_t pair) {
 SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
   return {_mm256_madd_epi16(a.v, b.v)};
 }
-SLUICE_INLINE void keep(I16&) {}
 SLUICE_INLINE I16 no_pairs() {
   return {_mm256_setzero_si256()};
 }

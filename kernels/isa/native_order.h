@@ -11,6 +11,8 @@ namespace {
 constexpr bool kTiledActs = false;
 // Between quads, where a compiler would keep too many of them in registers at once.
 SLUICE_INLINE void keep_order() {}
+template <class Vector>
+SLUICE_INLINE void keep(Vector&) {}
 // p, where a compiler would keep what was loaded for one part of a block until another needs it.
 template <int>
 SLUICE_INLINE const uint8_t* again(const uint8_t* p) {

@@ -262,6 +262,9 @@ SLUICE_INLINE I32 pair_dot(I16 a, I16 b) {
 SLUICE_INLINE void keep_order() {
   asm volatile("" ::: "memory");
 }
+SLUICE_INLINE void keep(F32& a) {
+  asm volatile("" : "+r"(a.v));
+}
 SLUICE_INLINE void keep(I16& a) {
   asm volatile("" : "+r"(a.v));
 }

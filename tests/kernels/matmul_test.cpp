@@ -88,6 +88,17 @@ TEST(Matmul, OneTokenAtATimeIsTheSame) {
   });
 }
 
+TEST(Matmul, PanelsOfRowsAndBatchesOfTokensAreTheSame) {
+  for_all([](const Table& table, const WeightType& w) {
+    if (w.type != Type::kF16 && w.type != Type::kQ8_0 && w.type != Type::kQ4_K) return;
+    // Wide enough that neither the rows nor the tokens pass at once when packed.
+    const Problem p(table, w, 11 * table.row_group + 3, 4096, 37);
+    Options file;
+    file.packed = false;
+    ASSERT_EQ(p.run({}), p.run(file));
+  });
+}
+
 TEST(Matmul, SplitsOfTheRowsAreTheSame) {
   for_all([](const Table& table, const WeightType& w) {
     const int64_t block = reference::block_values(w.type), group = table.row_group;
