@@ -127,13 +127,11 @@ Plan make_plan(std::span<const MatrixSpec> matrices, int64_t row_group, uint64_t
     sum_up(plan);
     return plan;
   }
-  // A ring of a sixth of the budget overlaps reading with computing, and pins get the rest; where
-  // that makes units that cost more to ask for than to read, fewer slots take up to half of it.
+  // A ring that overlaps reading with computing takes up to a sixth of the budget, and pins get the
+  // rest; where that would make smaller units, fewer slots take up to half of it.
   const uint64_t smallest = smallest_slot(matrices, row_group);
-  const uint64_t sixth = budget / (6 * kMaxSlots), half = budget / (2 * kFewSlots);
-  const bool scarce = sixth < kUnitLeast;
-  const uint64_t target =
-      std::clamp(scarce ? std::min(half, kUnitLeast) : sixth, smallest, kUnitTarget);
+  const bool scarce = budget / (6 * kMaxSlots) < kUnitTarget;
+  const uint64_t target = std::max(smallest, std::min(budget / (2 * kFewSlots), kUnitTarget));
   cut(matrices, target, plan);
   for (const Unit& u : plan.units) {
     if (counted(u.kind)) plan.slot_bytes = std::max(plan.slot_bytes, u.bytes);
