@@ -1,7 +1,6 @@
 // Quantized activations as the kernels read them: per 32 values the integers and everything that
 // scales, offsets and minimums need, in a cache line or two, so that a kernel finds a sub-block at
-// one address. Which
-// form a target uses is its own business. Plain data only (see blocks.h).
+// one address. Which form a target uses is its own business. Plain data only (see blocks.h).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The vocabulary for WebAssembly with relaxed SIMD. This compiler does not know the instructions:
 // they are imported functions, whose one-line bodies (relaxed.wat) the build merges in and inlines.
 // Codes stay in 0..127, where the second operand of the dot product means the same on every engine.
-// Signed codes take the 16-bit path of the plain target: activations are kept in both forms.
+// Signed codes take the 16-bit path of the plain target, and activations are widened on the way.
 // With SLUICE_PAIR_SUMS (wasmrelaxed16) the product that stops at 16-bit pairs is used: where a
 // CPU lacks the whole instruction, the engine makes five of it, but one or two of the pairs.
 #pragma once
