@@ -43,7 +43,10 @@ export interface InspectOptions {
   memoryBudget?: number;
   /** Positions of the KV cache. Default: the model's own, at most 4096. */
   contextLength?: number;
-  /** Threads; more than one needs cross-origin isolation. Default: chosen by the device. */
+  /**
+   * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
+   * one less where the budget is below half of the model, which is read by a thread of its own.
+   */
   threads?: number;
   /** Kernel table by name, for tests and measurements. Default: the best. */
   kernels?: string;

@@ -76,7 +76,7 @@ export class Host {
   info!: ModelInfo;
   layers = 1;
   private wasm: WasmInstance | null = null;
-  private loaded!: { spec: LoadSpec; compiled: CompiledWasm; threads: number };
+  private loaded!: { spec: LoadSpec; compiled: CompiledWasm };
   private io!: Io;
   private first: OpenedFile = { name: '', size: 0 };
   private directory: ModelDirectory | null = null;
@@ -119,10 +119,10 @@ export class Host {
   private async load(spec: LoadSpec): Promise<Loaded> {
     const started = performance.now();
     const compiled = await this.prepare(spec);
-    const budget = spec.memoryBudget || this.defaultBudget();
-    const threads = this.threadsFor(spec);
+    const budget = this.budgetFor(spec.memoryBudget);
+    const threads = this.threadsFor(spec, budget);
     const options = openOptions(spec, budget, threads);
-    this.loaded = { spec, compiled, threads };
+    this.loaded = { spec, compiled };
     await this.start(spec, compiled, budget, threads, options);
     await this.attach();
     this.io.startDownload();
@@ -139,11 +139,12 @@ export class Host {
   private async inspect(spec: LoadSpec): Promise<ModelInfo> {
     const compiled = await this.prepare({ ...spec, ioWorker: false });
     const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
-    const threads = this.threadsFor(spec);
+    const budget = this.budgetFor(spec.memoryBudget);
+    const threads = this.threadsFor(spec, budget);
     this.wasm = await this.instantiate(compiled, headerRoom, threads);
     this.binding = this.wasm.binding;
     await this.parseHeaders(this.wasm);
-    const options = openOptions(spec, spec.memoryBudget || this.defaultBudget(), threads);
+    const options = openOptions(spec, budget, threads);
     const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
     const info = describe(this.binding, { ...options, storeBandwidth });
     info.speed = { ...info.speed, ...network };
@@ -221,13 +222,15 @@ export class Host {
    */
   private async setMemoryBudget(bytes: number): Promise<Omit<Loaded, 'simd128'>> {
     this.begin();
-    const { spec, compiled, threads } = this.loaded;
+    const { spec, compiled } = this.loaded;
     const { contextLength, minimum } = this.info.plan;
-    const options = openOptions({ ...spec, contextLength }, bytes || this.defaultBudget(), threads);
+    const budget = this.budgetFor(bytes);
+    const threads = this.threadsFor(spec, budget);
+    const options = openOptions({ ...spec, contextLength }, budget, threads);
     let next: WasmInstance | null = null;
     let info: ModelInfo;
     try {
-      next = await this.instantiate(compiled, options.memoryBudget, threads);
+      next = await this.instantiate(compiled, budget, threads);
       await this.parseHeaders(next);
       info = describe(next.binding, options);
     } catch (error) {
@@ -245,6 +248,7 @@ export class Host {
     if (!this.binding.open(options)) throw this.engineError();
     if (state && !this.binding.restoreState(state)) throw this.engineError();
     await this.attach();
+    this.stats.threads = this.binding.threads();
     this.layers = this.binding.unitStates().length;
     collectGarbage();
     return { info, snapshot: this.snapshot() };
@@ -296,16 +300,25 @@ export class Host {
     }
   }
 
-  private defaultBudget(): number {
+  /** Bytes of all files of the model, as far as their names and sizes tell. */
+  private modelBytes(): number {
     const parts = /-of-(\d{5})\.gguf/.exec(this.first.name);
     const files = this.directory?.shards ?? [this.first];
-    const total = files.reduce((sum, { size }) => sum + size, 0) * (parts ? Number(parts[1]) : 1);
-    return Math.min(this.platform.budgetCap, Math.ceil(total * 1.1) + (512 << 20));
+    return files.reduce((sum, { size }) => sum + size, 0) * (parts ? Number(parts[1]) : 1);
   }
 
-  private threadsFor(spec: LoadSpec): number {
+  private budgetFor(bytes: number): number {
+    return bytes || Math.min(this.platform.budgetCap, Math.ceil(this.modelBytes() * 1.1) + (512 << 20));
+  }
+
+  /**
+   * Where most of the model streams, the I/O worker gets a core: threads that wait for the one that
+   * lost its core to reading made a token take half as long again.
+   */
+  private threadsFor(spec: LoadSpec, budget: number): number {
     if (!this.platform.isolated) return 1;
-    return spec.threads || this.platform.hardwareThreads;
+    const streams = spec.ioWorker && 2 * budget < this.modelBytes();
+    return spec.threads || Math.max(1, this.platform.hardwareThreads - (streams ? 1 : 0));
   }
 
   // --- working -------------------------------------------------------------------------------

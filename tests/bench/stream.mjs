@@ -25,7 +25,7 @@ const { values } = parseArgs({
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
     shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' },  // of the file; 0: the smallest budget
     generate: { type: 'string', short: 'n', default: '6' },
-    threads: { type: 'string', default: '2' },
+    threads: { type: 'string', default: '0' },  // 0: as the engine chooses, natively 2
     native: { type: 'boolean' },
     web: { type: 'boolean' },
     'past-cache': { type: 'boolean' },
@@ -63,7 +63,7 @@ async function measureNative(file, budgets) {
   const rows = [];
   for (const budget of budgets) {
     const [row] = await nativeJson([
-      'bench', file, '-p', '0', '-n', String(nGenerate), '-t', String(threads), '-r', '3', '-o', 'json',
+      'bench', file, '-p', '0', '-n', String(nGenerate), '-t', String(threads || 2), '-r', '3', '-o', 'json',
       '--ctx', String(kContext), '--memory-budget', String(budget), ...(values['past-cache'] ? ['--past-cache'] : []),
     ]);
     rows.push({
@@ -159,7 +159,7 @@ function report(title, file, rows) {
     row.share = row.decode / Math.min(row.store, resident);
   }
   const finite = (x) => (Number.isFinite(x) ? x : '-');
-  console.log(`\n${title}: ${modelLabel(file)}, ${threads} threads, ${values['past-cache'] ? 'past the page cache' : 'out of the page cache'}`);
+  console.log(`\n${title}: ${modelLabel(file)}, ${threads || 'chosen'} threads, ${values['past-cache'] ? 'past the page cache' : 'out of the page cache'}`);
   console.log(table([
     ['budget', 'of the model', 'decode tok/s', 'MB per pass', 'store MB/s', 'store limit tok/s', 'compute limit tok/s', 'of the lower'],
     ...rows.map((r) => [

@@ -2,7 +2,7 @@
 // same text whatever the budget, the source and the place of the I/O.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { buildFakePackage, fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
@@ -165,6 +165,27 @@ test('the budget changes down and up, and what is in the KV cache stays', async 
     await assert.rejects(moved.setMemoryBudget(270_000), { code: 'BUDGET_TOO_SMALL' });
     await moved.setMemoryBudget(budget);
     assert.equal(moved.memory().budget, budget - (budget % 65536));
+  }
+  await moved.dispose();
+});
+
+test('the reader has a core to itself where most of the model streams, unless threads were asked for', async () => {
+  const all = Math.min(16, availableParallelism());
+  const streamed = Math.max(1, all - 1);
+  for (const [options, threads] of [
+    [{ memoryBudget: 700_000 }, all],
+    [{ memoryBudget: 350_000 }, streamed],
+    [{ memoryBudget: 350_000, ioWorker: false }, all],
+    [{ memoryBudget: 350_000, threads: all + 1 }, all + 1],
+  ]) {
+    const loaded = await Engine.load(path, options);
+    assert.equal(loaded.stats().threads, threads, JSON.stringify(options));
+    await loaded.dispose();
+  }
+  const moved = await Engine.load(path, { memoryBudget: 4e6 });
+  for (const [budget, threads] of [[350_000, streamed], [4e6, all]]) {
+    await moved.setMemoryBudget(budget);
+    assert.equal(moved.stats().threads, threads, `moved to ${budget}`);
   }
   await moved.dispose();
 });
