@@ -3,7 +3,7 @@
 //   npm run bench:web -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
 //                        [--kernels wasm128] [--native] [--ours-only] [--json]
 // --native: the decode rate of llama.cpp's native library beside ours, measured in the same turns.
-// -p 2048 -n 16 measures decode at 2048 tokens of context.
+// -p 2000 -n 16 measures decode at 2000 tokens of context (wllama takes no more than 2048 of TinyLlama).
 import { statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
