@@ -18,7 +18,7 @@ SLUICE_INLINE void touch(const uint8_t* p) {
   const uint8_t byte = *p;
   asm volatile("" ::"r"(byte));
 #else
-  __builtin_prefetch(p);
+  prefetch(p);
 #endif
 }
 
@@ -29,9 +29,6 @@ SLUICE_INLINE Signed4 dwords(I32 a) {
 }
 SLUICE_INLINE I32 lanes_of(Signed4 a) {
   return __builtin_bit_cast(I32, a);
-}
-SLUICE_INLINE Bytes bytes_of(I32 a) {
-  return __builtin_bit_cast(Bytes, a);
 }
 SLUICE_INLINE I32 lanes_of(Bytes a) {
   return __builtin_bit_cast(I32, a);
