@@ -18,6 +18,13 @@ struct FileRows {
   SLUICE_INLINE_METHOD Bytes bytes(int r, size_t offset) const {
     return load_bytes(base + static_cast<size_t>(r) * stride + offset);
   }
+  SLUICE_INLINE_METHOD uint64_t halves(size_t offset) const {
+    f16 h[4];
+    SLUICE_UNROLL for (int r = 0; r < 4; ++r) {
+      memcpy(&h[r], base + static_cast<size_t>(r) * stride + offset, sizeof h[r]);
+    }
+    return join_halves(h);
+  }
   SLUICE_INLINE_METHOD void columns(size_t offset, Dwords (&out)[4]) const {
     const uint8_t* first = base + offset;
     const uint8_t* const rows[4] = {first, first + stride, first + 2 * stride, first + 3 * stride};
@@ -63,7 +70,7 @@ struct DirectQ4_0 {
       return run == 0 ? bits<0, 15>(raw) : bits<4, 15>(raw);
     });
     const I32 isum = sums + shl<3>(splat_i32(x->m.nsum));
-    const uint64_t d = gather_halves(w.base, w.stride);
+    const uint64_t d = w.halves(offsetof(Block, d));
     acc = mul_add(to_f32(isum), load_scale(&d) * splat(x->m.d), acc);
   }
 };
@@ -83,7 +90,7 @@ struct DirectQ8_0 {
         sums[r] = dot_signed(sums[r], prepare_signed(codes), q[i]);
       }
     }
-    const uint64_t d = gather_halves(w.base, w.stride);
+    const uint64_t d = w.halves(offsetof(Block, d));
     acc = mul_add(to_f32(reduce_add_each(sums)), load_scale(&d) * splat(x->m.d), acc);
   }
 };
@@ -104,8 +111,8 @@ struct DirectQ4_K {
     const I32 isum =
         mins(lanes_of(bits<0, 63>(b)), x) + mins(lanes_of(bits<4, 15>(c) | bits<2, 48>(b)), x + 2);
     const F32 scale = splat(__builtin_bit_cast(float, x[kActSuper / 2].m.super));
-    const uint64_t d = gather_halves(w.base, w.stride);
-    const uint64_t dmin = gather_halves(w.base + sizeof(f16), w.stride);
+    const uint64_t d = w.halves(offsetof(Block, d));
+    const uint64_t dmin = w.halves(offsetof(Block, dmin));
     acc = neg_mul_add(to_f32(isum), load_f16(&dmin) * scale, acc);
     F32 part = splat(0.0f);
     FileRows qs = {w.base + offsetof(Block, qs), w.stride};
@@ -174,7 +181,7 @@ struct DirectQ6_K {
         part = mul_add(both, splat(x[b].m.d), part);
       }
     }
-    const uint64_t d = gather_halves(w.base + offsetof(Block, d), w.stride);
+    const uint64_t d = w.halves(offsetof(Block, d));
     acc = mul_add(part, load_f16(&d), acc);
   }
 };

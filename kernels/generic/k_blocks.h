@@ -276,7 +276,8 @@ struct Q6_K {
       Dwords scales[4];
       columns_of(rows + r, offsetof(Block, scales), scales);
       SLUICE_UNROLL for (int i = 0; i < 4; ++i) put_four_items(scales[i], s, 4 * i, r);
-      put_supers(gather_d(rows + r), s, 16, 0, r);
+      const f16 d[4] = {rows[r]->d, rows[r + 1]->d, rows[r + 2]->d, rows[r + 3]->d};
+      put_supers(join_halves(d), s, 16, 0, r);
     }
   }
   static void unpack(const uint8_t* q, const uint8_t* s, int row, Block& out) {

@@ -49,11 +49,6 @@ SLUICE_INLINE void put_supers(uint64_t halves, uint8_t* s, int n_bytes, int inde
     memcpy(at, &halves, sizeof halves);
   }
 }
-template <class Block>
-SLUICE_INLINE uint64_t gather_d(const Block* const* rows) {
-  return rows[0]->d | static_cast<uint64_t>(rows[1]->d) << 16 |
-         static_cast<uint64_t>(rows[2]->d) << 32 | static_cast<uint64_t>(rows[3]->d) << 48;
-}
 // 16 bytes of each of four blocks, from `offset` on, as load_columns gives them.
 template <class Block>
 SLUICE_INLINE void columns_of(const Block* const* rows, size_t offset, Dwords (&out)[4]) {

@@ -37,6 +37,12 @@ SLUICE_INLINE void load_columns(const uint8_t* const* rows, Dwords (&columns)[4]
   columns[2] = __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5);
   columns[3] = __builtin_shufflevector(ab2, cd2, 2, 3, 6, 7);
 }
+// Four f16 side by side, as load_scale and load_f16 want them. (Four stores of two bytes would keep
+// a load of eight waiting.)
+SLUICE_INLINE uint64_t join_halves(const f16 (&h)[4]) {
+  return h[0] | static_cast<uint64_t>(h[1]) << 16 | static_cast<uint64_t>(h[2]) << 32 |
+         static_cast<uint64_t>(h[3]) << 48;
+}
 // Four dwords of each row, from rows[r] on.
 SLUICE_INLINE void interleave_4(const uint8_t* const* rows, uint8_t* out) {
   SLUICE_UNROLL for (int r = 0; r < kRowGroup; r += 4) {

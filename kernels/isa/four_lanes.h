@@ -45,16 +45,6 @@ SLUICE_INLINE I32 reduce_add_each(const I32 (&m)[kLanes]) {
                   __builtin_shufflevector(ab, cd, 1, 3, 5, 7));
 }
 
-// The f16 at p in each of four rows, side by side as load_scale and load_f16 want them. (Four
-// stores of two bytes would keep a load of eight waiting.)
-SLUICE_INLINE uint64_t gather_halves(const uint8_t* p, size_t stride) {
-  uint16_t h[4];
-  SLUICE_UNROLL for (int r = 0; r < 4; ++r) {
-    memcpy(&h[r], p + static_cast<size_t>(r) * stride, sizeof h[r]);
-  }
-  return h[0] | static_cast<uint64_t>(h[1]) << 16 | static_cast<uint64_t>(h[2]) << 32 |
-         static_cast<uint64_t>(h[3]) << 48;
-}
 // Byte kByte of each lane, and two bytes from there on as 16-bit integers.
 template <int kByte>
 SLUICE_INLINE I32 byte_of(I32 a) {
