@@ -1,9 +1,9 @@
 // One token times rows in file layout, without packing them: what streamed weights meet when text
-// is generated, where packing took as long as the product. Here 16 columns of one row fill a
-// vector, where packed ones hold four columns of four rows. The integer sums of four rows are
-// brought into one vector, and from there on every operation is the one that packed weights see, in
-// the same order, so the result is the same to the bit. For targets of four lanes, and the types
-// that most files consist of; everything else is packed.
+// is generated, where packing took as long as the product. 16 bytes of each of kLanes rows are a
+// Run: targets of four lanes multiply it row by row and bring the integer sums of four rows into
+// one vector (isa/four_lanes.h), wider ones transpose it in registers (isa/wide_lanes.h). From
+// there on every operation is the one that packed weights see, in the same order, so the result is
+// the same to the bit. For the types that most files consist of; everything else is packed.
 #pragma once
 
 #include "kernels/generic/matmul.h"
@@ -11,52 +11,20 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// Four rows' blocks, `stride` bytes apart.
-struct FileRows {
-  const uint8_t* base;
-  size_t stride;
-  SLUICE_INLINE_METHOD Bytes bytes(int r, size_t offset) const {
-    return load_bytes(base + static_cast<size_t>(r) * stride + offset);
-  }
-  SLUICE_INLINE_METHOD uint64_t halves(size_t offset) const {
-    f16 h[4];
-    SLUICE_UNROLL for (int r = 0; r < 4; ++r) {
-      memcpy(&h[r], base + static_cast<size_t>(r) * stride + offset, sizeof h[r]);
-    }
-    return join_halves(h);
-  }
-  SLUICE_INLINE_METHOD void columns(size_t offset, Dwords (&out)[4]) const {
-    const uint8_t* first = base + offset;
-    const uint8_t* const rows[4] = {first, first + stride, first + 2 * stride, first + 3 * stride};
-    load_columns(rows, out);
-  }
-};
-
-// The four rows after these, touched from front to back meanwhile: four rows are four streams that
-// end soon, which no prefetcher follows, but so they are one stream through the whole matrix.
+// The kLanes rows after these, touched from front to back meanwhile: so many rows are as many
+// streams that end soon, which no prefetcher follows, but so they are one stream through the whole
+// matrix.
 struct Ahead {
   const uint8_t* at;
   template <class Block, int kSteps>
   SLUICE_INLINE_METHOD void step() {
     static_assert(kLanes * sizeof(Block) % kSteps == 0);
-    touch(at);
-    at += kLanes * sizeof(Block) / kSteps;
+    constexpr size_t kBytes = kLanes * sizeof(Block) / kSteps;
+    // A line may be left out now and then.
+    SLUICE_UNROLL for (size_t i = 0; i < (kBytes + 55) / 64; ++i) touch(at + 64 * i);
+    at += kBytes;
   }
 };
-
-// Lane r: the sum over kRuns runs of 16 columns, whose codes in row r are codes(r, run).
-template <int kMax, int kRuns, class F>
-SLUICE_INLINE I32 dot_rows(const Quad (&x)[kRuns], const F& codes) {
-  using S = Sum<kMax, 4 * kRuns>;
-  I32 sums[kLanes];
-  SLUICE_UNROLL for (int r = 0; r < kLanes; ++r) {
-    S sum = start<S>(splat_i32(0));
-    SLUICE_UNROLL for (int i = 0; i < kRuns; ++i) sum = dot(sum, prepare(codes(r, i)), x[i]);
-    settle(sum);
-    sums[r] = finish(sum);
-  }
-  return reduce_add_each(sums);
-}
 
 struct DirectQ4_0 {
   using Block = BlockQ4_0;
@@ -64,13 +32,13 @@ struct DirectQ4_0 {
 
   SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
     next.step<Block, 1>();
-    const Quad q[2] = {load_row(*x, 0), load_row(*x, 1)};
-    const I32 sums = dot_rows<15>(q, [&](int r, int run) SLUICE_INLINE_LAMBDA {
-      const Bytes raw = w.bytes(r, offsetof(Block, qs));
+    const Run qs = load_run(w, offsetof(Block, qs));
+    const I32 sums = dot_runs<15, 2>(*x, 0, [&](int i, int run) SLUICE_INLINE_LAMBDA {
+      const Bytes raw = qs[i];
       return run == 0 ? bits<0, 15>(raw) : bits<4, 15>(raw);
     });
     const I32 isum = sums + shl<3>(splat_i32(x->m.nsum));
-    const uint64_t d = w.halves(offsetof(Block, d));
+    const RowHalves d = load_row_halves(w, offsetof(Block, d));
     acc = mul_add(to_f32(isum), load_scale(&d) * splat(x->m.d), acc);
   }
 };
@@ -80,18 +48,13 @@ struct DirectQ8_0 {
   static constexpr int kBlock = 32;
 
   SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
-    const SignedQuad q[2] = {load_signed_row(*x, 0), load_signed_row(*x, 1)};
-    I32 sums[kLanes];
-    SLUICE_UNROLL for (int r = 0; r < kLanes; ++r) {
-      sums[r] = splat_i32(0);
-      if (r % 2 == 0) next.step<Block, 2>();
-      SLUICE_UNROLL for (int i = 0; i < 2; ++i) {
-        const Bytes codes = w.bytes(r, offsetof(Block, qs) + 16 * static_cast<size_t>(i));
-        sums[r] = dot_signed(sums[r], prepare_signed(codes), q[i]);
-      }
-    }
-    const uint64_t d = w.halves(offsetof(Block, d));
-    acc = mul_add(to_f32(reduce_add_each(sums)), load_scale(&d) * splat(x->m.d), acc);
+    const Run qs[2] = {load_run(w, offsetof(Block, qs)), load_run(w, offsetof(Block, qs) + 16)};
+    const I32 sums = dot_signed_runs(*x, [&](int i, int run) SLUICE_INLINE_LAMBDA {
+      if (run == 0 && i % 2 == 0) next.step<Block, 2>();
+      return qs[run][i];
+    });
+    const RowHalves d = load_row_halves(w, offsetof(Block, d));
+    acc = mul_add(to_f32(sums), load_scale(&d) * splat(x->m.d), acc);
   }
 };
 
@@ -100,33 +63,33 @@ struct DirectQ4_K {
   static constexpr int kBlock = 256;
 
   SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
-    Dwords head[4];  // d and dmin, then the twelve bytes of scales and minimums
-    static_assert(offsetof(Block, qs) == sizeof head / 4);
-    w.columns(0, head);
-    const Bytes a = __builtin_bit_cast(Bytes, head[1]), b = __builtin_bit_cast(Bytes, head[2]);
-    const Bytes c = __builtin_bit_cast(Bytes, head[3]);
+    Bytes head[4];  // d and dmin, then the twelve bytes of scales and minimums
+    static_assert(offsetof(Block, qs) == 16);
+    load_row_columns(w, 0, head);
+    const Bytes a = head[1], b = head[2], c = head[3];
     I32 scales[8];
     each_byte(lanes_of(bits<0, 63>(a)), scales);
     each_byte(lanes_of(bits<0, 15>(c) | bits<2, 48>(a)), scales + 4);
     const I32 isum =
         mins(lanes_of(bits<0, 63>(b)), x) + mins(lanes_of(bits<4, 15>(c) | bits<2, 48>(b)), x + 2);
     const F32 scale = splat(__builtin_bit_cast(float, x[kActSuper / 2].m.super));
-    const uint64_t d = w.halves(offsetof(Block, d));
-    const uint64_t dmin = w.halves(offsetof(Block, dmin));
+    const RowHalves d = load_row_halves(w, offsetof(Block, d));
+    const RowHalves dmin = load_row_halves(w, offsetof(Block, dmin));
     acc = neg_mul_add(to_f32(isum), load_f16(&dmin) * scale, acc);
     F32 part = splat(0.0f);
-    FileRows qs = {w.base + offsetof(Block, qs), w.stride};
+    FileRows qs = w;
+    qs.advance(offsetof(Block, qs));
     SLUICE_NO_UNROLL for (int j = 0; j < 8; j += 2) {
+      const Run codes[2] = {load_run(qs, 0), load_run(qs, 16)};
       unroll<2>([&](auto p) SLUICE_INLINE_LAMBDA {
         next.step<Block, 8>();
         const ActBlock& block = x[j + p];
-        const Quad q[2] = {load_row(block, 0), load_row(block, 1)};
-        const I32 sums = dot_rows<15>(q, [&](int r, int run) SLUICE_INLINE_LAMBDA {
-          return bits<4 * decltype(p)::value, 15>(qs.bytes(r, 16 * static_cast<size_t>(run)));
+        const I32 sums = dot_runs<15, 2>(block, 0, [&](int i, int run) SLUICE_INLINE_LAMBDA {
+          return bits<4 * decltype(p)::value, 15>(codes[run][i]);
         });
         part = mul_add(scaled(sums, scales[j + p]), splat(block.m.d), part);
       });
-      qs.base += 32;
+      qs.advance(32);
     }
     acc = mul_add(part, load_f16(&d), acc);
   }
@@ -147,12 +110,12 @@ struct DirectQ6_K {
   static constexpr int kBlock = 256;
 
   SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
-    Dwords bytes[4];
-    w.columns(offsetof(Block, scales), bytes);
+    Bytes bytes[4];
+    load_row_columns(w, offsetof(Block, scales), bytes);
     I32 scales[16];
     SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
       unroll<4>([&](auto j) SLUICE_INLINE_LAMBDA {
-        scales[4 * i + j] = signed_byte_of<decltype(j)::value>(__builtin_bit_cast(I32, bytes[i]));
+        scales[4 * i + j] = signed_byte_of<decltype(j)::value>(lanes_of(bytes[i]));
       });
     }
     F32 part = splat(0.0f);
@@ -160,18 +123,18 @@ struct DirectQ6_K {
       I32 sums[2][4];
       SLUICE_NO_UNROLL for (int half = 0; half < 2; ++half) {
         const size_t column = 16 * static_cast<size_t>(half), ql = 64 * static_cast<size_t>(h);
-        const FileRows low = {w.base + offsetof(Block, ql) + ql + column, w.stride};
-        const FileRows high = {w.base + offsetof(Block, qh) + ql / 2 + column, w.stride};
+        const size_t first = offsetof(Block, ql) + ql + column;
+        const Run low[2] = {load_run(w, first), load_run(w, first + 32)};
+        const Run high = load_run(w, offsetof(Block, qh) + ql / 2 + column);
         unroll<4>([&](auto part_of_half) SLUICE_INLINE_LAMBDA {
           constexpr int p = decltype(part_of_half)::value;
           if (p != 3) next.step<Block, 12>();
           const ActBlock& block = x[4 * h + p];
-          const Quad q[1] = {load_row(block, half)};
-          sums[half][p] = dot_rows<63>(q,
-                                       [&](int r, int) SLUICE_INLINE_LAMBDA {
-                                         return bits<p / 2 * 4, 15>(low.bytes(r, p % 2 * 32)) |
-                                                bits<2 * p - 4, 48>(high.bytes(r, 0));
-                                       }) +
+          sums[half][p] = dot_runs<63, 1>(block, half,
+                                          [&](int i, int) SLUICE_INLINE_LAMBDA {
+                                            return bits<p / 2 * 4, 15>(low[p % 2][i]) |
+                                                   bits<2 * p - 4, 48>(high[i]);
+                                          }) +
                           splat_i32(half_sum(block.m.nsum16[half]) * 32);
         });
       }
@@ -181,7 +144,7 @@ struct DirectQ6_K {
         part = mul_add(both, splat(x[b].m.d), part);
       }
     }
-    const uint64_t d = w.halves(offsetof(Block, d));
+    const RowHalves d = load_row_halves(w, offsetof(Block, d));
     acc = mul_add(part, load_f16(&d), acc);
   }
 };
@@ -192,13 +155,14 @@ void multiply_direct(const MatmulArgs& a, const uint8_t* rows, int64_t row) {
   const size_t stride = reference::row_bytes(a.w.type, a.w.cols);
   for (int r = 0; r < kRowGroup; r += kLanes) {
     F32 acc = splat(0.0f);
-    FileRows w = {rows + static_cast<size_t>(r) * stride, stride};
+    const uint8_t* first = rows + static_cast<size_t>(r) * stride;
+    FileRows w{first, stride};
     const ActBlock* x = static_cast<const ActBlock*>(a.x.q8);
     const bool last = row + r + 2 * kLanes > a.r1;
-    Ahead next = {last ? w.base : w.base + kLanes * stride};
+    Ahead next = {last ? first : first + kLanes * stride};
     for (int64_t left = a.w.cols; left > 0; left -= K::kBlock) {
       K::mul(w, x, next, acc);
-      w.base += sizeof(typename K::Block);
+      w.advance(sizeof(typename K::Block));
       x += K::kBlock / kActValues;
     }
     put_result(a, row + r, 0, kLanes, acc);

@@ -268,8 +268,26 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   return {_mm256_add_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee))};
 }
 
+SLUICE_INLINE __m128i load_16_bytes(const uint8_t* p) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+}
+// 16 bytes of each row: dword i of row r goes to lane r of out[i].
+SLUICE_INLINE void transpose_rows(const uint8_t* const (&rows)[kLanes], Bytes (&out)[4]) {
+  __m256i m[4];  // rows i and i + 4
+  SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
+    m[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(rows[i])),
+                                   load_16_bytes(rows[i + 4]), 1);
+  }
+  const __m256i ab = _mm256_unpacklo_epi32(m[0], m[1]), ab2 = _mm256_unpackhi_epi32(m[0], m[1]);
+  const __m256i cd = _mm256_unpacklo_epi32(m[2], m[3]), cd2 = _mm256_unpackhi_epi32(m[2], m[3]);
+  out[0].v = _mm256_unpacklo_epi64(ab, cd);
+  out[1].v = _mm256_unpackhi_epi64(ab, cd);
+  out[2].v = _mm256_unpacklo_epi64(ab2, cd2);
+  out[3].v = _mm256_unpackhi_epi64(ab2, cd2);
+}
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
 #include "kernels/isa/pair_sum.h"
 #include "kernels/isa/plain_values.h"
+#include "kernels/isa/wide_lanes.h"

@@ -241,9 +241,28 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
   return {_mm512_add_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee))};
 }
 
+// 16 bytes of each row: dword i of row r goes to lane r of out[i].
+SLUICE_INLINE void transpose_rows(const uint8_t* const (&rows)[kLanes], Bytes (&out)[4]) {
+  __m512i m[4];  // rows i, i + 4, i + 8 and i + 12
+  SLUICE_UNROLL for (int i = 0; i < 4; ++i) {
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(rows[i])),
+                                                load_16_bytes(rows[i + 4]), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load_16_bytes(rows[i + 8])),
+                                                 load_16_bytes(rows[i + 12]), 1);
+    m[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  const __m512i ab = _mm512_unpacklo_epi32(m[0], m[1]), ab2 = _mm512_unpackhi_epi32(m[0], m[1]);
+  const __m512i cd = _mm512_unpacklo_epi32(m[2], m[3]), cd2 = _mm512_unpackhi_epi32(m[2], m[3]);
+  out[0].v = _mm512_unpacklo_epi64(ab, cd);
+  out[1].v = _mm512_unpackhi_epi64(ab, cd);
+  out[2].v = _mm512_unpacklo_epi64(ab2, cd2);
+  out[3].v = _mm512_unpackhi_epi64(ab2, cd2);
+}
+
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/plain_values.h"
 #include "kernels/isa/whole_sum.h"
+#include "kernels/isa/wide_lanes.h"

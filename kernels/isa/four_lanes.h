@@ -1,11 +1,13 @@
-// What generic/direct.h needs beside the vocabulary, for targets of four lanes, in the compiler's
-// portable vectors. The target provides load_row and load_signed_row: 16 activations, from column
-// 16 half of a block, as its dot products want them beside 16 codes of one row.
+// What generic/direct.h needs beside the vocabulary, for targets of four lanes: 16 columns of one
+// row fill a vector, where packed ones hold four columns of four rows. The target provides load_row
+// and load_signed_row: 16 activations, from column 16 half of a block, as its dot products want
+// them beside 16 codes of one row.
 #pragma once
 
 #include <string.h>
 
-#include "kernels/isa/vocabulary.h"
+#include "kernels/generic/pack.h"
+#include "kernels/isa/lane_bytes.h"
 
 #define SLUICE_DIRECT 1
 
@@ -22,43 +24,82 @@ SLUICE_INLINE void touch(const uint8_t* p) {
 #endif
 }
 
-typedef int32_t Signed4 __attribute__((vector_size(16)));
-
-SLUICE_INLINE Signed4 dwords(I32 a) {
-  return __builtin_bit_cast(Signed4, a);
-}
-SLUICE_INLINE I32 lanes_of(Signed4 a) {
-  return __builtin_bit_cast(I32, a);
-}
-SLUICE_INLINE I32 lanes_of(Bytes a) {
-  return __builtin_bit_cast(I32, a);
-}
-
 // Lane i is the sum of the lanes of m[i].
 SLUICE_INLINE I32 reduce_add_each(const I32 (&m)[kLanes]) {
-  const Signed4 a = dwords(m[0]), b = dwords(m[1]), c = dwords(m[2]), d = dwords(m[3]);
-  const Signed4 ab =
+  const Lanes a = lanes(m[0]), b = lanes(m[1]), c = lanes(m[2]), d = lanes(m[3]);
+  const Lanes ab =
       __builtin_shufflevector(a, b, 0, 2, 4, 6) + __builtin_shufflevector(a, b, 1, 3, 5, 7);
-  const Signed4 cd =
+  const Lanes cd =
       __builtin_shufflevector(c, d, 0, 2, 4, 6) + __builtin_shufflevector(c, d, 1, 3, 5, 7);
   return lanes_of(__builtin_shufflevector(ab, cd, 0, 2, 4, 6) +
                   __builtin_shufflevector(ab, cd, 1, 3, 5, 7));
 }
 
-// Byte kByte of each lane, and two bytes from there on as 16-bit integers.
-template <int kByte>
-SLUICE_INLINE I32 byte_of(I32 a) {
-  typedef uint32_t Unsigned __attribute__((vector_size(16)));
-  return __builtin_bit_cast(I32, __builtin_bit_cast(Unsigned, a) >> 8 * kByte & 255);
+// Four rows of blocks, `stride` bytes apart.
+struct FileRows {
+  const uint8_t* base;
+  size_t stride;
+  SLUICE_INLINE_METHOD const uint8_t* at(int r, size_t offset) const {
+    return base + static_cast<size_t>(r) * stride + offset;
+  }
+  SLUICE_INLINE_METHOD void advance(size_t bytes) { base += bytes; }
+};
+
+// 16 bytes of each row, read where they are used; [r] is row r's.
+struct Run {
+  FileRows rows;
+  SLUICE_INLINE_METHOD Bytes operator[](int r) const { return load_bytes(rows.at(r, 0)); }
+};
+SLUICE_INLINE Run load_run(FileRows w, size_t offset) {
+  w.advance(offset);
+  return {w};
 }
-template <int kByte>
-SLUICE_INLINE I32 signed_byte_of(I32 a) {
-  return lanes_of(dwords(shl<24 - 8 * kByte>(a)) >> 24);
+// Dword i of each row.
+SLUICE_INLINE void load_row_columns(FileRows w, size_t offset, Bytes (&out)[4]) {
+  const uint8_t* rows[4];
+  SLUICE_UNROLL for (int r = 0; r < 4; ++r) rows[r] = w.at(r, offset);
+  Dwords columns[4];
+  load_columns(rows, columns);
+  SLUICE_UNROLL for (int i = 0; i < 4; ++i) out[i] = __builtin_bit_cast(Bytes, columns[i]);
 }
-template <int kByte>
-SLUICE_INLINE I16 byte_pair_of(I32 a) {
-  const Signed4 low = dwords(byte_of<kByte>(a)), high = dwords(byte_of<kByte + 1>(a));
-  return __builtin_bit_cast(I16, low | high << 16);
+// An f16 of each row.
+using RowHalves = uint64_t;
+SLUICE_INLINE RowHalves load_row_halves(FileRows w, size_t offset) {
+  f16 h[4];
+  SLUICE_UNROLL for (int r = 0; r < 4; ++r) memcpy(&h[r], w.at(r, offset), sizeof h[r]);
+  return join_halves(h);
+}
+
+// Lane r: the sum over kRuns runs of 16 columns, from column 16 * first of x on, whose codes are
+// codes(i, run) with i as in Run.
+template <int kMax, int kRuns, class F>
+SLUICE_INLINE I32 dot_runs(const ActBlock& x, int first, const F& codes) {
+  using S = Sum<kMax, 4 * kRuns>;
+  Quad q[kRuns];
+  SLUICE_UNROLL for (int run = 0; run < kRuns; ++run) q[run] = load_row(x, first + run);
+  I32 sums[kLanes];
+  SLUICE_UNROLL for (int r = 0; r < kLanes; ++r) {
+    S sum = start<S>(splat_i32(0));
+    SLUICE_UNROLL for (int run = 0; run < kRuns; ++run) {
+      sum = dot(sum, prepare(codes(r, run)), q[run]);
+    }
+    settle(sum);
+    sums[r] = finish(sum);
+  }
+  return reduce_add_each(sums);
+}
+// The same for 32 columns of signed codes.
+template <class F>
+SLUICE_INLINE I32 dot_signed_runs(const ActBlock& x, const F& codes) {
+  const SignedQuad q[2] = {load_signed_row(x, 0), load_signed_row(x, 1)};
+  I32 sums[kLanes];
+  SLUICE_UNROLL for (int r = 0; r < kLanes; ++r) {
+    sums[r] = splat_i32(0);
+    SLUICE_UNROLL for (int run = 0; run < 2; ++run) {
+      sums[r] = dot_signed(sums[r], prepare_signed(codes(r, run)), q[run]);
+    }
+  }
+  return reduce_add_each(sums);
 }
 
 }  // namespace

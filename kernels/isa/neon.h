@@ -205,6 +205,9 @@ SLUICE_INLINE Quad load_quad(const ActBlock& x, int j) {
   memcpy(&four, x.q + 4 * j, sizeof four);
   return {vreinterpretq_s8_s32(vdupq_n_s32(four))};
 }
+SLUICE_INLINE Quad load_row(const ActBlock& x, int half) {
+  return {vld1q_s8(x.q + 16 * half)};
+}
 struct Codes {
   int8x16_t v;
 };
@@ -241,6 +244,9 @@ using SignedCodes = Codes;
 SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
   return load_quad(x, j);
 }
+SLUICE_INLINE SignedQuad load_signed_row(const ActBlock& x, int half) {
+  return load_row(x, half);
+}
 SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
   return prepare(a);
 }
@@ -261,3 +267,6 @@ SLUICE_INLINE void prefetch(const void* p) {
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/plain_values.h"
 #include "kernels/isa/whole_sum.h"
+// It needs the sums:
+// clang-format off
+#include "kernels/isa/four_lanes.h"

@@ -334,7 +334,9 @@ SLUICE_INLINE F32 reduce_add_each(const F32 (&m)[kLanes]) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
-#include "kernels/isa/four_lanes.h"
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/plain_values.h"
 #include "kernels/isa/whole_sum.h"
+// It needs the sums:
+// clang-format off
+#include "kernels/isa/four_lanes.h"

@@ -11,6 +11,7 @@
 //   dots      ActBlock load_quad prepare dot load_signed_quad prepare_signed signed_offset
 //             dot_signed; in whole_sum.h or pair_sum.h start<Sum<max, quads>> half_word start_half
 //             load_factor load_signed_factor (often plain_factor.h) settle finish
+//   file rows transpose_rows (for wide_lanes.h), or load_row load_signed_row (four_lanes.h)
 //   I16       load_u8_pairs splat_pair pair_dot
 //   acts      put_values (natively plain_values.h); with kTiledActs load_quad_tile quad_of
 //             load_signed_quad_tile signed_quad_of

@@ -62,6 +62,8 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
-#include "kernels/isa/four_lanes.h"
 #include "kernels/isa/plain_factor.h"
 #include "kernels/isa/whole_sum.h"
+// It needs the sums:
+// clang-format off
+#include "kernels/isa/four_lanes.h"

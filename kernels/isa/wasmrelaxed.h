@@ -123,9 +123,10 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET
 
-#include "kernels/isa/four_lanes.h"
 #if defined(SLUICE_PAIR_SUMS)
 #include "kernels/isa/pair_sum.h"
 #else
 #include "kernels/isa/whole_sum.h"
 #endif
+
+#include "kernels/isa/four_lanes.h"

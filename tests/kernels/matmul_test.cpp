@@ -70,6 +70,30 @@ TEST(Matmul, FormAndAlignmentDoNotMatter) {
   });
 }
 
+// Rows that fill no group, one, and several, each with what the last group has left to look ahead
+// to, and each group on its own.
+TEST(Matmul, OneTokenMeetsAnyRowsInFileLayout) {
+  for_all([](const Table& table, const WeightType& w) {
+    const int64_t block = reference::block_values(w.type), group = table.row_group;
+    for (int64_t rows : {int64_t{1}, group - 1, group, group + 1, 3 * group}) {
+      for (int64_t cols : {block == 1 ? 33 : block, block == 1 ? 320 : 5 * block}) {
+        const Problem p(table, w, rows, cols, 1);
+        const std::vector<float> packed = p.run({});
+        Options o;
+        o.packed = false;
+        ASSERT_EQ(p.run(o), packed) << rows << "x" << cols;
+        for (o.r0 = 0; o.r0 < rows; o.r0 = o.r1) {
+          o.r1 = std::min(rows, o.r0 + group);
+          const std::vector<float> part = p.run(o);
+          ASSERT_TRUE(std::equal(&part[static_cast<size_t>(o.r0)], part.data() + o.r1,
+                                 &packed[static_cast<size_t>(o.r0)]))
+              << "rows " << o.r0 << " to " << o.r1 << " of " << rows;
+        }
+      }
+    }
+  });
+}
+
 TEST(Matmul, OneTokenAtATimeIsTheSame) {
   for_all([](const Table& table, const WeightType& w) {
     const int64_t block = reference::block_values(w.type), rows = table.row_group + 1;
