@@ -44,7 +44,12 @@ SLUICE_INLINE uint64_t join_halves(const f16 (&h)[4]) {
          static_cast<uint64_t>(h[3]) << 48;
 }
 // Four dwords of each row, from rows[r] on.
-SLUICE_INLINE void interleave_4(const uint8_t* const* rows, uint8_t* out) {
+SLUICE_INLINE void interleave_4(const uint8_t* const (&rows)[kRowGroup], uint8_t* out) {
+#if defined(SLUICE_WIDE_LANES)
+  Bytes columns[4];
+  transpose_rows(rows, columns);
+  SLUICE_UNROLL for (int j = 0; j < 4; ++j) store_bytes(out + kBytesStep * j, columns[j]);
+#else
   SLUICE_UNROLL for (int r = 0; r < kRowGroup; r += 4) {
     Dwords columns[4];
     load_columns(rows + r, columns);
@@ -52,6 +57,7 @@ SLUICE_INLINE void interleave_4(const uint8_t* const* rows, uint8_t* out) {
       memcpy(out + kBytesStep * j + 4 * r, &columns[j], 16);
     }
   }
+#endif
 }
 // n_dwords from the first of each row, a multiple of four.
 SLUICE_INLINE void interleave(const uint8_t* const* rows, int n_dwords, uint8_t* out) {

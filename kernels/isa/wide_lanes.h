@@ -4,10 +4,11 @@
 // product stays what it is. The target provides transpose_rows.
 #pragma once
 
+#define SLUICE_DIRECT 1
+#define SLUICE_WIDE_LANES 1
+
 #include "kernels/generic/pack.h"
 #include "kernels/isa/lane_bytes.h"
-
-#define SLUICE_DIRECT 1
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
