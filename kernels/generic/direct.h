@@ -58,13 +58,17 @@ struct DirectQ8_0 {
   }
 };
 
-struct DirectQ4_K {
-  using Block = BlockQ4_K;
+// Q4_K, and Q5_K, which has a fifth bit to every code.
+template <class B>
+struct DirectScaledK {
+  using Block = B;
   static constexpr int kBlock = 256;
+  static constexpr bool kFifthBits = sizeof(Block) == sizeof(BlockQ5_K);
+  static constexpr int kMax = kFifthBits ? 31 : 15;
 
   SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
     Bytes head[4];  // d and dmin, then the twelve bytes of scales and minimums
-    static_assert(offsetof(Block, qs) == 16);
+    static_assert(offsetof(Block, scales) == 4 && sizeof(Block::scales) == 12);
     load_row_columns(w, 0, head);
     const Bytes a = head[1], b = head[2], c = head[3];
     I32 scales[8];
@@ -77,6 +81,13 @@ struct DirectQ4_K {
     const RowHalves dmin = load_row_halves(w, offsetof(Block, dmin));
     acc = neg_mul_add(to_f32(isum), load_f16(&dmin) * scale, acc);
     F32 part = splat(0.0f);
+    [[maybe_unused]] Bytes fifths[2][4];  // those of this turn lowest
+    if constexpr (kFifthBits) {
+      SLUICE_UNROLL for (int run = 0; run < 2; ++run) {
+        const Run qh = load_run(w, offsetof(Block, qh) + 16 * static_cast<size_t>(run));
+        SLUICE_UNROLL for (int i = 0; i < 4; ++i) fifths[run][i] = qh[i];
+      }
+    }
     FileRows qs = w;
     qs.advance(offsetof(Block, qs));
     SLUICE_NO_UNROLL for (int j = 0; j < 8; j += 2) {
@@ -84,12 +95,23 @@ struct DirectQ4_K {
       unroll<2>([&](auto p) SLUICE_INLINE_LAMBDA {
         next.step<Block, 8>();
         const ActBlock& block = x[j + p];
-        const I32 sums = dot_runs<15, 2>(block, 0, [&](int i, int run) SLUICE_INLINE_LAMBDA {
-          return bits<4 * decltype(p)::value, 15>(codes[run][i]);
+        const I32 sums = dot_runs<kMax, 2>(block, 0, [&](int i, int run) SLUICE_INLINE_LAMBDA {
+          constexpr int kPart = decltype(p)::value;
+          const Bytes low = bits<4 * kPart, 15>(codes[run][i]);
+          if constexpr (kFifthBits) {
+            return low | bits<kPart - 4, 16>(fifths[run][i]);
+          } else {
+            return low;
+          }
         });
         part = mul_add(scaled(sums, scales[j + p]), splat(block.m.d), part);
       });
       qs.advance(32);
+      if constexpr (kFifthBits) {
+        SLUICE_UNROLL for (int i = 0; i < 8; ++i) {
+          fifths[i / 4][i % 4] = bits<2, 63>(fifths[i / 4][i % 4]);
+        }
+      }
     }
     acc = mul_add(part, load_f16(&d), acc);
   }

@@ -58,7 +58,11 @@ Direct direct([[maybe_unused]] Type type) {
     case Type::kQ8_0:
       return multiply_direct<DirectQ8_0>;
     case Type::kQ4_K:
-      return multiply_direct<DirectQ4_K>;
+      return multiply_direct<DirectScaledK<BlockQ4_K>>;
+#if !defined(__wasm__)  // whose bytes travel
+    case Type::kQ5_K:
+      return multiply_direct<DirectScaledK<BlockQ5_K>>;
+#endif
     case Type::kQ6_K:
       return multiply_direct<DirectQ6_K>;
     default:
