@@ -193,18 +193,24 @@ struct Q5_K {
   static constexpr int kBlock = 256, kCodeBytes = 160, kScaleBytes = 16 + 2 * kSuperBytes;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
-    for (int i = 0; i < 8; ++i) {
-      const uint8_t* codes[kRowGroup];
-      for (int r = 0; r < kRowGroup; ++r) {
-        uint32_t fifths = 0;
-        for (int k = 0; k < 4; ++k) {
-          const uint32_t plane = load_dword(rows[r]->qh + 16 * (i % 2) + 4 * k);
-          fifths |= ((plane >> (i / 2 * 2)) & every(3)) << (2 * k);
+    for (int r = 0; r < kRowGroup; r += 4) {
+      SLUICE_UNROLL for (int half = 0; half < 2; ++half) {
+        Dwords planes[4];
+        columns_of(rows + r, offsetof(Block, qh) + static_cast<size_t>(16 * half), planes);
+        SLUICE_UNROLL for (int c = 0; c < 4; ++c) {
+          Dwords fifths = {};
+          SLUICE_UNROLL for (int k = 0; k < 4; ++k) {
+            fifths |= ((planes[k] >> (2 * c)) & every(3)) << (2 * k);
+          }
+          memcpy(q + kBytesStep * 5 * (2 * c + half) + 4 * r, &fifths, sizeof fifths);
         }
-        put_dword(q, 5 * i, r, fifths);
-        codes[r] = rows[r]->qs + 16 * i;
       }
+    }
+    const uint8_t* codes[kRowGroup];
+    interleave_field<Block, offsetof(Block, qs)>(rows, codes);
+    for (int i = 0; i < 8; ++i) {
       interleave_4(codes, q + kBytesStep * (5 * i + 1));
+      for (const uint8_t*& row : codes) row += 16;
     }
     put_scales_and_mins(rows, s);
   }
