@@ -86,7 +86,7 @@ SLUICE_INLINE void load_signed_factors(const uint8_t* s, int index, int row0, Fa
 
 // Sub-blocks of 32 from `block` on, each with a scale in byte b; the block's own scale comes later.
 // codes(Int<part>, q, v, quad) as in dot_parts.
-template <int kParts, int kMax, int NV, int T, class F>
+template <int kCodeBytes, int kParts, int kMax, int NV, int T, class F>
 SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
                               int block, const F& codes, F32 (&part)[NV][T]) {
   using S = Sum<kMax, 8>;
@@ -94,7 +94,7 @@ SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, cons
     Factor factors[kParts][NV];
     S sum[kParts][NV][1];
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) load_factors(s, block + p, row0, factors[p]);
-    dot_parts<0, 8, -1>(x, block, q, codes, factors, sum);
+    dot_parts<kCodeBytes, 0, 8, -1>(x, block, q, codes, factors, sum);
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
       accumulate_sums(x, block + p, sum[p], factors[p], part);
     }
@@ -114,7 +114,7 @@ SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, cons
 
 // Sub-blocks of 16, two to an activation block, from `block` on, with signed scales in bytes 2b and
 // 2b + 1. kMax: see dot_sums.
-template <int kParts, int kMax, int kOffsetShift, int NV, int T, class F>
+template <int kCodeBytes, int kParts, int kMax, int kOffsetShift, int NV, int T, class F>
 SLUICE_INLINE void mul_signed_halves(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
                                      int block, const F& codes, F32 (&part)[NV][T]) {
   using S = Sum<kMax, 4>;
@@ -125,7 +125,8 @@ SLUICE_INLINE void mul_signed_halves(const uint8_t* q, const uint8_t* s, int row
       SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
         load_signed_factors(s, 2 * (block + p) + half, row0, factors[half][p]);
       }
-      dot_parts<4 * half, 4, kOffsetShift>(x, block, q, codes, factors[half], sum[half]);
+      dot_parts<kCodeBytes, 4 * half, 4, kOffsetShift>(x, block, q, codes, factors[half],
+                                                       sum[half]);
     });
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
       accumulate_halves(x, block + p, sum[0][p], sum[1][p], factors[0][p], factors[1][p], part);
@@ -172,7 +173,7 @@ struct Q4_K {
     clear(part);
     for (int c = 0; c < 4; ++c) {
       const uint8_t* qs = q + kBytesStep * 8 * c;
-      mul_scaled<2, 15>(
+      mul_scaled<kCodeBytes, 2, 15>(
           qs, s, row0, x, 2 * c,
           [](auto p, const uint8_t* at, int v, int j)
               SLUICE_INLINE_LAMBDA { return plane<4 * decltype(p)::value, 15>(at, j, v); },
@@ -236,7 +237,7 @@ struct Q5_K {
     clear(part);
     for (int c = 0; c < 4; ++c) {
       const uint8_t* qs = q + kBytesStep * 10 * c;
-      mul_scaled<2, 31>(
+      mul_scaled<kCodeBytes, 2, 31>(
           qs, s, row0, x, 2 * c,
           [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(sub_block)::value;
@@ -311,7 +312,7 @@ struct Q6_K {
     clear(part);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* three = q + kBytesStep * 24 * h;
-      mul_signed_halves<4, 32, 5>(
+      mul_signed_halves<kCodeBytes, 4, 32, 5>(
           three, s, row0, x, 4 * h,
           [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(sub_block)::value;
@@ -389,7 +390,7 @@ struct Q3_K {
     clear(part);
     for (int h = 0; h < 2; ++h) {
       const uint8_t* qs = q + kBytesStep * 12 * h;
-      mul_signed_halves<4, 4, 2>(
+      mul_signed_halves<kCodeBytes, 4, 4, 2>(
           qs, s, row0, x, 4 * h,
           [](auto sub_block, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
             constexpr int p = decltype(sub_block)::value;

@@ -53,13 +53,18 @@ SLUICE_INLINE void for_each_block(Byte* group, int64_t n_blocks, const F& f) {
 
 static_assert(!kTiledActs || kTokenTile == kActTile);
 
-// Has a K-block's bytes fetched that are used 4 kB later. One token takes all that memory gives; of
-// blocks of 256 values, which a core is long at, hardware alone fetches half of that.
+// Types that go through dot_parts, where their codes are fetched ahead.
 template <class K>
-SLUICE_INLINE void fetch_ahead(const uint8_t* codes) {
+constexpr bool kFetchesCodes = K::kType == Type::kQ3_K || K::kType == Type::kQ4_K ||
+                               K::kType == Type::kQ5_K || K::kType == Type::kQ6_K;
+// The rest of what one token has fetched: see kFetchAhead.
+template <class K>
+SLUICE_INLINE void fetch_ahead(const uint8_t* codes, const uint8_t* scales) {
   if constexpr (K::kBlock != kSuperBlock) return;
-  constexpr int kBytes = (K::kCodeBytes + K::kScaleBytes) * kRowGroup;
-  SLUICE_UNROLL for (int i = 0; i < kBytes; i += 64) prefetch(codes + 4096 + i);
+  constexpr int kCodes = kFetchesCodes<K> ? 0 : K::kCodeBytes * kRowGroup;
+  SLUICE_UNROLL for (int i = 0; i < kCodes; i += 64) prefetch(codes + kFetchAhead + i);
+  constexpr int kScales = K::kScaleBytes * kRowGroup;
+  SLUICE_UNROLL for (int i = 0; i < kScales; i += 64) prefetch(scales + kFetchAhead + i);
 }
 
 // A group of rows times T tokens from token t0. With one token all vectors of the group go together
@@ -85,7 +90,7 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
       chunk = q + n * K::kCodeBytes * kRowGroup;
       q += 4 * kLanes * v0;
       SLUICE_NO_UNROLL for (int i = 0; i < n; ++i) {
-        if constexpr (T == 1) fetch_ahead<K>(q);
+        if constexpr (T == 1) fetch_ahead<K>(q, s);
         K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
         q += K::kCodeBytes * kRowGroup;
         s += K::kScaleBytes * kRowGroup;
