@@ -28,6 +28,8 @@ export interface OpenOptions {
   threads: number;
   /** Kernel table by name; '': the best of this binary. */
   kernels: string;
+  /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
+  ownReads?: boolean;
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
   storeBandwidth?: number;
 }

@@ -9,14 +9,17 @@ import { yieldToEvents } from './rpc.js';
 const kHeadBytes = 16;
 const kRequestBytes = 32;
 const kDone = 2;
+const kLocal = 3; // and from now on the engine's threads may read these bytes by themselves
 const kRow = -1; // in place of the unit
 const kBurstMs = 8;
+const kTimedBytes = 1 << 17;
 
 /** The index words of the queue's head. */
 const enum Word {
   Pushed = 0,
   Completed = 1,
   Capacity = 2,
+  Rate = 3,
 }
 
 type WaitAsync = (
@@ -60,10 +63,15 @@ export class QueueView {
     return (this.address + kHeadBytes + (request % this.capacity) * kRequestBytes) >> 2;
   }
 
-  complete(request: number): void {
-    Atomics.store(this.words, this.at(request) + 7, kDone);
+  complete(request: number, local = false): void {
+    Atomics.store(this.words, this.at(request) + 7, local ? kLocal : kDone);
     Atomics.add(this.words, this.index(Word.Completed), 1);
     Atomics.notify(this.words, this.index(Word.Completed));
+  }
+
+  /** How fast local bytes come: where a device is waited for, the engine's threads leave reading to others. */
+  noteRate(bytes: number, ms: number): void {
+    this.words[this.index(Word.Rate)] = bytes / (1000 * ms || 1);
   }
 
   /** Blocks this thread until a request has been completed since `seen`, at most `ms`. */
@@ -165,16 +173,20 @@ export class FillServer {
     const length = view.getUint32(16, true);
     const file = view.getUint32(20, true);
     const unit = view.getUint32(24, true);
-    const done = (network: boolean): void => {
+    const done = (network: boolean, local: boolean): void => {
       if (this.stopped) return;
-      this.queue.complete(n);
+      this.queue.complete(n, local);
       this.events.onFilled(unit, length, network);
     };
     try {
       const bytes = new Uint8Array(this.memory.buffer, into, length);
-      const reading = this.events.file(file).read(offset, bytes);
-      if (reading === true) done(false);
-      else reading.then(() => done(true), (error: unknown) => this.fail(n, error));
+      const from = this.events.file(file);
+      const start = performance.now();
+      const reading = from.read(offset, bytes);
+      if (reading === true) {
+        if (length >= kTimedBytes) this.queue.noteRate(length, performance.now() - start);
+        done(false, from.whole === true);
+      } else reading.then(() => done(true, false), (error: unknown) => this.fail(n, error));
     } catch (error) {
       this.fail(n, error);
     }

@@ -3,6 +3,7 @@
 // compiles the wasm, makes the memory, and creates the threads.
 import type { EngineModule } from './binding.js';
 import type { Port, WorkerPort } from './protocol.js';
+import type { SharedFile, SyncFile } from './store.js';
 
 export interface GlueOptions {
   /** Shared; `initial` at least initialMemory / 65536, `maximum` the budget in pages. */
@@ -15,12 +16,18 @@ export interface GlueOptions {
   threadPoolSize: number;
   /** The way to a worker that calls serveThread() with the other end. Needed if threadPoolSize > 0. */
   createThread?(): WorkerPort;
+  /** Files that the engine reads in this thread, by number. */
+  files?: (SyncFile | null)[];
   print?(line: string): void;
   printErr?(line: string): void;
 }
 
 export function createEngine(options: GlueOptions): Promise<EngineModule>;
-/** Makes the calling worker a thread of the engine at the other end of the port. */
-export function serveThread(port: Port): void;
+/**
+ * Makes the calling worker a thread of the engine at the other end of the port. A message
+ * { cmd: 'files', files, reply } gives it other files than before, until the thread runs; it answers
+ * through `reply` when they are open.
+ */
+export function serveThread(port: Port, open: (file: SharedFile) => Promise<SyncFile>): void;
 /** Bytes that the memory must hold at the start. */
 export const initialMemory: number;

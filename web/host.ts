@@ -26,11 +26,14 @@ import type {
   WorkerPort,
 } from './protocol.js';
 import { serveRpc, Transferred, yieldToEvents } from './rpc.js';
+import type { SharedFile, SyncFile } from './store.js';
 import { instantiateWasm } from './wasm.js';
 
 export interface WasmInstance {
   binding: EngineBinding;
   memory: WebAssembly.Memory;
+  /** Opens these files in all threads, in place of those before. Not while the engine's threads run. */
+  shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
   /** Ends the threads' workers, for an engine that makes room for another one in this worker. */
   endThreads(): void;
 }
@@ -42,6 +45,8 @@ export interface HostPlatform extends IoPlatform {
   /** Most bytes that an engine takes when no budget is given. */
   readonly budgetCap: number;
   readonly hardwareThreads: number;
+  /** Opens a file beside others that have it open. */
+  openShared(file: SharedFile): Promise<SyncFile>;
   /** Compiles the wasm that suits (or the one named by `kernels`). */
   compile(source: WasmSource, kernels: string): Promise<CompiledWasm>;
 }
@@ -170,7 +175,8 @@ export class Host {
   }
 
   private instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
-    return instantiateWasm(wasm, budget, threads - 1, () => this.startWorker('thread'));
+    const { openShared } = this.platform;
+    return instantiateWasm(wasm, budget, threads - 1, () => this.startWorker('thread'), openShared);
   }
 
   /** The way to a worker that the owner starts. */
@@ -199,7 +205,25 @@ export class Host {
       await this.refuseBudget(compiled, options);
     }
     this.info = describe(this.binding, options);
-    if (!this.binding.open(options)) throw this.engineError();
+    await this.open(options);
+  }
+
+  /** Lets the weights in. Several threads read for themselves what is local, where they can share its files. */
+  private async open(options: OpenOptions): Promise<void> {
+    const ownReads = options.threads > 1 && this.io.concurrent && this.sharesFiles();
+    if (ownReads) await this.wasm!.shareFiles(this.io.shared);
+    if (!this.binding.open({ ...options, ownReads })) throw this.engineError();
+  }
+
+  private sharesFiles(): boolean {
+    return this.io.shared.every(Boolean);
+  }
+
+  /** Ends an engine, whose files are closed when this resolves. */
+  private async end({ binding, shareFiles, endThreads }: WasmInstance): Promise<void> {
+    binding.delete();
+    await shareFiles([]);
+    endThreads();
   }
 
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
@@ -240,12 +264,11 @@ export class Host {
       throw new SluiceError('BUDGET_TOO_SMALL', text);
     }
     const state = this.history.length > 0 ? this.binding.saveState().slice() : null;
-    this.binding.delete();
-    this.wasm!.endThreads();
+    await this.end(this.wasm!);
     this.wasm = next;
     this.binding = next.binding;
     this.info = info;
-    if (!this.binding.open(options)) throw this.engineError();
+    await this.open(options);
     if (state && !this.binding.restoreState(state)) throw this.engineError();
     await this.attach();
     this.stats.threads = this.binding.threads();
@@ -312,12 +335,12 @@ export class Host {
   }
 
   /**
-   * Where most of the model streams, the I/O worker gets a core: threads that wait for the one that
-   * lost its core to reading made a token take half as long again.
+   * Where most of the model streams through the I/O worker, that gets a core: threads that wait for the
+   * one that lost its core to reading made a token take half as long again.
    */
   private threadsFor(spec: LoadSpec, budget: number): number {
     if (!this.platform.isolated) return 1;
-    const streams = spec.ioWorker && 2 * budget < this.modelBytes();
+    const streams = spec.ioWorker && 2 * budget < this.modelBytes() && !this.sharesFiles();
     return spec.threads || Math.max(1, this.platform.hardwareThreads - (streams ? 1 : 0));
   }
 
@@ -472,14 +495,15 @@ export class Host {
 
   private snapshot(): Snapshot {
     const io = this.io.stats;
+    const engine = JSON.parse(this.binding.stats()) as Record<string, number>;
     const stats: EngineStats = {
       ...this.stats,
       bytesFetched: io.bytesFetched,
-      bytesFromStore: io.bytesFromStore,
+      bytesFromStore: io.bytesFromStore + engine.ownBytes!,
       bytesStored: io.bytesLocal,
       bytesTotal: io.bytesTotal,
       position: this.binding.position(),
-      engine: JSON.parse(this.binding.stats()) as Record<string, number>,
+      engine,
     };
     const memory = JSON.parse(this.binding.memory()) as Snapshot['memory'];
     memory.heap = this.wasm!.memory.buffer.byteLength;
@@ -501,8 +525,9 @@ export class Host {
     for (const ticket of this.running.values()) ticket.cancelled = true;
     await this.line;
     await this.io?.close();
-    this.wasm?.binding.delete();
+    const { wasm } = this;
     this.wasm = null;
+    if (wasm) await this.end(wasm);
   }
 }
 

@@ -9,6 +9,7 @@ import { LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type Op
 import { QueueView } from './fill-server.js';
 import type { IoOptions, Port, ProgressEvent, SourceSpec, WorkerPort } from './protocol.js';
 import { RpcClient, serveRpc, Transferred } from './rpc.js';
+import type { SharedFile } from './store.js';
 
 type IoMessage = { stats: IoStats } & (
   | { event: 'progress'; progress: ProgressEvent }
@@ -64,6 +65,7 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
 export class RemoteIo implements Io {
   readonly concurrent = true;
   stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
+  readonly shared: (SharedFile | undefined)[] = [];
   private readonly rpc: RpcClient<IoMessage>;
   private queue: QueueView | null = null;
   private poked = 0;
@@ -79,8 +81,10 @@ export class RemoteIo implements Io {
     this.rpc.call('start', [source, options]).catch(() => {});
   }
 
-  openFile(index: number, name?: string): Promise<OpenedFile> {
-    return this.rpc.call('openFile', [index, name]);
+  async openFile(index: number, name?: string): Promise<OpenedFile> {
+    const file = await this.rpc.call<OpenedFile>('openFile', [index, name]);
+    this.shared[index] = file.shared;
+    return file;
   }
   addFile(index: number, bytes: Uint8Array): Promise<void> {
     return this.rpc.call('addFile', [index, bytes]);

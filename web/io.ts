@@ -8,11 +8,12 @@ import { FillServer, QueueView } from './fill-server.js';
 import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
 import type { IoOptions, ProgressEvent, SourceSpec, SpeedEstimate } from './protocol.js';
 import { RemoteFile } from './remote-file.js';
-import type { StoreBackend } from './store.js';
+import type { SharedFile, StoreBackend } from './store.js';
 
 export interface OpenedFile {
   name: string;
   size: number;
+  shared?: SharedFile | undefined;
 }
 
 export interface IoStats extends FileProgress {
@@ -36,6 +37,8 @@ export interface Io {
   /** True when a read can make progress while the engine's thread is blocked. */
   readonly concurrent: boolean;
   readonly stats: IoStats;
+  /** Of the files opened last, by number: what the engine's threads may open too. */
+  readonly shared: (SharedFile | undefined)[];
   /**
    * Opens the next file: the one of this name in a model directory, else the source itself, whose
    * name tells those of a split model's other parts.
@@ -91,6 +94,10 @@ export class LocalIo implements Io {
     private readonly events: IoEvents,
   ) {}
 
+  get shared(): (SharedFile | undefined)[] {
+    return this.files.map((file) => file.shared);
+  }
+
   get stats(): IoStats {
     const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
     for (const file of this.files) {
@@ -108,7 +115,7 @@ export class LocalIo implements Io {
     const open = name === undefined ? this.files[index] : undefined;
     const file = open ?? (name === undefined ? await this.open(index) : await this.openNamed(name));
     this.files[index] = file;
-    return { name: file.name, size: file.size };
+    return { name: file.name, size: file.size, shared: file.shared };
   }
 
   async addFile(index: number, bytes: Uint8Array): Promise<void> {

@@ -3,7 +3,7 @@
 // remote-file.ts has the one that downloads and stores.
 
 import { abortError, SluiceError } from './errors.js';
-import type { SyncFile } from './store.js';
+import type { SharedFile, SyncFile } from './store.js';
 
 export interface FileProgress {
   /** Bytes of the file that are local (stored or in a local file). */
@@ -16,6 +16,10 @@ export interface FileProgress {
 export interface ModelFile {
   readonly name: string;
   readonly size: number;
+  /** What the engine's threads may open. */
+  readonly shared?: SharedFile | undefined;
+  /** All of the file lies in `shared`: a range that read() has once filled may be read there. */
+  readonly whole?: boolean;
   /** Fills `into` from `offset`. True when that happened at once. */
   read(offset: number, into: Uint8Array): true | Promise<void>;
   progress(): FileProgress;
@@ -103,6 +107,8 @@ export class LocalFile implements ModelFile {
   constructor(
     private readonly file: SyncFile,
     readonly name: string,
+    readonly shared?: SharedFile,
+    readonly whole = shared !== undefined,
   ) {
     this.size = file.getSize();
   }

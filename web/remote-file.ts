@@ -6,7 +6,7 @@
 import { abortError, isAbort, SluiceError, throwIfAborted } from './errors.js';
 import { differs, Fetcher, following, type FetcherOptions } from './fetcher.js';
 import type { FileProgress, ModelFile } from './model-file.js';
-import { keyOf, kChunkSize, StoreEntry, type StoreBackend } from './store.js';
+import { keyOf, kChunkSize, StoreEntry, type SharedFile, type StoreBackend } from './store.js';
 
 /** default: revalidate, then use; only: never the network; reload: fetch anew; none: no store. */
 export type CacheMode = 'default' | 'only' | 'reload' | 'none';
@@ -101,6 +101,12 @@ export class RemoteFile implements ModelFile {
 
   get stored(): StoreEntry | null {
     return this.entry;
+  }
+  get shared(): SharedFile | undefined {
+    return this.entry?.shared;
+  }
+  get whole(): boolean {
+    return this.shared !== undefined && this.entry!.complete;
   }
   get requests(): number {
     return this.fetcher.requests;

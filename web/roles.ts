@@ -11,7 +11,7 @@ import type { Port } from './protocol.js';
 export function takeRole(owner: Port, platform: HostPlatform): void {
   owner.onmessage = (event) => {
     const { role, port } = event.data;
-    if (role === 'thread') return serveThread(port);
+    if (role === 'thread') return serveThread(port, (file) => platform.openShared(file));
     if (role === 'io') return runIoWorker(port, platform);
     new Host(owner, platform);
     owner.onmessage!(event);

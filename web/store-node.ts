@@ -96,14 +96,15 @@ class NodeBackend implements StoreBackend {
       if (until.aborted) return null;
       unlock = takeLock(path.join(directory, 'lock'));
     }
-    const data = new NodeFile(path.join(directory, 'data'));
+    const shared = path.join(directory, 'data');
+    const data = new NodeFile(shared);
     const index = new NodeFile(path.join(directory, 'index'));
     const release = (): void => {
       data.close();
       index.close();
       unlock?.();
     };
-    return { data, index, writable: unlock !== null, release };
+    return { data, index, shared, writable: unlock !== null, release };
   }
 
   async keys(): Promise<string[]> {

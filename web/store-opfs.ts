@@ -3,7 +3,7 @@
 // ('readwrite-unsafe') another tab reads along, otherwise it goes to the network.
 
 import { SluiceError } from './errors.js';
-import type { EntryFiles, StoreBackend, SyncFile } from './store.js';
+import type { EntryFiles, SharedFile, StoreBackend, SyncFile } from './store.js';
 
 const kRoot = 'sluice-llm';
 
@@ -11,7 +11,8 @@ interface HandleWithSync extends FileSystemFileHandle {
   createSyncAccessHandle(options?: { mode: string }): Promise<SyncFile>;
 }
 
-async function openShared(handle: FileSystemFileHandle): Promise<SyncFile> {
+/** Where handles can be shared; elsewhere it opens a file for one thread alone. */
+export async function openShared(handle: SharedFile): Promise<SyncFile> {
   return (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' });
 }
 
@@ -35,6 +36,7 @@ class OpfsBackend implements StoreBackend {
 
   async open(key: string, until?: AbortSignal): Promise<EntryFiles | null> {
     const unlock = await takeLock(key, until);
+    const handles: FileSystemFileHandle[] = [];
     const opened: SyncFile[] = [];
     const release = (): void => {
       for (const file of opened) file.close();
@@ -43,7 +45,8 @@ class OpfsBackend implements StoreBackend {
     try {
       const directory = await this.root.getDirectoryHandle(key, { create: true });
       for (const name of ['data', 'index']) {
-        opened.push(await openShared(await directory.getFileHandle(name, { create: true })));
+        handles.push(await directory.getFileHandle(name, { create: true }));
+        opened.push(await openShared(handles.at(-1)!));
       }
     } catch (error) {
       release();
@@ -51,7 +54,8 @@ class OpfsBackend implements StoreBackend {
       throw error;
     }
     const [data, index] = opened as [SyncFile, SyncFile];
-    return { data, index, writable: unlock !== null, release };
+    const shared = 'mode' in data ? handles[0] : undefined;
+    return { data, index, shared, writable: unlock !== null, release };
   }
 
   async keys(): Promise<string[]> {

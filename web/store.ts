@@ -17,11 +17,16 @@ export interface SyncFile {
   close(): void;
 }
 
+/** A file that several threads can have open at once, in the form that travels: a handle, or a path (Node). */
+export type SharedFile = FileSystemFileHandle | string;
+
 /** The two files of an entry. `writable` is false where another tab or engine is the writer. */
 export interface EntryFiles {
   data: SyncFile;
   index: SyncFile;
   writable: boolean;
+  /** The data, for the engine's threads, where the platform lets several have it open. */
+  shared?: SharedFile | undefined;
   /** Closes the files and gives the writer's lock back. */
   release(): void;
 }
@@ -136,6 +141,11 @@ export class StoreEntry {
 
   get complete(): boolean {
     return this.meta !== null && this.chunksStored === this.chunks.length;
+  }
+
+  /** The data file, where no one else writes it. */
+  get shared(): SharedFile | undefined {
+    return this.writable ? this.files.shared : undefined;
   }
 
   has(chunk: number): boolean {

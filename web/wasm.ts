@@ -5,6 +5,7 @@ import { createEngine, initialMemory } from './glue.js';
 import { SluiceError } from './errors.js';
 import type { CompiledWasm, WasmInstance } from './host.js';
 import type { WasmSource, WorkerPort } from './protocol.js';
+import type { SharedFile, SyncFile } from './store.js';
 import { variantFor, type Variant } from './variant.js';
 
 const kPage = 65536;
@@ -49,6 +50,7 @@ export async function instantiateWasm(
   budget: number,
   poolThreads: number,
   createThread: () => WorkerPort,
+  openShared: (file: SharedFile) => Promise<SyncFile>,
 ): Promise<WasmInstance> {
   const initial = Math.ceil(initialMemory / kPage);
   const maximum = Math.min(kMaxPages, Math.floor(budget / kPage));
@@ -63,10 +65,12 @@ export async function instantiateWasm(
     throw new SluiceError('INVALID_ARGUMENT', message, { cause });
   }
   const threads: WorkerPort[] = [];
+  const own: (SyncFile | null)[] = [];
   const module = await createEngine({
     wasmMemory: memory,
     wasmModule: wasm.module,
     simd128: wasm.simd128,
+    files: own,
     threadPoolSize: poolThreads,
     createThread: () => {
       const thread = createThread();
@@ -75,6 +79,16 @@ export async function instantiateWasm(
     },
     printErr: (line) => console.error(line),
   });
+  const shareFiles = async (files: (SharedFile | undefined)[]): Promise<void> => {
+    const answers = threads.map((thread) => {
+      const { port1, port2 } = new MessageChannel();
+      thread.postMessage({ cmd: 'files', files, reply: port2 }, [port2]);
+      return new Promise((done) => (port1.onmessage = done)).then(() => port1.close());
+    });
+    while (own.length) own.pop()?.close();
+    own.push(...(await Promise.all(files.map((file) => (file ? openShared(file).catch(() => null) : null)))));
+    await Promise.all(answers);
+  };
   const endThreads = (): void => threads.forEach((thread) => thread.terminate());
-  return { binding: new module.Engine(), memory, endThreads };
+  return { binding: new module.Engine(), memory, shareFiles, endThreads };
 }

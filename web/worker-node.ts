@@ -26,7 +26,7 @@ function ownPort(): Port {
 function openPath(file: string): LocalFile {
   if (!fs.existsSync(file)) throw new SluiceError('NOT_FOUND', `${file} does not exist.`);
   if (!fs.statSync(file).isFile()) throw new SluiceError('IO', `${file} is not a file.`);
-  return new LocalFile(new NodeFile(file, 'r'), file);
+  return new LocalFile(new NodeFile(file, 'r'), file, file);
 }
 
 const platform: HostPlatform = {
@@ -35,6 +35,7 @@ const platform: HostPlatform = {
   hardwareThreads: Math.min(16, os.availableParallelism()),
   store: async ({ cacheDir }) => (cacheDir ? nodeBackend(cacheDir) : null),
   openPath,
+  openShared: async (file) => new NodeFile(file as string, 'r'),
   compile: (source, kernels) =>
     compileWasm(source, kernels, async (variant, url) => {
       const from = new URL(url ?? `./engine.${variant}.wasm`, import.meta.url);

@@ -4,7 +4,7 @@
 import type { HostPlatform } from './host.js';
 import type { Port } from './protocol.js';
 import { takeRole } from './roles.js';
-import { opfsBackend } from './store-opfs.js';
+import { openShared, opfsBackend } from './store-opfs.js';
 import type { Variant } from './variant.js';
 import { compileWasm } from './wasm.js';
 
@@ -33,6 +33,7 @@ const platform: HostPlatform = {
   budgetCap: budgetCap(),
   hardwareThreads: Math.min(8, navigator.hardwareConcurrency || 1),
   store: () => opfsBackend(),
+  openShared,
   compile: (source, kernels) =>
     compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),
 };

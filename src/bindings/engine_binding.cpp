@@ -19,6 +19,17 @@ namespace {
 using emscripten::val;
 using session::Token;
 
+extern "C" int sluice_read(uint32_t file, double offset, uint8_t* dst, uint32_t length);
+
+// The files that each thread has open (web/glue.d.ts).
+class SharedFiles final : public session::RangeReader {
+  bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override {
+    const uint32_t length = static_cast<uint32_t>(out.size());
+    return sluice_read(file, static_cast<double>(offset), out.data(), length) ==
+           static_cast<int>(length);
+  }
+};
+
 double number_or(const val& object, const char* key, double fallback) {
   const val field = object[key];
   return field.isNumber() ? field.as<double>() : fallback;
@@ -303,6 +314,7 @@ class EngineBinding {
     out.set("computeMs", compute_ms_);
     out.set("fills", static_cast<double>(r.fills()));
     out.set("filledBytes", static_cast<double>(r.filled_bytes()));
+    out.set("ownBytes", static_cast<double>(r.own_bytes()));
     out.set("filledAtFirstUse", static_cast<double>(r.filled_at_first_use()));
     out.set("bytesPerPass", static_cast<double>(r.plan().streamed_bytes));
     out.set("pinsAbsent", static_cast<double>(r.pins_absent()));
@@ -346,6 +358,8 @@ class EngineBinding {
     options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
     const val kernels = o["kernels"];
+    options.reader = &shared_files_;
+    if (o["ownReads"].isTrue()) options.own_reads = residency::OwnReads::kOnceLocal;
     kernels_ = kernels.isString() ? kernels.as<std::string>() : "";
     options.kernels = kernels_.c_str();
     return options;
@@ -380,6 +394,7 @@ class EngineBinding {
   std::string made_;
   uint32_t files_ = 0, file_count_ = 1;
   uint64_t base_bytes_ = 0;  // of the heap, once the header is parsed
+  SharedFiles shared_files_;
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
   std::unique_ptr<session::Session> session_;

@@ -69,8 +69,13 @@ Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOp
   Result<ModelHeader> header = read_header(path, options.source);
   if (!header.ok()) return header.status();
   std::unique_ptr<Model> model(new Model);
+  session::EngineOptions engine_options = options.engine;
+  if (!is_url(path)) {
+    engine_options.reader = model.get();
+    engine_options.own_reads = residency::OwnReads::kAlways;
+  }
   Result<std::unique_ptr<session::Engine>> engine =
-      session::Engine::open(header->header, options.engine);
+      session::Engine::open(header->header, engine_options);
   if (!engine.ok()) return engine.status();
   model->engine_ = std::move(*engine);
   model->sources_ = std::move(header->sources);
@@ -101,6 +106,10 @@ void Model::io_loop() {
     if (served == Served::kFailed) return;
     if (served == Served::kNothing) queue.pushed.wait(pushed, std::memory_order_acquire);
   }
+}
+
+bool Model::read(uint32_t file, uint64_t offset, std::span<uint8_t> out) {
+  return sources_[file]->read(offset, out).ok();
 }
 
 Model::Served Model::serve_one() {
@@ -166,7 +175,7 @@ bool Model::read_together() {
   }
   if (n_chosen == 0) return false;
   const double start = monotonic_ms();
-  if (slow_source_) tell_ahead(chosen[n_chosen - 1] + 1);
+  tell_ahead(chosen[n_chosen - 1] + 1);
   std::array<int64_t, kFillCapacity + 1> first_piece{};
   for (size_t i = 0; i < n_chosen; ++i) {
     first_piece[i + 1] = first_piece[i] + (request(chosen[i]).length + kPiece - 1) / kPiece;
@@ -187,9 +196,8 @@ bool Model::read_together() {
     bytes += request(chosen[i]).length;
     queue.complete(chosen[i]);
   }
-  // To ask for what is in the page cache already costs a twentieth of reading it.
-  constexpr double kMemorySpeed = 3e6;  // bytes in a millisecond
-  slow_source_ = static_cast<double>(bytes) < kMemorySpeed * (monotonic_ms() - start);
+  const double ns = 1e6 * (monotonic_ms() - start) * engine_->pool().n_threads();
+  engine_->residency().note_rate(bytes, static_cast<uint64_t>(ns));
   return true;
 }
 

@@ -36,12 +36,12 @@ struct ModelHeader {
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
 
-class Model {
+class Model final : private session::RangeReader {
  public:
   // Errors: those of reading, of the header and of Engine::open.
   [[nodiscard]] static Result<std::unique_ptr<Model>> open(const std::string& path,
                                                            const LoadOptions& options);
-  ~Model();
+  ~Model() override;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -71,6 +71,7 @@ class Model {
 
  private:
   Model() = default;
+  [[nodiscard]] bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override;
   void io_loop();
   enum class Served : uint8_t { kNothing, kOne, kFailed };
   Served serve_one();
@@ -86,8 +87,7 @@ class Model {
   std::vector<std::thread> threads_;
   bool local_ = true;  // no source is a URL
   std::atomic<uint32_t> taken_{0};
-  bool slow_source_ = true;  // the last read waited for a device
-  uint32_t told_ = 0;        // requests before this one are known to the kernel
+  uint32_t told_ = 0;  // requests before this one are known to the kernel
   std::atomic<bool> stop_{false}, interrupted_{false}, failed_{false};
   std::mutex mutex_;
   Status failure_;

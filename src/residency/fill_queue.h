@@ -5,7 +5,7 @@
 //   word 0: pushed     total requests ever pushed (engine writes, driver waits on it)
 //   word 1: completed  total requests ever completed (driver adds, engine waits on it)
 //   word 2: capacity   requests in the ring, a power of two
-//   word 3: reserved
+//   word 3: rate       bytes in a microsecond of the last local reads (whoever reads writes it)
 //   then `capacity` requests of 32 bytes; request n lives at slot n % capacity.
 // A driver that fails leaves its requests pending; it or another one may serve them later.
 #pragma once
@@ -17,7 +17,12 @@ namespace sluice::residency {
 
 inline constexpr uint32_t kFillRow = UINT32_MAX;  // in place of a unit: an embedding row, urgent
 
-enum FillState : uint32_t { kFillFree = 0, kFillPending = 1, kFillDone = 2 };
+enum FillState : uint32_t {
+  kFillFree = 0,
+  kFillPending = 1,
+  kFillDone = 2,
+  kFillLocal = 3,  // done, and the engine may from now on read these bytes by itself
+};
 
 struct FillRequest {
   uint64_t offset;  // from the start of the file, in bytes
@@ -35,7 +40,7 @@ struct FillQueue {
   std::atomic<uint32_t> pushed{0};
   std::atomic<uint32_t> completed{0};
   uint32_t capacity = kFillCapacity;
-  uint32_t reserved = 0;
+  std::atomic<uint32_t> rate{0};
   FillRequest ring[kFillCapacity]{};
 
   // Driver side: marks request `n` filled and wakes the engine.

@@ -8,11 +8,16 @@ namespace {
 
 constexpr uint32_t kNoPlace = UINT32_MAX;
 constexpr uint32_t kReservedForRows = 16;  // places in the queue that units leave free
+// Bytes in a microsecond. To ask for what is in the page cache already costs a twentieth of it.
+constexpr uint32_t kMemorySpeed = 3000, kMostSpeed = 4 * kMemorySpeed;
 
 }  // namespace
 
-Status Residency::init(Plan plan) {
+Status Residency::init(Plan plan, OwnReads own_reads, int n_readers) {
   queue_ = std::make_unique<FillQueue>();
+  own_reads_ = own_reads;
+  n_readers_ = static_cast<uint64_t>(n_readers);
+  if (own_reads == OwnReads::kAlways) queue_->rate = kMostSpeed;
   pending_.assign(kFillCapacity, kRow);
   const size_t n = plan.units.size();
   state_.assign(n, UnitState::kAbsent);
@@ -55,6 +60,8 @@ Status Residency::adopt(Plan plan) {
   ring_ = AlignedBuffer();
   const size_t n = plan_.units.size();
   slot_of_.assign(n, -1);
+  local_.assign(n, own_reads_ == OwnReads::kAlways);
+  streamed_afar_ = 0;
   last_used_.assign(n, 0);
   place_.assign(n, kNoPlace);
   arrived_.clear();
@@ -71,6 +78,8 @@ Status Residency::adopt(Plan plan) {
       place_[i] = static_cast<uint32_t>(cycle_.size());
       cycle_.push_back(i);
     }
+    const bool local = u.kind == MatrixKind::kDense && local_[i] != 0;
+    if (!u.pinned && !embedding_by_row && !local) ++streamed_afar_;
     if (u.pinned && state_[i] == UnitState::kAbsent) {
       wanted[i] = std::max(u.packed_bytes, u.bytes);
       ++pins_absent_;
@@ -78,6 +87,7 @@ Status Residency::adopt(Plan plan) {
   }
   SLUICE_RETURN_IF_ERROR(allocate_units(wanted, pins_));
   unit_in_slot_.assign(plan_.n_slots, -1);
+  divide_ring();
   return ring_.allocate(plan_.ring_bytes());
 }
 
@@ -144,7 +154,8 @@ bool Residency::collect() {
   // Fills may complete in any order; places are freed in order, so that request n is at n % size.
   for (uint32_t n = collected_; n != pushed_; ++n) {
     FillRequest& r = queue_->ring[n % kFillCapacity];
-    if (r.state.load(std::memory_order_acquire) != kFillDone) continue;
+    const uint32_t state = r.state.load(std::memory_order_acquire);
+    if (state < kFillDone) continue;
     const int32_t id = pending_[n % kFillCapacity];
     r.state.store(kFillFree, std::memory_order_relaxed);
     any = true;
@@ -161,6 +172,10 @@ bool Residency::collect() {
       --pins_absent_;
     } else {
       state_[unit] = UnitState::kReady;
+      if (plan_.units[unit].kind != MatrixKind::kDense) continue;
+      streamed_afar_ += local_[unit];
+      local_[unit] = state == kFillLocal || own_reads_ == OwnReads::kAlways;
+      streamed_afar_ -= local_[unit];
     }
   }
   while (collected_ != pushed_ && queue_->ring[collected_ % kFillCapacity].state.load(
@@ -186,6 +201,51 @@ int32_t Residency::claim_slot(uint64_t wanted_distance) {
   return best;
 }
 
+void Residency::release_slot(size_t slot) {
+  const int32_t holder = unit_in_slot_[slot];
+  if (holder < 0) return;
+  state_[static_cast<uint32_t>(holder)] = UnitState::kAbsent;
+  slot_of_[static_cast<uint32_t>(holder)] = -1;
+  unit_in_slot_[slot] = -1;
+}
+
+void Residency::divide_ring() {
+  uint64_t widest = 1;
+  for (const uint32_t i : cycle_) {
+    const Unit& u = plan_.units[i];
+    const int64_t rows = std::min(u.rows, plan_.row_group);
+    if (!u.pinned)
+      widest =
+          std::max(widest, u.bytes / static_cast<uint64_t>(u.rows) * static_cast<uint64_t>(rows));
+  }
+  const uint64_t share = plan_.ring_bytes() / n_readers_ / 64 * 64;
+  own_part_ = share < widest
+                  ? 0
+                  : std::max<uint64_t>(round_up_to_line(widest), std::min(share, kOwnTarget));
+}
+
+bool Residency::reads_own() const {
+  return own_reads_ != OwnReads::kNone && streamed_afar_ == 0 && own_part_ > 0 &&
+         queue_->rate.load(std::memory_order_relaxed) > kMemorySpeed;
+}
+
+// Averaged, so that a thread that lost its core for a moment does not count as a slow device.
+void Residency::note_rate(uint64_t bytes, uint64_t ns) {
+  const uint32_t now =
+      static_cast<uint32_t>(std::min<uint64_t>(1000 * bytes / (ns + 1), kMostSpeed));
+  const uint32_t before = std::min(queue_->rate.load(std::memory_order_relaxed), kMostSpeed);
+  queue_->rate.store((3 * before + now) / 4, std::memory_order_relaxed);
+}
+
+uint8_t* Residency::lend_ring() {
+  if (!reads_own()) return nullptr;
+  for (const int32_t unit : unit_in_slot_) {
+    if (unit >= 0 && state_[static_cast<uint32_t>(unit)] != UnitState::kReady) return nullptr;
+  }
+  for (size_t slot = 0; slot < unit_in_slot_.size(); ++slot) release_slot(slot);
+  return ring_.as<uint8_t>();
+}
+
 bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
   const Unit& u = plan_.units[unit];
   if (!queue_has_room(kReservedForRows)) return false;
@@ -196,10 +256,7 @@ bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
     const int32_t slot = claim_slot(wanted_distance);
     if (slot < 0) return false;
     int32_t& holder = unit_in_slot_[static_cast<size_t>(slot)];
-    if (holder >= 0) {
-      state_[static_cast<uint32_t>(holder)] = UnitState::kAbsent;
-      slot_of_[static_cast<uint32_t>(holder)] = -1;
-    }
+    release_slot(static_cast<size_t>(slot));
     holder = static_cast<int32_t>(unit);
     slot_of_[unit] = slot;
     dst = data(unit);
@@ -213,9 +270,9 @@ bool Residency::pump() {
   for (uint32_t i = 0; i < demand_.size(); ++i) {
     if (state_[demand_[i]] == UnitState::kAbsent && !request_unit(demand_[i], i)) break;
   }
-  if (pins_absent_ == 0 && unit_in_slot_.empty()) return any;
+  bool ring_full = unit_in_slot_.empty() || reads_own();
+  if (pins_absent_ == 0 && ring_full) return any;
   const uint32_t n = static_cast<uint32_t>(cycle_.size());
-  bool ring_full = unit_in_slot_.empty();
   for (uint32_t i = 0; i < n; ++i) {
     const uint32_t unit = cycle_[(cursor_ + i) % n];
     if (state_[unit] != UnitState::kAbsent) continue;

@@ -64,6 +64,8 @@ struct Plan {
 // A ring of six such units stays in a processor's cache between its reader and the product, where
 // one of 24 MB made a tab a sixth slower; smaller ones cost more to ask for than to read.
 inline constexpr uint64_t kUnitTarget = 1ull << 20;
+// What a thread reads for itself before it multiplies: for its own cache to keep.
+inline constexpr uint64_t kOwnTarget = 256ull << 10;
 inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 
 // Cuts matrices (in order of use) into units and decides what is pinned within `budget` bytes,
@@ -74,12 +76,22 @@ inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 // The smallest budget for which make_plan succeeds.
 [[nodiscard]] uint64_t minimum_budget(std::span<const MatrixSpec> matrices, int64_t row_group);
 
+// Own reads: the threads that compute read a streamed unit piece by piece, each into a part of the
+// ring, and multiply what they have just read. Where a file comes at the speed of memory that is
+// sooner done than waiting for a reader, which needs a core too; where a device is waited for, the
+// driver reads meanwhile. Not in a mixture of experts, for which the ring is a cache.
+enum class OwnReads : uint8_t {
+  kNone,
+  kOnceLocal,  // when the fills of all streamed units have been marked kFillLocal
+  kAlways,
+};
+
 enum class UnitState : uint8_t { kAbsent, kLoading, kArrived, kReady };
 
 class Residency {
  public:
   // Allocates pins and ring. Errors: kOutOfMemory.
-  [[nodiscard]] Status init(Plan plan);
+  [[nodiscard]] Status init(Plan plan, OwnReads own_reads = OwnReads::kNone, int n_readers = 1);
   // Changes to another plan for the same matrices; no fill may be under way. Units that stay pinned
   // stay in memory; everything else is released before anything is allocated.
   // Errors: kOutOfMemory, after which nothing but another replan may be called.
@@ -126,11 +138,27 @@ class Residency {
   [[nodiscard]] bool request_row(uint32_t file, uint64_t offset, uint32_t length, void* dst);
   [[nodiscard]] uint32_t rows_under_way() const { return rows_under_way_; }
 
+  // The ring's memory as n_readers parts of own_part() bytes, each room for a row group of any
+  // streamed matrix, for own reads until the next pump(); null when there should be none.
+  [[nodiscard]] uint8_t* lend_ring();
+  [[nodiscard]] uint64_t own_part() const { return own_part_; }
+  void forbid_own_reads() { own_reads_ = OwnReads::kNone; }
+  // Reads that took all readers together so long: at what speed local files come.
+  void note_rate(uint64_t bytes, uint64_t ns);
+  // The unit was read so.
+  void note_own_read(uint32_t unit) {
+    ++fills_;
+    filled_bytes_ += plan_.units[unit].bytes;
+    own_bytes_ += plan_.units[unit].bytes;
+  }
+
   // Counters for statistics.
   [[nodiscard]] uint64_t fills() const { return fills_; }
   [[nodiscard]] uint64_t filled_bytes() const { return filled_bytes_; }
   // Of them, those that had arrived when the first unit had been used.
   [[nodiscard]] uint64_t filled_at_first_use() const { return filled_at_first_use_; }
+  // Of them, own reads.
+  [[nodiscard]] uint64_t own_bytes() const { return own_bytes_; }
   [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
   [[nodiscard]] uint32_t pins_absent() const { return pins_absent_; }
 
@@ -142,6 +170,9 @@ class Residency {
   [[nodiscard]] int32_t held_unit(const Unit& wanted) const;
   bool push(uint32_t file, uint64_t offset, uint32_t length, void* dst, int32_t unit);
   [[nodiscard]] bool queue_has_room(uint32_t reserve) const;
+  [[nodiscard]] bool reads_own() const;
+  void release_slot(size_t slot);
+  void divide_ring();
   // How many other units are needed before this one: demanded experts come first, then the cycle,
   // then experts that nobody asks for, the latest used first.
   [[nodiscard]] uint64_t distance(uint32_t unit) const;
@@ -169,7 +200,12 @@ class Residency {
   uint32_t pushed_ = 0, collected_ = 0;
   uint32_t pins_absent_ = 0;
   uint32_t rows_under_way_ = 0;
-  uint64_t fills_ = 0, filled_bytes_ = 0, filled_at_first_use_ = 0;
+  uint64_t fills_ = 0, filled_bytes_ = 0, filled_at_first_use_ = 0, own_bytes_ = 0;
+  OwnReads own_reads_ = OwnReads::kNone;
+  uint64_t n_readers_ = 1;
+  uint64_t own_part_ = 0;       // 0: the ring is too small for so many readers
+  std::vector<uint8_t> local_;  // by unit: the last fill was marked kFillLocal
+  uint32_t streamed_afar_ = 0;  // streamed units that are not local
 };
 
 }  // namespace sluice::residency

@@ -121,7 +121,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
   engine->map_items();
   SLUICE_RETURN_IF_ERROR(engine->allocate());
-  SLUICE_RETURN_IF_ERROR(engine->residency_.init(plan.weights));
+  SLUICE_RETURN_IF_ERROR(engine->residency_.init(plan.weights, options.own_reads, plan.n_threads));
   return engine;
 }
 

@@ -40,6 +40,7 @@ class Engine {
   [[nodiscard]] residency::Residency& residency() { return residency_; }
   [[nodiscard]] const residency::Residency& residency() const { return residency_; }
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
+  [[nodiscard]] RangeReader* reader() { return options_.reader; }
 
   // Another budget (0: as much as the model wants) for the same context, while sessions live on;
   // weights that stay pinned are not read again. A pass under way starts its batch anew. No fill

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -12,6 +13,14 @@
 #include "residency/residency.h"
 
 namespace sluice::session {
+
+// Reads parts of the model's files for the engine's threads.
+class RangeReader {
+ public:
+  virtual ~RangeReader() = default;
+  // Fills `out`, from any thread, several at a time; false when that was not possible.
+  [[nodiscard]] virtual bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) = 0;
+};
 
 struct EngineOptions {
   uint64_t memory_budget = 0;  // bytes; 0: what the model wants
@@ -23,8 +32,10 @@ struct EngineOptions {
   int32_t n_batch = 0;    // tokens of a prefill pass; 0: chosen
   int32_t min_batch = 1;  // not fewer, however small the budget
   int32_t n_threads = 0;  // 0: chosen
-  int32_t logits_rows = 1;   // rows of logits kept by a pass that wants them all
-  const char* kernels = "";  // table by name; "": the best
+  int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all
+  const char* kernels = "";       // table by name; "": the best
+  RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no own reads
+  residency::OwnReads own_reads = residency::OwnReads::kNone;
 };
 
 inline constexpr int32_t kMaxBatch = 256;

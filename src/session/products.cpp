@@ -3,6 +3,7 @@
 // grouped, so neither residency nor threads can change a bit of the output.
 #include <algorithm>
 
+#include "base/clock.h"
 #include "session/session.h"
 
 namespace sluice::session {
@@ -14,6 +15,8 @@ namespace {
 
 constexpr int64_t kTaskWork = 1 << 16;  // multiply-adds worth handing to another thread
 constexpr int64_t kTasksPerThread = 4;  // for balance between cores of different speed
+// Bytes of own reads between two looks at the clock.
+constexpr uint64_t kOwnRegion = 16 << 20;
 
 }  // namespace
 
@@ -39,12 +42,17 @@ void Session::run_pieces() {
   int64_t rows = 0;
   for (const Piece& p : pieces_) rows += p.args.w.rows;
   const int64_t even = rows / (n_threads * kTasksPerThread);
+  const uint64_t part = engine_.residency().own_part();
   int64_t n_tasks = 0;
   for (Piece& p : pieces_) {
     const int64_t work_per_row = p.args.w.cols * p.args.x.n_tokens;
     const int64_t least = kTaskWork / std::max<int64_t>(1, work_per_row);
     const int64_t chunk = n_threads == 1 ? p.args.w.rows : std::max(even, least);
     p.chunk = (std::max<int64_t>(1, chunk) + group - 1) / group * group;
+    if (p.ring != nullptr) {
+      const int64_t fit = static_cast<int64_t>(part) / p.row_bytes / group * group;
+      p.chunk = std::min(p.chunk, std::max(fit, group));
+    }
     p.first_task = n_tasks;
     n_tasks += (p.args.w.rows + p.chunk - 1) / p.chunk;
   }
@@ -56,17 +64,63 @@ void Session::run_pieces() {
     args.r0 = (task - p.first_task) * p.chunk;
     args.r1 = std::min(args.r0 + p.chunk, args.w.rows);
     args.scratch = engine_.scratch(thread);
+    if (p.ring != nullptr && !read_own(p, p.ring + static_cast<uint64_t>(thread) * part, &args)) {
+      return;
+    }
     table.matmul(args);
   });
-  for (const Piece& p : pieces_) engine_.residency().advance_past(p.unit);
+  residency::Residency& r = engine_.residency();
+  for (const Piece& p : pieces_) {
+    if (p.ring != nullptr) r.note_own_read(p.unit);
+    r.advance_past(p.unit);
+  }
   pieces_.clear();
+}
+
+// Reads the rows [r0, r1) of a piece into `room`, and makes `args` a product of these.
+bool Session::read_own(const Piece& p, uint8_t* room, kernels::MatmulArgs* args) {
+  if (own_reads_.failed.load(std::memory_order_relaxed)) return false;
+  const int64_t rows = args->r1 - args->r0;
+  const residency::Unit& u = engine_.residency().plan().units[p.unit];
+  const std::span<uint8_t> out(room, static_cast<size_t>(rows * p.row_bytes));
+  const double start = monotonic_ms();
+  if (!engine_.reader()->read(u.file, u.offset + static_cast<uint64_t>(args->r0 * p.row_bytes),
+                              out)) {
+    own_reads_.failed = true;
+    return false;
+  }
+  own_reads_.bytes += out.size();
+  own_reads_.ns += static_cast<uint64_t>(1e6 * (monotonic_ms() - start));
+  args->w.data = room;
+  args->w.rows = rows;
+  if (args->bias != nullptr) args->bias += args->r0;
+  args->y += args->r0;
+  args->r0 = 0;
+  args->r1 = rows;
+  return true;
+}
+
+// After a region with own reads. False when one failed: the pass is to begin anew, without any.
+bool Session::settle_own_reads() {
+  residency::Residency& r = engine_.residency();
+  OwnReads& own = own_reads_;
+  if (own.failed) {
+    own.failed = false;
+    r.forbid_own_reads();
+    return false;
+  }
+  if (own.bytes > 0) r.note_rate(own.bytes, own.ns);
+  own.bytes = own.ns = 0;
+  return true;
 }
 
 bool Session::run_products(std::span<const Product> products) {
   residency::Residency& r = engine_.residency();
   const std::vector<model::Mat>& mats = engine_.program().mats;
   while (cursor_.part < static_cast<int32_t>(products.size())) {
-    // Gather what is there, from the cursor on.
+    // Gather what is there, or can be read, from the cursor on.
+    uint8_t* const ring = r.lend_ring();
+    uint64_t own_bytes = 0;
     while (cursor_.part < static_cast<int32_t>(products.size()) && pieces_.size() < kMaxPieces) {
       const Product& product = products[static_cast<size_t>(cursor_.part)];
       const int32_t item = engine_.item_of_mat(product.mat);
@@ -76,12 +130,18 @@ bool Session::run_products(std::span<const Product> products) {
         cursor_.unit = 0;
         continue;
       }
-      if (!r.ready(unit)) break;
       const residency::Unit& u = r.plan().units[unit];
+      const bool own = !r.ready(unit) && ring != nullptr && !u.pinned;
+      if ((!r.ready(unit) && !own) || own_bytes > kOwnRegion) break;
       const model::Mat& m = mats[static_cast<size_t>(product.mat)];
       Piece piece;
       piece.unit = unit;
-      piece.args.w = {m.type, r.packed(unit), u.rows, m.cols, r.data(unit)};
+      if (own) {
+        piece.ring = ring;
+        piece.row_bytes = m.row_bytes;
+        own_bytes += u.bytes;
+      }
+      piece.args.w = {m.type, r.packed(unit), u.rows, m.cols, own ? nullptr : r.data(unit)};
       piece.args.x = product.acts;
       piece.args.bias = product.bias >= 0 ? engine_.vec(product.bias) + u.row0 : nullptr;
       piece.args.scale = product.scale;
@@ -93,6 +153,10 @@ bool Session::run_products(std::span<const Product> products) {
     }
     if (!pieces_.empty()) {
       run_pieces();
+      if (!settle_own_reads()) {
+        read_failed_ = true;
+        return false;
+      }
       engine_.pump();
       continue;
     }

@@ -108,6 +108,11 @@ Step Session::step(int32_t max_ops) {
   for (int32_t n = 0; max_ops == 0 || n < max_ops; ++n) {
     observe_before(ops[pc_]);
     if (!run_op(ops[pc_])) {
+      if (read_failed_) {  // what the batch has computed is incomplete
+        read_failed_ = false;
+        begin_batch();
+        continue;
+      }
       // Something may have arrived since the last look.
       if (engine_.pump()) continue;
       ++stats_.blocked;

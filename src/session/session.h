@@ -4,6 +4,7 @@
 // At most one session of an engine may be inside a pass at a time (they share working memory).
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <span>
@@ -80,8 +81,15 @@ class Session {
   struct Piece {
     kernels::MatmulArgs args;
     uint32_t unit = 0;
+    uint8_t* ring = nullptr;  // of an own read: where the threads' parts are
+    int64_t row_bytes = 0;
     int64_t chunk = 0;  // rows of a task
     int64_t first_task = 0;
+  };
+  // Of a region, by all threads together.
+  struct OwnReads {
+    std::atomic<uint64_t> bytes{0}, ns{0};
+    std::atomic<bool> failed{false};
   };
   struct Expert {
     int32_t index = 0;
@@ -125,6 +133,8 @@ class Session {
   // Runs products from (cursor_.part, cursor_.unit) on; false: blocked.
   bool run_products(std::span<const Product> products);
   void run_pieces();
+  [[nodiscard]] bool read_own(const Piece& p, uint8_t* room, kernels::MatmulArgs* args);
+  [[nodiscard]] bool settle_own_reads();
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
   [[nodiscard]] bool wants_q8(int32_t mat) const;
 
@@ -171,6 +181,8 @@ class Session {
   std::vector<Routed> routed_;
   std::vector<uint32_t> demand_;
   size_t expert_ = 0;  // index into experts_
+  OwnReads own_reads_;
+  bool read_failed_ = false;
   std::vector<int32_t> chosen_;
   std::vector<uint8_t> row_held_;  // embedding row t came from the resident table
   PassStats stats_;

@@ -8,10 +8,13 @@
 
 import { Step, type EngineBinding, type EngineModule, type OpenOptions } from '../../web/binding.js';
 import type { GlueOptions } from '../../web/glue.js';
+import type { Port } from '../../web/protocol.js';
 
 export const initialMemory = 1 << 18;
 const kQueue = 65536;
 const kCapacity = 64;
+const kDone = 2;
+const kLocal = 3;
 const kSlots = 1 << 17;
 const kEnd = 2; // token that ends a generation when it is drawn
 const kCrash = 666; // token that brings the worker down
@@ -164,12 +167,23 @@ class FakeEngine implements EngineBinding {
     Atomics.add(this.words, 0, 1);
     return true;
   }
+  /** Of what is said to be local, the threads' own file must hold the same bytes. */
+  private compareWithFile(unit: Unit): void {
+    const file = this.options.files?.[0];
+    if (!file) return;
+    const there = new Uint8Array(this.unitBytes);
+    const read = file.read(there, { at: unit.offset });
+    const here = new Uint8Array(this.wasmMemory.buffer, unit.slot, this.unitBytes);
+    if (read !== there.length || !there.every((byte, i) => byte === here[i])) throw new Error('not the same bytes');
+  }
   pump(): void {
     for (const unit of this.units) {
       if (unit.request < 0) continue;
       const slot = kQueue + 16 + (unit.request % kCapacity) * 32;
       const view = new DataView(this.wasmMemory.buffer, slot, 32);
-      if (view.getUint32(28, true) !== 2) continue;
+      const state = view.getUint32(28, true);
+      if (state < kDone) continue;
+      if (state === kLocal) this.compareWithFile(unit);
       view.setUint32(28, 0, true);
       unit.request = -1;
       unit.state = unit.pinned ? 3 : 2;
@@ -304,7 +318,7 @@ class FakeEngine implements EngineBinding {
     });
   }
   stats(): string {
-    return JSON.stringify({ passes: 0 });
+    return JSON.stringify({ passes: 0, ownBytes: 0 });
   }
   unitStates(): Uint8Array {
     return Uint8Array.from(this.units, (unit, i) => unit.state + (i === this.next ? 16 : 0));
@@ -328,4 +342,7 @@ export async function createEngine(options: GlueOptions): Promise<EngineModule> 
   };
 }
 
-export function serveThread(): void {}
+/** A thread that never computes, and says that it has opened what it is given. */
+export function serveThread(port: Port): void {
+  port.onmessage = ({ data }) => data.reply?.postMessage(0);
+}

@@ -136,9 +136,16 @@ export function createEngine({ wasmModule, ...options }) {
   });
 }
 
-export function serveThread(port) {
+export function serveThread(port, open) {
   let module, typesRegistered = false;
+  const files = [];
+  const share = async (data) => {
+    while (files.length) files.pop()?.close();
+    files.push(...await Promise.all(data.files.map((file) => file && open(file).catch(() => null))));
+    data.reply.postMessage(0);
+  };
   const load = (data) => factory({
+    files,
     ENVIRONMENT_IS_PTHREAD: true, simd128: data.simd128, port, wasmMemory: data.wasmMemory,
     buffer: data.wasmMemory.buffer,
     instantiateWasm: (imports, receive) => {
@@ -169,6 +176,7 @@ export function serveThread(port) {
   port.onmessage = ({ data }) => {
     if (data.cmd === 'load') return load(data);
     if (data.cmd === 'run') return run(data);
+    if (data.cmd === 'files') return share(data);
     if (!module?._pthread_self()) return;
     if (data.cmd === 'cancel') module.__emscripten_thread_exit(-1);
     else if (data.cmd === 'processThreadQueue') module._emscripten_current_thread_process_queued_calls();

@@ -1,6 +1,15 @@
+// What the engine imports from JavaScript beside Emscripten's own.
 // Emscripten's thread library drags its canvas and WebGL layers in through two calls that nothing
 // here makes; these empty ones keep them out of the glue.
 mergeInto(LibraryManager.library, {
+  // Bytes read of a file that was shared with this thread, less than asked for when something is wrong.
+  sluice_read: function (file, offset, dst, length) {
+    try {
+      return Module["files"][file].read(HEAPU8.subarray(dst >>> 0, (dst >>> 0) + length), { at: offset });
+    } catch (e) {
+      return -1;
+    }
+  },
   emscripten_set_canvas_element_size: function () { return -1; },
   emscripten_set_canvas_element_size__deps: [],
   emscripten_set_canvas_element_size__proxy: '',
