@@ -1,0 +1,68 @@
+// A model several times larger than its budget, in a browser as a user has it (a profile on disk, no
+// inspector): the renderer's memory stays below the budget plus a bound, and the tokens are those of a
+// model that fits, whoever reads the weights: the I/O worker or the threads that compute.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { Bench, scratchFolder } from '../bench/browser.mjs';
+import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { inRoot, run } from '../../web/scripts/lib.mjs';
+
+const MiB = 1 << 20;
+// What the browser itself takes; bench:budget holds a tighter bound for budgets that leave room beside the heap.
+const kBeside = 200 * MiB;
+const url = '/model/wide.gguf';
+let bench;
+
+before(async () => {
+  cmakeBuild('native', { targets: ['sluice-make-model'] });
+  const folder = scratchFolder();
+  const shape = ['--layers', '16', '--embd', '1536', '--heads', '12', '--heads-kv', '4', '--ff', '6144'];
+  run(inRoot('build', 'native', 'sluice-make-model'), ['--quiet', ...shape, join(folder, 'wide.gguf')]);
+  bench = await Bench.open([['/model/', folder]]);
+});
+after(() => bench?.close());
+
+async function generate({ url, ...options }) {
+  const { Engine } = await import('/dist/index.js');
+  const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, ...options });
+  const texts = [];
+  const answer = async () => {
+    const { text } = await engine.generate('the mill', { maxTokens: 12, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
+    texts.push(text);
+  };
+  await answer();
+  await engine.downloaded;
+  for (let i = 0; i < 3; i++) await answer();
+  const { heap } = engine.memory();
+  await new Promise((done) => setTimeout(done, 150)); // for the last snapshot
+  const { threads, bytesFromStore, engine: counters } = engine.stats();
+  const { plan, bytes } = engine.info;
+  await engine.dispose();
+  const deleted = options.last && (await Engine.store.delete(String(new URL(url, location.href))));
+  return { texts, heap, threads, bytesFromStore, ownBytes: counters.ownBytes, plan, bytes, deleted };
+}
+
+test('within the budget, the tokens of a model that fits, whoever reads it', async () => {
+  const { result: resident } = await bench.run(generate, { url, memoryBudget: 512 * MiB, threads: 2 });
+  assert.ok(resident.plan.resident);
+  assert.equal(new Set(resident.texts).size, 1);
+  const memoryBudget = 64 * MiB;
+  assert.ok(resident.bytes > 4 * memoryBudget, `${resident.bytes}`);
+  for (const [name, options, own] of [
+    ['threads that read', { threads: 2 }, true],
+    ['the I/O worker', { threads: 1 }, false],
+    ['no I/O worker', { threads: 2, ioWorker: false }, false],
+    ['threads that read, from nothing', { threads: 2, cache: 'reload', last: true }, true],
+  ]) {
+    const { result, memory } = await bench.run(generate, { url, memoryBudget, ...options });
+    assert.deepEqual(result.texts, resident.texts, name);
+    assert.equal(result.plan.resident, false, name);
+    assert.ok(result.heap <= memoryBudget, `${name}: heap ${result.heap}`);
+    assert.ok(memory.peak <= memoryBudget + kBeside, `${name}: ${memory.peak} bytes resident`);
+    assert.equal(result.ownBytes > 0, own, `${name}: ${result.ownBytes} bytes by threads`);
+    assert.ok(result.bytesFromStore >= result.ownBytes, name);
+    // Files that threads have open are closed when dispose() resolves.
+    if (options.last) assert.equal(result.deleted, true, name);
+  }
+});
