@@ -6,6 +6,9 @@ import { SluiceError } from './errors.js';
 import type { EntryFiles, SharedFile, StoreBackend, SyncFile } from './store.js';
 
 const kRoot = 'sluice-llm';
+// A page that was left ends its threads, which have the model's file open, within two seconds.
+const kRemoveTries = 16;
+const kRemoveMs = 200;
 
 interface HandleWithSync extends FileSystemFileHandle {
   createSyncAccessHandle(options?: { mode: string }): Promise<SyncFile>;
@@ -76,11 +79,26 @@ class OpfsBackend implements StoreBackend {
 
   async remove(key: string): Promise<void> {
     const unlock = await takeLock(key);
-    if (!unlock) throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
+    const busy = new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
+    if (!unlock) throw busy;
     try {
-      await this.root.removeEntry(key, { recursive: true });
+      for (let tries = 0; tries < kRemoveTries; tries++) {
+        if (await this.removed(key)) return;
+        await new Promise((resolve) => setTimeout(resolve, kRemoveMs));
+      }
+      throw busy; // another tab reads along
     } finally {
       unlock();
+    }
+  }
+
+  private async removed(key: string): Promise<boolean> {
+    try {
+      await this.root.removeEntry(key, { recursive: true });
+      return true;
+    } catch (error) {
+      if ((error as Error).name !== 'NoModificationAllowedError') throw error;
+      return false;
     }
   }
 }
