@@ -8,8 +8,10 @@ import { yieldToEvents } from './rpc.js';
 
 const kHeadBytes = 16;
 const kRequestBytes = 32;
+const kPending = 1;
 const kDone = 2;
 const kLocal = 3; // and from now on the engine's threads may read these bytes by themselves
+const kTaken = 4;
 const kRow = -1; // in place of the unit
 const kBurstMs = 8;
 const kTimedBytes = 1 << 17;
@@ -63,6 +65,10 @@ export class QueueView {
     return (this.address + kHeadBytes + (request % this.capacity) * kRequestBytes) >> 2;
   }
 
+  /** False when the engine's threads serve it. */
+  take(request: number): boolean {
+    return Atomics.compareExchange(this.words, this.at(request) + 7, kPending, kTaken) === kPending;
+  }
   complete(request: number, local = false): void {
     Atomics.store(this.words, this.at(request) + 7, local ? kLocal : kDone);
     Atomics.add(this.words, this.index(Word.Completed), 1);
@@ -136,7 +142,7 @@ export class FillServer {
       this.startRows();
       const n = this.taken;
       this.taken = (n + 1) >>> 0;
-      if (!this.early.delete(n)) this.start(n);
+      if (!this.early.delete(n) && this.queue.take(n)) this.start(n);
       if (!bounded || performance.now() - start < kBurstMs) continue;
       await yieldToEvents();
       start = performance.now();
@@ -160,6 +166,7 @@ export class FillServer {
   private startRows(): void {
     for (; this.seen !== this.queue.pushed; this.seen = (this.seen + 1) >>> 0) {
       if (this.queue.words[this.queue.at(this.seen) + 6] !== kRow) continue;
+      if (!this.queue.take(this.seen)) continue;
       this.early.add(this.seen);
       this.start(this.seen);
     }

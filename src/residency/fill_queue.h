@@ -1,6 +1,7 @@
 // The only meeting point of engine and I/O: a ring of read requests in plain memory.
 // The engine pushes (file, offset, length, destination); the driver (a thread natively, a worker in
 // the browser) fills the destination and marks the request done, in any order, several at a time.
+// Where the engine's threads read too, whoever changes a request from pending to taken serves it.
 // Fixed layout, little-endian, so that JavaScript reads it straight from the shared heap:
 //   word 0: pushed     total requests ever pushed (engine writes, driver waits on it)
 //   word 1: completed  total requests ever completed (driver adds, engine waits on it)
@@ -21,7 +22,9 @@ enum FillState : uint32_t {
   kFillFree = 0,
   kFillPending = 1,
   kFillDone = 2,
-  kFillLocal = 3,  // done, and the engine may from now on read these bytes by itself
+  kFillLocal = 3,   // done, and the engine may from now on read these bytes by itself
+  kFillTaken = 4,   // being served, by the driver or by the engine's threads
+  kFillFailed = 5,  // by these: to be asked for anew
 };
 
 struct FillRequest {

@@ -155,10 +155,14 @@ bool Residency::collect() {
   for (uint32_t n = collected_; n != pushed_; ++n) {
     FillRequest& r = queue_->ring[n % kFillCapacity];
     const uint32_t state = r.state.load(std::memory_order_acquire);
-    if (state < kFillDone) continue;
+    if (state != kFillDone && state != kFillLocal && state != kFillFailed) continue;
     const int32_t id = pending_[n % kFillCapacity];
     r.state.store(kFillFree, std::memory_order_relaxed);
     any = true;
+    if (state == kFillFailed) {
+      release_slot(static_cast<size_t>(slot_of_[static_cast<size_t>(id)]));
+      continue;
+    }
     ++fills_;
     filled_bytes_ += r.length;
     if (id == kRow) {
@@ -235,6 +239,27 @@ void Residency::note_rate(uint64_t bytes, uint64_t ns) {
       static_cast<uint32_t>(std::min<uint64_t>(1000 * bytes / (ns + 1), kMostSpeed));
   const uint32_t before = std::min(queue_->rate.load(std::memory_order_relaxed), kMostSpeed);
   queue_->rate.store((3 * before + now) / 4, std::memory_order_relaxed);
+}
+
+size_t Residency::take_requests(std::span<uint32_t> out) {
+  size_t taken = 0;
+  if (own_reads_ != OwnReads::kOnceLocal) return taken;
+  for (uint32_t n = collected_; n != pushed_ && taken < out.size(); ++n) {
+    uint32_t pending = kFillPending;
+    const int32_t id = pending_[n % kFillCapacity];
+    if (id == kRow || local_[static_cast<size_t>(id)] == 0) continue;
+    if (queue_->ring[n % kFillCapacity].state.compare_exchange_strong(pending, kFillTaken)) {
+      out[taken++] = n;
+    }
+  }
+  return taken;
+}
+
+void Residency::finish_request(uint32_t n, bool good) {
+  if (!good) forbid_own_reads();
+  queue_->ring[n % kFillCapacity].state.store(good ? kFillLocal : kFillFailed,
+                                              std::memory_order_release);
+  queue_->completed.fetch_add(1);
 }
 
 uint8_t* Residency::lend_ring() {

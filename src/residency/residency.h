@@ -145,6 +145,12 @@ class Residency {
   void forbid_own_reads() { own_reads_ = OwnReads::kNone; }
   // Reads that took all readers together so long: at what speed local files come.
   void note_rate(uint64_t bytes, uint64_t ns);
+  // Where own reads would have to wait for a device: requests of local units that nobody serves
+  // yet, which are now the caller's to serve beside the driver. Returns how many were written to
+  // `out`.
+  [[nodiscard]] size_t take_requests(std::span<uint32_t> out);
+  // One of them is served.
+  void finish_request(uint32_t n, bool good);
   // The unit was read so.
   void note_own_read(uint32_t unit) {
     ++fills_;

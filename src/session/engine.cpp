@@ -245,4 +245,21 @@ bool Engine::pump() {
   return any;
 }
 
+bool Engine::help_reading() {
+  std::array<uint32_t, 8> numbers{};
+  std::array<bool, 8> good{};
+  const size_t most = std::min(numbers.size(), static_cast<size_t>(pool_->n_threads()));
+  const size_t n = residency_.take_requests({numbers.data(), most});
+  if (n == 0) return false;
+  pool_->parallel_for(static_cast<int64_t>(n), [&](int64_t task, int) {
+    const size_t i = static_cast<size_t>(task);
+    const residency::FillRequest& r =
+        residency_.queue().ring[numbers[i] % residency::kFillCapacity];
+    uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst));
+    good[i] = options_.reader->read(r.file, r.offset, {dst, r.length});
+  });
+  for (size_t i = 0; i < n; ++i) residency_.finish_request(numbers[i], good[i]);
+  return true;
+}
+
 }  // namespace sluice::session

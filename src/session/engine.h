@@ -77,6 +77,9 @@ class Engine {
   void settle_arrivals();
   // Takes over fills and asks for more; true when something arrived.
   bool pump();
+  // Has the threads serve requests beside the driver, while there is nothing to compute: a device
+  // gives more to several readers. True when they did.
+  bool help_reading();
 
  private:
   Engine() = default;

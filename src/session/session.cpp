@@ -114,7 +114,7 @@ Step Session::step(int32_t max_ops) {
         continue;
       }
       // Something may have arrived since the last look.
-      if (engine_.pump()) continue;
+      if (engine_.pump() || engine_.help_reading()) continue;
       ++stats_.blocked;
       result = Step::kBlocked;
       break;

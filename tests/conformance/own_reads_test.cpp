@@ -82,6 +82,8 @@ Told run(const Setting& setting) {
       if (step != session::Step::kBlocked || n > 100'000) continue;
       for (; taken != queue.pushed; ++taken) {
         residency::FillRequest& r = queue.ring[taken % residency::kFillCapacity];
+        uint32_t pending = residency::kFillPending;
+        if (!r.state.compare_exchange_strong(pending, residency::kFillTaken)) continue;
         uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst));
         EXPECT_TRUE(source.read(r.offset, {dst, r.length}).ok());
         r.state = setting.filled;
@@ -139,6 +141,22 @@ TEST_F(OwnReadsTest, AreLeftToTheDriverWhereADeviceIsWaitedFor) {
   const Told in_turns = run({.own = OwnReads::kAlways, .budget = budget_, .slow = 500});
   EXPECT_GT(in_turns.reads, 0);
   EXPECT_EQ(in_turns.logits, resident_.logits);
+}
+
+TEST_F(OwnReadsTest, HelpTheDriverThen) {
+  const Setting helping = {
+      .own = OwnReads::kOnceLocal, .budget = budget_, .fast = 500, .slow = 500};
+  const Told got = run(helping);
+  EXPECT_GT(got.reads, 0);
+  EXPECT_EQ(got.own_bytes, 0u);
+  EXPECT_EQ(got.logits, resident_.logits);
+  for (int64_t fail_at = 0; fail_at < got.reads; fail_at += 1 + got.reads / 20) {
+    Setting failing = helping;
+    failing.fail_at = fail_at;
+    const Told mended = run(failing);
+    EXPECT_EQ(mended.logits, resident_.logits) << "failed at read " << fail_at;
+    EXPECT_LE(mended.reads, fail_at + 2) << "one try of each thread";
+  }
 }
 
 TEST_F(OwnReadsTest, MayFailAtAnyMoment) {

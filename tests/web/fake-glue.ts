@@ -182,7 +182,7 @@ class FakeEngine implements EngineBinding {
       const slot = kQueue + 16 + (unit.request % kCapacity) * 32;
       const view = new DataView(this.wasmMemory.buffer, slot, 32);
       const state = view.getUint32(28, true);
-      if (state < kDone) continue;
+      if (state !== kDone && state !== kLocal) continue;
       if (state === kLocal) this.compareWithFile(unit);
       view.setUint32(28, 0, true);
       unit.request = -1;
