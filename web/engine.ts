@@ -45,7 +45,8 @@ export interface InspectOptions {
   contextLength?: number;
   /**
    * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
-   * one less where the budget is below half of the model, which is read by a thread of its own.
+   * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no
+   * store, or a store that opens a file once).
    */
   threads?: number;
   /** Kernel table by name, for tests and measurements. Default: the best. */

@@ -151,7 +151,8 @@ export class Host {
     await this.parseHeaders(this.wasm);
     const options = openOptions(spec, budget, threads);
     const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
-    const info = describe(this.binding, { ...options, storeBandwidth });
+    const ownReads = spec.ioWorker && this.platform.isolated && this.readsOwn(threads);
+    const info = describe(this.binding, { ...options, ownReads, storeBandwidth });
     info.speed = { ...info.speed, ...network };
     return info;
   }
@@ -205,23 +206,23 @@ export class Host {
       await this.refuseBudget(compiled, options);
     }
     this.info = describe(this.binding, options);
-    await this.open(options);
+    const opening = await this.withFiles(this.wasm!, options);
+    if (!this.binding.open(opening)) throw this.engineError();
   }
 
-  /** Lets the weights in. Several threads read for themselves what is local, where they can share its files. */
-  private async open(options: OpenOptions): Promise<void> {
-    const ownReads = options.threads > 1 && this.io.concurrent && this.sharesFiles();
-    if (ownReads) await this.wasm!.shareFiles(this.io.shared);
-    if (!this.binding.open({ ...options, ownReads })) throw this.engineError();
+  /** Several threads read for themselves what is local, where they can share its files. */
+  private async withFiles(wasm: WasmInstance, options: OpenOptions): Promise<OpenOptions> {
+    const ownReads = this.io.concurrent && this.readsOwn(options.threads);
+    if (ownReads) await wasm.shareFiles(this.io.shared);
+    return { ...options, ownReads };
   }
 
-  private sharesFiles(): boolean {
-    return this.io.shared.every(Boolean);
+  private readsOwn(threads: number): boolean {
+    return threads > 1 && this.io.shared.every(Boolean);
   }
 
-  /** Ends an engine, whose files are closed when this resolves. */
-  private async end({ binding, shareFiles, endThreads }: WasmInstance): Promise<void> {
-    binding.delete();
+  /** Ends the threads of an engine that is no more; its files are closed when this resolves. */
+  private async leave({ shareFiles, endThreads }: WasmInstance): Promise<void> {
     await shareFiles([]);
     endThreads();
   }
@@ -263,13 +264,17 @@ export class Host {
       const text = `a memory budget of ${bytes} bytes is too small for this model: the smallest that works is ${minimum} bytes`;
       throw new SluiceError('BUDGET_TOO_SMALL', text);
     }
+    const opening = await this.withFiles(next, options);
     const state = this.history.length > 0 ? this.binding.saveState().slice() : null;
-    await this.end(this.wasm!);
+    // Without a pause, because texts are tokenized at any time.
+    const before = this.wasm!;
+    before.binding.delete();
     this.wasm = next;
     this.binding = next.binding;
     this.info = info;
-    await this.open(options);
+    if (!this.binding.open(opening)) throw this.engineError();
     if (state && !this.binding.restoreState(state)) throw this.engineError();
+    await this.leave(before);
     await this.attach();
     this.stats.threads = this.binding.threads();
     this.layers = this.binding.unitStates().length;
@@ -340,7 +345,7 @@ export class Host {
    */
   private threadsFor(spec: LoadSpec, budget: number): number {
     if (!this.platform.isolated) return 1;
-    const streams = spec.ioWorker && 2 * budget < this.modelBytes() && !this.sharesFiles();
+    const streams = spec.ioWorker && 2 * budget < this.modelBytes() && !this.readsOwn(2);
     return spec.threads || Math.max(1, this.platform.hardwareThreads - (streams ? 1 : 0));
   }
 
@@ -527,7 +532,8 @@ export class Host {
     await this.io?.close();
     const { wasm } = this;
     this.wasm = null;
-    if (wasm) await this.end(wasm);
+    wasm?.binding.delete();
+    if (wasm) await this.leave(wasm);
   }
 }
 

@@ -119,8 +119,10 @@ SLUICE_INLINE void dot_parts(const Tokens& x, int block, const uint8_t* q, const
   }
   constexpr int kDwords = kCodeBytes * kParts / kActValues;  // of eight quads
   SLUICE_UNROLL for (int j = kFirst; j < kFirst + kQuads; ++j) {
-    SLUICE_UNROLL for (int i = kDwords * j / 8; i < kDwords * (j + 1) / 8; ++i) {
-      if (kBytesStep * i % 64 == 0) prefetch(q + kFetchAhead + kBytesStep * i);
+    SLUICE_UNROLL for (int n = 0; n < (kDwords + 7) / 8; ++n) {
+      const int i = kDwords * j / 8 + n;
+      const bool due = i < kDwords * (j + 1) / 8 && kBytesStep * i % 64 == 0;
+      if (due) prefetch(q + kFetchAhead + kBytesStep * i);
     }
     unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
       dot_quad(

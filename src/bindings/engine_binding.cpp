@@ -173,7 +173,9 @@ class EngineBinding {
     session::report_model(header_, *found, sink);
     session::report_plan(found->plan, sink);
     if (options["storeBandwidth"].isNumber()) {
-      session::report_speed(*found, {number_or(options, "storeBandwidth", 0)}, sink);
+      const double rate = number_or(options, "storeBandwidth", 0);
+      const bool shared = options["ownReads"].isTrue() && rate > 1e6 * residency::kMemorySpeed;
+      session::report_speed(*found, {rate, 1, shared}, sink);
     }
     val layers = val::array();
     for (const uint32_t unit : session::layer_units(*found)) layers.call<void>("push", unit);

@@ -1,10 +1,10 @@
 // The native driver: reads a model's header, opens the engine on it, and serves the engine's fill
 // queue. The browser's worker does the same in TypeScript (web/).
 // URLs are read by threads of their own, several ranges in flight. Local files are read by the
-// threads that compute, together, whenever what comes next is missing: to copy a file out of the
-// page cache is work for a processor, and a thread of its own for that would take turns with the
-// computing ones, which wait for each other at every barrier. What a disk must deliver first, the
-// kernel is asked to read ahead.
+// threads that compute: to copy a file out of the page cache is work for a processor, and a thread
+// of its own for that would take turns with the computing ones, which wait for each other at every
+// barrier. What streams they read piece by piece between products (residency::OwnReads); what
+// stays, and what a disk must deliver first, together, while the kernel reads ahead.
 #pragma once
 
 #include <atomic>

@@ -8,8 +8,7 @@ namespace {
 
 constexpr uint32_t kNoPlace = UINT32_MAX;
 constexpr uint32_t kReservedForRows = 16;  // places in the queue that units leave free
-// Bytes in a microsecond. To ask for what is in the page cache already costs a twentieth of it.
-constexpr uint32_t kMemorySpeed = 3000, kMostSpeed = 4 * kMemorySpeed;
+constexpr uint32_t kMostSpeed = 4 * kMemorySpeed;
 
 }  // namespace
 

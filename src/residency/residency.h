@@ -86,6 +86,9 @@ enum class OwnReads : uint8_t {
   kAlways,
 };
 
+// Bytes in a microsecond, of one reader: what is faster comes out of memory.
+inline constexpr uint32_t kMemorySpeed = 3000;
+
 enum class UnitState : uint8_t { kAbsent, kLoading, kArrived, kReady };
 
 class Residency {
