@@ -366,11 +366,11 @@ class EngineBinding {
     options.kernels = kernels_.c_str();
     return options;
   }
-  // Beside the heap, the tab holds compiled code and a JavaScript engine for each worker: up to 32
+  // Beside the heap, the tab holds compiled code and a JavaScript engine for each worker: up to 48
   // MB that this package brings about. Budgets that can spare it leave that free.
   static uint64_t beside_heap(uint64_t budget) {
-    constexpr uint64_t kFree = 64 << 20, kMost = 32 << 20;
-    return budget > kFree ? std::min(kMost, (budget - kFree) / 6) : 0;
+    constexpr uint64_t kFree = 64 << 20, kMost = 48 << 20;
+    return budget > kFree ? std::min(kMost, (budget - kFree) / 4) : 0;
   }
   bool fail(const Status& status) {
     error_ = status;

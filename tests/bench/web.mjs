@@ -140,7 +140,9 @@ try {
   for (const file of files) {
     for (const threads of values.threads.split(',').map(Number)) {
       results.push(await compare(browser, file, threads));
-      const { ours, peer } = results.at(-1);
+      const { model, ours, peer } = results.at(-1);
+      const said = (side) => `${side.prefill.toFixed(1)} and ${side.decode.toFixed(1)}`;
+      console.error(`  ${model}, ${threads} thread(s): ${said(ours)}${peer ? `, wllama ${said(peer)}` : ''}`);
       if (peer && ours.promptTokens !== peer.promptTokens) {
         console.log(`  (prompt tokens: ours ${ours.promptTokens}, wllama ${peer.promptTokens})`);
       }
