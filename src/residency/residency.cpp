@@ -216,10 +216,9 @@ void Residency::divide_ring() {
   uint64_t widest = 1;
   for (const uint32_t i : cycle_) {
     const Unit& u = plan_.units[i];
-    const int64_t rows = std::min(u.rows, plan_.row_group);
-    if (!u.pinned)
-      widest =
-          std::max(widest, u.bytes / static_cast<uint64_t>(u.rows) * static_cast<uint64_t>(rows));
+    if (u.pinned) continue;
+    const uint64_t rows = static_cast<uint64_t>(std::min(u.rows, plan_.row_group));
+    widest = std::max(widest, u.bytes / static_cast<uint64_t>(u.rows) * rows);
   }
   const uint64_t share = plan_.ring_bytes() / n_readers_ / 64 * 64;
   own_part_ = share < widest
@@ -294,7 +293,7 @@ bool Residency::pump() {
   for (uint32_t i = 0; i < demand_.size(); ++i) {
     if (state_[demand_[i]] == UnitState::kAbsent && !request_unit(demand_[i], i)) break;
   }
-  bool ring_full = unit_in_slot_.empty() || reads_own();
+  bool ring_full = unit_in_slot_.empty() || reads_own();  // then it is not for whole units
   if (pins_absent_ == 0 && ring_full) return any;
   const uint32_t n = static_cast<uint32_t>(cycle_.size());
   for (uint32_t i = 0; i < n; ++i) {
