@@ -175,7 +175,7 @@ bool Model::read_together() {
   }
   if (n_chosen == 0) return false;
   const double start = monotonic_ms();
-  tell_ahead(chosen[n_chosen - 1] + 1);
+  if (slow_source_) tell_ahead(chosen[n_chosen - 1] + 1);
   std::array<int64_t, kFillCapacity + 1> first_piece{};
   for (size_t i = 0; i < n_chosen; ++i) {
     first_piece[i + 1] = first_piece[i] + (request(chosen[i]).length + kPiece - 1) / kPiece;
@@ -196,8 +196,11 @@ bool Model::read_together() {
     bytes += request(chosen[i]).length;
     queue.complete(chosen[i]);
   }
-  const double ns = 1e6 * (monotonic_ms() - start) * engine_->pool().n_threads();
-  engine_->residency().note_rate(bytes, static_cast<uint64_t>(ns));
+  const double ms = monotonic_ms() - start;
+  // To ask for what is in the page cache already costs a twentieth of reading it.
+  slow_source_ = static_cast<double>(bytes) < 1e3 * residency::kMemorySpeed * ms;
+  engine_->residency().note_rate(bytes,
+                                 static_cast<uint64_t>(1e6 * ms * engine_->pool().n_threads()));
   return true;
 }
 

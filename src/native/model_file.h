@@ -87,7 +87,8 @@ class Model final : private session::RangeReader {
   std::vector<std::thread> threads_;
   bool local_ = true;  // no source is a URL
   std::atomic<uint32_t> taken_{0};
-  uint32_t told_ = 0;  // requests before this one are known to the kernel
+  bool slow_source_ = true;  // the last read together waited for a device
+  uint32_t told_ = 0;        // requests before this one are known to the kernel
   std::atomic<bool> stop_{false}, interrupted_{false}, failed_{false};
   std::mutex mutex_;
   Status failure_;
