@@ -27,17 +27,13 @@ export function newTalk(mode: Mode): Talk {
   return { id: crypto.randomUUID(), title: '', mode, system: '', updated: Date.now(), turns: [] };
 }
 
-function request<T>(asked: IDBRequest<T>): Promise<T> {
+function openDatabase(): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
-    asked.onsuccess = () => resolve(asked.result);
-    asked.onerror = () => reject(asked.error);
+    const opening = indexedDB.open('sluice-page', 1);
+    opening.onupgradeneeded = () => opening.result.createObjectStore('talks', { keyPath: 'id' });
+    opening.onsuccess = () => resolve(opening.result);
+    opening.onerror = () => reject(opening.error);
   });
-}
-
-async function openDatabase(): Promise<IDBDatabase> {
-  const opening = indexedDB.open('sluice-page', 1);
-  opening.onupgradeneeded = () => opening.result.createObjectStore('talks', { keyPath: 'id' });
-  return request(opening);
 }
 
 export class History {
@@ -57,9 +53,15 @@ export class History {
     await this.run('readwrite', (store) => store.delete(id));
   }
 
-  private async run<T>(mode: IDBTransactionMode, work: (store: IDBObjectStore) => IDBRequest): Promise<T | null> {
+  /** Settles once the transaction is over: what a request has done, a reload can still undo. */
+  private async run<T>(mode: IDBTransactionMode, work: (store: IDBObjectStore) => IDBRequest<T>): Promise<T | null> {
     const database = await this.database;
     if (!database) return null;
-    return request(work(database.transaction('talks', mode).objectStore('talks'))) as Promise<T>;
+    return new Promise((resolve, reject) => {
+      const transaction = database.transaction('talks', mode);
+      const asked = work(transaction.objectStore('talks'));
+      transaction.oncomplete = () => resolve(asked.result);
+      transaction.onabort = () => reject(transaction.error);
+    });
   }
 }

@@ -7,6 +7,8 @@ import { History, newTalk, type Talk } from './history.js';
 export class TalkList {
   private talks: Talk[] = [];
   private current: Talk = newTalk('chat');
+  /** An answer that was being written to one of these must not bring it back. */
+  private readonly deleted = new WeakSet<Talk>();
   private readonly list = byId('talk-list');
 
   /** Called with the conversation to show, and with one that was deleted. */
@@ -33,6 +35,7 @@ export class TalkList {
 
   /** A conversation has changed: it goes to the top and is stored. */
   async changed(talk: Talk): Promise<void> {
+    if (this.deleted.has(talk)) return;
     talk.updated = Date.now();
     talk.title ||= titleOf(talk);
     this.talks = [talk, ...this.talks.filter((other) => other !== talk)];
@@ -74,34 +77,37 @@ export class TalkList {
     field.focus();
     field.select();
     let over = false;
-    const finish = (keep: boolean): void => {
+    const finish = async (keep: boolean): Promise<void> => {
       if (over) return;
       over = true;
       if (keep && field.value.trim()) talk.title = field.value.trim();
-      void this.history.save(talk);
+      await this.history.save(talk);
       this.draw();
       const place = this.talks.indexOf(talk);
       this.list.children[place]?.querySelectorAll('button')[1]?.focus();
     };
-    field.addEventListener('blur', () => finish(true));
+    field.addEventListener('blur', () => void finish(true));
     field.addEventListener('keydown', (event) => {
       event.stopPropagation();
       if (event.key !== 'Enter' && event.key !== 'Escape') return;
       event.preventDefault(); // else the key would press the button that gets the focus
-      finish(event.key === 'Enter');
+      void finish(event.key === 'Enter');
     });
   }
 
+  /** It leaves the list once it has left the database: what is not seen any more is gone for good. */
   private async remove(talk: Talk): Promise<void> {
+    if (this.deleted.has(talk)) return;
+    this.deleted.add(talk);
+    this.onDelete(talk);
+    await this.history.remove(talk.id);
     const place = this.talks.indexOf(talk);
     this.talks.splice(place, 1);
-    this.onDelete(talk);
     announce(`${talk.title} was deleted.`);
     if (talk === this.current) this.open(this.talks[0] ?? newTalk(talk.mode));
     else this.draw();
     const near = this.list.children[Math.min(place, this.talks.length - 1)]?.querySelector('button');
     (near ?? byId('new-talk')).focus();
-    await this.history.remove(talk.id);
   }
 }
 

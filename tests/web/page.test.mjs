@@ -185,9 +185,28 @@ test('stopping keeps what was said; a reload keeps the conversations; they can b
     await page.waitForSelector('[aria-label="Rename The beginning"]:focus');
     await page.click('[aria-label="Delete The beginning"]');
     await page.click('[aria-label^="Really delete"]');
-    await page.reload();
+    await page.waitForSelector('#talk-list li:nth-child(2)', { state: 'detached' });
+    await page.reload(); // at once: what the list does not show any more must be gone
     await page.waitForSelector('#talk-list li');
     assert.deepEqual(await page.locator('#talk-list .name').allTextContents(), ['Tell me a story about a fox.']);
+  }, { query: model }));
+
+test('a conversation that is deleted while its answer is written does not come back', () =>
+  withPage({}, async (page) => {
+    await ready(page);
+    await page.check('[name=mode][value=text]', { force: true });
+    await limit(page, 100_000);
+    await say(page, 'Once upon a time');
+    await page.waitForFunction(() => document.querySelector('.assistant')?.textContent.length > 60);
+    await page.click('[aria-label="Delete Once upon a time"]');
+    await page.click('[aria-label^="Really delete"]');
+    await page.waitForSelector('#no-talks:visible');
+    await idle(page);
+    await page.waitForTimeout(300); // an answer writes its end when it stops
+    assert.equal(await page.locator('#talk-list li').count(), 0);
+    await page.reload();
+    await ready(page);
+    assert.equal(await page.locator('#talk-list li').count(), 0);
   }, { query: model }));
 
 test('a reload in the middle of an answer keeps what had come', () =>
