@@ -77,8 +77,7 @@ Status Residency::adopt(Plan plan) {
       place_[i] = static_cast<uint32_t>(cycle_.size());
       cycle_.push_back(i);
     }
-    const bool local = u.kind == MatrixKind::kDense && local_[i] != 0;
-    if (!u.pinned && !embedding_by_row && !local) ++streamed_afar_;
+    if (u.kind == MatrixKind::kDense && !u.pinned && local_[i] == 0) ++streamed_afar_;
     if (u.pinned && state_[i] == UnitState::kAbsent) {
       wanted[i] = std::max(u.packed_bytes, u.bytes);
       ++pins_absent_;
@@ -175,10 +174,9 @@ bool Residency::collect() {
       --pins_absent_;
     } else {
       state_[unit] = UnitState::kReady;
-      if (plan_.units[unit].kind != MatrixKind::kDense) continue;
-      streamed_afar_ += local_[unit];
-      local_[unit] = state == kFillLocal || own_reads_ == OwnReads::kAlways;
-      streamed_afar_ -= local_[unit];
+      const uint8_t local = state == kFillLocal || own_reads_ == OwnReads::kAlways;
+      if (plan_.units[unit].kind == MatrixKind::kDense) streamed_afar_ += local_[unit] - local;
+      local_[unit] = local;
     }
   }
   while (collected_ != pushed_ && queue_->ring[collected_ % kFillCapacity].state.load(
@@ -214,9 +212,9 @@ void Residency::release_slot(size_t slot) {
 
 void Residency::divide_ring() {
   uint64_t widest = 1;
-  for (const uint32_t i : cycle_) {
-    const Unit& u = plan_.units[i];
-    if (u.pinned) continue;
+  for (const Unit& u : plan_.units) {
+    const bool streamed = u.kind == MatrixKind::kDense || u.kind == MatrixKind::kExpert;
+    if (u.pinned || !streamed) continue;
     const uint64_t rows = static_cast<uint64_t>(std::min(u.rows, plan_.row_group));
     widest = std::max(widest, u.bytes / static_cast<uint64_t>(u.rows) * rows);
   }
@@ -227,8 +225,10 @@ void Residency::divide_ring() {
 }
 
 bool Residency::reads_own() const {
+  const auto near = [this](uint32_t unit) { return plan_.units[unit].pinned || local_[unit] != 0; };
   return own_reads_ != OwnReads::kNone && streamed_afar_ == 0 && own_part_ > 0 &&
-         queue_->rate.load(std::memory_order_relaxed) > kMemorySpeed;
+         queue_->rate.load(std::memory_order_relaxed) > kMemorySpeed &&
+         std::all_of(demand_.begin(), demand_.end(), near);
 }
 
 // Averaged, so that a thread that lost its core for a moment does not count as a slow device.
@@ -290,10 +290,12 @@ bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
 
 bool Residency::pump() {
   const bool any = collect();
-  for (uint32_t i = 0; i < demand_.size(); ++i) {
-    if (state_[demand_[i]] == UnitState::kAbsent && !request_unit(demand_[i], i)) break;
-  }
   bool ring_full = unit_in_slot_.empty() || reads_own();  // then it is not for whole units
+  for (uint32_t i = 0; i < demand_.size(); ++i) {
+    const uint32_t unit = demand_[i];
+    if (state_[unit] != UnitState::kAbsent || (ring_full && !plan_.units[unit].pinned)) continue;
+    if (!request_unit(unit, i)) break;
+  }
   if (pins_absent_ == 0 && ring_full) return any;
   const uint32_t n = static_cast<uint32_t>(cycle_.size());
   for (uint32_t i = 0; i < n; ++i) {

@@ -79,10 +79,12 @@ inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 // Own reads: the threads that compute read a streamed unit piece by piece, each into a part of the
 // ring, and multiply what they have just read. Where a file comes at the speed of memory that is
 // sooner done than waiting for a reader, which needs a core too; where a device is waited for, the
-// driver reads meanwhile. Not in a mixture of experts, for which the ring is a cache.
+// driver reads meanwhile.
 enum class OwnReads : uint8_t {
   kNone,
-  kOnceLocal,  // when the fills of all streamed units have been marked kFillLocal
+  // When the fills of all streamed units have been marked kFillLocal: of experts, of those in
+  // demand.
+  kOnceLocal,
   kAlways,
 };
 
@@ -214,7 +216,7 @@ class Residency {
   uint64_t n_readers_ = 1;
   uint64_t own_part_ = 0;       // 0: the ring is too small for so many readers
   std::vector<uint8_t> local_;  // by unit: the last fill was marked kFillLocal
-  uint32_t streamed_afar_ = 0;  // streamed units that are not local
+  uint32_t streamed_afar_ = 0;  // streamed units of kDense that are not local
 };
 
 }  // namespace sluice::residency

@@ -119,7 +119,8 @@ bool Session::run_products(std::span<const Product> products) {
   const std::vector<model::Mat>& mats = engine_.program().mats;
   while (cursor_.part < static_cast<int32_t>(products.size())) {
     // Gather what is there, or can be read, from the cursor on.
-    uint8_t* const ring = r.lend_ring();
+    uint8_t* ring = nullptr;  // lent for own reads, once what it holds is used
+    bool from_slots = false;
     uint64_t own_bytes = 0;
     while (cursor_.part < static_cast<int32_t>(products.size()) && pieces_.size() < kMaxPieces) {
       const Product& product = products[static_cast<size_t>(cursor_.part)];
@@ -131,8 +132,11 @@ bool Session::run_products(std::span<const Product> products) {
         continue;
       }
       const residency::Unit& u = r.plan().units[unit];
-      const bool own = !r.ready(unit) && ring != nullptr && !u.pinned;
-      if ((!r.ready(unit) && !own) || own_bytes > kOwnRegion) break;
+      const bool there = r.ready(unit);
+      from_slots = from_slots || (there && !u.pinned);
+      if (!there && !u.pinned && !from_slots && ring == nullptr) ring = r.lend_ring();
+      const bool own = !there && !u.pinned && ring != nullptr;
+      if ((!there && !own) || own_bytes > kOwnRegion) break;
       const model::Mat& m = mats[static_cast<size_t>(product.mat)];
       Piece piece;
       piece.unit = unit;

@@ -85,6 +85,8 @@ void Session::begin_batch() {
   pc_ = 0;
   mark_ = 0;
   cursor_ = {};
+  // What a pass that was given up had asked for would keep its slots from what comes first.
+  engine_.residency().set_demand({});
   replans_seen_ = engine_.replans();
 }
 

@@ -59,7 +59,7 @@ Shape wanted_shape(const Options& options) {
   if (!options.arch.empty() && options.arch != shape.arch) {
     shape.arch = options.arch;
     shape.llama3_rope = false;
-    shape.vocabulary = options.arch == "qwen3" ? VocabularyKind::kQwen : shape.vocabulary;
+    shape.vocabulary = options.arch != "llama" ? VocabularyKind::kQwen : shape.vocabulary;
   }
   set(&shape.n_layer, options.n_layer);
   set(&shape.n_embd, options.n_embd);
@@ -67,7 +67,7 @@ Shape wanted_shape(const Options& options) {
   set(&shape.n_head_kv, options.n_head_kv);
   if (options.n_embd != 0 || options.n_head != 0) shape.head_dim = shape.n_embd / shape.n_head;
   set(&shape.head_dim, options.head_dim);
-  set(&shape.n_ff, options.n_ff);
+  set(shape.n_ff_expert > 0 ? &shape.n_ff_expert : &shape.n_ff, options.n_ff);
   set(&shape.n_vocab, options.n_vocab);
   set(&shape.n_ctx, options.n_ctx);
   shape.tied = shape.tied || options.tied;
@@ -85,7 +85,9 @@ std::string complaint(const Shape& s) {
   if (s.n_vocab < smallest_vocabulary(s.vocabulary)) {
     return "--vocab must be at least " + std::to_string(smallest_vocabulary(s.vocabulary));
   }
-  if (s.n_expert > 0 && s.arch != "llama") return "--experts is for --arch llama";
+  if ((s.n_expert > 0) != (s.arch == "qwen3moe") && s.arch != "llama") {
+    return "--experts is for --arch llama and qwen3moe";
+  }
   if (s.n_expert_used > s.n_expert) return "--experts-used must be at most --experts";
   return "";
 }
@@ -218,10 +220,10 @@ int main(int argc, char** argv) {
   size("--ff", &o.n_ff, kMaxWidth, "Feed-forward size");
   size("--vocab", &o.n_vocab, kMaxVocabulary, "Vocabulary size");
   size("--ctx", &o.n_ctx, kMaxVocabulary, "Context length to announce");
-  size("--experts", &o.n_expert, kMaxLayers, "Experts in each feed-forward (Mixtral-style)");
+  size("--experts", &o.n_expert, kMaxLayers, "Experts in each feed-forward");
   size("--experts-used", &o.n_expert_used, kMaxLayers, "Experts that a token uses");
   app.add_option("--arch", o.arch, "The family")
-      ->check(CLI::IsMember({"llama", "qwen3"}))
+      ->check(CLI::IsMember({"llama", "qwen3", "qwen3moe"}))
       ->group("Dimensions");
   app.add_flag("--tied", o.tied, "Use the embedding as the output head")->group("Dimensions");
   app.add_option("--threads", o.threads, "Threads")->check(CLI::Range(1u, 64u));

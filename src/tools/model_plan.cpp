@@ -63,6 +63,22 @@ const Shape kShapes[] = {
      .n_ff = 11008,
      .n_vocab = 32000,
      .n_ctx = 4096},
+    {.name = "qwen3-30b-a3b",
+     .arch = "qwen3moe",
+     .n_layer = 48,
+     .n_embd = 2048,
+     .n_head = 32,
+     .n_head_kv = 4,
+     .head_dim = 128,
+     .n_ff = 6144,
+     .n_vocab = 151936,
+     .n_ctx = 40960,
+     .n_expert = 128,
+     .n_expert_used = 8,
+     .n_ff_expert = 768,
+     .rms_eps = 1e-6f,
+     .rope_freq_base = 1e6f,
+     .vocabulary = VocabularyKind::kQwen},
     {.name = "tiny",
      .arch = "llama",
      .n_layer = 4,
@@ -186,7 +202,7 @@ void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
   const uint64_t q_width = uint64_t{s.n_head} * s.head_dim;
   const uint64_t kv_width = uint64_t{s.n_head_kv} * s.head_dim;
   const TensorType precious = plan->precious(layer, s.n_layer);
-  const bool qk_norms = s.arch == "qwen3";
+  const bool qk_norms = s.arch.starts_with("qwen3");
 
   plan->matrix(prefix + "attn_k.weight", {n_embd, kv_width}, plan->type(), kAttentionGain);
   if (qk_norms) plan->norm(prefix + "attn_k_norm.weight", s.head_dim, kAttentionGain);
@@ -196,11 +212,12 @@ void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
   if (qk_norms) plan->norm(prefix + "attn_q_norm.weight", s.head_dim, kAttentionGain);
   plan->matrix(prefix + "attn_v.weight", {n_embd, kv_width}, precious);
   if (s.n_expert > 0) {
-    plan->matrix(prefix + "ffn_down_exps.weight", {n_ff, n_embd, s.n_expert}, precious);
-    plan->matrix(prefix + "ffn_gate_exps.weight", {n_embd, n_ff, s.n_expert});
+    const uint64_t width = s.n_ff_expert > 0 ? s.n_ff_expert : n_ff;
+    plan->matrix(prefix + "ffn_down_exps.weight", {width, n_embd, s.n_expert}, precious);
+    plan->matrix(prefix + "ffn_gate_exps.weight", {n_embd, width, s.n_expert});
     plan->matrix(prefix + "ffn_gate_inp.weight", {n_embd, s.n_expert}, TensorType::kF32);
     plan->norm(prefix + "ffn_norm.weight", n_embd);
-    plan->matrix(prefix + "ffn_up_exps.weight", {n_embd, n_ff, s.n_expert});
+    plan->matrix(prefix + "ffn_up_exps.weight", {n_embd, width, s.n_expert});
   } else {
     plan->matrix(prefix + "ffn_down.weight", {n_ff, n_embd}, precious);
     plan->matrix(prefix + "ffn_gate.weight", {n_embd, n_ff});
@@ -267,6 +284,7 @@ void add_hyperparameters(GgufWriter* writer, const Shape& shape, const FileType&
   if (shape.n_expert > 0) {
     writer->add(key("expert_count"), shape.n_expert);
     writer->add(key("expert_used_count"), shape.n_expert_used);
+    if (shape.n_ff_expert > 0) writer->add(key("expert_feed_forward_length"), shape.n_ff_expert);
   }
 }
 

@@ -15,9 +15,10 @@ namespace sluice::tools {
 
 struct Shape {
   std::string name;
-  std::string arch;  // llama or qwen3
+  std::string arch;  // llama, qwen3 or qwen3moe
   uint32_t n_layer, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx;
-  uint32_t n_expert = 0, n_expert_used = 0;  // > 0: Mixtral-style feed-forward, arch llama
+  uint32_t n_expert = 0, n_expert_used = 0;  // > 0: a mixture in each layer; not arch qwen3
+  uint32_t n_ff_expert = 0;                  // an expert's feed-forward size; 0: n_ff
   bool tied = false;                         // the output head is the embedding
   float rms_eps = 1e-5f, rope_freq_base = 10000.0f;
   bool llama3_rope = false;  // rope_freqs.weight, as Llama 3.1 and later

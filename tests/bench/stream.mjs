@@ -38,12 +38,15 @@ const nGenerate = Number(values.generate);
 const threads = Number(values.threads);
 const kContext = 64;
 const kSample = 256 << 20;  // bytes read to measure the store
+const kDropRate = 12e9;  // bytes per second: several times what a disk gives
 
 /** Runs `work` while `file` is kept out of the page cache. */
 async function uncached(file, work) {
   if (!values['past-cache']) return work();
-  const loop = 'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep 0.02; done';
-  const helper = spawn('sh', ['-c', loop, 'sh', file, String(process.pid)], { stdio: 'ignore' });
+  // Often enough that nothing is found again, seldom enough that what the system reads ahead is not lost.
+  const seconds = statSync(file).size / kDropRate;
+  const loop = 'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep "$3"; done';
+  const helper = spawn('sh', ['-c', loop, 'sh', file, String(process.pid), String(seconds)], { stdio: 'ignore' });
   try {
     return await work();
   } finally {
@@ -81,6 +84,11 @@ async function fillStore({ url }) {
   await engine.downloaded;
   await engine.dispose();
   return (await Engine.store.size()) > 0;
+}
+
+async function smallestBudget({ url, context }) {
+  const { Engine } = await import('/dist/index.js');
+  return (await Engine.inspect(new URL(url, location.href), { contextLength: context })).plan.minimum;
 }
 
 async function webRow({ url, budget, n, threads, context, sample }) {
@@ -132,14 +140,15 @@ function largestFile(folder) {
   return best.path;
 }
 
-async function measureWeb(file, budgets) {
+async function measureWeb(file) {
   const bench = await Bench.open([['/model/', dirname(resolve(file))]]);
   const rows = [];
   try {
     const url = `/model/${basename(file)}`;
     await bench.run(fillStore, { url });
     const stored = largestFile(bench.profile);
-    for (const budget of budgets) {
+    const { result: smallest } = await bench.run(smallestBudget, { url, context: kContext });
+    for (const budget of budgets(smallest)) {
       const work = { url, budget, n: nGenerate, threads, context: kContext, sample: kSample };
       rows.push((await uncached(stored, () => bench.run(webRow, work))).result);
     }
@@ -176,15 +185,15 @@ const { size } = statSync(file);
 const plan = (await nativeJson(['info', file, '--json', '--ctx', String(kContext)])).plan;
 const shares = values.shares.split(',').map(Number);
 const pages = (bytes) => Math.min(4 * 2 ** 30 - 65536, Math.ceil(bytes / 65536) * 65536);
-const budgets = (spare) => shares.map((share) => pages(share > 0 ? share * size : plan.minimum + spare));
+const budgets = (smallest) => shares.map((share) => pages(share > 0 ? share * size : smallest));
 const curves = [];
 if (both || values.native) {
-  const rows = await measureNative(file, budgets(0));
+  const rows = await measureNative(file, budgets(plan.minimum));
   report('Native', file, rows);
   curves.push({ name: 'native', rows });
 }
 if (both || values.web) {
-  const rows = await measureWeb(file, budgets(6 << 20));  // the binary, its stacks and the header
+  const rows = await measureWeb(file)
   report('Chromium', file, rows);
   curves.push({ name: 'Chromium', rows });
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -17,9 +18,7 @@ using residency::FillState;
 using residency::OwnReads;
 using session::Token;
 
-const std::string kModel =
-    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q4_0.gguf";
-const std::vector<Token> kTokens = {1, 17, 290, 45, 311, 8, 120, 77};
+const std::vector<Token> kTokens = {1, 17, 29, 45, 31, 8, 12, 77};
 
 // Reads from the file; from call `fail_at` on, nothing any more.
 class Reader final : public session::RangeReader {
@@ -43,18 +42,33 @@ struct Told {
 };
 
 struct Setting {
+  std::string model;
   OwnReads own = OwnReads::kNone;
   uint64_t budget = 0;
   int64_t fail_at = INT64_MAX;
   FillState filled = residency::kFillLocal;  // what the driver says of its fills
-  uint32_t fast = 20000, slow = 20000;       // rates, in turns of three operations
+  uint32_t fast = 20000, slow = 20000;       // rates, in turns of twenty operations
   int32_t per_pass = 1;
 };
+
+// Serves the requests from `taken` on; returns where it stopped.
+uint32_t serve(residency::FillQueue& queue, io::ByteSource& source, uint32_t taken,
+               FillState filled) {
+  for (; taken != queue.pushed; ++taken) {
+    residency::FillRequest& r = queue.ring[taken % residency::kFillCapacity];
+    uint32_t pending = residency::kFillPending;
+    if (!r.state.compare_exchange_strong(pending, residency::kFillTaken)) continue;
+    uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst));
+    EXPECT_TRUE(source.read(r.offset, {dst, r.length}).ok());
+    r.state = filled;
+  }
+  return taken;
+}
 
 // A driver in the thread of the engine: it serves the queue whenever the engine waits.
 Told run(const Setting& setting) {
   Told out;
-  auto header = native::read_header(kModel, {});
+  auto header = native::read_header(setting.model, {});
   EXPECT_TRUE(header.ok());
   io::ByteSource& source = *header->sources[0];
   Reader reader(source, setting.fail_at);
@@ -75,19 +89,12 @@ Told run(const Setting& setting) {
     const std::span<const Token> tokens(&kTokens[t], static_cast<size_t>(setting.per_pass));
     EXPECT_TRUE((*session)->begin(tokens).ok());
     for (int n = 0;; ++n) {
-      queue.rate = n / 3 % 2 == 0 ? setting.fast : setting.slow;
+      queue.rate = n / 20 % 2 == 0 ? setting.fast : setting.slow;
       const session::Step step = (*session)->step(1);
       if (step == session::Step::kDone) break;
       EXPECT_LT(n, 100'000);
       if (step != session::Step::kBlocked || n > 100'000) continue;
-      for (; taken != queue.pushed; ++taken) {
-        residency::FillRequest& r = queue.ring[taken % residency::kFillCapacity];
-        uint32_t pending = residency::kFillPending;
-        if (!r.state.compare_exchange_strong(pending, residency::kFillTaken)) continue;
-        uint8_t* dst = reinterpret_cast<uint8_t*>(static_cast<uintptr_t>(r.dst));
-        EXPECT_TRUE(source.read(r.offset, {dst, r.length}).ok());
-        r.state = setting.filled;
-      }
+      taken = serve(queue, source, taken, setting.filled);
     }
     const std::span<const float> row = (*session)->logits();
     out.logits.insert(out.logits.end(), row.begin(), row.end());
@@ -97,18 +104,20 @@ Told run(const Setting& setting) {
   return out;
 }
 
-class OwnReadsTest : public testing::Test {
+// A model and a mixture of experts.
+class OwnReadsTest : public testing::TestWithParam<const char*> {
  protected:
+  const std::string model_ = std::string(SLUICE_SOURCE_DIR) + GetParam();
   void SetUp() override {
     session::EngineOptions options;
     options.n_ctx = 64;
     options.n_threads = 2;
-    auto header = native::read_header(kModel, {});
+    auto header = native::read_header(model_, {});
     ASSERT_TRUE(header.ok());
     auto found = session::inspect(header->header, options);
     ASSERT_TRUE(found.ok());
     budget_ = (found->plan.minimum + found->plan.total()) / 2;
-    resident_ = run({});
+    resident_ = run({.model = model_});
     ASSERT_FALSE(resident_.logits.empty());
     ASSERT_EQ(resident_.own_bytes, 0u);
   }
@@ -116,36 +125,40 @@ class OwnReadsTest : public testing::Test {
   Told resident_;
 };
 
-TEST_F(OwnReadsTest, GiveTheLogitsOfResidentWeights) {
+TEST_P(OwnReadsTest, GiveTheLogitsOfResidentWeights) {
   for (const int32_t per_pass : {1, 4}) {
-    const Told expected = run({.per_pass = per_pass});
+    const Told expected = run({.model = model_, .per_pass = per_pass});
     for (const OwnReads own : {OwnReads::kOnceLocal, OwnReads::kAlways}) {
-      const Told got = run({.own = own, .budget = budget_, .per_pass = per_pass});
+      const Told got = run({.model = model_, .own = own, .budget = budget_, .per_pass = per_pass});
       EXPECT_GT(got.own_bytes, 0u);
       EXPECT_EQ(got.logits, expected.logits) << per_pass << " tokens a pass";
     }
   }
 }
 
-TEST_F(OwnReadsTest, AreLeftToTheDriverUntilItHasSeenAllUnitsInTheFile) {
-  const Told got =
-      run({.own = OwnReads::kOnceLocal, .budget = budget_, .filled = residency::kFillDone});
+TEST_P(OwnReadsTest, AreLeftToTheDriverUntilItHasSeenAllUnitsInTheFile) {
+  const Told got = run({.model = model_,
+                        .own = OwnReads::kOnceLocal,
+                        .budget = budget_,
+                        .filled = residency::kFillDone});
   EXPECT_EQ(got.reads, 0);
   EXPECT_EQ(got.logits, resident_.logits);
 }
 
-TEST_F(OwnReadsTest, AreLeftToTheDriverWhereADeviceIsWaitedFor) {
-  const Told never = run({.own = OwnReads::kAlways, .budget = budget_, .fast = 500, .slow = 500});
+TEST_P(OwnReadsTest, AreLeftToTheDriverWhereADeviceIsWaitedFor) {
+  const Told never =
+      run({.model = model_, .own = OwnReads::kAlways, .budget = budget_, .fast = 500, .slow = 500});
   EXPECT_EQ(never.reads, 0);
   EXPECT_EQ(never.logits, resident_.logits);
-  const Told in_turns = run({.own = OwnReads::kAlways, .budget = budget_, .slow = 500});
+  const Told in_turns =
+      run({.model = model_, .own = OwnReads::kAlways, .budget = budget_, .slow = 500});
   EXPECT_GT(in_turns.reads, 0);
   EXPECT_EQ(in_turns.logits, resident_.logits);
 }
 
-TEST_F(OwnReadsTest, HelpTheDriverThen) {
+TEST_P(OwnReadsTest, HelpTheDriverThen) {
   const Setting helping = {
-      .own = OwnReads::kOnceLocal, .budget = budget_, .fast = 500, .slow = 500};
+      .model = model_, .own = OwnReads::kOnceLocal, .budget = budget_, .fast = 500, .slow = 500};
   const Told got = run(helping);
   EXPECT_GT(got.reads, 0);
   EXPECT_EQ(got.own_bytes, 0u);
@@ -159,15 +172,57 @@ TEST_F(OwnReadsTest, HelpTheDriverThen) {
   }
 }
 
-TEST_F(OwnReadsTest, MayFailAtAnyMoment) {
-  const int64_t reads = run({.own = OwnReads::kAlways, .budget = budget_}).reads;
+TEST_P(OwnReadsTest, MayFailAtAnyMoment) {
+  const int64_t reads = run({.model = model_, .own = OwnReads::kAlways, .budget = budget_}).reads;
   ASSERT_GT(reads, 100);
   for (int64_t fail_at = 0; fail_at < reads; fail_at += 1 + reads / 40) {
-    const Told got = run({.own = OwnReads::kAlways, .budget = budget_, .fail_at = fail_at});
+    const Told got =
+        run({.model = model_, .own = OwnReads::kAlways, .budget = budget_, .fail_at = fail_at});
     EXPECT_EQ(got.logits, resident_.logits) << "failed at read " << fail_at;
     EXPECT_LE(got.reads, fail_at + 2) << "one try of each thread";
   }
 }
+
+// The experts that a pass waited for when it was given up keep no slots from the next one.
+TEST(MixtureOfExperts, GoesOnAfterAPassThatWasGivenUp) {
+  auto header = native::read_header(
+      std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/qwen3moe.gguf", {});
+  ASSERT_TRUE(header.ok());
+  session::EngineOptions options;
+  options.n_ctx = 64;
+  options.memory_budget = session::inspect(header->header, options)->plan.minimum;
+  for (int given_up = 0, waits = 1; given_up < waits; ++given_up) {
+    auto engine = session::Engine::open(header->header, options);
+    ASSERT_TRUE(engine.ok());
+    auto session = session::Session::create(**engine);
+    ASSERT_TRUE(session.ok());
+    residency::FillQueue& queue = (*engine)->residency().queue();
+    uint32_t taken = 0;
+    const auto pass = [&](int most_waits) {
+      EXPECT_TRUE((*session)->begin(kTokens).ok());
+      int n = 0;
+      while ((*session)->step(0) != session::Step::kDone && n < most_waits) {
+        const uint32_t before = taken;
+        taken = serve(queue, *header->sources[0], taken, residency::kFillDone);
+        if (taken == before) ADD_FAILURE() << "given up at wait " << given_up << ": nothing moves";
+        if (taken == before) break;
+        ++n;
+      }
+      return n;
+    };
+    pass(given_up);
+    (*session)->rewind(0);
+    waits = pass(INT_MAX);
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, OwnReadsTest,
+                         testing::Values("/examples/models/sluice-tales-Q4_0.gguf",
+                                         "/tests/data/families/qwen3moe.gguf"),
+                         [](const auto& info) {
+                           return info.index == 0 ? "Dense" : "MixtureOfExperts";
+                         });
 
 }  // namespace
 }  // namespace sluice

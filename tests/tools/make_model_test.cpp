@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -95,6 +96,21 @@ TEST(ModelPlan, MixtureIsLlamaQuantizes) {
   EXPECT_EQ(counts[gguf::TensorType::kF32], 45);
   EXPECT_EQ(counts[gguf::TensorType::kQ4_K], 135);
   EXPECT_EQ(counts[gguf::TensorType::kQ6_K], 21);
+}
+
+// The count on the model card of Qwen3-30B-A3B: 30.5 billion, 29.9 without embeddings.
+TEST(ModelPlan, AMixtureOfExpertsHasItsPublishedSize) {
+  const auto moe = std::find_if(shapes().begin(), shapes().end(),
+                                [](const Shape& s) { return s.name == "qwen3-30b-a3b"; });
+  ASSERT_NE(moe, shapes().end());
+  uint64_t all = 0, embeddings = 0;
+  for (const PlannedTensor& tensor : plan_tensors(*moe, file_types()[0], false)) {
+    all += tensor.n_weights;
+    const bool table = tensor.name == "token_embd.weight" || tensor.name == "output.weight";
+    if (table) embeddings += tensor.n_weights;
+  }
+  EXPECT_EQ((all + 50'000'000) / 100'000'000, 305u);
+  EXPECT_EQ((all - embeddings + 50'000'000) / 100'000'000, 299u);
 }
 
 TEST(ModelPlan, Llama3FactorsRunFromOneToThirtyTwo) {
