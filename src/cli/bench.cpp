@@ -1,6 +1,7 @@
 // `sluice bench`: prefill and decode rates by thread count and context depth, with the memory
 // traffic and arithmetic that they amount to. Each figure is the best of several repetitions: other
-// load on the machine only ever slows a run down.
+// load on the machine only ever slows a run down. With --past-cache it is their median: a disk has
+// better and worse moments of its own.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,12 @@ struct Row {
   std::string kernels;
 };
 
+double typical(std::vector<double>& rates, bool past_cache) {
+  if (rates.empty()) return 0;
+  std::sort(rates.begin(), rates.end());
+  return past_cache ? rates[rates.size() / 2] : rates.back();
+}
+
 Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
@@ -54,7 +61,7 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
     return (*model)->run(**session);
   };
   SLUICE_RETURN_IF_ERROR(pass(0, 1));  // loads and packs the weights
-  double best_prefill = 0, best_decode = 0, best_store = 0;
+  std::vector<double> prefills, decodes, stores;
   const uint64_t streamed = engine.plan().weights.streamed_bytes;
   constexpr uint64_t kStoreSample = 256 << 20;
   for (int i = 0; i < options.repeat; ++i) {
@@ -62,13 +69,13 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
       const uint64_t at = static_cast<uint64_t>(i) * kStoreSample % (*model)->source().size();
       const Result<io::ReadRate> rate = io::measure_reads((*model)->source(), at, kStoreSample);
       if (!rate.ok()) return rate.status();
-      best_store = std::max(best_store, rate->bytes_per_second);
+      stores.push_back(rate->bytes_per_second);
     }
     if (options.prompt > 0) {
       (*session)->rewind(0);
       const double start = monotonic_ms();
       SLUICE_RETURN_IF_ERROR(pass(0, static_cast<size_t>(options.prompt)));
-      best_prefill = std::max(best_prefill, options.prompt * 1000 / (monotonic_ms() - start));
+      prefills.push_back(options.prompt * 1000 / (monotonic_ms() - start));
     }
     if (options.generate > 0) {
       if ((*session)->position() < depth) {
@@ -80,19 +87,21 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
       for (int t = 0; t < options.generate; ++t) {
         SLUICE_RETURN_IF_ERROR(pass(static_cast<size_t>(depth + t), 1));
       }
-      best_decode = std::max(best_decode, options.generate * 1000 / (monotonic_ms() - start));
+      decodes.push_back(options.generate * 1000 / (monotonic_ms() - start));
     }
   }
   const auto [macs, bytes] = session::work_per_token(engine.program());
+  const double prefill = typical(prefills, options.past_cache);
+  const double decode = typical(decodes, options.past_cache);
   *row = {engine.pool().n_threads(),
           depth,
-          best_prefill,
-          best_decode,
-          macs * best_prefill / 1e9,
-          macs * best_decode / 1e9,
-          bytes * best_decode / 1e9,
+          prefill,
+          decode,
+          macs * prefill / 1e9,
+          macs * decode / 1e9,
+          bytes * decode / 1e9,
           streamed,
-          best_store,
+          typical(stores, options.past_cache),
           engine.plan().total(),
           engine.table().name};
   return {};
@@ -165,8 +174,7 @@ void add_bench(CLI::App& app, int* status) {
       ->delimiter(',');
   sub->add_option("-d,--depths", options->depths, "context depths of decode, such as 0,2048")
       ->delimiter(',');
-  sub->add_option("-r,--repeat", options->repeat, "repetitions; the best counts")
-      ->check(CLI::PositiveNumber);
+  sub->add_option("-r,--repeat", options->repeat, "repetitions")->check(CLI::PositiveNumber);
   sub->add_flag("--past-cache", options->past_cache,
                 "read a file as if it were larger than the machine's memory");
   sub->add_option("-o,--output", options->output, "table, json or csv");

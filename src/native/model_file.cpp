@@ -11,7 +11,8 @@ namespace sluice::native {
 namespace {
 
 constexpr uint64_t kFirstHeaderBytes = 1 << 20;
-constexpr int kIoThreads = 4;  // ranges in flight
+constexpr int kIoThreads = 4;          // ranges in flight
+constexpr uint64_t kAhead = 16 << 20;  // bytes that the kernel is told of before they are read
 
 bool is_url(const std::string& path) {
   return path.rfind("http://", 0) == 0 || path.rfind("https://", 0) == 0;
@@ -175,7 +176,10 @@ bool Model::read_together() {
   }
   if (n_chosen == 0) return false;
   const double start = monotonic_ms();
-  if (slow_source_) tell_ahead(chosen[n_chosen - 1] + 1);
+  if (slow_source_) {
+    for (size_t i = 0; i < n_chosen; ++i) tell_beyond(request(chosen[i]).unit);
+    tell_ahead(chosen[n_chosen - 1] + 1);
+  }
   std::array<int64_t, kFillCapacity + 1> first_piece{};
   for (size_t i = 0; i < n_chosen; ++i) {
     first_piece[i + 1] = first_piece[i] + (request(chosen[i]).length + kPiece - 1) / kPiece;
@@ -204,9 +208,29 @@ bool Model::read_together() {
   return true;
 }
 
-// Has the kernel fetch what the requests from `next` on will read, while this thread computes.
+// Has the kernel fetch what is used after `unit`, as far as a small ring cannot ask for it yet.
+void Model::tell_beyond(uint32_t unit) {
+  const residency::Residency& residency = engine_->residency();
+  const std::vector<residency::Unit>& units = residency.plan().units;
+  if (!residency.streams_in_order(unit)) return;
+  if (unit == next_unit_) {
+    told_bytes_ -= std::min(told_bytes_, units[unit].bytes);
+  } else {  // the first one, or a pass that begins anew
+    told_unit_ = unit;
+    told_bytes_ = 0;
+  }
+  next_unit_ = residency.streamed_after(unit);
+  while (told_bytes_ < kAhead) {
+    told_unit_ = residency.streamed_after(told_unit_);
+    if (told_unit_ == unit) break;
+    const residency::Unit& u = units[told_unit_];
+    sources_[u.file]->will_need(u.offset, u.bytes);
+    told_bytes_ += u.bytes;
+  }
+}
+
+// The same for the other requests from `next` on.
 void Model::tell_ahead(uint32_t next) {
-  constexpr uint64_t kAhead = 16 << 20;
   residency::FillQueue& queue = engine_->residency().queue();
   const uint32_t pushed = queue.pushed.load(std::memory_order_relaxed);
   if (static_cast<int32_t>(told_ - next) < 0) told_ = next;
@@ -215,8 +239,10 @@ void Model::tell_ahead(uint32_t next) {
     const residency::FillRequest& r = queue.ring[n % residency::kFillCapacity];
     ahead += r.length;
     if (n != told_) continue;
-    sources_[r.file]->will_need(r.offset, r.length);
     ++told_;
+    if (!engine_->residency().streams_in_order(r.unit)) {
+      sources_[r.file]->will_need(r.offset, r.length);
+    }
   }
 }
 
@@ -270,6 +296,7 @@ Status Model::preload(Progress progress, void* context) {
 }
 
 Status Model::set_memory_budget(uint64_t budget) {
+  next_unit_ = residency::kNoUnit;
   residency::FillQueue& queue = engine_->residency().queue();
   residency::Residency& residency = engine_->residency();
   for (;;) {  // reads into memory that is to be released come to their end

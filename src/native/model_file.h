@@ -77,6 +77,7 @@ class Model final : private session::RangeReader {
   Served serve_one();
   bool serve(uint32_t n);
   bool read_together();
+  void tell_beyond(uint32_t unit);
   void tell_ahead(uint32_t next);
   void fail(const Status& status);
   [[nodiscard]] Status failure();
@@ -89,6 +90,10 @@ class Model final : private session::RangeReader {
   std::atomic<uint32_t> taken_{0};
   bool slow_source_ = true;  // the last read together waited for a device
   uint32_t told_ = 0;        // requests before this one are known to the kernel
+  // Of what streams in order: the unit expected next, the last one that the kernel knows of, and
+  // how many bytes lie between them.
+  uint32_t next_unit_ = residency::kNoUnit, told_unit_ = 0;
+  uint64_t told_bytes_ = 0;
   std::atomic<bool> stop_{false}, interrupted_{false}, failed_{false};
   std::mutex mutex_;
   Status failure_;

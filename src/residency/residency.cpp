@@ -109,6 +109,17 @@ void Residency::advance_past(uint32_t unit) {
   }
 }
 
+bool Residency::streams_in_order(uint32_t unit) const {
+  return unit < place_.size() && place_[unit] != kNoPlace && !plan_.units[unit].pinned;
+}
+
+uint32_t Residency::streamed_after(uint32_t unit) const {
+  for (size_t at = place_[unit];;) {
+    at = (at + 1) % cycle_.size();
+    if (!plan_.units[cycle_[at]].pinned) return cycle_[at];
+  }
+}
+
 void Residency::set_demand(std::span<const uint32_t> units) {
   demand_.assign(units.begin(), units.end());
 }

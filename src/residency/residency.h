@@ -91,6 +91,8 @@ enum class OwnReads : uint8_t {
 // Bytes in a microsecond, of one reader: what is faster comes out of memory.
 inline constexpr uint32_t kMemorySpeed = 3000;
 
+inline constexpr uint32_t kNoUnit = UINT32_MAX;
+
 enum class UnitState : uint8_t { kAbsent, kLoading, kArrived, kReady };
 
 class Residency {
@@ -122,6 +124,9 @@ class Residency {
   void set_cursor(uint32_t unit);
   // The unit that the cursor stands on, for pictures.
   [[nodiscard]] uint32_t cursor_unit() const { return cycle_.empty() ? 0 : cycle_[cursor_]; }
+  // Whether every pass reads it anew, in its turn; then the next such unit.
+  [[nodiscard]] bool streams_in_order(uint32_t unit) const;
+  [[nodiscard]] uint32_t streamed_after(uint32_t unit) const;
   // The unit has been used in this pass: its slot may be taken for what comes next.
   void advance_past(uint32_t unit);
   // Experts needed now, in order of use; replaces the previous demand.

@@ -4,11 +4,12 @@
 // everything resident. Prints tokens per second, bytes per pass, both limits and the share of the
 // lower one that is reached; --svg draws the curve.
 // A file that fits in the machine's memory would be read out of the system's page cache, at the speed
-// of memory. It is dropped from there as it is read (--past-cache natively, a helper with dd's nocache
-// for the browser), as if it were larger than that; --cached leaves it. The bandwidth is that of plain
-// 4 MB reads of the same file by the same thread, measured in turns with the decoding; best of three.
+// of memory. With --past-cache it is dropped from there as it is read (natively by the program, for the
+// browser by a helper with dd's nocache), as if it were larger than that. The bandwidth is that of plain
+// 4 MB reads of the same file by one thread, measured in turns with the decoding; the best of the rounds,
+// or with --past-cache their median: a disk has better and worse moments of its own.
 //   npm run bench:stream -- [--model SHAPE:TYPE|FILE] [--shares 0,0.25,0.5,0.75,1.3] [-n 6]
-//                           [--threads N] [--native] [--web] [--past-cache] [--svg] [--no-build]
+//                           [--rounds 3] [--threads N] [--native] [--web] [--past-cache] [--svg] [--no-build]
 import { spawn } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -25,6 +26,7 @@ const { values } = parseArgs({
     model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
     shares: { type: 'string', default: '0,0.25,0.5,0.75,1.3' },  // of the file; 0: the smallest budget
     generate: { type: 'string', short: 'n', default: '6' },
+    rounds: { type: 'string', default: '3' },
     threads: { type: 'string', default: '0' },  // 0: as the engine chooses, natively 2
     native: { type: 'boolean' },
     web: { type: 'boolean' },
@@ -35,16 +37,19 @@ const { values } = parseArgs({
 });
 const both = !values.native && !values.web;
 const nGenerate = Number(values.generate);
+const rounds = Number(values.rounds);
 const threads = Number(values.threads);
 const kContext = 64;
 const kSample = 256 << 20;  // bytes read to measure the store
 const kDropRate = 12e9;  // bytes per second: several times what a disk gives
 
+const dropInterval = (file) => statSync(file).size / kDropRate;
+
 /** Runs `work` while `file` is kept out of the page cache. */
 async function uncached(file, work) {
   if (!values['past-cache']) return work();
   // Often enough that nothing is found again, seldom enough that what the system reads ahead is not lost.
-  const seconds = statSync(file).size / kDropRate;
+  const seconds = dropInterval(file);
   const loop = 'while kill -0 "$2"; do dd if="$1" iflag=nocache count=0 status=none; sleep "$3"; done';
   const helper = spawn('sh', ['-c', loop, 'sh', file, String(process.pid), String(seconds)], { stdio: 'ignore' });
   try {
@@ -66,7 +71,7 @@ async function measureNative(file, budgets) {
   const rows = [];
   for (const budget of budgets) {
     const [row] = await nativeJson([
-      'bench', file, '-p', '0', '-n', String(nGenerate), '-t', String(threads || 2), '-r', '3', '-o', 'json',
+      'bench', file, '-p', '0', '-n', String(nGenerate), '-t', String(threads || 2), '-r', String(rounds), '-o', 'json',
       '--ctx', String(kContext), '--memory-budget', String(budget), ...(values['past-cache'] ? ['--past-cache'] : []),
     ]);
     rows.push({
@@ -91,7 +96,7 @@ async function smallestBudget({ url, context }) {
   return (await Engine.inspect(new URL(url, location.href), { contextLength: context })).plan.minimum;
 }
 
-async function webRow({ url, budget, n, threads, context, sample }) {
+async function webRow({ url, budget, n, rounds, threads, context, sample, settleMs }) {
   // Reads the stored model by 4 MB in a worker, as the engine's I/O worker does.
   const code = `onmessage = async ({ data: [bytes, first] }) => {
     const store = await (await navigator.storage.getDirectory()).getDirectoryHandle('sluice-llm');
@@ -112,20 +117,21 @@ async function webRow({ url, budget, n, threads, context, sample }) {
     worker.onmessage = ({ data }) => { worker.terminate(); done(data); };
     worker.postMessage([sample, rates.length * sample]);
   });
-  const rates = [];
+  const rates = [], decodes = [];
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), { memoryBudget: budget, threads, contextLength: context });
   const options = { maxTokens: n + 1, temperature: 0, ignoreEos: true, reusePrefix: false };
   await engine.generate('the mill', options).result;
-  let decode = 0;
-  for (let round = 0; round < 3; round++) {
+  for (let round = 0; round < rounds; round++) {
+    await new Promise((done) => setTimeout(done, settleMs));
     rates.push(await bandwidth());
     const { timings } = await engine.generate('the river', options).result;
-    decode = Math.max(decode, timings.tokensPerSecond);
+    decodes.push(timings.tokensPerSecond);
   }
   const { bytesPerPass } = engine.info.plan;
   await engine.dispose();
-  return { budget, decode, perPass: bytesPerPass, bandwidth: Math.max(...rates) };
+  const typical = (list) => list.sort((a, b) => a - b)[settleMs > 0 ? list.length >> 1 : list.length - 1];
+  return { budget, decode: typical(decodes), perPass: bytesPerPass, bandwidth: typical(rates) };
 }
 
 /** The largest file below a folder: the store's copy of the model. */
@@ -147,9 +153,11 @@ async function measureWeb(file) {
     const url = `/model/${basename(file)}`;
     await bench.run(fillStore, { url });
     const stored = largestFile(bench.profile);
+    // What the system still holds when a plain reader begins would flatter it.
+    const settleMs = values['past-cache'] ? 2500 * dropInterval(stored) : 0;
     const { result: smallest } = await bench.run(smallestBudget, { url, context: kContext });
     for (const budget of budgets(smallest)) {
-      const work = { url, budget, n: nGenerate, threads, context: kContext, sample: kSample };
+      const work = { url, budget, n: nGenerate, rounds, threads, context: kContext, sample: kSample, settleMs };
       rows.push((await uncached(stored, () => bench.run(webRow, work))).result);
     }
   } finally {
