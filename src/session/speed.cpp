@@ -14,10 +14,10 @@ namespace {
 using model::Mat;
 
 #if defined(__EMSCRIPTEN__)
-constexpr uint64_t kSample = 16 << 20;
-constexpr double kMeasureMs = 60;  // the browser compiles what is hot once more while it runs
+constexpr uint64_t kSample = 48 << 20;
+constexpr double kMeasureMs = 150;  // the browser compiles what is hot once more while it runs
 #else
-constexpr uint64_t kSample = 64 << 20;  // more than caches hold, as a model is
+constexpr uint64_t kSample = 128 << 20;  // several times what caches hold, as a model is
 constexpr double kMeasureMs = 15;
 #endif
 // No block of any type holds infinities or subnormal scales when all of its bytes are this one.

@@ -21,7 +21,8 @@ struct Prediction {
   double token_ms = 0;    // 0: unknown
 };
 
-// Takes tens of milliseconds and, for these, a few tens of MB beside the budget.
+// Takes tens of milliseconds, in a tab some hundred, and meanwhile up to 128 MB beside the budget
+// (in a tab 48 MB).
 [[nodiscard]] Prediction predict(const Inspection& found, const ReadSpeed& reading);
 
 // predict() in section "speed": tokensPerSecond, computeTokensPerSecond, storeBytesPerSecond; those
