@@ -383,9 +383,7 @@ export class RemoteFile implements ModelFile {
     for (const waiter of this.waiters) {
       if (!waiter.missing.delete(chunk)) continue;
       copyOverlap(bytes, chunk * this.chunkSize, waiter.into, waiter.offset);
-      if (waiter.missing.size > 0) continue;
-      this.waiters.delete(waiter);
-      waiter.resolve();
+      this.settle(waiter);
     }
     if (this.entry?.complete) this.finishDownload();
     this.options.onProgress?.();
@@ -442,6 +440,7 @@ export class RemoteFile implements ModelFile {
   private schedule(): void {
     if (this.closed || this.failure || this.count === 0) return;
     const limit = this.fetcher.mode === 'whole' ? 1 : (this.options.streams ?? 3);
+    this.serveStored();
     for (;;) {
       const wanted = this.nextWanted();
       if (wanted >= 0 && this.jobs.size >= limit && !this.preempt()) return;
@@ -450,6 +449,24 @@ export class RemoteFile implements ModelFile {
       if (chunk < 0) return;
       void this.run(chunk);
     }
+  }
+
+  /** Reads can wait for what another tab has stored meanwhile. */
+  private serveStored(): void {
+    for (const waiter of this.waiters) {
+      for (const chunk of waiter.missing) {
+        if (!this.entry?.has(chunk)) continue;
+        const bad = this.fromStore(chunk, chunk + 1, waiter.offset, waiter.into);
+        if (bad.length === 0) waiter.missing.delete(chunk);
+      }
+      this.settle(waiter);
+    }
+  }
+
+  private settle(waiter: Waiter): void {
+    if (waiter.missing.size > 0) return;
+    this.waiters.delete(waiter);
+    waiter.resolve();
   }
 
   /** The first chunk that a read waits for and no stream is bringing; -1 when there is none. */
@@ -521,15 +538,18 @@ export class RemoteFile implements ModelFile {
 
   private track(job: Job): void {
     this.jobs.add(job);
-    for (let i = job.first; i < job.end; i++) if (!this.isLocal(i)) this.flying.add(i);
+    this.fly(job);
+  }
+
+  /** Its first chunk flies in any case: a wanted one that does not would be asked for for ever. */
+  private fly({ first, end }: Job): void {
+    for (let i = first; i < end; i++) if (i === first || !this.isLocal(i)) this.flying.add(i);
   }
 
   private untrack(job: Job | null): void {
     if (!job || !this.jobs.delete(job)) return;
     for (let i = job.first; i < job.end; i++) this.flying.delete(i);
-    for (const other of this.jobs) {
-      for (let i = other.first; i < other.end; i++) if (!this.isLocal(i)) this.flying.add(i);
-    }
+    for (const other of this.jobs) this.fly(other);
   }
 
   private jobFailed(job: Job, error: unknown): void {

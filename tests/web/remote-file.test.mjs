@@ -253,6 +253,32 @@ test('a second reader of the same entry does not write and reads right', () =>
     first.close();
   }));
 
+test('a second reader takes what it waits for from the store once the first has put it there', () => {
+  const large = Buffer.alloc(6 << 20, model); // the first request brings a megabyte
+  let held = false;
+  return withServer({ bytes: large, etag: '"1"' }, () => (held ? 'stall' : null), async ({ url, state }) => {
+    const store = nodeBackend(folder());
+    const first = await RemoteFile.open(url, store, options);
+    const second = await RemoteFile.open(url, store, { ...options, fetcher: { ...quick, stallMs: 1000 } });
+    held = true;
+    const places = [...Array(8)].map((_, i) => (2 << 20) + i * 300_000);
+    const read = (at) => {
+      const into = Buffer.alloc(100);
+      return Promise.resolve(second.read(at, into)).then(() => assert.ok(into.equals(large.subarray(at, at + 100)), `at ${at}`));
+    };
+    const before = state.requests;
+    const waiting = places.map(read); // more than there are streams, and none of these brings anything
+    while (state.requests < before + 3) await new Promise((later) => setTimeout(later, 10));
+    held = false;
+    await first.download();
+    const { requests } = state;
+    await Promise.all(waiting);
+    assert.ok(state.requests <= requests + 3, 'only what was under way is asked for again');
+    first.close();
+    second.close();
+  });
+});
+
 test('what is asked for is fetched before the rest', () =>
   withServer({ bytes: model, etag: '"1"' }, () => 'slow', async ({ url, state }) => {
     const file = await RemoteFile.open(url, nodeBackend(folder()), { ...options, streams: 1 });
