@@ -459,10 +459,10 @@ export class Host {
   /** Between generations: lets weights arrive. */
   private async idle(): Promise<void> {
     while (!this.closed && this.waiting === 0) {
+      const { completed } = this.queue; // all that pump() takes over, and perhaps some more
       this.binding.pump();
       this.io.poke();
-      const { completed, pushed } = this.queue;
-      if (completed === pushed) return this.publish(true);
+      if (completed === this.queue.pushed) return this.publish(true);
       await this.queue.waitCompleted(completed, kSnapshotMs);
       await this.breathe();
       this.publish(false);

@@ -41,6 +41,16 @@ test('a budget below the size of the model tells the same story, and holds', asy
   }
 });
 
+test('an engine that nobody asks for anything yet loads all that stays', async () => {
+  for (const ioWorker of [false, true]) {
+    const engine = await Engine.load(model, { kernels: '', ioWorker });
+    const absent = () => engine.layers().filter(({ state }) => state !== 'pinned').length;
+    for (let i = 0; i < 200 && absent() > 0; i++) await new Promise((later) => setTimeout(later, 50));
+    assert.equal(absent(), 0, `${ioWorker ? 'with' : 'without'} an I/O worker`);
+    await engine.dispose();
+  }
+});
+
 test('a budget that cannot work is refused with the smallest that can', async () => {
   const refused = await story({ memoryBudget: 1 << 20 }).then(() => null, (e) => e);
   assert.equal(refused?.code, 'BUDGET_TOO_SMALL');
