@@ -127,7 +127,13 @@ let leaving: Promise<unknown> = Promise.resolve();
 /** A loaded model. */
 export class Engine {
   /** The models in the browser's file store (Node: in the default cache directory). */
-  static readonly store = new StoreManager(() => platform().storeBackend());
+  static readonly store = new StoreManager(
+    () => platform().storeBackend(),
+    (address) => {
+      const spec = sourceSpec(address);
+      return spec.kind === 'url' ? spec.url : String(address);
+    },
+  );
 
   /** What the header says of the model, and how it is laid out in the budget. */
   readonly info!: ModelInfo;

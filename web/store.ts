@@ -4,6 +4,7 @@
 // most the chunk it was assembling. Each chunk is checked once a session, when it is first read; a
 // damaged one simply becomes missing again. No I/O primitives live here: see SyncFile.
 
+import { invalid } from './errors.js';
 import { timeReads } from './model-file.js';
 import { xxh32 } from './xxh32.js';
 
@@ -369,7 +370,10 @@ export interface StoredModel {
 /** Lists, measures and deletes what the store holds; works without any engine. */
 export class StoreManager {
   /** @internal */
-  constructor(private readonly backend: () => Promise<StoreBackend>) {}
+  constructor(
+    private readonly backend: () => Promise<StoreBackend>,
+    private readonly urlOf: (address: string | URL) => string = String,
+  ) {}
 
   /** Stored models, the one used last first. */
   async list(): Promise<StoredModel[]> {
@@ -396,10 +400,10 @@ export class StoreManager {
     return (await this.list()).reduce((sum, model) => sum + model.bytesStored, 0);
   }
 
-  /** Deletes one model; false when it was not there. Throws STORE_BUSY while it is in use. */
-  async delete(url: string): Promise<boolean> {
+  /** Deletes the model loaded from this address; false when it was not there. Throws STORE_BUSY while it is in use. */
+  async delete(address: string | URL): Promise<boolean> {
+    const key = await keyOf(this.urlOf(address));
     const backend = await this.backend();
-    const key = await keyOf(url);
     if (!(await backend.keys()).includes(key)) return false;
     await backend.remove(key);
     return true;
@@ -407,6 +411,7 @@ export class StoreManager {
 
   /** Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs. */
   async evictOldest(maxBytes: number): Promise<string[]> {
+    if (!(Number(maxBytes) >= 0)) invalid('maxBytes must be a number: how many bytes may stay stored.');
     const models = await this.list();
     let total = models.reduce((sum, model) => sum + model.bytesStored, 0);
     const evicted: string[] = [];

@@ -41,7 +41,7 @@ async function generate({ url, until = 3, ...options }) {
   const { threads, bytesFromStore, engine: counters } = await snapshot();
   const { plan, bytes } = engine.info;
   await engine.dispose();
-  const deleted = options.last && (await Engine.store.delete(String(new URL(url, location.href))));
+  const deleted = options.last && (await Engine.store.delete(url));
   return { texts, heap, threads, bytesFromStore, ownBytes: counters.ownBytes, plan, bytes, deleted };
 }
 
