@@ -43,6 +43,51 @@ struct DirectQ4_0 {
   }
 };
 
+// 32 codes that are indices into a table, from `offset` of a block on.
+SLUICE_INLINE I32 dot_table_codes(const FileRows& w, size_t offset, const ActBlock& x) {
+  const Run qs = load_run(w, offset);
+  return dot_signed_runs(x, [&](int i, int run) SLUICE_INLINE_LAMBDA {
+    const Bytes raw = qs[i];
+    return lookup16(kIq4Values, run == 0 ? bits<0, 15>(raw) : bits<4, 15>(raw));
+  });
+}
+
+struct DirectIQ4_NL {
+  using Block = BlockIQ4_NL;
+  static constexpr int kBlock = 32;
+
+  SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
+    next.step<Block, 1>();
+    const I32 sums = dot_table_codes(w, offsetof(Block, qs), *x);
+    const RowHalves d = load_row_halves(w, offsetof(Block, d));
+    acc = mul_add(to_f32(sums), load_scale(&d) * splat(x->m.d), acc);
+  }
+};
+
+struct DirectIQ4_XS {
+  using Block = BlockIQ4_XS;
+  static constexpr int kBlock = 256;
+
+  SLUICE_INLINE_METHOD static void mul(FileRows w, const ActBlock* x, Ahead& next, F32& acc) {
+    Bytes head[4];  // d and scales_h, then scales_l
+    static_assert(offsetof(Block, scales_h) == 2 && offsetof(Block, scales_l) == 4);
+    load_row_columns(w, 0, head);
+    const RowHalves halves = load_row_halves(w, offsetof(Block, d));
+    const F32 d = load_f16(&halves);
+    UnsignedLanes high = __builtin_bit_cast(UnsignedLanes, head[0]) >> 16;
+    UnsignedLanes low = __builtin_bit_cast(UnsignedLanes, head[1]);
+    SLUICE_NO_UNROLL for (int b = 0; b < 8; ++b) {
+      next.step<Block, 8>();
+      const I32 sums = dot_table_codes(w, offsetof(Block, qs) + 16 * static_cast<size_t>(b), x[b]);
+      const Lanes scale = __builtin_bit_cast(Lanes, (low & 15) | (high & 3) << 4) - 32;
+      const F32 dw = to_f32(lanes_of(scale)) * d;
+      acc = mul_add(to_f32(sums), dw * splat(x[b].m.d), acc);
+      low >>= 4;
+      high >>= 2;
+    }
+  }
+};
+
 struct DirectQ8_0 {
   using Block = BlockQ8_0;
   static constexpr int kBlock = 32;

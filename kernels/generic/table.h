@@ -57,6 +57,10 @@ Direct direct([[maybe_unused]] Type type) {
       return multiply_direct<DirectQ4_0>;
     case Type::kQ8_0:
       return multiply_direct<DirectQ8_0>;
+    case Type::kIQ4_NL:
+      return multiply_direct<DirectIQ4_NL>;
+    case Type::kIQ4_XS:
+      return multiply_direct<DirectIQ4_XS>;
     case Type::kQ4_K:
       return multiply_direct<DirectScaledK<BlockQ4_K>>;
 #if !defined(__wasm__)  // whose bytes travel

@@ -14,16 +14,6 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// Has a line of memory fetched that will be used soon.
-SLUICE_INLINE void touch(const uint8_t* p) {
-#if defined(__wasm__)  // there is no instruction for it but to load
-  const uint8_t byte = *p;
-  asm volatile("" ::"r"(byte));
-#else
-  prefetch(p);
-#endif
-}
-
 // Lane i is the sum of the lanes of m[i].
 SLUICE_INLINE I32 reduce_add_each(const I32 (&m)[kLanes]) {
   const Lanes a = lanes(m[0]), b = lanes(m[1]), c = lanes(m[2]), d = lanes(m[3]);

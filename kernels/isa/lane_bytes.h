@@ -1,5 +1,5 @@
-// Bytes inside 32-bit lanes, in the compiler's portable vectors: what products with weights in file
-// layout do to scales that lie together, row by row.
+// What products with weights in file layout share: bytes inside 32-bit lanes, in the compiler's
+// portable vectors, for scales that lie together row by row; and lines of memory fetched in time.
 #pragma once
 
 #include "kernels/isa/vocabulary.h"
@@ -18,6 +18,16 @@ SLUICE_INLINE I32 lanes_of(Lanes a) {
 }
 SLUICE_INLINE I32 lanes_of(Bytes a) {
   return __builtin_bit_cast(I32, a);
+}
+
+// Has a line of memory fetched that will be used soon.
+SLUICE_INLINE void touch(const uint8_t* p) {
+#if defined(__wasm__)  // there is no instruction for it but to load
+  const uint8_t byte = *p;
+  asm volatile("" ::"r"(byte));
+#else
+  prefetch(p);
+#endif
 }
 
 // Byte kByte of each lane, and two bytes from there on as 16-bit integers.

@@ -13,11 +13,6 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// Has a line of memory fetched that will be used soon.
-SLUICE_INLINE void touch(const uint8_t* p) {
-  prefetch(p);
-}
-
 // kLanes rows of blocks, four to a pointer. Distances are hidden from the compiler, which else
 // makes a chain of additions of the rows, or offsets for sixteen that do not fit the registers.
 struct FileRows {

@@ -103,7 +103,7 @@ bool Session::read_own(const Piece& p, uint8_t* room, kernels::MatmulArgs* args)
 // After a region with own reads. False when one failed: the pass is to begin anew, without any.
 bool Session::settle_own_reads() {
   residency::Residency& r = engine_.residency();
-  OwnReads& own = own_reads_;
+  OwnReadTally& own = own_reads_;
   if (own.failed) {
     own.failed = false;
     r.forbid_own_reads();

@@ -87,7 +87,7 @@ class Session {
     int64_t first_task = 0;
   };
   // Of a region, by all threads together.
-  struct OwnReads {
+  struct OwnReadTally {
     std::atomic<uint64_t> bytes{0}, ns{0};
     std::atomic<bool> failed{false};
   };
@@ -181,7 +181,7 @@ class Session {
   std::vector<Routed> routed_;
   std::vector<uint32_t> demand_;
   size_t expert_ = 0;  // index into experts_
-  OwnReads own_reads_;
+  OwnReadTally own_reads_;
   bool read_failed_ = false;
   std::vector<int32_t> chosen_;
   std::vector<uint8_t> row_held_;  // embedding row t came from the resident table
