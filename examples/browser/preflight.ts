@@ -5,10 +5,13 @@ import type { ModelInfo } from 'sluice-llm';
 import { make, swatch } from './dom.js';
 import { bytes, count, rate, seconds } from './format.js';
 
+const kFastest = 500; // tokens per second; beyond, what was not timed takes longer than what was
+
 /** What the engine estimates from short measurements here; empty where it could not. */
 function speedRow({ speed }: ModelInfo): [string, string][] {
   if (!speed?.tokensPerSecond) return [];
   const { tokensPerSecond, computeTokensPerSecond = Infinity, storeBytesPerSecond } = speed;
+  if (tokensPerSecond > kFastest) return [['Expected', `more than ${kFastest} tokens/s`]];
   const reading = tokensPerSecond < 0.7 * computeTokensPerSecond && storeBytesPerSecond;
   const limit = reading ? `by reading at ${bytes(storeBytesPerSecond)}/s` : 'by arithmetic';
   return [['Expected', `about ${rate(tokensPerSecond)} tokens/s, limited ${limit}`]];
