@@ -100,7 +100,12 @@ export class TalkList {
     if (this.deleted.has(talk)) return;
     this.deleted.add(talk);
     this.onDelete(talk);
-    await this.history.remove(talk.id);
+    try {
+      await this.history.remove(talk.id);
+    } catch {
+      this.deleted.delete(talk);
+      return announce(`${talk.title} could not be deleted.`);
+    }
     const place = this.talks.indexOf(talk);
     this.talks.splice(place, 1);
     announce(`${talk.title} was deleted.`);

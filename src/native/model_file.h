@@ -4,7 +4,8 @@
 // threads that compute: to copy a file out of the page cache is work for a processor, and a thread
 // of its own for that would take turns with the computing ones, which wait for each other at every
 // barrier. What streams they read piece by piece between products (residency::OwnReads); what
-// stays, and what a disk must deliver first, together, while the kernel reads ahead.
+// stays, and what a disk must deliver first, together, while the kernel reads ahead. (To map the
+// file instead costs as much in page faults as copying does.)
 #pragma once
 
 #include <atomic>
