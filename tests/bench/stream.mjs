@@ -201,7 +201,7 @@ if (both || values.native) {
   curves.push({ name: 'native', rows });
 }
 if (both || values.web) {
-  const rows = await measureWeb(file)
+  const rows = await measureWeb(file);
   report('Chromium', file, rows);
   curves.push({ name: 'Chromium', rows });
 }

@@ -65,6 +65,15 @@ async function say(page, text) {
   await page.press('#prompt', 'Enter');
 }
 
+/** Has a text told that does not end by itself, until more than `length` characters are shown. */
+async function beginText(page, length) {
+  await ready(page);
+  await page.check('[name=mode][value=text]', { force: true });
+  await limit(page, 100_000);
+  await say(page, 'Once upon a time');
+  await page.waitForFunction((most) => document.querySelector('.assistant')?.textContent.length > most, length);
+}
+
 for (const theme of ['light', 'dark']) {
   test(`every state can be read in the ${theme} theme`, () =>
     withPage({ colorScheme: theme }, async (page) => {
@@ -155,11 +164,7 @@ test('reports before any download, and the budget changes the plan before and th
 
 test('stopping keeps what was said; a reload keeps the conversations; they can be renamed and deleted', () =>
   withPage({}, async (page) => {
-    await ready(page);
-    await page.check('[name=mode][value=text]', { force: true });
-    await limit(page, 100_000);
-    await say(page, 'Once upon a time');
-    await page.waitForFunction(() => document.querySelector('.assistant')?.textContent.length > 90);
+    await beginText(page, 90);
     await page.keyboard.press('Escape');
     await page.waitForSelector('.note:not(:empty)');
     assert.match(await page.textContent('.note'), /stopped/);
@@ -193,11 +198,7 @@ test('stopping keeps what was said; a reload keeps the conversations; they can b
 
 test('a conversation that is deleted while its answer is written does not come back', () =>
   withPage({}, async (page) => {
-    await ready(page);
-    await page.check('[name=mode][value=text]', { force: true });
-    await limit(page, 100_000);
-    await say(page, 'Once upon a time');
-    await page.waitForFunction(() => document.querySelector('.assistant')?.textContent.length > 60);
+    await beginText(page, 60);
     await page.click('[aria-label="Delete Once upon a time"]');
     await page.click('[aria-label^="Really delete"]');
     await page.waitForSelector('#no-talks:visible');
@@ -211,11 +212,7 @@ test('a conversation that is deleted while its answer is written does not come b
 
 test('a reload in the middle of an answer keeps what had come', () =>
   withPage({}, async (page) => {
-    await ready(page);
-    await page.check('[name=mode][value=text]', { force: true });
-    await limit(page, 100_000);
-    await say(page, 'Once upon a time');
-    await page.waitForFunction(() => document.querySelector('.assistant')?.textContent.length > 60);
+    await beginText(page, 60);
     await page.waitForTimeout(1500); // it is stored once a second
     await page.goto(`${server.url}/`);
     await page.waitForSelector('.assistant');
