@@ -79,6 +79,16 @@ Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   return {};
 }
 
+Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
+  size_t same = 0;
+  const size_t most =
+      std::min(static_cast<size_t>(position_), std::max<size_t>(tokens.size(), 1) - 1);
+  while (same < most && history_[same] == tokens[same]) ++same;
+  const int32_t kept = rewind(static_cast<int32_t>(same));
+  SLUICE_RETURN_IF_ERROR(begin(tokens.subspan(static_cast<size_t>(kept)), wanted));
+  return kept;
+}
+
 void Session::begin_batch() {
   batch_ = std::min(engine_.plan().n_batch, pass_end_ - position_);
   rows_ = batch_;

@@ -39,6 +39,12 @@ class Session {
   // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (token id, pass under
   // way).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
+  // Makes `tokens` the timeline: keeps the longest prefix that it shares with them (at most all but
+  // the last token, whose logits are wanted), goes back as far as that needs, and begins a pass
+  // over the rest. Returns how many tokens were kept. Errors: begin()'s, after which nothing has
+  // changed.
+  [[nodiscard]] Result<int32_t> sync(std::span<const Token> tokens,
+                                     Wanted wanted = Wanted::kLastLogits);
   // Works on the pass: at most `max_ops` operations (0: no limit).
   [[nodiscard]] Step step(int32_t max_ops = 0);
   [[nodiscard]] bool busy() const { return active_; }

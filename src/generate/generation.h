@@ -1,0 +1,88 @@
+// One answer, from prompt to last token, over a session: sync, step, sample, decode, stop. It is
+// resumable like a pass: whoever drives the engine (terminal, worker, server, C) calls step() and
+// takes the pieces, so that what a generation is stands here once and for all of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "sample/sampler.h"
+#include "session/session.h"
+
+namespace sluice::generate {
+
+using session::Step;
+using session::Token;
+
+inline constexpr int32_t kMaxStops = 64;       // stop strings of one generation
+inline constexpr size_t kMaxStopBytes = 4096;  // of each of them
+inline constexpr int32_t kMaxTopLogprobs = 64;
+
+struct Options {
+  sample::Params sampling;
+  int64_t max_tokens = -1;        // -1: until the context is full
+  std::vector<std::string> stop;  // UTF-8; they end the text and are no part of it
+  int32_t logprobs = -1;          // likeliest tokens to report with each token; -1: none at all
+  bool special = false;           // control tokens have text
+  bool ignore_eos = false;        // goes on after an end token
+  bool reuse_prefix = true;       // keeps what the session already holds of the prompt
+};
+
+// One generated token. `text` is whole UTF-8 characters: what became certain with this token.
+struct Piece {
+  Token token = 0;
+  std::string text;
+  float logprob = 0;                   // natural, under the model's own distribution
+  std::vector<sample::Candidate> top;  // the likeliest, best first
+};
+
+enum class Finish : uint8_t { kNone, kStop, kLength, kContext, kCancelled, kFailed };
+
+struct Counts {
+  int32_t prompt = 0;      // tokens of the prompt
+  int32_t cached = 0;      // of them, held already
+  int32_t generated = 0;   // tokens of the answer, the end token not counted
+  double prompt_ms = 0;    // from begin() to the prompt's last logits; of a cut one, until the cut
+  double first_ms = 0;     // from begin() to the first token; 0: there was none
+  double generate_ms = 0;  // from the prompt's end to the last token
+};
+
+class Generation {
+ public:
+  // Begins an answer to `prompt` on `session`, which outlives the generation and does nothing else
+  // meanwhile. What the generation holds is in the engine's plan (MemoryPlan::request).
+  // Errors, after which the session is as it was: Session::sync's, kInvalidArgument (sampling
+  // parameters, too many or too long stop strings).
+  [[nodiscard]] static Result<std::unique_ptr<Generation>> begin(session::Session& session,
+                                                                 std::span<const Token> prompt,
+                                                                 const Options& options);
+  ~Generation();
+
+  // Works on: at most `max_ops` operations of a pass (0: no limit), or the choice of one token.
+  // kBlocked: weights are missing. kDone: finish() says how it ended. kFailed: failure() says why;
+  // the session keeps what it had computed and can be used again.
+  [[nodiscard]] Step step(int32_t max_ops = 0);
+  // Ends it where it stands: held text is dropped, finish() is kCancelled. The session keeps the
+  // tokens whose pass was complete.
+  void cancel();
+
+  // Pieces that have become certain since the last call, in order.
+  [[nodiscard]] std::vector<Piece> take_pieces();
+
+  [[nodiscard]] Finish finish() const;
+  [[nodiscard]] const Status& failure() const;
+  [[nodiscard]] const std::string& stop_string() const;  // that ended it; "": none
+  [[nodiscard]] const Counts& counts() const;
+  // True until the first token is being chosen.
+  [[nodiscard]] bool in_prompt() const;
+
+ private:
+  struct Impl;
+  explicit Generation(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sluice::generate
