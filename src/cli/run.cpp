@@ -133,7 +133,7 @@ Status generate(native::Model& model, session::Session& session, const RunOption
   Status status;
   bool stopped = false;
   while (static_cast<int>(out->generated) < options.n) {
-    const session::Token token = sampler.sample(session.logits(), session.history());
+    const session::Token token = sampler.sample(session.logits(), session.tokens());
     if (!options.ignore_eos && model.engine().tokenizer().is_end_of_generation(token)) {
       out->finish = "stop";
       break;
