@@ -61,7 +61,7 @@ uint64_t allocations_of_ten_tokens(uint64_t budget, int threads) {
     if (i == 10) before = n_allocations.load();
     EXPECT_TRUE(opened.session->begin(next).ok());
     EXPECT_TRUE(opened.model->run(*opened.session).ok());
-    next[0] = sampler.sample(opened.session->logits(), opened.session->history());
+    next[0] = sampler.sample(opened.session->logits(), opened.session->tokens());
   }
   return n_allocations.load() - before;
 }
