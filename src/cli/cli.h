@@ -34,6 +34,9 @@ void add_common(CLI::App& app, Common& common);
 
 // Prints "sluice: <sentence> [CODE]" and returns the exit status.
 int fail(const Status& status);
+// Flushes standard output, at the end of a subcommand that would return `status`. Output that was
+// lost (a full disk) is an error: says so and returns a status that is not 0.
+[[nodiscard]] int finish_output(int status = 0);
 
 // Thousands in the units people read: "1.2 GB".
 [[nodiscard]] std::string human_bytes(uint64_t bytes);

@@ -112,6 +112,12 @@ int fail(const Status& status) {
   return status.code() == Code::kAborted ? 130 : 1;
 }
 
+int finish_output(int status) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  const int lost = fail(error(Code::kIo, "standard output could not be written"));
+  return status != 0 ? status : lost;
+}
+
 std::string human_bytes(uint64_t bytes) {
   char text[32];
   const double n = static_cast<double>(bytes);
