@@ -115,7 +115,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
   Result<int32_t> kept = session.sync(prompt);
   if (!kept.ok()) return kept.status();
   if (!options.reuse_prefix && *kept > 0) {  // what sync() has accepted can begin anywhere
-    session.rewind(0);
+    session.clear();
     SLUICE_RETURN_IF_ERROR(session.begin(prompt));
     kept = 0;
   }
@@ -128,7 +128,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
 Step Generation::Impl::advance(int32_t max_ops) {
   const Step step = session.step(max_ops);
   if (in_prompt) counts.computed = session.position() - counts.cached;
-  if (step == Step::kFailed) return fail(error(Code::kInternal, "the pass failed"));
+  if (step == Step::kFailed) return fail(session.failure());
   if (step != Step::kDone) return step;
   if (in_prompt) {
     prompt_end = monotonic_ms();
@@ -141,7 +141,7 @@ Step Generation::Impl::advance(int32_t max_ops) {
 }
 
 Step Generation::Impl::choose() {
-  const Token token = sampler.sample(session.logits(), session.history());
+  const Token token = sampler.sample(session.logits(), session.tokens());
   if (token == sample::kNoToken) return fail(no_token(session.logits()));
   const double now = monotonic_ms();
   if (counts.generated == 0) counts.first_ms = now - started;
@@ -219,7 +219,7 @@ Step Generation::Impl::fail(Status why) {
 // Gives up the pass under way and says how far the prompt came.
 void Generation::Impl::cut_prompt() {
   if (in_prompt) counts.prompt_ms = monotonic_ms() - started;
-  session.rewind(session.position());
+  session.cancel();
 }
 
 void Generation::Impl::cancel() {

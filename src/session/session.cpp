@@ -56,7 +56,8 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, Wanted wanted
 }
 
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
-  const int32_t most = static_cast<int32_t>(std::min<size_t>(tokens.size(), engine_.plan().n_ctx));
+  const int32_t most = static_cast<int32_t>(
+      std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
   const int32_t shared = std::min(timeline_.shared_prefix(tokens), std::max(most, 1) - 1);
   const int32_t kept = timeline_.reachable(shared);
   SLUICE_RETURN_IF_ERROR(admit(tokens.subspan(static_cast<size_t>(kept)), kept, wanted));
