@@ -283,6 +283,13 @@ Status Model::drive(const Stepper& step) {
   }
 }
 
+Status Model::wait() {
+  SLUICE_RETURN_IF_ERROR(failure());
+  const uint32_t seen = engine_->residency().queue().completed.load(std::memory_order_acquire);
+  if (engine_->pump()) return {};
+  return wait_for_fill(seen);
+}
+
 Status Model::preload(Progress progress, void* context) {
   residency::FillQueue& queue = engine_->residency().queue();
   residency::Residency& residency = engine_->residency();

@@ -56,6 +56,9 @@ class Model final : private session::RangeReader {
   // Runs the pass that `session` has begun to its end, waiting for weights as needed.
   // Errors: those of the sources, kAborted after interrupt().
   [[nodiscard]] Status run(session::Session& session);
+  // Waits until weights that a step() was blocked for have arrived, or may have: for callers that
+  // step by themselves. Errors: run()'s.
+  [[nodiscard]] Status wait();
   // Loads every pinned unit; returns when all are there. `progress(loaded, total)` in bytes.
   using Progress = void (*)(void* context, uint64_t loaded, uint64_t total);
   [[nodiscard]] Status preload(Progress progress = nullptr, void* context = nullptr);
