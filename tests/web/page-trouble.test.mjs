@@ -1,8 +1,10 @@
 // The page where something is wrong: a database that is damaged, closed to us or full, an address that is
 // none, a link from a stranger, an engine that fails, texts that look like HTML. It says so, and goes on.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { serve } from '../../web/scripts/serve.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
 import { ask, good, listed, load, model, noticed, openSite, plant, records, remove, rename, say, titles, until, users } from './page-site.mjs';
@@ -239,6 +241,33 @@ test('what a handler fails at is told at the top of the page', () =>
     await a.click('[aria-label=Copy]');
     await noticed(a, 'Write permission denied.');
   }));
+
+test('where threads need a reload, a page on which something was begun is left alone', async (t) => {
+  const held = [];
+  const plain = await serve([['/dist/', join(root, 'tests', 'web', 'page-engine')], ['/', pages.site]], {
+    isolation: false,
+    onRequest(request, response) {
+      if (!request.headers['service-worker']) return false;
+      held.push(() => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(join(pages.site, 'isolate.js'))));
+      return true;
+    },
+  });
+  t.after(() => plain.close());
+  for (const begun of [false, true]) {
+    await pages.withTabs(async (open) => {
+      const a = await open(model);
+      if (begun) await a.fill('#prompt', 'half a thought');
+      await a.evaluate(() => (window.first = true));
+      for (let i = 0; i < 500 && held.length === 0; i++) await a.waitForTimeout(20);
+      held.pop()();
+      if (!begun) return void (await until(a, () => crossOriginIsolated && !window.first));
+      await a.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+      await a.waitForTimeout(500);
+      assert.equal(await a.inputValue('#prompt'), 'half a thought');
+      await load(a);
+    }, { from: plain });
+  }
+});
 
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 for (const [name, options] of Object.entries({ light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' }, phone })) {
