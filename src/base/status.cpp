@@ -3,6 +3,9 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
+
+#include "base/printable.h"
 
 namespace sluice {
 
@@ -72,6 +75,7 @@ Status error(Code code, const char* format, ...) {
   char text[512];
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  hide_controls({text, std::strlen(text)});
   return Status(code, text);
 }
 

@@ -5,13 +5,13 @@
 #include <string>
 #include <string_view>
 
+#include "base/printable.h"
+
 namespace sluice::gguf {
 
 inline std::string printable(std::string_view text, size_t limit = 80) {
   std::string out(text.substr(0, limit));
-  for (char& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  }
+  hide_controls(out);
   return out;
 }
 
