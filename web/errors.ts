@@ -7,10 +7,10 @@
  * Every code that a {@link SluiceError} can carry. Codes never change meaning.
  *
  * From the engine: INVALID_ARGUMENT, NOT_GGUF, TRUNCATED, BAD_HEADER, UNSUPPORTED_VERSION,
- * UNSUPPORTED_ARCHITECTURE, UNSUPPORTED_TYPE, MISSING_TENSOR, BAD_SHAPE, BAD_TOKENIZER,
- * UNSUPPORTED_TOKENIZER, BUDGET_TOO_SMALL, OUT_OF_MEMORY, PROMPT_EMPTY, PROMPT_TOO_LONG,
- * CONTEXT_FULL, HTTP_STATUS, NETWORK, NO_RANGE_SUPPORT, SOURCE_CHANGED, NOT_FOUND, IO, CORRUPT,
- * INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the engine was
+ * UNSUPPORTED_ARCHITECTURE, UNSUPPORTED_TYPE, MISSING_TENSOR, BAD_SHAPE, BAD_WEIGHTS,
+ * BAD_TOKENIZER, UNSUPPORTED_TOKENIZER, BUDGET_TOO_SMALL, OUT_OF_MEMORY, PROMPT_EMPTY,
+ * PROMPT_TOO_LONG, CONTEXT_FULL, HTTP_STATUS, NETWORK, NO_RANGE_SUPPORT, SOURCE_CHANGED, NOT_FOUND,
+ * IO, CORRUPT, INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the engine was
  * disposed of), WASM_LOAD (the engine's own files could not be loaded), NOT_SUPPORTED (the platform
  * lacks something, named), STORE_BUSY (the entry is in use by another engine or tab), TEMPLATE
  * (a chat template failed or raised).
@@ -25,6 +25,7 @@ export type ErrorCode =
   | 'UNSUPPORTED_TYPE'
   | 'MISSING_TENSOR'
   | 'BAD_SHAPE'
+  | 'BAD_WEIGHTS'
   | 'BAD_TOKENIZER'
   | 'UNSUPPORTED_TOKENIZER'
   | 'BUDGET_TOO_SMALL'
