@@ -72,17 +72,15 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
       stores.push_back(rate->bytes_per_second);
     }
     if (options.prompt > 0) {
-      (*session)->rewind(0);
+      (*session)->clear();
       const double start = monotonic_ms();
       SLUICE_RETURN_IF_ERROR(pass(0, static_cast<size_t>(options.prompt)));
       prefills.push_back(options.prompt * 1000 / (monotonic_ms() - start));
     }
     if (options.generate > 0) {
-      if ((*session)->position() < depth) {
-        const size_t at = static_cast<size_t>((*session)->position());
-        SLUICE_RETURN_IF_ERROR(pass(at, static_cast<size_t>(depth) - at));
+      if (const int32_t at = (*session)->rewind(depth); at < depth) {
+        SLUICE_RETURN_IF_ERROR(pass(static_cast<size_t>(at), static_cast<size_t>(depth - at)));
       }
-      (*session)->rewind(depth);
       const double start = monotonic_ms();
       for (int t = 0; t < options.generate; ++t) {
         SLUICE_RETURN_IF_ERROR(pass(static_cast<size_t>(depth + t), 1));

@@ -41,7 +41,7 @@ double negative_log_likelihood(std::span<const float> logits, session::Token tok
 Status score_window(native::Model& model, session::Session& session,
                     std::span<const session::Token> window, size_t first,
                     std::vector<Score>* scores) {
-  session.rewind(0);
+  session.clear();
   const session::MemoryPlan& plan = model.engine().plan();
   const size_t step = static_cast<size_t>(std::min(plan.logits_rows, plan.n_batch));
   if (first > 1) {  // the part whose own predictions are not asked for

@@ -3,28 +3,34 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/clock.h"
 #include "cli/cli.h"
-#include "sample/sampler.h"
+#include "generate/generation.h"
 
 namespace sluice::cli {
 namespace {
+
+using generate::Finish;
+using generate::Generation;
 
 struct RunOptions {
   Common common;
   std::string prompt;
   int n = 128;
-  sample::Params sampling;
-  std::vector<std::string> stop;
-  bool ignore_eos = false;
+  std::string seed = "0";
+  generate::Options generation;
 };
 
 // Turns Ctrl-C into an orderly end: a thread waits for the signal, so that no handler has to be
-// async-signal-safe. A second Ctrl-C ends the process at once.
+// async-signal-safe. Before a model generates there is nothing to bring to an end, and whatever the
+// program waits for (standard input, a silent server) may wait for ever: the process ends at once,
+// as it does at a second Ctrl-C.
 class InterruptWatch {
  public:
   InterruptWatch() {
@@ -32,26 +38,33 @@ class InterruptWatch {
     sigaddset(&set_, SIGINT);
     sigaddset(&set_, SIGTERM);
     sigaddset(&set_, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-  }
-  void start(native::Model& model) {
-    thread_ = std::thread([this, &model] {
-      int signal = 0;
-      sigwait(&set_, &signal);
-      if (signal == SIGUSR1) return;
-      model.interrupt();
-      sigwait(&set_, &signal);
-      if (signal != SIGUSR1) _exit(130);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);  // in all threads: they begin after this
+    thread_ = std::thread([this] {
+      while (wait()) {
+        native::Model* model = model_.exchange(nullptr);
+        if (model == nullptr) {
+          fail(error(Code::kAborted, "interrupted"));
+          _exit(130);
+        }
+        model->interrupt();
+      }
     });
   }
+  // From here on the first signal interrupts `model`, which outlives the watch.
+  void watch(native::Model& model) { model_ = &model; }
   ~InterruptWatch() {
-    if (!thread_.joinable()) return;
     pthread_kill(thread_.native_handle(), SIGUSR1);
     thread_.join();
   }
 
  private:
+  bool wait() {
+    int signal = 0;
+    sigwait(&set_, &signal);
+    return signal != SIGUSR1;
+  }
   sigset_t set_;
+  std::atomic<native::Model*> model_{nullptr};
   std::thread thread_;
 };
 
@@ -68,170 +81,132 @@ void draw_progress(void*, uint64_t loaded, uint64_t total) {
   if (loaded >= total) std::fprintf(stderr, "\r\033[K");
 }
 
-struct Outcome {
-  std::string text;
-  std::string finish = "length";
-  uint64_t prompt_tokens = 0, generated = 0;
-  double prompt_ms = 0, generate_ms = 0;
-};
-
-// Text that may be the beginning of a stop string is held back until it is known not to be.
-class StopFilter {
- public:
-  explicit StopFilter(const std::vector<std::string>& stops) : stops_(stops) {}
-  // Returns what may be shown; sets *stopped when a stop string is complete.
-  std::string push(const std::string& text, bool* stopped) {
-    held_ += text;
-    size_t cut = std::string::npos;
-    for (const std::string& stop : stops_) {
-      if (!stop.empty()) cut = std::min(cut, held_.find(stop));
-    }
-    *stopped = cut != std::string::npos;
-    const size_t keep = *stopped ? cut : held_.size() - longest_beginning();
-    std::string out = held_.substr(0, keep);
-    held_.erase(0, keep);
-    return out;
+const char* finish_name(Finish finish) {
+  switch (finish) {
+    case Finish::kStop:
+      return "stop";
+    case Finish::kContext:
+      return "context";
+    case Finish::kCancelled:
+      return "aborted";
+    default:
+      return "length";
   }
-  std::string rest() { return std::move(held_); }
-
- private:
-  [[nodiscard]] size_t longest_beginning() const {
-    size_t longest = 0;
-    for (const std::string& stop : stops_) {
-      for (size_t n = std::min(stop.size(), held_.size()); n > longest; --n) {
-        if (held_.compare(held_.size() - n, n, stop, 0, n) == 0) longest = n;
-      }
-    }
-    return longest;
-  }
-  const std::vector<std::string>& stops_;
-  std::string held_;
-};
-
-Status generate(native::Model& model, session::Session& session, const RunOptions& options,
-                const std::vector<session::Token>& prompt, Outcome* out) {
-  const auto emit = [&](const std::string& text) {
-    out->text += text;
-    if (options.common.json) return;
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  };
-  const double start = monotonic_ms();
-  SLUICE_RETURN_IF_ERROR(session.begin(prompt));
-  if (!options.common.json) {
-    std::printf("%s", options.prompt.c_str());
-    std::fflush(stdout);
-  }
-  SLUICE_RETURN_IF_ERROR(model.run(session));
-  out->prompt_tokens = prompt.size();
-  out->prompt_ms = monotonic_ms() - start;
-  const double first = monotonic_ms();
-  sample::Sampler sampler(options.sampling, static_cast<int64_t>(session.logits().size()));
-  tokenizer::StreamDecoder decoder(model.engine().tokenizer());
-  // The decoder sees no prompt: its first token continues a text.
-  StopFilter filter(options.stop);
-  Status status;
-  bool stopped = false;
-  while (static_cast<int>(out->generated) < options.n) {
-    const session::Token token = sampler.sample(session.logits(), session.history());
-    if (!options.ignore_eos && model.engine().tokenizer().is_end_of_generation(token)) {
-      out->finish = "stop";
-      break;
-    }
-    ++out->generated;
-    emit(filter.push(decoder.push(token), &stopped));
-    if (stopped) {
-      out->finish = "stop";
-      break;
-    }
-    if (static_cast<int>(out->generated) == options.n) break;
-    if (session.position() == model.engine().plan().n_ctx) {
-      out->finish = "context";
-      break;
-    }
-    status = session.begin({&token, 1});
-    if (status.ok()) status = model.run(session);
-    if (!status.ok()) break;
-  }
-  if (!stopped) {
-    bool ignored = false;
-    emit(filter.push(decoder.finish(), &ignored));
-    emit(filter.rest());
-  }
-  out->generate_ms = monotonic_ms() - first;
-  return status;
 }
 
-void print_rates(const native::Model& model, const Outcome& out) {
-  const double decoded = out.generated > 1 ? static_cast<double>(out.generated - 1) : 0;
-  std::fprintf(stderr, "\nprompt %llu tokens %.1f tok/s | generated %llu tokens %.1f tok/s | ",
-               static_cast<unsigned long long>(out.prompt_tokens),
-               static_cast<double>(out.prompt_tokens) * 1000 / out.prompt_ms,
-               static_cast<unsigned long long>(out.generated), decoded * 1000 / out.generate_ms);
+// Text to standard output, at once. False when it cannot be written.
+bool show(std::string_view text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
+         std::fflush(stdout) == 0;
+}
+
+// Drives the generation to its end; appends its text to *text or streams it. An interrupted one is
+// cancelled, which is no error here.
+Status generate_text(native::Model& model, Generation& generation, bool stream, std::string* text) {
+  const Status status = model.drive([&](int32_t max_ops) {
+    const session::Step step = generation.step(max_ops);
+    for (const generate::Piece& piece : generation.take_pieces()) {
+      if (!stream) {
+        *text += piece.text;
+      } else if (!show(piece.text)) {
+        generation.cancel();
+        return session::Step::kDone;
+      }
+    }
+    return step;
+  });
+  if (!status.ok()) generation.cancel();
+  if (!status.ok() && status.code() != Code::kAborted) return status;
+  return generation.failure();
+}
+
+void print_rates(const native::Model& model, const generate::Counts& counts) {
+  std::fprintf(stderr, "\nprompt %d tokens %.1f tok/s | generated %d tokens %.1f tok/s | ",
+               counts.prompt, counts.prompt_rate(), counts.generated, counts.generate_rate());
   std::fprintf(stderr, "waited %.0f ms for weights\n", model.wait_ms());
 }
 
-nlohmann::json outcome_json(native::Model& model, const Outcome& out) {
+std::string outcome_json(native::Model& model, const Generation& generation,
+                         const std::string& text) {
   const session::MemoryPlan& plan = model.engine().plan();
-  return {{"text", out.text},
-          {"finishReason", out.finish},
-          {"promptTokens", out.prompt_tokens},
-          {"promptMs", out.prompt_ms},
-          {"generatedTokens", out.generated},
-          {"generateMs", out.generate_ms},
-          {"waitMs", model.wait_ms()},
-          {"bytesFetched", model.bytes_fetched()},
-          {"bytesFromStore", model.bytes_from_store()},
-          {"bytesRead", model.engine().residency().filled_bytes()},
-          {"kernels", model.engine().table().name},
-          {"threads", model.engine().pool().n_threads()},
-          {"memory",
-           {{"budget", plan.budget},
-            {"total", plan.total()},
-            {"weights", plan.weights.pinned_bytes + plan.weights.ring_bytes()},
-            {"kv", plan.kv},
-            {"activations", plan.activations},
-            {"tokenizer", plan.tokenizer}}}};
+  const generate::Counts& counts = generation.counts();
+  const nlohmann::json out = {{"text", text},
+                              {"finishReason", finish_name(generation.finish())},
+                              {"promptTokens", counts.prompt},
+                              {"promptMs", counts.prompt_ms},
+                              {"promptTokensPerSecond", counts.prompt_rate()},
+                              {"generatedTokens", counts.generated},
+                              {"generateMs", counts.generate_ms},
+                              {"tokensPerSecond", counts.generate_rate()},
+                              {"waitMs", model.wait_ms()},
+                              {"bytesFetched", model.bytes_fetched()},
+                              {"bytesFromStore", model.bytes_from_store()},
+                              {"bytesRead", model.engine().residency().filled_bytes()},
+                              {"kernels", model.engine().table().name},
+                              {"threads", model.engine().pool().n_threads()},
+                              {"memory",
+                               {{"budget", plan.budget},
+                                {"total", plan.total()},
+                                {"weights", plan.weights.pinned_bytes + plan.weights.ring_bytes()},
+                                {"kv", plan.kv},
+                                {"activations", plan.activations},
+                                {"tokenizer", plan.tokenizer}}}};
+  return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+// What can be said to be wrong before a model is opened.
+Status check(RunOptions& options) {
+  Result<uint64_t> seed = sample::parse_seed(options.seed);
+  if (!seed.ok()) return seed.status();
+  options.generation.sampling.seed = *seed;
+  options.generation.max_tokens = options.n;
+  SLUICE_RETURN_IF_ERROR(
+      sample::validate(options.generation.sampling, std::numeric_limits<session::Token>::max()));
+  if (options.prompt == "-") {
+    Result<std::string> text = read_text("-");
+    if (!text.ok()) return text.status();
+    options.prompt = std::move(*text);
+  }
+  if (options.prompt.empty()) return error(Code::kPromptEmpty, "the prompt is empty");
+  return {};
 }
 
 int run(RunOptions options) {
+  std::unique_ptr<native::Model> model;  // outlives the watch
   InterruptWatch watch;
-  Result<std::string> prompt =
-      options.prompt == "-" ? read_text("-") : Result<std::string>(options.prompt);
-  if (!prompt.ok()) return fail(prompt.status());
-  options.prompt = *prompt;
+  if (Status s = check(options); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
-  Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
-  if (!model.ok()) return fail(model.status());
-  watch.start(**model);
-  session::Engine& engine = (*model)->engine();
-  if (Status s = sample::validate(options.sampling, engine.program().hp.n_vocab); !s.ok()) {
-    return fail(s);
-  }
+  Result<std::unique_ptr<native::Model>> opened = native::Model::open(options.common.model, *load);
+  if (!opened.ok()) return fail(opened.status());
+  model = std::move(*opened);
+  session::Engine& engine = model->engine();
   const std::vector<session::Token> tokens = engine.tokenizer().encode(options.prompt);
-  if (options.prompt.empty() || tokens.empty()) {
-    return fail(error(Code::kPromptEmpty, "the prompt is empty"));
-  }
   Result<std::unique_ptr<session::Session>> session = session::Session::create(engine);
   if (!session.ok()) return fail(session.status());
-  const bool terminal = isatty(STDERR_FILENO) != 0 && !options.common.json;
+  const bool stream = !options.common.json;
+  const bool terminal = isatty(STDERR_FILENO) != 0 && stream;
   if (terminal) {
-    if (Status s = (*model)->preload(draw_progress); !s.ok()) return fail(s);
+    if (Status s = model->preload(draw_progress); !s.ok()) return fail(s);
   }
-  Outcome out;
-  const Status status = generate(**model, **session, options, tokens, &out);
-  if (!options.common.json) std::printf("\n");
-  if (!status.ok() && status.code() != Code::kAborted) return fail(status);
-  if (!status.ok()) out.finish = "aborted";
-  if (options.common.json) {
-    std::printf("%s\n", outcome_json(**model, out)
-                            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)
-                            .c_str());
-  } else if (terminal) {
-    print_rates(**model, out);
+  watch.watch(*model);
+  Result<std::unique_ptr<Generation>> generation =
+      Generation::begin(**session, tokens, options.generation);
+  if (!generation.ok()) return fail(generation.status());
+  std::string text;
+  Status status;
+  if (!stream || show(options.prompt)) {
+    status = generate_text(*model, **generation, stream, &text);
   }
-  return status.ok() ? 0 : 130;
+  if (stream) {
+    show("\n");
+  } else if (status.ok()) {
+    show(outcome_json(*model, **generation, text));
+  }
+  if (!status.ok()) return fail(status);
+  if (terminal) print_rates(*model, (*generation)->counts());
+  const bool aborted = model->interrupted() && (*generation)->finish() == Finish::kCancelled;
+  return finish_output(aborted ? 130 : 0);
 }
 
 }  // namespace
@@ -241,8 +216,10 @@ void add_run(CLI::App& app, int* status) {
   CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
   add_common(*sub, options->common);
   sub->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input")->required();
-  sub->add_option("-n", options->n, "tokens to generate at most")->check(CLI::NonNegativeNumber);
-  sample::Params& s = options->sampling;
+  sub->add_option("-n", options->n, "tokens to generate at most")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+  generate::Options& g = options->generation;
+  sample::Params& s = g.sampling;
   sub->add_option("--temp", s.temperature, "temperature; 0 is greedy");
   sub->add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all");
   sub->add_option("--top-p", s.top_p, "keep the smallest set with this probability");
@@ -251,9 +228,10 @@ void add_run(CLI::App& app, int* status) {
   sub->add_option("--frequency-penalty", s.frequency_penalty, "0: off");
   sub->add_option("--presence-penalty", s.presence_penalty, "0: off");
   sub->add_option("--repeat-last-n", s.penalty_last_n, "tokens that penalties look back; -1: all");
-  sub->add_option("--seed", s.seed, "the same seed gives the same text");
-  sub->add_option("--stop", options->stop, "end at this text; may be given several times");
-  sub->add_flag("--ignore-eos", options->ignore_eos, "go on after the end-of-text token");
+  sub->add_option("--seed", options->seed, "an integer; the same seed gives the same text");
+  sub->add_option("--stop", g.stop, "end at this text; may be given several times")
+      ->allow_extra_args(false);  // one text an option, as it is: "[a,b]" is no list
+  sub->add_flag("--ignore-eos", g.ignore_eos, "go on after the end-of-text token");
   sub->callback([options, status] { *status = run(*options); });
 }
 

@@ -44,18 +44,26 @@ enum class Finish : uint8_t { kNone, kStop, kLength, kContext, kCancelled, kFail
 struct Counts {
   int32_t prompt = 0;      // tokens of the prompt
   int32_t cached = 0;      // of them, held already
+  int32_t computed = 0;    // of them, computed here: the others, or fewer in a prompt that was cut
   int32_t generated = 0;   // tokens of the answer, the end token not counted
   double prompt_ms = 0;    // from begin() to the prompt's last logits; of a cut one, until the cut
-  double first_ms = 0;     // from begin() to the first token; 0: there was none
+  double first_ms = 0;     // from begin() to the first choice of a token; 0: there was none
   double generate_ms = 0;  // from the prompt's end to the last token
+
+  // Tokens per second; 0 where nothing was computed.
+  [[nodiscard]] double prompt_rate() const;
+  [[nodiscard]] double generate_rate() const;
 };
 
 class Generation {
  public:
+  // Bytes that a generation with such options holds at most, apart from pieces.
+  [[nodiscard]] static uint64_t memory_bytes(const Options& options, int64_t n_vocab);
+
   // Begins an answer to `prompt` on `session`, which outlives the generation and does nothing else
   // meanwhile. What the generation holds is in the engine's plan (MemoryPlan::request).
   // Errors, after which the session is as it was: Session::sync's, kInvalidArgument (sampling
-  // parameters, too many or too long stop strings).
+  // parameters, too many or too long stop strings, an empty one), kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<Generation>> begin(session::Session& session,
                                                                  std::span<const Token> prompt,
                                                                  const Options& options);
@@ -66,7 +74,7 @@ class Generation {
   // the session keeps what it had computed and can be used again.
   [[nodiscard]] Step step(int32_t max_ops = 0);
   // Ends it where it stands: held text is dropped, finish() is kCancelled. The session keeps the
-  // tokens whose pass was complete.
+  // tokens whose pass was complete. One that has ended stays as it is.
   void cancel();
 
   // Pieces that have become certain since the last call, in order.

@@ -1,10 +1,10 @@
-// The state of one timeline: keys and values in f16, [layer][kv head][position][head size], and for
-// convolution layers the last inputs of each channel. A position's index is its place: nothing
-// moves, so rewinding is forgetting, and attention reads contiguous runs.
+// The memory of timelines: keys and values in f16, [layer][kv head][place][head size], and the
+// state of recurrent layers. A position of a layer that sees everything has its own place, so
+// rewinding is forgetting; a layer with a window keeps a ring of places. All timelines that an
+// engine holds at once share one pool, whose size is in the plan: nothing here is allocated later.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/aligned.h"
@@ -12,39 +12,65 @@
 
 namespace sluice::kv {
 
-struct KvShape {
-  std::vector<int32_t> n_head_kv;  // by layer; 0: no attention there
+struct LayerShape {
+  int32_t heads = 0;  // of keys and values; 0: the layer has no attention
   int32_t dk = 0, dv = 0;
-  int32_t n_ctx = 0;
-  int32_t conv_width = 0;  // channels of convolution layers, 0: none
-  int32_t conv_rows = 0;   // positions kept for them
-
-  [[nodiscard]] uint64_t bytes() const;
+  int32_t window = 0;    // positions that a query sees, itself included; 0: all
+  int32_t capacity = 0;  // positions held: n_ctx, or a ring of fewer
+  int64_t state = 0;     // f32 values that a recurrent layer carries on; 0: none
 };
 
+struct KvShape {
+  std::vector<LayerShape> layers;
+  int32_t n_ctx = 0;
+  int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
+
+  [[nodiscard]] bool recurrent() const;
+  [[nodiscard]] uint64_t state_bytes() const;  // of all recurrent layers together, once
+  [[nodiscard]] uint64_t bytes() const;        // of one timeline
+};
+
+// Where one timeline's memory is. A view: copying it copies no keys.
 class KvCache {
  public:
-  [[nodiscard]] Status init(KvShape shape);
-
-  [[nodiscard]] const KvShape& shape() const { return shape_; }
-  // [n_ctx][dk] and [n_ctx][dv] of one head.
+  KvCache() = default;
+  [[nodiscard]] const KvShape& shape() const { return layout_->shape; }
+  [[nodiscard]] const LayerShape& layer(int32_t index) const {
+    return layout_->shape.layers[static_cast<size_t>(index)];
+  }
+  // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p).
   [[nodiscard]] uint16_t* keys(int32_t layer, int32_t head) const;
   [[nodiscard]] uint16_t* values(int32_t layer, int32_t head) const;
-  // The row [conv_width] f32 that position `pos` occupies in a convolution layer.
-  [[nodiscard]] float* conv_row(int32_t layer, int64_t pos) const;
-  // The largest position <= n from which the timeline can go on after having reached `position`.
-  [[nodiscard]] int64_t rewind_limit(int64_t n, int64_t position, int32_t conv_kernel) const;
-
-  // Serialised state of the first n positions: see kv_cache.cpp for the layout.
-  [[nodiscard]] uint64_t saved_bytes(int64_t n) const;
-  void save(int64_t n, std::span<uint8_t> out) const;
-  // False when the bytes are not a state of n positions of this shape.
-  [[nodiscard]] bool restore(int64_t n, std::span<const uint8_t> in);
+  [[nodiscard]] int64_t place(int32_t layer, int64_t position) const {
+    return position % this->layer(layer).capacity;
+  }
+  // [state] f32 of a recurrent layer. Copies 0 and 1 take turns as the state before and after a
+  // batch, so that one given up costs nothing; copy 2 + i is checkpoint i.
+  [[nodiscard]] float* state(int32_t layer, int32_t copy) const;
 
  private:
-  KvShape shape_;
-  std::vector<uint64_t> layer_offset_;  // in f16 elements, or bytes/2 for convolution rows
+  friend class KvPool;
+  struct Layout {
+    KvShape shape;
+    std::vector<uint64_t> offset;  // of each layer, bytes
+  };
+  const Layout* layout_ = nullptr;
+  uint8_t* base_ = nullptr;
+};
+
+// The timelines' memory, as many as the plan says.
+class KvPool {
+ public:
+  [[nodiscard]] Status init(KvShape shape, int32_t n_timelines);
+  // Room for one more timeline; false when all is taken.
+  [[nodiscard]] bool acquire(KvCache* out);
+  void release(const KvCache& cache);
+
+ private:
+  KvCache::Layout layout_;
   AlignedBuffer memory_;
+  std::vector<uint8_t> taken_;
+  uint64_t stride_ = 0;
 };
 
 }  // namespace sluice::kv

@@ -263,16 +263,23 @@ Status Model::wait_for_fill(uint32_t seen) {
 }
 
 Status Model::run(session::Session& session) {
+  session::Step last = session::Step::kDone;
+  SLUICE_RETURN_IF_ERROR(drive([&](int32_t max_ops) { return last = session.step(max_ops); }));
+  if (last == session::Step::kFailed) return error(Code::kInternal, "the pass failed");
+  return {};
+}
+
+Status Model::drive(const Stepper& step) {
   residency::FillQueue& queue = engine_->residency().queue();
   // A few layers a step, so that an interrupt is noticed within a fraction of a token.
   constexpr int32_t kOpsPerStep = 32;
   for (;;) {
     SLUICE_RETURN_IF_ERROR(failure());
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
-    const session::Step step = session.step(kOpsPerStep);
-    if (step == session::Step::kDone) return {};
+    const session::Step reached = step(kOpsPerStep);
+    if (reached == session::Step::kDone || reached == session::Step::kFailed) return {};
     SLUICE_RETURN_IF_ERROR(failure());
-    if (step == session::Step::kBlocked) SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
+    if (reached == session::Step::kBlocked) SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -48,6 +49,10 @@ class Model final : private session::RangeReader {
 
   [[nodiscard]] session::Engine& engine() { return *engine_; }
 
+  // Calls `step(max_ops)` until it says kDone or kFailed, and waits for weights where it says
+  // kBlocked. Errors: those of the sources, kAborted after interrupt().
+  using Stepper = std::function<session::Step(int32_t max_ops)>;
+  [[nodiscard]] Status drive(const Stepper& step);
   // Runs the pass that `session` has begun to its end, waiting for weights as needed.
   // Errors: those of the sources, kAborted after interrupt().
   [[nodiscard]] Status run(session::Session& session);

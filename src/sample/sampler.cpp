@@ -6,6 +6,7 @@
 #include "sample/sampler.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -47,31 +48,35 @@ float sanitize(float logit) {
 }
 
 Token most_likely(std::span<const float> logits) {
-  size_t best = 0;
+  Token best = kNoToken;
   float best_logit = -kInfinity;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (logits[i] > best_logit) {  // false for NaN; equals keep the lower id
       best_logit = logits[i];
-      best = i;
+      best = static_cast<Token>(i);
     }
   }
-  return static_cast<Token>(best);
+  return best;
 }
 
 // Higher logit first, equals by lower id: a strict order, so every selection has one answer.
 constexpr auto kBetter = [](const auto& a, const auto& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+  const auto& [a_token, a_logit] = a;
+  const auto& [b_token, b_logit] = b;
+  return a_logit > b_logit || (a_logit == b_logit && a_token < b_token);
 };
 
-// The k best of the logits to out[0..k), best first; k <= logits.size().
-template <typename Entry>
-void select_best(std::span<const float> logits, size_t k, Entry* out) {
-  for (size_t i = 0; i < k; ++i) out[i] = {sanitize(logits[i]), static_cast<Token>(i)};
+// The k best of n entries to out[0..k), best first; k <= n. `at(i)` gives entry i, which has token
+// i; it may read out[i] itself.
+template <typename Entry, typename At>
+void select_best(size_t n, size_t k, Entry* out, const At& at) {
+  for (size_t i = 0; i < k; ++i) out[i] = at(i);
   std::make_heap(out, out + k, kBetter);  // the worst of the kept on top
-  for (size_t i = k; k > 0 && i < logits.size(); ++i) {
-    if (!(logits[i] > out[0].logit)) continue;
+  for (size_t i = k; k > 0 && i < n; ++i) {
+    const Entry entry = at(i);
+    if (!kBetter(entry, out[0])) continue;
     std::pop_heap(out, out + k, kBetter);
-    out[k - 1] = {sanitize(logits[i]), static_cast<Token>(i)};
+    out[k - 1] = entry;
     std::push_heap(out, out + k, kBetter);
   }
   std::sort_heap(out, out + k, kBetter);
@@ -115,6 +120,10 @@ Status validate(const Params& params, int64_t n_vocab) {
   if (params.penalty_last_n < -1) {
     return bad("penalty_last_n", params.penalty_last_n, "-1 (all) or more");
   }
+  if (params.logit_bias.size() > kMaxLogitBias) {
+    return bad("the number of entries of logit_bias", static_cast<double>(params.logit_bias.size()),
+               "at most 1024");
+  }
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < 0 || token >= n_vocab) {
       return bad("a token of logit_bias", token, "an id of the vocabulary");
@@ -126,68 +135,86 @@ Status validate(const Params& params, int64_t n_vocab) {
   return {};
 }
 
-Sampler::Sampler(const Params& params, int64_t n_vocab)
-    : params_(params), entries_(static_cast<size_t>(std::max<int64_t>(n_vocab, 1))) {
+Result<uint64_t> parse_seed(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  const char* const end = text.data() + text.size();
+  uint64_t seed = 0;
+  std::from_chars_result read{};
+  if (negative) {
+    int64_t value = 0;
+    read = std::from_chars(text.data(), end, value);
+    seed = static_cast<uint64_t>(value);
+  } else {
+    read = std::from_chars(text.data(), end, seed);
+  }
+  if (read.ec != std::errc() || read.ptr != end) {
+    return error(Code::kInvalidArgument,
+                 "the seed \"%.40s\" must be an integer from -2^63 to 2^64 - 1",
+                 std::string(text.substr(0, 40)).c_str());
+  }
+  return seed;
+}
+
+uint64_t Sampler::memory_bytes(int64_t n_vocab) {
+  return sizeof(Sampler) +
+         round_up_to_line(static_cast<size_t>(std::max<int64_t>(n_vocab, 1)) * sizeof(Entry)) +
+         kMaxLogitBias * sizeof(Params::logit_bias[0]);
+}
+
+Sampler::Sampler(const Params& params, int64_t n_vocab) : params_(params) {
+  const uint64_t n = static_cast<uint64_t>(std::max<int64_t>(n_vocab, 1));
+  if (!entries_.allocate(n * sizeof(Entry)).ok()) entries_ = {};
   uint64_t state = params.seed;
   for (uint64_t& word : rng_) word = splitmix64(state);
 }
 
-uint64_t Sampler::memory_bytes() const {
-  return sizeof(*this) + entries_.capacity() * sizeof(Entry) +
-         params_.logit_bias.capacity() * sizeof(params_.logit_bias[0]);
+bool Sampler::penalizes() const {
+  return params_.penalty_last_n != 0 &&
+         (params_.repeat_penalty != 1 || params_.frequency_penalty != 0 ||
+          params_.presence_penalty != 0);
 }
 
-// Repetition as in Keskar et al. 2019 (CTRL), then frequency and presence, once per distinct token.
-// The entries serve as counters here; only those of the window's tokens are touched.
-void Sampler::apply_penalties(std::span<float> logits, std::span<const Token> history) {
-  const bool off = params_.repeat_penalty == 1 && params_.frequency_penalty == 0 &&
-                   params_.presence_penalty == 0;
-  if (off || params_.penalty_last_n == 0) return;
+// Fills the entries with the logits after biases and penalties.
+void Sampler::adjust(std::span<const float> logits, std::span<const Token> history) {
+  Entry* const entries = entries_.as<Entry>();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    entries[i] = {static_cast<Token>(i), sanitize(logits[i])};
+  }
+  const auto known = [&](Token t) { return t >= 0 && static_cast<size_t>(t) < logits.size(); };
+  for (const auto& [token, bias] : params_.logit_bias) {
+    if (known(token)) entries[token].logit = sanitize(entries[token].logit + bias);
+  }
+  if (!penalizes()) return;
   if (params_.penalty_last_n > 0) {
     const size_t window = static_cast<size_t>(params_.penalty_last_n);
     history = history.last(std::min(history.size(), window));
   }
-  const auto known = [&](Token t) { return t >= 0 && static_cast<size_t>(t) < logits.size(); };
+  // Repetition as in Keskar et al. 2019 (CTRL), then frequency and presence, once per distinct
+  // token. Meanwhile -n in a token's place says that it was seen n times.
   for (const Token t : history) {
-    if (known(t)) entries_[static_cast<size_t>(t)].token = 0;
+    if (known(t)) entries[t].token = std::min(entries[t].token, 0) - 1;
   }
   for (const Token t : history) {
-    if (known(t)) ++entries_[static_cast<size_t>(t)].token;
-  }
-  for (const Token t : history) {
-    if (!known(t)) continue;
-    int32_t& count = entries_[static_cast<size_t>(t)].token;
-    if (count == 0) continue;  // done at an earlier occurrence
-    float& logit = logits[static_cast<size_t>(t)];
+    if (!known(t) || entries[t].token >= 0) continue;  // done at an earlier occurrence
+    const float count = static_cast<float>(-entries[t].token);
+    float logit = entries[t].logit;
     logit = logit > 0 ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
-    logit -= static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
-    count = 0;
+    logit -= count * params_.frequency_penalty + params_.presence_penalty;
+    entries[t] = {t, sanitize(logit)};
   }
-}
-
-// Fills the entries with what top-k leaves; returns how many, best first when k was in force.
-size_t Sampler::gather(std::span<const float> logits) {
-  const size_t k = static_cast<size_t>(params_.top_k);
-  if (k > 0 && k < logits.size()) {
-    select_best(logits, k, entries_.data());
-    return k;
-  }
-  for (size_t i = 0; i < logits.size(); ++i) {
-    entries_[i] = {sanitize(logits[i]), static_cast<Token>(i)};
-  }
-  return logits.size();
 }
 
 // Cuts n entries by top-p and min-p; returns how many stay, in front. Both keep a head of the
 // sorted order, so min-p may come first as long as top-p measures against the uncut total.
 size_t Sampler::cut(size_t n, bool sorted, float max) {
+  Entry* const entries = entries_.as<Entry>();
   const float temperature = params_.temperature;
   double total = 0;
   size_t kept = 0;
   for (size_t i = 0; i < n; ++i) {
-    const double w = weight(entries_[i].logit, max, temperature);
+    const double w = weight(entries[i].logit, max, temperature);
     total += w;
-    if (w >= static_cast<double>(params_.min_p)) entries_[kept++] = entries_[i];
+    if (w > 0 && w >= static_cast<double>(params_.min_p)) entries[kept++] = entries[i];
   }
   if (params_.top_p >= 1) return kept;
   const double wanted = static_cast<double>(params_.top_p) * total;
@@ -196,52 +223,62 @@ size_t Sampler::cut(size_t n, bool sorted, float max) {
   for (size_t i = 0; i < kept; ++i) {
     if (i == n_sorted) {
       const size_t end = std::min(kept, n_sorted + std::max(kFirstChunk, n_sorted));
-      const auto at = [&](size_t index) {
-        return entries_.begin() + static_cast<std::ptrdiff_t>(index);
-      };
-      if (end < kept) std::nth_element(at(i), at(end), at(kept), kBetter);
-      std::sort(at(i), at(end), kBetter);
+      if (end < kept) std::nth_element(entries + i, entries + end, entries + kept, kBetter);
+      std::sort(entries + i, entries + end, kBetter);
       n_sorted = end;
     }
-    sum += weight(entries_[i].logit, max, temperature);
+    sum += weight(entries[i].logit, max, temperature);
     if (sum >= wanted) return i + 1;
   }
   return kept;
 }
 
-Token Sampler::sample(std::span<float> logits, std::span<const Token> history) {
-  logits = logits.first(std::min(logits.size(), entries_.size()));
-  for (const auto& [token, bias] : params_.logit_bias) {
-    if (token >= 0 && static_cast<size_t>(token) < logits.size()) {
-      logits[static_cast<size_t>(token)] += bias;
+Token Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
+  Entry* const entries = entries_.as<Entry>();
+  logits = logits.first(std::min(logits.size(), entries_.size() / sizeof(Entry)));
+  const size_t n = logits.size();
+  const size_t k = params_.top_k > 0 ? std::min(n, static_cast<size_t>(params_.top_k)) : n;
+  const bool changed = !params_.logit_bias.empty() || penalizes();
+  const double uniform =  // one draw a token, whatever the logits are
+      params_.temperature > 0 ? next_uniform(rng_) : 0;
+  Token best = kNoToken;
+  float max = -kInfinity;
+  if (changed) {
+    adjust(logits, history);
+    for (size_t i = 0; i < n; ++i) {
+      if (entries[i].logit > max) max = entries[i].logit, best = entries[i].token;
+    }
+  } else {
+    best = most_likely(logits);
+    if (best != kNoToken) max = sanitize(logits[static_cast<size_t>(best)]);
+  }
+  if (params_.temperature <= 0 || best == kNoToken) return best;
+
+  if (changed && k < n) {
+    select_best(n, k, entries, [entries](size_t i) { return entries[i]; });
+  } else if (!changed) {
+    const auto raw = [&](size_t i) { return Entry{static_cast<Token>(i), sanitize(logits[i])}; };
+    if (k < n) {
+      select_best(n, k, entries, raw);
+    } else {
+      for (size_t i = 0; i < n; ++i) entries[i] = raw(i);
     }
   }
-  apply_penalties(logits, history);
-  const Token best = most_likely(logits);
-  if (params_.temperature <= 0 || logits.empty()) return best;
-  const float max = sanitize(logits[static_cast<size_t>(best)]);
-  const double uniform = next_uniform(rng_);  // one draw a token, whatever the logits are
-  if (max == -kInfinity) return best;         // everything is banned
-
-  const size_t n = gather(logits);
-  const size_t kept = cut(n, n < logits.size(), max);
+  const size_t kept = cut(k, k < n, max);
   double total = 0;
-  for (size_t i = 0; i < kept; ++i) total += weight(entries_[i].logit, max, params_.temperature);
+  for (size_t i = 0; i < kept; ++i) total += weight(entries[i].logit, max, params_.temperature);
   double left = uniform * total;
   for (size_t i = 0; i + 1 < kept; ++i) {
-    left -= weight(entries_[i].logit, max, params_.temperature);
-    if (left < 0) return entries_[i].token;
+    left -= weight(entries[i].logit, max, params_.temperature);
+    if (left < 0) return entries[i].token;
   }
-  return kept > 0 ? entries_[kept - 1].token : best;
+  return kept > 0 ? entries[kept - 1].token : best;
 }
 
 std::vector<Candidate> top_logprobs(std::span<const float> logits, int n, Token chosen) {
-  struct Entry {
-    float logit;
-    Token token;
-  };
-  if (logits.empty()) return {{chosen, -kInfinity}};
-  const float max = sanitize(logits[static_cast<size_t>(most_likely(logits))]);
+  const Token likeliest = most_likely(logits);
+  const float max =
+      likeliest == kNoToken ? -kInfinity : sanitize(logits[static_cast<size_t>(likeliest)]);
   double total = 0;
   for (const float logit : logits) {
     if (max != -kInfinity) total += weight(sanitize(logit), max, 1);
@@ -252,11 +289,13 @@ std::vector<Candidate> top_logprobs(std::span<const float> logits, int n, Token 
                               std::log(total));
   };
   const size_t k = std::min(static_cast<size_t>(std::max(n, 0)), logits.size());
-  std::vector<Entry> best(k);
-  select_best(logits, k, best.data());
   std::vector<Candidate> result;
   result.reserve(k + 1);
-  for (const Entry& entry : best) result.push_back({entry.token, logprob(entry.logit)});
+  result.resize(k);
+  select_best(logits.size(), k, result.data(), [&](size_t i) {
+    return Candidate{static_cast<Token>(i), sanitize(logits[i])};
+  });
+  for (Candidate& candidate : result) candidate.logprob = logprob(candidate.logprob);
   const bool known = chosen >= 0 && static_cast<size_t>(chosen) < logits.size();
   result.push_back(
       {chosen, known ? logprob(sanitize(logits[static_cast<size_t>(chosen)])) : -kInfinity});

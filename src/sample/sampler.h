@@ -1,18 +1,24 @@
 // Choosing the next token: pure functions of logits, recent tokens, parameters and RNG state, so
-// the same seed gives the same text on every machine.
+// the same seed gives the same text on every machine. The logits are only read: they stay the
+// model's own, for log-probabilities and for whoever looks at them next.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/status.h"
 
 namespace sluice::sample {
 
 using Token = int32_t;
+
+inline constexpr Token kNoToken = -1;
+inline constexpr size_t kMaxLogitBias = 1024;  // entries
 
 struct Params {
   float temperature = 0.8f;     // 0: greedy (the most likely after penalties and biases)
@@ -24,11 +30,15 @@ struct Params {
   float presence_penalty = 0;   // subtracted once when present
   int32_t penalty_last_n = 64;  // window of the penalties, in tokens; -1: all
   uint64_t seed = 0;
-  std::vector<std::pair<Token, float>> logit_bias;
+  std::vector<std::pair<Token, float>> logit_bias;  // added; minus infinity bans the token
 };
 
 // Errors: kInvalidArgument, naming the value.
 [[nodiscard]] Status validate(const Params& params, int64_t n_vocab);
+
+// A seed in decimal: any integer from -2^63 to 2^64 - 1, taken modulo 2^64, so that -1 is the same
+// seed as 2^64 - 1. Errors: kInvalidArgument.
+[[nodiscard]] Result<uint64_t> parse_seed(std::string_view text);
 
 struct Candidate {
   Token token;
@@ -37,27 +47,32 @@ struct Candidate {
 
 class Sampler {
  public:
-  // Allocates its scratch for n_vocab here; nothing per token.
+  // Bytes that a sampler holds at most, whatever its parameters.
+  [[nodiscard]] static uint64_t memory_bytes(int64_t n_vocab);
+
+  // Allocates its scratch for n_vocab here; nothing per token. `params` are valid.
   Sampler(const Params& params, int64_t n_vocab);
+  // False where the platform refused the scratch; such a sampler finds no token.
+  [[nodiscard]] bool allocated() const { return entries_.size() > 0; }
 
-  // Picks the next token. `logits` [n_vocab] is modified (penalties and biases are applied);
-  // `history` is the sequence so far, prompt included. Ties go to the lower id.
-  [[nodiscard]] Token sample(std::span<float> logits, std::span<const Token> history);
-
-  [[nodiscard]] uint64_t memory_bytes() const;
+  // Picks the next token from `logits` [n_vocab]; `history` is the sequence so far, prompt
+  // included. Ties go to the lower id. kNoToken when none is left: all are banned, or no logit is
+  // a number.
+  [[nodiscard]] Token sample(std::span<const float> logits, std::span<const Token> history);
 
  private:
   struct Entry {
-    float logit;
     Token token;
+    float logit;
   };
-  void apply_penalties(std::span<float> logits, std::span<const Token> history);
-  size_t gather(std::span<const float> logits);
+  [[nodiscard]] bool penalizes() const;
+  void adjust(std::span<const float> logits, std::span<const Token> history);
+  void penalize(std::span<const Token> history);
   size_t cut(size_t n, bool sorted, float max);
 
   Params params_;
   uint64_t rng_[4];
-  std::vector<Entry> entries_;
+  AlignedBuffer entries_;  // Entry [n_vocab]
 };
 
 // The n most likely tokens with log-probabilities of the raw logits, best first, and the

@@ -4,73 +4,37 @@
 #include <algorithm>
 #include <cmath>
 
-#include "session/session.h"
+#include "session/cpu_executor.h"
 
 namespace sluice::session {
 
 using model::Op;
 
-namespace {
-
-// Places in a thread's scratch; the same arithmetic as scratch_bytes in memory_plan.cpp.
-struct TileScratch {
-  TileScratch(uint8_t* base, const kernels::Table& table, int32_t rows, int32_t dk, int32_t dv,
-              int32_t splits) {
-    const size_t n = static_cast<size_t>(rows);
-    const auto take = [&base](size_t bytes) {
-      uint8_t* at = base;
-      base += round_up_to_line(bytes);
-      return at;
-    };
-    kernel = take(table.attention_scratch(rows, dk, dv));
-    q = reinterpret_cast<float*>(take(n * static_cast<size_t>(dk) * sizeof(float)));
-    const size_t parts = n * static_cast<size_t>(splits);
-    out = reinterpret_cast<float*>(take(parts * static_cast<size_t>(dv) * sizeof(float)));
-    max = reinterpret_cast<float*>(take(parts * sizeof(float)));
-    sum = reinterpret_cast<float*>(take(parts * sizeof(float)));
-    begin = reinterpret_cast<int32_t*>(take(n * sizeof(int32_t)));
-    end = reinterpret_cast<int32_t*>(take(n * sizeof(int32_t)));
-  }
-  uint8_t* kernel;
-  float *q, *out, *max, *sum;
-  int32_t *begin, *end;
-};
-
-int32_t split_count(int32_t n_ctx) {
-  const int32_t split = attention_split(n_ctx);
-  return (n_ctx + split - 1) / split;
-}
-
-}  // namespace
-
-int32_t Session::window_begin(const Op& op, int32_t position) const {
-  return op.window > 0 ? std::max(0, position + 1 - op.window) : 0;
-}
-
-void Session::store_kv(const Op& op) {
+void CpuExecutor::store_kv(const Op& op) {
   const model::HParams& hp = engine_.program().hp;
   const int64_t n_kv = hp.kv_heads(op.layer);
   const int64_t dk = hp.head_dim_k, dv = hp.head_dim_v;
+  const kv::KvCache& cache = timeline_->cache();
   for_rows(rows_, [&](int32_t t) {
-    const float* k = engine_.buffer(op.in) + t * engine_.width(op.in) + hp.n_head * dk;
+    const float* k = buffer(op.in) + t * engine_.width(op.in) + hp.n_head * dk;
     const float* v = k + n_kv * dk;
-    const int64_t at = position_ + t;
+    const int64_t at = cache.place(op.layer, first_ + t);
     for (int32_t h = 0; h < n_kv; ++h) {
-      engine_.table().f32_to_f16(k + h * dk, dk, kv_.keys(op.layer, h) + at * dk);
-      engine_.table().f32_to_f16(v + h * dv, dv, kv_.values(op.layer, h) + at * dv);
+      engine_.table().f32_to_f16(k + h * dk, dk, cache.keys(op.layer, h) + at * dk);
+      engine_.table().f32_to_f16(v + h * dv, dv, cache.values(op.layer, h) + at * dv);
     }
   });
 }
 
-void Session::op_attention(const Op& op) {
+void CpuExecutor::op_attention(const Op& op) {
   store_kv(op);
   const model::HParams& hp = engine_.program().hp;
   const int32_t n_kv = static_cast<int32_t>(hp.kv_heads(op.layer));
   const int32_t splits = split_count(engine_.plan().n_ctx);
   const int32_t split = attention_split(engine_.plan().n_ctx);
   if (rows_ == 1 && splits > 1) {
-    const int32_t first = window_begin(op, position_) / split;
-    const int32_t n = position_ / split + 1 - first;
+    const int32_t first = window_begin(op, first_) / split;
+    const int32_t n = first_ / split + 1 - first;
     engine_.pool().parallel_for(n_kv * n, [&](int64_t task, int thread) {
       attend_split(op, static_cast<int32_t>(task / n), first + static_cast<int32_t>(task % n),
                    thread);
@@ -104,27 +68,33 @@ kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, const m
   return a;
 }
 
+// From a position of the part that begins at `first` to its place: a ring is whole parts long.
+int32_t part_shift(const kv::KvCache& cache, int32_t layer, int32_t first) {
+  return static_cast<int32_t>(cache.place(layer, first)) - first;
+}
+
 }  // namespace
 
 // One part of the positions for the one token of a decode pass, into the shared partials:
 // [split][head][dv], then maxima [split][head], then sums.
-void Session::attend_split(const Op& op, int32_t head, int32_t split, int thread) {
+void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int thread) {
   const model::HParams& hp = engine_.program().hp;
   const int32_t n_head = static_cast<int32_t>(hp.n_head);
   const int32_t group = n_head / static_cast<int32_t>(hp.kv_heads(op.layer));
   const int32_t length = attention_split(engine_.plan().n_ctx);
   const int32_t splits = split_count(engine_.plan().n_ctx);
-  kernels::AttentionArgs a = base_args(kv_, op, hp, head);
-  TileScratch s(engine_.scratch(thread), engine_.table(), group, a.dk, a.dv, 1);
+  kernels::AttentionArgs a = base_args(timeline_->cache(), op, hp, head);
+  TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), group, a.dk, a.dv, 1);
+  const int32_t shift = part_shift(timeline_->cache(), op.layer, split * length);
   for (int32_t g = 0; g < group; ++g) {
-    s.begin[g] = std::max(window_begin(op, position_), split * length);
-    s.end[g] = std::min(position_ + 1, (split + 1) * length);
+    s.begin[g] = std::max(window_begin(op, first_), split * length) + shift;
+    s.end[g] = std::min(first_ + 1, (split + 1) * length) + shift;
   }
-  float* partials = engine_.attention_partials();
+  float* partials = engine_.working().attention_partials();
   float* maxima = partials + static_cast<int64_t>(splits) * n_head * a.dv;
   float* sums = maxima + static_cast<int64_t>(splits) * n_head;
   const int64_t row = static_cast<int64_t>(split) * n_head + head * group;
-  a.q = engine_.buffer(op.in) + static_cast<int64_t>(head) * group * a.dk;
+  a.q = buffer(op.in) + static_cast<int64_t>(head) * group * a.dk;
   a.n_rows = group;
   a.begin = s.begin;
   a.end = s.end;
@@ -135,15 +105,15 @@ void Session::attend_split(const Op& op, int32_t head, int32_t split, int thread
   engine_.table().attention(a);
 }
 
-void Session::merge_splits(const Op& op, int32_t head) {
+void CpuExecutor::merge_splits(const Op& op, int32_t head) {
   const model::HParams& hp = engine_.program().hp;
   const int32_t n_head = static_cast<int32_t>(hp.n_head);
   const int32_t dv = static_cast<int32_t>(hp.head_dim_v);
   const int32_t length = attention_split(engine_.plan().n_ctx);
   const int32_t splits = split_count(engine_.plan().n_ctx);
-  const int32_t first = window_begin(op, position_) / length;
-  const int32_t n = position_ / length + 1 - first;
-  const float* partials = engine_.attention_partials();
+  const int32_t first = window_begin(op, first_) / length;
+  const int32_t n = first_ / length + 1 - first;
+  const float* partials = engine_.working().attention_partials();
   const float* maxima = partials + static_cast<int64_t>(splits) * n_head * dv;
   const float* sums = maxima + static_cast<int64_t>(splits) * n_head;
   float max[kMaxSplits + 1], sum[kMaxSplits + 1];
@@ -153,32 +123,34 @@ void Session::merge_splits(const Op& op, int32_t head) {
   }
   engine_.table().attention_merge(partials + (static_cast<int64_t>(first) * n_head + head) * dv,
                                   static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
-                                  engine_.buffer(op.out) + static_cast<int64_t>(head) * dv);
+                                  buffer(op.out) + static_cast<int64_t>(head) * dv);
 }
 
 // `count` tokens from `first` of the batch, all query heads of one KV head.
-void Session::attend_tile(const Op& op, int32_t head, int32_t first, int32_t count, int thread) {
+void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t count,
+                              int thread) {
   const model::HParams& hp = engine_.program().hp;
   const int32_t group = static_cast<int32_t>(hp.n_head / hp.kv_heads(op.layer));
   const int32_t length = attention_split(engine_.plan().n_ctx);
   const int32_t splits = split_count(engine_.plan().n_ctx);
-  kernels::AttentionArgs a = base_args(kv_, op, hp, head);
+  kernels::AttentionArgs a = base_args(timeline_->cache(), op, hp, head);
   const int32_t rows = count * group;
-  TileScratch s(engine_.scratch(thread), engine_.table(), rows, a.dk, a.dv, splits);
+  TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv,
+                splits);
   const int64_t ld_in = engine_.width(op.in), ld_out = engine_.width(op.out);
   for (int32_t r = 0; r < rows; ++r) {
-    const float* q = engine_.buffer(op.in) + (first + r / group) * ld_in +
+    const float* q = buffer(op.in) + (first + r / group) * ld_in +
                      static_cast<int64_t>(head * group + r % group) * a.dk;
     std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
   }
   const auto out_row = [&](int32_t r) {
-    return engine_.buffer(op.out) + (first + r / group) * ld_out +
+    return buffer(op.out) + (first + r / group) * ld_out +
            static_cast<int64_t>(head * group + r % group) * a.dv;
   };
   a.scratch = s.kernel;
   if (splits == 1) {
     for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = position_ + first + r / group;
+      const int32_t position = first_ + first + r / group;
       s.begin[r] = window_begin(op, position);
       s.end[r] = position + 1;
     }
@@ -194,20 +166,21 @@ void Session::attend_tile(const Op& op, int32_t head, int32_t first, int32_t cou
     }
     return;
   }
-  const int32_t last_position = position_ + first + count - 1;
-  const int32_t split0 = window_begin(op, position_ + first) / length;
+  const int32_t last_position = first_ + first + count - 1;
+  const int32_t split0 = window_begin(op, first_ + first) / length;
   for (int32_t split = split0; split <= last_position / length; ++split) {
     // Rows that see this part are contiguous: later tokens see later positions.
+    const int32_t shift = part_shift(timeline_->cache(), op.layer, split * length);
     int32_t r0 = rows, r1 = 0;
     for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = position_ + first + r / group;
+      const int32_t position = first_ + first + r / group;
       const int32_t begin = std::max(window_begin(op, position), split * length);
       const int32_t end = std::min(position + 1, (split + 1) * length);
       if (begin >= end) continue;
       r0 = std::min(r0, r);
       r1 = r + 1;
-      s.begin[r] = begin;
-      s.end[r] = end;
+      s.begin[r] = begin + shift;
+      s.end[r] = end + shift;
     }
     if (r0 >= r1) continue;
     const int64_t row = static_cast<int64_t>(split - split0) * rows + r0;
@@ -221,7 +194,7 @@ void Session::attend_tile(const Op& op, int32_t head, int32_t first, int32_t cou
     engine_.table().attention(a);
   }
   for (int32_t r = 0; r < rows; ++r) {
-    const int32_t position = position_ + first + r / group;
+    const int32_t position = first_ + first + r / group;
     const int32_t from = window_begin(op, position) / length;
     const int32_t n = position / length + 1 - from;
     float max[kMaxSplits + 1], sum[kMaxSplits + 1];

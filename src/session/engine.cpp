@@ -8,6 +8,9 @@
 #include <malloc.h>
 #endif
 
+#include "base/hash.h"
+#include "session/cpu_executor.h"
+
 namespace sluice::session {
 namespace {
 
@@ -50,22 +53,21 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
   }
 }
 
-// Hands out aligned pieces of one block.
-class Carver {
- public:
-  explicit Carver(uint8_t* base) : base_(base) {}
-  template <typename T>
-  T* take(uint64_t count) {
-    T* out = reinterpret_cast<T*>(base_ + at_);
-    at_ += round_up_to_line(static_cast<size_t>(count * sizeof(T)));
-    return base_ == nullptr ? nullptr : out;
+// What the header says of the model, for telling it from others. Weights are not read for it.
+uint64_t identity_of(const gguf::Header& header) {
+  Hash64 sum;
+  for (const char* key : {"general.architecture", "general.name", "general.basename",
+                          "general.finetune", "general.version", "general.uuid"}) {
+    sum.add(header.get_string(key).value_or(""));
   }
-  [[nodiscard]] size_t used() const { return at_; }
-
- private:
-  uint8_t* base_;
-  size_t at_ = 0;
-};
+  for (const gguf::Tensor& t : header.tensors) {
+    sum.add(std::string_view(t.name));
+    for (const uint64_t n : {static_cast<uint64_t>(t.type), t.cols(), t.rows(), t.bytes}) {
+      sum.add(n);
+    }
+  }
+  return sum.value();
+}
 
 }  // namespace
 
@@ -115,17 +117,24 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.n_ctx = plan.n_ctx;
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;
-  // Convolutions keep as many past rows as a batch has, and all logits of a pass come of one batch.
-  const bool fixed = engine->program_.hp.conv_kernel > 0 || plan.logits_rows > 1;
-  engine->options_.min_batch = fixed ? plan.n_batch : 1;
+  engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
+  // All logits of a pass come of one batch.
+  engine->options_.min_batch = plan.logits_rows > 1 ? plan.n_batch : 1;
+  engine->identity_ = identity_of(header);
   engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
   engine->map_items();
-  SLUICE_RETURN_IF_ERROR(engine->allocate());
+  SLUICE_RETURN_IF_ERROR(
+      engine->working_.allocate(engine->program_, *engine->table_, plan.working()));
+  SLUICE_RETURN_IF_ERROR(engine->timelines_.init(plan.kv_shape, plan.n_sessions));
+  engine->executor_ = std::make_unique<CpuExecutor>(*engine);
   SLUICE_RETURN_IF_ERROR(engine->residency_.init(plan.weights, options.own_reads, plan.n_threads));
   return engine;
 }
 
+Engine::~Engine() = default;
+
 Status Engine::set_memory_budget(uint64_t budget) {
+  if (!failure_.ok()) return failure_;
   if (residency_.under_way() > 0) {
     return error(Code::kInvalidArgument, "reads are under way: the budget cannot change now");
   }
@@ -133,14 +142,17 @@ Status Engine::set_memory_budget(uint64_t budget) {
   options.memory_budget = budget;
   Result<MemoryPlan> plan = plan_memory(program_, *table_, plan_.tokenizer, options);
   if (!plan.ok()) return plan.status();
-  // Logits of a finished pass survive the move of the buffers.
-  const float* logits = buffer(model::Buf::kLogits);
-  const int64_t n_logits = width(model::Buf::kLogits) * plan_.logits_rows;
-  std::vector<float> kept(logits, logits + n_logits);
-  plan_ = std::move(*plan);
+  MemoryPlan before = plan_;
+  const Status status = adopt(std::move(*plan));
+  if (!status.ok()) failure_ = adopt(std::move(before));
+  return status;
+}
+
+// Changes to a plan for the same timelines.
+Status Engine::adopt(MemoryPlan plan) {
+  plan_ = std::move(plan);
   ++replans_;
-  SLUICE_RETURN_IF_ERROR(allocate());
-  std::copy(kept.begin(), kept.end(), buffer(model::Buf::kLogits));
+  SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
 #if defined(__GLIBC__)
   malloc_trim(0);  // what was freed goes back to the system, which is the point of a smaller budget
@@ -161,42 +173,6 @@ void Engine::map_items() {
       item_vec_[static_cast<size_t>(plan_.vec_item[i])] = static_cast<int32_t>(i);
     }
   }
-}
-
-// The working memory of a pass.
-Status Engine::allocate() {
-  scratch_stride_ =
-      static_cast<size_t>(scratch_bytes(program_, *table_, plan_.n_ctx, plan_.n_batch));
-  SLUICE_RETURN_IF_ERROR(scratch_.allocate(scratch_stride_ * static_cast<size_t>(plan_.n_threads)));
-
-  const uint64_t n_batch = static_cast<uint64_t>(plan_.n_batch);
-  int64_t widest = 0;
-  for (const model::Mat& m : program_.mats) widest = std::max(widest, m.cols);
-  const int32_t split = attention_split(plan_.n_ctx);
-  const uint64_t splits = static_cast<uint64_t>((plan_.n_ctx + split - 1) / split);
-  for (int round = 0; round < 2; ++round) {  // measure, then hand out
-    Carver carve(round == 0 ? nullptr : activations_.as<uint8_t>());
-    for (size_t b = 0; b < model::kBufCount; ++b) {
-      const uint64_t rows = b == static_cast<size_t>(model::Buf::kLogits)
-                                ? static_cast<uint64_t>(plan_.logits_rows)
-                                : n_batch;
-      buffers_[b] = carve.take<float>(rows * static_cast<uint64_t>(program_.width[b]));
-    }
-    q8_ = carve.take<uint8_t>(n_batch * table_->q8_bytes(widest));
-    rope_tables_.clear();
-    for (const model::Rope& r : program_.ropes) {
-      rope_tables_.push_back(carve.take<float>(n_batch * static_cast<uint64_t>(r.hp.n_rot)));
-    }
-    const model::Mat& embedding = program_.mats[static_cast<size_t>(program_.embedding)];
-    embedding_rows_ = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(embedding.row_bytes));
-    const uint64_t gathered = program_.moes.empty() ? 0 : 2 * n_batch;
-    moe_ = carve.take<float>(gathered * static_cast<uint64_t>(program_.hp.n_embd));
-    partials_ = carve.take<float>(splits > 1 ? splits * static_cast<uint64_t>(program_.hp.n_head) *
-                                                   static_cast<uint64_t>(program_.hp.head_dim_v + 2)
-                                             : 0);
-    if (round == 0) SLUICE_RETURN_IF_ERROR(activations_.allocate(carve.used()));
-  }
-  return {};
 }
 
 const float* Engine::vec(int32_t index) const {
@@ -220,7 +196,7 @@ void Engine::settle_unit(uint32_t unit, int thread) {
   // moved aside first, so the front never overtakes what is still to be read.
   const uint8_t* from = memory + (u.packed_bytes - u.bytes);
   const size_t group_bytes = table_->packed_group_bytes(m.type, m.cols);
-  uint8_t* aside = scratch(thread);
+  uint8_t* aside = working_.scratch(thread);
   uint8_t* to = memory;
   for (int64_t row = 0; row < u.rows; row += table_->row_group) {
     const int64_t rows = std::min<int64_t>(table_->row_group, u.rows - row);

@@ -9,12 +9,16 @@
 
 #include "base/aligned.h"
 #include "base/thread_pool.h"
+#include "kv/kv_cache.h"
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/memory_plan.h"
+#include "session/working_memory.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::session {
+
+class Executor;
 
 // Everything known from the header: what `info` and `inspect` show.
 struct Inspection {
@@ -32,6 +36,7 @@ class Engine {
   // tokenizer::create's, kBadTokenizer (vocabulary and embedding differ), kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> open(const gguf::Header& header,
                                                             const EngineOptions& options);
+  ~Engine();
 
   [[nodiscard]] const model::Program& program() const { return program_; }
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
@@ -42,32 +47,38 @@ class Engine {
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
   [[nodiscard]] RangeReader* reader() { return options_.reader; }
 
+  // Tells models apart: a sum over the header's description of this one.
+  [[nodiscard]] uint64_t identity() const { return identity_; }
+
   // Another budget (0: as much as the model wants) for the same context, while sessions live on;
   // weights that stay pinned are not read again. A pass under way starts its batch anew. No fill
-  // may be under way. Errors: plan_memory's and kInvalidArgument, which change nothing;
-  // kOutOfMemory, after which the engine can compute no more.
+  // may be under way. Errors, after which everything is as before: plan_memory's, kInvalidArgument,
+  // kOutOfMemory; where the platform refuses even the former memory again, failure() says so from
+  // then on.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
+  [[nodiscard]] const Status& failure() const { return failure_; }
   // Counts changes of the budget.
   [[nodiscard]] uint32_t replans() const { return replans_; }
   // The largest n_batch that plan() ever has.
   [[nodiscard]] int32_t largest_batch() const { return options_.n_batch; }
 
-  // --- working memory
-  // ------------------------------------------------------------------------------
-  [[nodiscard]] float* buffer(model::Buf b) const { return buffers_[static_cast<size_t>(b)]; }
-  [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
-  [[nodiscard]] uint8_t* q8() const { return q8_; }
-  // [n_batch][n_rot/2] cosines, then sines, of RoPE variant i.
-  [[nodiscard]] float* rope_table(size_t i) const { return rope_tables_[i]; }
-  [[nodiscard]] uint8_t* embedding_rows() const { return embedding_rows_; }
-  [[nodiscard]] float* moe_in() const { return moe_; }
-  [[nodiscard]] float* attention_partials() const { return partials_; }
-  [[nodiscard]] uint8_t* scratch(int thread) const {
-    return scratch_.as<uint8_t>() + static_cast<size_t>(thread) * scratch_stride_;
+  // --- passes, one at a time
+  // ----------------------------------------------------------------------
+  [[nodiscard]] Executor& executor() const { return *executor_; }
+  [[nodiscard]] kv::KvPool& pool_of_timelines() { return timelines_; }
+  // Number of the pass that begins.
+  [[nodiscard]] uint64_t begin_pass() {
+    pass_under_way_ = true;
+    return ++last_pass_;
   }
+  void end_pass() { pass_under_way_ = false; }
+  [[nodiscard]] bool pass_under_way() const { return pass_under_way_; }
+  [[nodiscard]] uint64_t last_pass() const { return last_pass_; }
+  [[nodiscard]] const WorkingMemory& working() const { return working_; }
+  [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
   // --- weights
-  // ---------------------------------------------------------------------------------------
+  // ------------------------------------------------------------------------------------
   [[nodiscard]] int32_t item_of_mat(int32_t mat) const {
     return plan_.mat_item[static_cast<size_t>(mat)];
   }
@@ -84,26 +95,25 @@ class Engine {
  private:
   Engine() = default;
   void map_items();
-  [[nodiscard]] Status allocate();
+  [[nodiscard]] Status adopt(MemoryPlan plan);
   void settle_unit(uint32_t unit, int thread);
 
   model::Program program_;
   MemoryPlan plan_;
   EngineOptions options_;  // as planned at first
+  uint64_t identity_ = 0;
   uint32_t replans_ = 0;
   const kernels::Table* table_ = nullptr;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<ThreadPool> pool_;
   residency::Residency residency_;
   std::vector<int32_t> item_mat_, item_vec_;  // the inverse of the plan's maps
-  AlignedBuffer activations_, scratch_;
-  size_t scratch_stride_ = 0;
-  std::array<float*, model::kBufCount> buffers_{};
-  std::vector<float*> rope_tables_;
-  uint8_t* q8_ = nullptr;
-  uint8_t* embedding_rows_ = nullptr;
-  float* moe_ = nullptr;
-  float* partials_ = nullptr;
+  WorkingMemory working_;
+  kv::KvPool timelines_;
+  std::unique_ptr<Executor> executor_;
+  uint64_t last_pass_ = 0;
+  bool pass_under_way_ = false;
+  Status failure_;
 };
 
 }  // namespace sluice::session

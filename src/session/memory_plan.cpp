@@ -13,6 +13,7 @@ using model::Buf;
 using model::kBufCount;
 using model::Program;
 
+constexpr int32_t kLeastCheckpoints = 2;
 constexpr int32_t kLeastContext = 128;       // that is chosen of itself
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
 constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
@@ -84,52 +85,45 @@ class Ordering {
   const kernels::Table& table_;
 };
 
-kv::KvShape kv_shape(const Program& p, int32_t n_ctx, int32_t n_batch) {
+// A ring is as many whole parts of attention as keep the window, the longest batch, and as much
+// again to go back in: a part of the positions is then never broken by the ring's end.
+int32_t ring_capacity(int32_t window, int32_t n_ctx) {
+  const int32_t split = attention_split(n_ctx);
+  const int64_t wanted = static_cast<int64_t>(window) + 2 * kMaxBatch;
+  return static_cast<int32_t>(std::min<int64_t>(n_ctx, (wanted + split - 1) / split * split));
+}
+
+// What each layer keeps, from the operations that keep it.
+kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
   kv::KvShape shape;
-  for (int64_t layer = 0; layer < p.hp.n_layer; ++layer) {
-    shape.n_head_kv.push_back(static_cast<int32_t>(p.hp.kv_heads(layer)));
-  }
-  shape.dk = static_cast<int32_t>(p.hp.head_dim_k);
-  shape.dv = static_cast<int32_t>(p.hp.head_dim_v);
   shape.n_ctx = n_ctx;
-  if (p.hp.conv_kernel > 0) {
-    shape.conv_width = static_cast<int32_t>(p.hp.n_embd);
-    shape.conv_rows = n_batch + kConvRows;
+  shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
+  for (const model::Op& op : p.ops) {
+    if (op.layer < 0) continue;
+    kv::LayerShape& layer = shape.layers[static_cast<size_t>(op.layer)];
+    if (op.kind == model::OpKind::kAttention) {
+      layer.heads = static_cast<int32_t>(p.hp.kv_heads(op.layer));
+      layer.dk = static_cast<int32_t>(p.hp.head_dim_k);
+      layer.dv = static_cast<int32_t>(p.hp.head_dim_v);
+      layer.window = op.window;
+      layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
+    } else if (op.kind == model::OpKind::kShortConv) {
+      layer.state = (p.hp.conv_kernel - 1) * op.n;
+    }
   }
   return shape;
 }
 
-uint64_t activation_bytes(const Program& p, const kernels::Table& table, int32_t n_ctx,
-                          int32_t n_batch, int32_t logits_rows) {
-  uint64_t floats = 0;
-  int64_t widest = 0;
-  for (size_t b = 0; b < kBufCount; ++b) {
-    const uint64_t rows = b == static_cast<size_t>(Buf::kLogits)
-                              ? static_cast<uint64_t>(logits_rows)
-                              : static_cast<uint64_t>(n_batch);
-    floats += rows * static_cast<uint64_t>(p.width[b]) + 16;
-  }
-  for (const model::Mat& m : p.mats) widest = std::max(widest, m.cols);
-  uint64_t bytes = floats * sizeof(float);
-  bytes += static_cast<uint64_t>(n_batch) * table.q8_bytes(widest);
-  for (const model::Rope& r : p.ropes) {
-    bytes += static_cast<uint64_t>(n_batch) * static_cast<uint64_t>(r.hp.n_rot) * sizeof(float);
-  }
-  if (p.embedding >= 0) {  // embedding rows as they are in the file
-    bytes += static_cast<uint64_t>(n_batch) *
-             static_cast<uint64_t>(p.mats[static_cast<size_t>(p.embedding)].row_bytes);
-  }
-  if (!p.moes.empty()) {  // tokens of one expert, gathered
-    bytes +=
-        2ull * static_cast<uint64_t>(n_batch) * static_cast<uint64_t>(p.hp.n_embd) * sizeof(float);
-  }
-  const int32_t splits = (n_ctx + attention_split(n_ctx) - 1) / attention_split(n_ctx);
-  if (splits > 1) {
-    bytes += static_cast<uint64_t>(splits) * static_cast<uint64_t>(p.hp.n_head) *
-             static_cast<uint64_t>(p.hp.head_dim_v + 2) * sizeof(float);
-  }
-  bytes += static_cast<uint64_t>(n_ctx) * sizeof(int32_t);  // token history
-  return bytes;
+// Copies of recurrent states: one every kCheckpointEvery positions where a sixteenth of the budget
+// holds them, fewer where it does not.
+int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget) {
+  constexpr uint64_t kUnlimited = 64 << 20;
+  if (!shape.recurrent()) return 0;
+  const int64_t all = (shape.n_ctx + kCheckpointEvery - 1) / kCheckpointEvery;
+  const uint64_t room = budget == 0 ? kUnlimited : budget / 16;
+  const uint64_t n =
+      std::clamp<uint64_t>(room / shape.state_bytes(), kLeastCheckpoints, kMaxCheckpoints);
+  return static_cast<int32_t>(std::min(static_cast<int64_t>(n), all));
 }
 
 uint64_t vector_bytes(const Program& p) {
@@ -140,56 +134,23 @@ uint64_t vector_bytes(const Program& p) {
   return bytes;
 }
 
-}  // namespace
-
-int32_t attention_split(int32_t n_ctx) {
-  const int32_t even = (n_ctx + kMaxSplits - 1) / kMaxSplits;
-  return std::max(kMinSplit, (even + kMinSplit - 1) / kMinSplit * kMinSplit);
+// What a generation holds beside the pass: the sampler's candidates, the timeline's tokens and a
+// prompt's, pieces of text on their way out.
+uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
+  constexpr uint64_t kCandidateBytes = 8, kPieces = 32 << 10;
+  const uint64_t tokens = static_cast<uint64_t>(plan.n_ctx) * sizeof(int32_t);
+  return static_cast<uint64_t>(plan.n_sessions) * tokens + 2 * tokens +
+         static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
 }
-
-int32_t largest_group(const model::HParams& hp) {
-  int64_t group = 1;
-  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    if (hp.kv_heads(layer) > 0) group = std::max(group, hp.n_head / hp.kv_heads(layer));
-  }
-  return static_cast<int32_t>(group);
-}
-
-int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch) {
-  return std::clamp(kMaxTileRows / largest_group(hp), 1, n_batch);
-}
-
-uint64_t scratch_bytes(const Program& p, const kernels::Table& table, int32_t n_ctx,
-                       int32_t n_batch) {
-  size_t bytes = 0;
-  for (const model::Mat& m : p.mats) {
-    bytes = std::max(bytes, table.matmul_scratch(m.type, m.cols));
-    bytes = std::max(bytes, static_cast<size_t>(m.row_bytes * table.row_group));  // packing
-  }
-  const int32_t rows = attention_tile_tokens(p.hp, n_batch) * largest_group(p.hp);
-  const int32_t dk = static_cast<int32_t>(p.hp.head_dim_k);
-  const int32_t dv = static_cast<int32_t>(p.hp.head_dim_v);
-  const int32_t splits = (n_ctx + attention_split(n_ctx) - 1) / attention_split(n_ctx);
-  const size_t n = static_cast<size_t>(rows);
-  size_t attention = round_up_to_line(table.attention_scratch(rows, dk, dv));
-  attention += round_up_to_line(n * static_cast<size_t>(dk) * sizeof(float));  // queries
-  attention += round_up_to_line(n * static_cast<size_t>(dv) * static_cast<size_t>(splits) *
-                                sizeof(float));  // outputs
-  attention += 2 * round_up_to_line(n * static_cast<size_t>(splits) * sizeof(float));
-  attention += 2 * round_up_to_line(n * sizeof(int32_t));
-  attention += round_up_to_line(static_cast<size_t>(std::max(dk, dv)) * sizeof(float));
-  return round_up_to_line(std::max(bytes, attention)) + kAlignment;
-}
-
-namespace {
 
 void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan) {
-  plan.kv_shape = kv_shape(p, plan.n_ctx, plan.n_batch);
-  plan.kv = plan.kv_shape.bytes();
+  plan.kv = static_cast<uint64_t>(plan.n_sessions) * plan.kv_shape.bytes();
   plan.vectors = vector_bytes(p);
-  plan.activations = activation_bytes(p, table, plan.n_ctx, plan.n_batch, plan.logits_rows);
+  const WorkingMemory::Sizes sizes = WorkingMemory::measure(p, table, plan.working());
+  plan.activations = sizes.activations;
   const uint64_t threads = static_cast<uint64_t>(plan.n_threads);
-  plan.scratch = threads * scratch_bytes(p, table, plan.n_ctx, plan.n_batch);
+  plan.scratch = threads * sizes.scratch;
+  plan.request = request_bytes(p, plan);
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
     directory += sizeof(model::Mat) + m.name.capacity();
@@ -201,7 +162,7 @@ int32_t choose_context(const Program& p, const EngineOptions& options) {
   const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, kDefaultContext});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
-         kv_shape(p, static_cast<int32_t>(n_ctx), 1).bytes() > options.memory_budget / 4) {
+         kv_shape(p, static_cast<int32_t>(n_ctx)).bytes() > options.memory_budget / 4) {
     n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
@@ -227,6 +188,14 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
                  options.n_ctx, static_cast<long long>(program.max_context));
   }
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, options);
+  plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);
+  plan.kv_shape = kv_shape(program, plan.n_ctx);
+  const int32_t checkpoints = options.n_checkpoints >= 0
+                                  ? options.n_checkpoints
+                                  : choose_checkpoints(plan.kv_shape, options.memory_budget);
+  const int32_t least_checkpoints =
+      options.n_checkpoints >= 0 ? checkpoints : std::min(checkpoints, kLeastCheckpoints);
+  plan.kv_shape.n_checkpoints = least_checkpoints;
   Ordering order(program, table);
   const uint64_t ring = residency::minimum_budget(order.specs, table.row_group);
   plan.mat_item = order.mat_item;
@@ -261,8 +230,14 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
                  static_cast<unsigned long long>(plan.minimum));
   }
   plan.base += spare(plan.budget);
+  plan.kv_shape.n_checkpoints = checkpoints;
+  size_fixed(program, table, plan);
+  if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
+    plan.kv_shape.n_checkpoints = least_checkpoints;
+  }
   // The largest batch whose buffers take at most an eighth of the budget.
-  const int32_t wanted = std::min(plan.n_ctx, options.n_batch > 0 ? options.n_batch : kMaxBatch);
+  const int32_t wanted =
+      std::min(plan.n_ctx, options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch);
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, plan);

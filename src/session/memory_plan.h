@@ -11,6 +11,7 @@
 #include "kv/kv_cache.h"
 #include "model/program.h"
 #include "residency/residency.h"
+#include "session/working_memory.h"
 
 namespace sluice::session {
 
@@ -33,6 +34,8 @@ struct EngineOptions {
   int32_t min_batch = 1;  // not fewer, however small the budget
   int32_t n_threads = 0;  // 0: chosen
   int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all
+  int32_t n_sessions = 1;         // timelines that are in memory at once
+  int32_t n_checkpoints = -1;     // copies of recurrent states for going back; -1: chosen
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no own reads
   residency::OwnReads own_reads = residency::OwnReads::kNone;
@@ -40,20 +43,20 @@ struct EngineOptions {
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
-inline constexpr int32_t kMaxSplits = 16;    // of the positions in attention
-inline constexpr int32_t kMinSplit = 512;    // positions
-inline constexpr int32_t kMaxTileRows = 64;  // query rows of one attention task
-inline constexpr int32_t kConvRows = 64;     // positions that a convolution layer can go back
+inline constexpr int32_t kMaxSessions = 64;
+inline constexpr int32_t kCheckpointEvery = 64;  // positions between copies of recurrent states
+inline constexpr int32_t kMaxCheckpoints = 256;
 
 struct MemoryPlan {
-  int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
+  int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
   uint64_t budget = 0;  // 0: unlimited
   uint64_t base = 0;    // taken or left free, part of `other`
   uint64_t tokenizer = 0;
-  uint64_t vectors = 0;  // norm weights, biases
-  uint64_t kv = 0;
+  uint64_t vectors = 0;      // norm weights, biases
+  uint64_t kv = 0;           // of all sessions
   uint64_t activations = 0;  // buffers, logits, RoPE tables
   uint64_t scratch = 0;      // all threads
+  uint64_t request = 0;      // what a generation holds: sampler, tokens, pieces
   uint64_t other = 0;        // stacks, directory, queue
   uint64_t minimum = 0;      // smallest budget for this context
   kv::KvShape kv_shape;
@@ -61,23 +64,14 @@ struct MemoryPlan {
   // Matrix of `weights` that holds each of the program's mats and vecs.
   std::vector<int32_t> mat_item, vec_item;
 
+  [[nodiscard]] WorkingShape working() const { return {n_ctx, n_batch, n_threads, logits_rows}; }
   [[nodiscard]] uint64_t fixed() const {
-    return tokenizer + vectors + kv + activations + scratch + other;
+    return tokenizer + vectors + kv + activations + scratch + request + other;
   }
   [[nodiscard]] uint64_t total() const {
     return fixed() + weights.pinned_bytes + weights.ring_bytes();
   }
 };
-
-// Positions of one part of a split attention, given the context.
-[[nodiscard]] int32_t attention_split(int32_t n_ctx);
-// Query heads that share a KV head, in the layer with most.
-[[nodiscard]] int32_t largest_group(const model::HParams& hp);
-// Query tokens of one attention task.
-[[nodiscard]] int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch);
-// Scratch bytes of one thread.
-[[nodiscard]] uint64_t scratch_bytes(const model::Program& program, const kernels::Table& table,
-                                     int32_t n_ctx, int32_t n_batch);
 
 // Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument.
 [[nodiscard]] Result<MemoryPlan> plan_memory(const model::Program& program,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "session/session.h"
+#include "session/cpu_executor.h"
 
 namespace sluice::session {
 
@@ -12,12 +12,12 @@ using model::Buf;
 using model::Op;
 
 // Fills experts_ (ascending) and routed_ (tokens and weights of each) from the router's logits.
-void Session::route(const model::Moe& moe) {
+void CpuExecutor::route(const model::Moe& moe) {
   const int64_t n_expert = engine_.program().hp.n_expert;
   const int64_t ld = engine_.width(Buf::kRouter);
   chosen_.clear();
   for (int32_t t = 0; t < rows_; ++t) {
-    float* p = engine_.buffer(Buf::kRouter) + t * ld;
+    float* p = buffer(Buf::kRouter) + t * ld;
     engine_.table().softmax(p, n_expert, p);
     for (int32_t k = 0; k < moe.n_used; ++k) {
       int32_t best = -1;
@@ -36,7 +36,7 @@ void Session::route(const model::Moe& moe) {
     for (size_t i = 0; i < chosen_.size(); ++i) {
       if (chosen_[i] != e) continue;
       const int32_t t = static_cast<int32_t>(i) / moe.n_used;
-      const float* p = engine_.buffer(Buf::kRouter) + t * ld;
+      const float* p = buffer(Buf::kRouter) + t * ld;
       float sum = 0;
       for (int32_t k = 0; k < moe.n_used; ++k) {
         sum += p[chosen_[static_cast<size_t>(t * moe.n_used + k)]];
@@ -49,36 +49,35 @@ void Session::route(const model::Moe& moe) {
 }
 
 // Phases of one expert: 0 gather, 1 gate and up, 2 activate, 3 down, 4 add to the output.
-bool Session::run_expert(const Op& op, const Expert& expert) {
+bool CpuExecutor::run_expert(const Op& op, const Expert& expert) {
   const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
   const kernels::Table& k = engine_.table();
   const int32_t n = op.n;
-  float* in = engine_.moe_in();
+  float* in = engine_.working().experts();
   float* out = in + static_cast<int64_t>(engine_.plan().n_batch) * n;
   const size_t e = static_cast<size_t>(expert.index);
   const int64_t ld_gu = engine_.width(Buf::kGu);
-  float* gu = engine_.buffer(Buf::kGu);
+  float* gu = buffer(Buf::kGu);
   const auto product = [&](int32_t mat, const float* x, int64_t ld, float* y, int64_t ldy) {
     Product p;
     p.mat = mat;
-    p.acts = {x, ld, engine_.q8(), expert.count};
+    p.acts = {x, ld, engine_.working().q8(), expert.count};
     p.y = y;
     p.ldy = ldy;
     products_.push_back(p);
   };
   const auto next_phase = [this] {
     ++cursor_.phase;
-    cursor_.part = 0;
-    cursor_.unit = 0;
+    feed_.restart();
   };
   if (cursor_.phase == 0) {
     for (int32_t i = 0; i < expert.count; ++i) {
       const int32_t t = routed_[static_cast<size_t>(expert.first + i)].token;
-      const float* x = engine_.buffer(op.in) + t * engine_.width(op.in);
+      const float* x = buffer(op.in) + t * engine_.width(op.in);
       std::copy(x, x + n, in + static_cast<int64_t>(i) * n);
     }
     if (wants_q8(moe.gate[e]) || wants_q8(moe.up[e])) {
-      quantize(in, n, n, expert.count, engine_.q8());
+      quantize(in, n, n, expert.count, engine_.working().q8());
     }
     next_phase();
   }
@@ -86,7 +85,7 @@ bool Session::run_expert(const Op& op, const Expert& expert) {
     products_.clear();
     product(moe.gate[e], in, n, gu, ld_gu);
     product(moe.up[e], in, n, gu + moe.n_ff, ld_gu);
-    if (!run_products(products_)) return false;
+    if (!run_products()) return false;
     next_phase();
   }
   if (cursor_.phase == 2) {
@@ -94,18 +93,18 @@ bool Session::run_expert(const Op& op, const Expert& expert) {
       float* gate = gu + i * ld_gu;
       k.silu_mul(gate, gate + moe.n_ff, moe.n_ff, gate);
     }
-    if (wants_q8(moe.down[e])) quantize(gu, ld_gu, moe.n_ff, expert.count, engine_.q8());
+    if (wants_q8(moe.down[e])) quantize(gu, ld_gu, moe.n_ff, expert.count, engine_.working().q8());
     next_phase();
   }
   if (cursor_.phase == 3) {
     products_.clear();
     product(moe.down[e], gu, ld_gu, out, n);
-    if (!run_products(products_)) return false;
+    if (!run_products()) return false;
     next_phase();
   }
   for (int32_t i = 0; i < expert.count; ++i) {
     const Routed& routed = routed_[static_cast<size_t>(expert.first + i)];
-    float* y = engine_.buffer(op.out) + routed.token * engine_.width(op.out);
+    float* y = buffer(op.out) + routed.token * engine_.width(op.out);
     const float* x = out + static_cast<int64_t>(i) * n;
     const float weight = op.scale * routed.weight;
     for (int32_t j = 0; j < n; ++j) y[j] += weight * x[j];
@@ -113,33 +112,33 @@ bool Session::run_expert(const Op& op, const Expert& expert) {
   return true;
 }
 
-bool Session::op_moe(const Op& op) {
-  const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
+void CpuExecutor::demand_from(const model::Moe& moe, size_t first) {
   residency::Residency& r = engine_.residency();
-  const auto demand_from = [&](size_t first) {
-    demand_.clear();
-    for (size_t i = first; i < experts_.size(); ++i) {
-      const size_t e = static_cast<size_t>(experts_[i].index);
-      for (const int32_t mat : {moe.gate[e], moe.up[e], moe.down[e]}) {
-        const int32_t item = engine_.item_of_mat(mat);
-        for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) demand_.push_back(u);
-      }
+  demand_.clear();
+  for (size_t i = first; i < experts_.size(); ++i) {
+    const size_t e = static_cast<size_t>(experts_[i].index);
+    for (const int32_t mat : {moe.gate[e], moe.up[e], moe.down[e]}) {
+      const int32_t item = engine_.item_of_mat(mat);
+      for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) demand_.push_back(u);
     }
-    r.set_demand(demand_);
-    engine_.pump();
-  };
+  }
+  r.set_demand(demand_);
+  engine_.pump();
+}
+
+bool CpuExecutor::op_moe(const Op& op) {
+  const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
   if (!cursor_.started) {
     route(moe);
     expert_ = 0;
-    demand_from(0);
+    demand_from(moe, 0);
     cursor_.started = true;
   }
   for (; expert_ < experts_.size(); ++expert_) {
     if (!run_expert(op, experts_[expert_])) return false;
-    demand_from(expert_ + 1);
+    demand_from(moe, expert_ + 1);
     cursor_.phase = 0;
-    cursor_.part = 0;
-    cursor_.unit = 0;
+    feed_.restart();
   }
   return true;
 }

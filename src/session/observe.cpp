@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "session/session.h"
+#include "session/cpu_executor.h"
 
 namespace sluice::session {
 
@@ -28,13 +28,13 @@ std::string checkpoint_name(const char* name, int32_t layer, const char* kind) {
 }  // namespace
 
 // Before an operation: what it will add to, so that the marks can show the addend alone.
-void Session::observe_before(const Op& op) {
+void CpuExecutor::observe_before(const Op& op) {
   if (!observer_ || cursor_.started || op.kind != OpKind::kMatmul || !op.add) return;
-  const float* x = engine_.buffer(op.out);
+  const float* x = buffer(op.out);
   before_.assign(x, x + rows_ * engine_.width(op.out));
 }
 
-void Session::observe_marks() {
+void CpuExecutor::observe_marks() {
   if (!observer_) return;
   const model::Program& p = engine_.program();
   const int32_t op = static_cast<int32_t>(pc_);
@@ -42,7 +42,7 @@ void Session::observe_marks() {
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
   for (; mark_ < p.marks.size() && p.marks[mark_].op == op; ++mark_) {
     const model::Mark& m = p.marks[mark_];
-    const float* data = engine_.buffer(m.buf) + m.col;
+    const float* data = buffer(m.buf) + m.col;
     const int64_t stride = engine_.width(m.buf);
     if (m.part == model::MarkPart::kAddend) {
       for (int64_t i = 0; i < rows_ * stride; ++i) {
@@ -58,11 +58,11 @@ void Session::observe_marks() {
 }
 
 // The RMS norm before its weight, which the kernel never writes down.
-void Session::unweighted_norm(const Op& op) {
+void CpuExecutor::unweighted_norm(const Op& op) {
   const int64_t ld = engine_.width(op.in);
   before_.assign(static_cast<size_t>(rows_ * ld), 0);
   for (int32_t t = 0; t < rows_; ++t) {
-    const float* x = engine_.buffer(op.in) + t * ld;
+    const float* x = buffer(op.in) + t * ld;
     double sum = 0;
     for (int32_t i = 0; i < op.n; ++i) sum += static_cast<double>(x[i]) * x[i];
     const double factor = 1 / std::sqrt(sum / op.n + engine_.program().hp.norm_eps);
@@ -76,7 +76,7 @@ void Session::unweighted_norm(const Op& op) {
 // observed pass starts at position 0): checkpoints then show no rounding of the cache. Emits
 // kq [n_kv][tokens][heads], the raw products; kq_soft_max, the probabilities; kqv
 // [dv][tokens][heads].
-void Session::observe_attention(const Op& op) {
+void CpuExecutor::observe_attention(const Op& op) {
   const model::HParams& hp = engine_.program().hp;
   const int32_t dk = static_cast<int32_t>(hp.head_dim_k), dv = static_cast<int32_t>(hp.head_dim_v);
   const int32_t n_head = static_cast<int32_t>(hp.n_head), n = rows_;
@@ -91,14 +91,13 @@ void Session::observe_attention(const Op& op) {
     return op.softcap != 0 ? op.softcap * std::tanh(x / op.softcap) : x;
   };
   for (int32_t h = 0; h < n_head; ++h) {
-    const float* keys = engine_.buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;
-    const float* values =
-        engine_.buffer(op.in) + (n_head + n_kv_head) * dk + h / (n_head / n_kv_head) * dv;
+    const float* keys = buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;
+    const float* values = buffer(op.in) + (n_head + n_kv_head) * dk + h / (n_head / n_kv_head) * dv;
     for (int32_t t = 0; t < n; ++t) {
       const size_t at = static_cast<size_t>(h * n + t);
       float* s = &scores[at * static_cast<size_t>(n)];
       float* p = &probabilities[at * static_cast<size_t>(n)];
-      const float* q = engine_.buffer(op.in) + t * ld + h * dk;
+      const float* q = buffer(op.in) + t * ld + h * dk;
       double max = -INFINITY, sum = 0;
       for (int32_t j = 0; j < n; ++j) {
         double dot = 0;
@@ -111,7 +110,7 @@ void Session::observe_attention(const Op& op) {
       for (int32_t j = begin; j <= t; ++j) {
         p[j] = static_cast<float>(std::exp(score(s[j]) - max) / sum);
       }
-      float* out = engine_.buffer(op.out) + t * engine_.width(op.out) + h * dv;
+      float* out = buffer(op.out) + t * engine_.width(op.out) + h * dv;
       for (int32_t i = 0; i < dv; ++i) {
         double value = 0;
         for (int32_t j = begin; j <= t; ++j)

@@ -68,6 +68,8 @@ class StreamDecoder {
   // What is left at the end, with U+FFFD for an unfinished character.
   [[nodiscard]] std::string finish();
   void reset();
+  // True while the beginning of a character waits for its rest.
+  [[nodiscard]] bool unfinished() const { return !pending_.empty(); }
 
  private:
   const Tokenizer* tokenizer_;

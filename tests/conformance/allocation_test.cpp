@@ -11,6 +11,7 @@
 #include <new>
 
 #include "fixtures_util.h"
+#include "generate/generation.h"
 #include "sample/sampler.h"
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && defined(__GLIBC__)
@@ -61,7 +62,7 @@ uint64_t allocations_of_ten_tokens(uint64_t budget, int threads) {
     if (i == 10) before = n_allocations.load();
     EXPECT_TRUE(opened.session->begin(next).ok());
     EXPECT_TRUE(opened.model->run(*opened.session).ok());
-    next[0] = sampler.sample(opened.session->logits(), opened.session->history());
+    next[0] = sampler.sample(opened.session->logits(), opened.session->tokens());
   }
   return n_allocations.load() - before;
 }
@@ -76,6 +77,38 @@ TEST(Allocations, AreCounted) {
 
 TEST(Allocations, NoneForATokenOfAResidentModel) {
   for (const int threads : {1, 3}) EXPECT_EQ(allocations_of_ten_tokens(0, threads), 0u) << threads;
+}
+
+// The list of pieces that is taken is all that a token costs.
+TEST(Allocations, OneForATokenOfAGeneration) {
+  const std::string path =
+      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  session::EngineOptions engine;
+  engine.n_ctx = 64;
+  engine.n_threads = 1;
+  Opened opened = open_model(path, engine);
+  ASSERT_NE(opened.session, nullptr);
+  generate::Options options;
+  options.sampling.repeat_penalty = 1.1f;
+  options.sampling.seed = 1;
+  options.ignore_eos = true;
+  options.max_tokens = 40;
+  options.stop = {"no such text"};
+  const std::array<session::Token, 1> prompt = {65};
+  auto generation = generate::Generation::begin(*opened.session, prompt, options);
+  ASSERT_TRUE(generation.ok());
+  uint64_t before = 0;
+  size_t tokens = 0;
+  ASSERT_TRUE(opened.model
+                  ->drive([&](int32_t max_ops) {
+                    if (tokens == 10 && before == 0) before = n_allocations.load();
+                    const session::Step step = (*generation)->step(max_ops);
+                    tokens += (*generation)->take_pieces().size();
+                    return step;
+                  })
+                  .ok());
+  EXPECT_EQ(tokens, 40u);
+  EXPECT_LE(n_allocations.load() - before, 30u);
 }
 
 TEST(Allocations, NoneForATokenOfAStreamedModel) {

@@ -21,15 +21,18 @@ struct Case {
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const char* folder : {"arch", "families"}) {
-    const std::string path = fixture_folder(folder);
-    if (path.empty()) continue;
-    for (Reference& r : read_manifest(path)) {
+  const auto add = [&out](std::vector<Reference> references, const char* group) {
+    for (Reference& r : references) {
+      r.name = group + r.name;
       for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
         out.push_back({r, *name});
       }
     }
-  }
+  };
+  add(read_manifest(fixture_folder("arch")), "");
+  add(read_manifest(own_folder("families")), "");
+  const std::vector<std::string> further = further_families();
+  add(read_manifest(shared_folder("families"), &further), "further_");
   return out;
 }
 
@@ -112,6 +115,7 @@ TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   const Reference& r = GetParam().reference;
   session::EngineOptions options = options_for(r, GetParam().kernels, 2);
   options.logits_rows = 1;
+  options.n_checkpoints = 2;  // their memory stays with the session
   Opened resident = open_model(r.path, options);
   ASSERT_NE(resident.session, nullptr);
   const std::vector<float> expected = all_logits(resident, r.prompt, 1);
@@ -119,8 +123,7 @@ TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   ASSERT_NE(opened.session, nullptr);
   native::Model& model = *opened.model;
   const session::MemoryPlan& plan = model.engine().plan();
-  const uint64_t least = smallest_budget(r.path, options) +
-                         (model.engine().program().hp.conv_kernel > 0 ? plan.fixed() : 0);
+  const uint64_t least = smallest_budget(r.path, options);
   const uint64_t budgets[] = {least, least * 5 / 4, 0, least * 3 / 2, least};
   std::vector<float> ours;
   for (size_t t = 0; t < r.prompt.size(); ++t) {

@@ -31,13 +31,25 @@ std::vector<float> read_floats(const std::string& path) {
   return values;
 }
 
-std::vector<Reference> read_manifest(const std::string& folder) {
+std::string own_folder(const std::string& folder) {
+  return std::string(SLUICE_SOURCE_DIR) + "/tests/data/" + folder;
+}
+
+std::vector<std::string> further_families() {
+  std::ifstream file(own_folder("further-families.json"));
+  return nlohmann::json::parse(file).get<std::vector<std::string>>();
+}
+
+std::vector<Reference> read_manifest(const std::string& folder,
+                                     const std::vector<std::string>* only) {
   std::vector<Reference> out;
   std::ifstream file(folder + "/manifest.json");
   if (!file) return out;
   for (const auto& entry : nlohmann::json::parse(file)) {
     Reference r;
-    r.name = entry["name"];
+    const std::string name = entry["name"];
+    if (only != nullptr && std::find(only->begin(), only->end(), name) == only->end()) continue;
+    r.name = name;
     r.path = folder + "/" + entry["file"].get<std::string>();
     r.prompt = entry["prompt"].get<std::vector<int32_t>>();
     r.greedy = entry["greedy"].get<std::vector<int32_t>>();

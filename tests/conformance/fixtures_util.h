@@ -24,8 +24,12 @@ struct Reference {
 // "../shared/fixtures/<folder>", or tests/data/<folder> where that is absent; "" when neither is.
 std::string fixture_folder(const std::string& folder);
 std::string shared_folder(const std::string& folder);  // "" when ../shared is absent
-// Reads manifest.json of such a folder, and the logits that it names.
-std::vector<Reference> read_manifest(const std::string& folder);
+std::string own_folder(const std::string& folder);     // tests/data/<folder>
+// Reads manifest.json of such a folder, and the logits that it names; of `only` these models.
+std::vector<Reference> read_manifest(const std::string& folder,
+                                     const std::vector<std::string>* only = nullptr);
+// Those of ../shared/fixtures/families that the engine runs: it grows with every family.
+std::vector<std::string> further_families();
 std::vector<float> read_floats(const std::string& path);
 
 struct Opened {

@@ -211,7 +211,7 @@ TEST(MixtureOfExperts, GoesOnAfterAPassThatWasGivenUp) {
       return n;
     };
     pass(given_up);
-    (*session)->rewind(0);
+    (*session)->clear();
     waits = pass(INT_MAX);
     ASSERT_FALSE(HasFailure());
   }

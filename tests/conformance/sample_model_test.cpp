@@ -132,7 +132,7 @@ TEST(SampleModel, GreedyTokensAreTheTrainers) {
   for (const auto& prompt : reference["prompts"]) {
     const auto expected = prompt["greedy"].get<std::vector<Token>>();
     std::vector<Token> next = prompt["tokens"].get<std::vector<Token>>(), drawn;
-    loaded.session->rewind(0);
+    loaded.session->clear();
     while (drawn.size() < expected.size()) {
       run(loaded, next, session::Wanted::kLastLogits);
       const std::span<const float> logits = loaded.session->logits();

@@ -13,8 +13,9 @@ const levels = {
   gguf: 1, io: 1, residency: 1,
   tokenizer: 2, kv: 2, sample: 2, model: 2,
   session: 3,
-  native: 4, bindings: 4,
-  cli: 5, tools: 5,
+  generate: 4,
+  native: 5, bindings: 5,
+  cli: 6, tools: 6,
 };
 
 function linkLists() {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <span>
 
 namespace sluice::sample {
 namespace {
@@ -162,41 +163,97 @@ TEST(Sampler, TopPZeroKeepsTheBest) {
   }
 }
 
+// What biases and penalties make of one logit: a token more, whose bias is that, wins just above
+// it and loses just below it when all others are banned.
+void expect_adjusted(Params p, std::vector<float> logits, std::span<const Token> history,
+                     size_t token, float expected) {
+  const Token probe = static_cast<Token>(logits.size());
+  logits.push_back(0);
+  p.temperature = 0;
+  for (size_t t = 0; t + 1 < logits.size(); ++t) {
+    if (t != token) p.logit_bias.emplace_back(t, -kInf);
+  }
+  p.logit_bias.emplace_back(probe, expected - 1e-3f);
+  Sampler below(p, static_cast<int64_t>(logits.size()));
+  EXPECT_EQ(below.sample(logits, history), static_cast<Token>(token)) << token;
+  p.logit_bias.back().second = expected + 1e-3f;
+  Sampler above(p, static_cast<int64_t>(logits.size()));
+  EXPECT_EQ(above.sample(logits, history), probe) << token;
+}
+
 TEST(Sampler, PenaltiesByHand) {
   Params p = plain();
-  p.temperature = 0;
   p.repeat_penalty = 2;
   p.frequency_penalty = 0.5f;
   p.presence_penalty = 0.25f;
   p.penalty_last_n = 4;
-  p.logit_bias = {{0, 1.5f}, {4, -kInf}};
-  Sampler sampler(p, 6);
-  std::vector<float> logits{1, 4, -1, 2, 9, 0.5f};
+  p.logit_bias = {{0, 1.5f}};
+  const std::vector<float> logits{1, 4, -1, 2, 9, 0.5f};
   const std::vector<Token> history{5, 5, 1, 2, 1, 1};  // the window is 1, 2, 1, 1
-  const Token token = sampler.sample(logits, history);
-  EXPECT_EQ(logits[0], 2.5f);    // 1 + 1.5
-  EXPECT_EQ(logits[1], 0.25f);   // 4 / 2 - 3 * 0.5 - 0.25
-  EXPECT_EQ(logits[2], -2.75f);  // -1 * 2 - 0.5 - 0.25
-  EXPECT_EQ(logits[3], 2.0f);    // untouched
-  EXPECT_EQ(logits[4], -kInf);   // banned
-  EXPECT_EQ(logits[5], 0.5f);    // outside the window
-  EXPECT_EQ(token, 0);
-
-  std::vector<float> again{1, 4, -1, 2, 9, 0.5f};  // counters must start afresh
-  EXPECT_EQ(sampler.sample(again, history), 0);
-  EXPECT_EQ(again, logits);
-
+  expect_adjusted(p, logits, history, 0, 2.5f);        // 1 + 1.5
+  expect_adjusted(p, logits, history, 1, 0.25f);       // 4 / 2 - 3 * 0.5 - 0.25
+  expect_adjusted(p, logits, history, 2, -2.75f);      // -1 * 2 - 0.5 - 0.25
+  expect_adjusted(p, logits, history, 3, 2.0f);        // untouched
+  expect_adjusted(p, logits, history, 5, 0.5f);        // outside the window
   p.penalty_last_n = -1;
-  Sampler all(p, 6);
-  std::vector<float> everything{1, 4, -1, 2, 9, 0.5f};
-  EXPECT_EQ(all.sample(everything, history), 0);
-  EXPECT_EQ(everything[5], -1.0f);  // 0.5 / 2 - 2 * 0.5 - 0.25
-
+  expect_adjusted(p, logits, history, 5, -1.0f);  // 0.5 / 2 - 2 * 0.5 - 0.25
   p.penalty_last_n = 0;
-  Sampler none(p, 6);
-  std::vector<float> untouched{1, 4, -1, 2, 9, 0.5f};
-  EXPECT_EQ(none.sample(untouched, history), 1);
-  EXPECT_EQ(untouched[1], 4.0f);
+  expect_adjusted(p, logits, history, 1, 4.0f);
+}
+
+// They are the model's own, whatever was asked for.
+TEST(Sampler, LeavesTheLogitsAsTheyAre) {
+  std::vector<float> logits{1, 4, -1, 2, 9, 0.5f};
+  const std::vector<float> before = logits;
+  const std::vector<Token> history{4, 4, 1};
+  for (const float temperature : {0.0f, 1.0f}) {
+    for (const int top_k : {0, 2}) {
+      Params p = plain();
+      p.temperature = temperature;
+      p.top_k = top_k;
+      p.repeat_penalty = 2;
+      p.presence_penalty = 1;
+      p.logit_bias = {{0, 1.5f}, {3, -kInf}};
+      Sampler sampler(p, 6);
+      for (int i = 0; i < 3; ++i) EXPECT_NE(sampler.sample(logits, history), 3);
+      EXPECT_EQ(logits, before);
+    }
+  }
+}
+
+TEST(Sampler, BannedTokensAreNeverDrawn) {
+  const auto logits = random_logits(64, 11, 0.1f);
+  for (const int top_k : {0, 8, 64}) {
+    for (const float top_p : {1.0f, 0.9f}) {
+      Params p = plain();
+      p.top_k = top_k;
+      p.top_p = top_p;
+      for (Token t = 0; t < 64; ++t) {
+        if (t % 9 != 0) p.logit_bias.emplace_back(t, -kInf);
+      }
+      Sampler sampler(p, 64);
+      for (int i = 0; i < 3000; ++i) ASSERT_EQ(sampler.sample(logits, {}) % 9, 0);
+    }
+  }
+}
+
+TEST(Sampler, ChangedLogitsAreDrawnExactly) {
+  Params p = plain();
+  auto logits = random_logits(200, 21);
+  auto shifted = logits;
+  for (Token t = 0; t < 200; t += 3) {
+    p.logit_bias.emplace_back(t, 0.75f);
+    shifted[static_cast<size_t>(t)] += 0.75f;
+  }
+  for (const int top_k : {0, 9}) {
+    p.top_k = top_k;
+    Params bare = p;
+    bare.logit_bias.clear();
+    Sampler biased(p, 200), unbiased(bare, 200);
+    for (int i = 0; i < 500; ++i) {
+      EXPECT_EQ(biased.sample(logits, {}), unbiased.sample(shifted, {}));
+    }
+  }
 }
 
 TEST(Sampler, HistoryOutsideTheVocabularyIsIgnored) {
@@ -266,9 +323,10 @@ TEST(Sampler, BrokenLogitsAreSurvived) {
       p.min_p = 0.01f;
       Sampler sampler(p, 4);
       std::vector<float> nans{kNan, kNan, kNan, kNan};
-      EXPECT_EQ(sampler.sample(nans, {}), 0);
+      EXPECT_EQ(sampler.sample(nans, {}), kNoToken);
       std::vector<float> banned{-kInf, -kInf, -kInf, -kInf};
-      EXPECT_EQ(sampler.sample(banned, {}), 0);
+      EXPECT_EQ(sampler.sample(banned, {}), kNoToken);
+      EXPECT_EQ(sampler.sample({}, {}), kNoToken);
       std::vector<float> one{kNan, -kInf, 1, kNan};
       EXPECT_EQ(sampler.sample(one, {}), 2);
       std::vector<float> infinite{0, kInf, 1, kNan};
@@ -310,9 +368,41 @@ TEST(Sampler, ValidateNamesTheValue) {
 }
 
 TEST(Sampler, MemoryIsTheScratch) {
-  const Sampler sampler(Params{}, 1000);
-  EXPECT_GE(sampler.memory_bytes(), 8000U);
-  EXPECT_LE(sampler.memory_bytes(), 9000U);
+  const uint64_t fixed = Sampler::memory_bytes(1);
+  EXPECT_LE(fixed, 16u << 10);
+  EXPECT_NEAR(static_cast<double>(Sampler::memory_bytes(1000) - fixed), 8000, 64);
+  EXPECT_EQ(Sampler::memory_bytes(1 << 22) - fixed, (8ull << 22) - 64);
+}
+
+TEST(Sampler, ManyBiasesAreRefused) {
+  Params p;
+  p.logit_bias.assign(kMaxLogitBias, {1, 1.0f});
+  EXPECT_TRUE(validate(p, 10).ok());
+  p.logit_bias.emplace_back(1, 1.0f);
+  EXPECT_EQ(validate(p, 10).code(), Code::kInvalidArgument);
+}
+
+TEST(Seed, IsAnyIntegerModuloTwoToThe64) {
+  const std::vector<std::pair<const char*, uint64_t>> good = {
+      {"0", 0},
+      {"-0", 0},
+      {"007", 7},
+      {"9007199254740993", 9007199254740993u},
+      {"9223372036854775808", 1ull << 63},
+      {"-9223372036854775808", 1ull << 63},
+      {"18446744073709551615", ~0ull},
+      {"-1", ~0ull},
+      {"-2", ~0ull - 1}};
+  for (const auto& [text, seed] : good) {
+    const Result<uint64_t> parsed = parse_seed(text);
+    ASSERT_TRUE(parsed.ok()) << text;
+    EXPECT_EQ(*parsed, seed) << text;
+  }
+  for (const char* text : {"", "-", "--1", "+1", " 1", "1 ", "1.5", "1e3", "0x10", "nan",
+                           "Infinity", "18446744073709551616", "-9223372036854775809", "1,2"}) {
+    EXPECT_EQ(parse_seed(text).status().code(), Code::kInvalidArgument) << text;
+  }
+  EXPECT_NE(parse_seed("1e3").status().message().find("\"1e3\""), std::string::npos);
 }
 
 TEST(TopLogprobs, MatchesTheSoftmax) {

@@ -16,21 +16,28 @@ const kLogitsNmse = 1e-4; // of any position
 const kStreamed = 3; // first positions and tokens that are compared at the smallest budget
 const kFloor = 1e-6; // what f16 keys and values cost where nothing else is rounded
 
-/** A manifest's models with their reference logits, from beside the checkout or the part in it. */
-function fixtures(name) {
-  const shared = join(root, '..', 'shared', 'fixtures', name);
-  const folder = existsSync(shared) ? shared : join(root, 'tests', 'data', name);
-  return JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')).map((entry) => {
+/** A folder's models with their reference logits; of `only` these. */
+function models(folder, only) {
+  const entries = JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8'));
+  return entries.filter(({ name }) => !only || only.includes(name)).map((entry) => {
     const bytes = readFileSync(join(folder, entry.logits));
     const logits = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
     return { ...entry, folder, path: join(folder, entry.file), reference: logits };
   });
 }
 
+const own = (name) => join(root, 'tests', 'data', name);
+const shared = (name) => join(root, '..', 'shared', 'fixtures', name);
+/** From beside the checkout, or the part in it. */
+const fixtures = (name) => models(existsSync(shared(name)) ? shared(name) : own(name));
+
 const arch = fixtures('arch');
-const families = fixtures('families');
+const families = models(own('families'));
+// Those of the others that the engine runs.
+const further = existsSync(shared('families'))
+  ? models(shared('families'), JSON.parse(readFileSync(own('further-families.json'), 'utf8'))) : [];
 const quant = fixtures('quant');
-const mounts = [arch, families, quant].map(([first], i) => [`/${i}/`, first.folder]);
+const mounts = [arch, families, further, quant].filter((list) => list.length).map(([first], i) => [`/${i}/`, first.folder]);
 
 /** Runs in Node or in the page: logits of the prompt's first positions as text, then greedy tokens. */
 async function measure({ source, options, prompt, positions, count, smallest }) {
@@ -133,7 +140,7 @@ describe('in Node', () => {
   });
   const run = (model, args) => measure({ source: model.path, ...args });
   everything(['wasm128'], run);
-  test(`${families.length} further families`, () => checkFamilies(families, 'wasm128', run));
+  test(`${families.length + further.length} further families`, () => checkFamilies([...families, ...further], 'wasm128', run));
   const reason = `Node ${process.versions.node} has no relaxed SIMD, or an unfinished one`;
   const skip = Number(process.versions.node.split('.')[0]) < 22 ? reason : false;
   test('relaxed SIMD', { skip }, () => checkTypes(quant, 'wasmrelaxed', run));
@@ -159,5 +166,5 @@ describe('in Chromium', () => {
     return tab.page.evaluate((all) => measure(all), { source: `${files.url}${prefix}${model.file}`, ...args });
   };
   everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run);
-  test(`${families.length} further families`, () => checkFamilies(families, 'wasmrelaxed', run));
+  test(`${families.length + further.length} further families`, () => checkFamilies([...families, ...further], 'wasmrelaxed', run));
 });

@@ -1,0 +1,302 @@
+// The generation as a small machine: passes of the session and choices of a token take turns, and
+// every call of step() is a part of one or the other. All that can be said of a token is settled
+// where it is chosen, before its own pass: its text, whether it ends the answer, its
+// log-probabilities. (So a constraint has its place between logits and sampler in choose(), and a
+// draft in the tokens with which choose() begins the next pass.)
+#include "generate/generation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+#include "base/clock.h"
+#include "generate/stop_filter.h"
+#include "tokenizer/utf8.h"
+
+namespace sluice::generate {
+namespace {
+
+Status validate(const Options& options) {
+  if (options.max_tokens < -1) {
+    return error(Code::kInvalidArgument, "max_tokens is %lld but must be -1 (no limit) or more",
+                 static_cast<long long>(options.max_tokens));
+  }
+  if (options.logprobs < -1 || options.logprobs > kMaxTopLogprobs) {
+    return error(Code::kInvalidArgument, "logprobs is %d but must be -1 (none) to %d",
+                 options.logprobs, kMaxTopLogprobs);
+  }
+  if (options.stop.size() > static_cast<size_t>(kMaxStops)) {
+    return error(Code::kInvalidArgument, "%zu stop strings are given but %d is the most",
+                 options.stop.size(), kMaxStops);
+  }
+  for (const std::string& stop : options.stop) {
+    if (stop.empty()) return error(Code::kInvalidArgument, "a stop string is empty");
+    if (stop.size() > kMaxStopBytes) {
+      return error(Code::kInvalidArgument, "a stop string has %zu bytes but %zu is the most",
+                   stop.size(), kMaxStopBytes);
+    }
+    if (!tokenizer::is_valid_utf8(stop)) {
+      return error(Code::kInvalidArgument, "a stop string is not UTF-8");
+    }
+  }
+  return {};
+}
+
+// Why the sampler found no token.
+Status no_token(std::span<const float> logits) {
+  for (const float logit : logits) {
+    if (logit > -INFINITY) {
+      return error(Code::kInvalidArgument, "logit_bias bans every token that the model can say");
+    }
+  }
+  return error(Code::kCorrupt, "the model's logits are not numbers: its weights are damaged");
+}
+
+double rate(int32_t tokens, double ms) {
+  return tokens > 0 && ms > 0 ? tokens * 1000 / ms : 0;
+}
+
+}  // namespace
+
+double Counts::prompt_rate() const {
+  return rate(computed, prompt_ms);
+}
+
+double Counts::generate_rate() const {
+  return rate(generated - 1, generate_ms);  // the first one comes of the prompt's pass
+}
+
+struct Generation::Impl {
+  enum class State : uint8_t { kPass, kChoose, kEnded };
+
+  Impl(session::Session& s, const Options& o)
+      : session(s),
+        tokenizer(s.engine().tokenizer()),
+        options(o),
+        sampler(o.sampling, s.engine().program().hp.n_vocab),
+        decoder(tokenizer),
+        filter(options.stop) {}
+  ~Impl() { cancel(); }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Status start(std::span<const Token> prompt);
+  Step advance(int32_t max_ops);
+  Step choose();
+  Piece make_piece(Token token);
+  void release(bool all);
+  Step end(Finish how);
+  Step fail(Status why);
+  void cut_prompt();
+  void cancel();
+
+  session::Session& session;
+  const tokenizer::Tokenizer& tokenizer;
+  const Options options;
+  sample::Sampler sampler;
+  tokenizer::StreamDecoder decoder;  // sees no prompt: its first token continues a text
+  StopFilter filter;
+
+  State state = State::kEnded;
+  bool in_prompt = true;
+  std::vector<Piece> pieces;  // the first `certain` of them can be taken, the others are held
+  size_t certain = 0;
+  uint64_t released_bytes = 0;  // text of all pieces that became certain
+  Finish finish = Finish::kNone;
+  Status failure;
+  std::string stop_string;
+  Counts counts;
+  const double started = monotonic_ms();
+  double prompt_end = 0;
+};
+
+Status Generation::Impl::start(std::span<const Token> prompt) {
+  Result<int32_t> kept = session.sync(prompt);
+  if (!kept.ok()) return kept.status();
+  if (!options.reuse_prefix && *kept > 0) {  // what sync() has accepted can begin anywhere
+    session.clear();
+    SLUICE_RETURN_IF_ERROR(session.begin(prompt));
+    kept = 0;
+  }
+  counts.prompt = static_cast<int32_t>(prompt.size());
+  counts.cached = *kept;
+  state = State::kPass;
+  return {};
+}
+
+Step Generation::Impl::advance(int32_t max_ops) {
+  const Step step = session.step(max_ops);
+  if (in_prompt) counts.computed = session.position() - counts.cached;
+  if (step == Step::kFailed) return fail(session.failure());
+  if (step != Step::kDone) return step;
+  if (in_prompt) {
+    prompt_end = monotonic_ms();
+    counts.prompt_ms = prompt_end - started;
+    in_prompt = false;
+    if (options.max_tokens == 0) return end(Finish::kLength);
+  }
+  state = State::kChoose;
+  return Step::kProgress;
+}
+
+Step Generation::Impl::choose() {
+  const Token token = sampler.sample(session.logits(), session.tokens());
+  if (token == sample::kNoToken) return fail(no_token(session.logits()));
+  const double now = monotonic_ms();
+  if (counts.generated == 0) counts.first_ms = now - started;
+  if (!options.ignore_eos && tokenizer.is_end_of_generation(token)) return end(Finish::kStop);
+  ++counts.generated;
+  counts.generate_ms = now - prompt_end;
+  pieces.push_back(make_piece(token));
+  filter.push(pieces.back().text);
+  release(/*all=*/false);
+  if (filter.stopped() != nullptr) return end(Finish::kStop);
+  if (counts.generated == options.max_tokens) return end(Finish::kLength);
+  Status begun = session.begin({&token, 1});
+  if (begun.code() == Code::kContextFull) return end(Finish::kContext);
+  if (!begun.ok()) return fail(std::move(begun));
+  state = State::kPass;
+  return Step::kProgress;
+}
+
+Piece Generation::Impl::make_piece(Token token) {
+  Piece piece;
+  piece.token = token;
+  piece.text = decoder.push(token, options.special);
+  if (options.logprobs >= 0) {
+    piece.top = sample::top_logprobs(session.logits(), options.logprobs, token);
+    piece.logprob = piece.top.back().logprob;
+    piece.top.pop_back();
+  }
+  return piece;
+}
+
+// Lets go of pieces whose text is certain. The last one stays while a character in it is
+// unfinished: should the answer end here, what stands for that character belongs to it.
+void Generation::Impl::release(bool all) {
+  for (; certain < pieces.size(); ++certain) {
+    const uint64_t text_end = released_bytes + pieces[certain].text.size();
+    const bool open = certain + 1 == pieces.size() && decoder.unfinished();
+    if (!all && (open || text_end > filter.certain())) break;
+    released_bytes = text_end;
+  }
+}
+
+Step Generation::Impl::end(Finish how) {
+  if (how != Finish::kCancelled && filter.stopped() == nullptr) {
+    const std::string rest = decoder.finish();
+    if (!rest.empty()) {
+      pieces.back().text += rest;
+      filter.push(rest);
+    }
+  }
+  finish = how;
+  state = State::kEnded;
+  if (filter.stopped() != nullptr) {
+    if (how != Finish::kFailed) finish = Finish::kStop;
+    stop_string = *filter.stopped();
+    release(/*all=*/false);
+    const uint64_t left = filter.certain() - released_bytes;
+    if (left > 0) {  // of the piece in which the stop string begins
+      pieces[certain].text.resize(static_cast<size_t>(left));
+      ++certain;
+    }
+  } else if (how != Finish::kCancelled) {
+    release(/*all=*/true);
+  }
+  pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(certain), pieces.end());
+  return Step::kDone;
+}
+
+Step Generation::Impl::fail(Status why) {
+  cut_prompt();
+  failure = std::move(why);
+  static_cast<void>(end(Finish::kFailed));
+  return Step::kFailed;
+}
+
+// Gives up the pass under way and says how far the prompt came.
+void Generation::Impl::cut_prompt() {
+  if (in_prompt) counts.prompt_ms = monotonic_ms() - started;
+  session.cancel();
+}
+
+void Generation::Impl::cancel() {
+  if (state == State::kEnded) return;
+  cut_prompt();
+  static_cast<void>(end(Finish::kCancelled));
+}
+
+uint64_t Generation::memory_bytes(const Options& options, int64_t n_vocab) {
+  uint64_t bytes = sizeof(Impl) + sample::Sampler::memory_bytes(n_vocab) +
+                   options.sampling.logit_bias.size() * sizeof(options.sampling.logit_bias[0]);
+  for (const std::string& stop : options.stop) {
+    bytes += sizeof(stop) + stop.size() + StopFilter::memory_bytes(stop);
+  }
+  return bytes;
+}
+
+Generation::Generation(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Generation::~Generation() = default;
+
+Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
+                                                      std::span<const Token> prompt,
+                                                      const Options& options) {
+  SLUICE_RETURN_IF_ERROR(validate(options));
+  const int64_t n_vocab = session.engine().program().hp.n_vocab;
+  SLUICE_RETURN_IF_ERROR(sample::validate(options.sampling, n_vocab));
+  auto impl = std::make_unique<Impl>(session, options);
+  if (!impl->sampler.allocated()) {
+    return error(Code::kOutOfMemory, "the platform refused the memory of a sampler");
+  }
+  SLUICE_RETURN_IF_ERROR(impl->start(prompt));
+  return std::unique_ptr<Generation>(new Generation(std::move(impl)));
+}
+
+Step Generation::step(int32_t max_ops) {
+  switch (impl_->state) {
+    case Impl::State::kPass:
+      return impl_->advance(max_ops);
+    case Impl::State::kChoose:
+      return impl_->choose();
+    case Impl::State::kEnded:
+      break;
+  }
+  return impl_->finish == Finish::kFailed ? Step::kFailed : Step::kDone;
+}
+
+void Generation::cancel() {
+  impl_->cancel();
+}
+
+std::vector<Piece> Generation::take_pieces() {
+  std::vector<Piece>& pieces = impl_->pieces;
+  const auto end = pieces.begin() + static_cast<std::ptrdiff_t>(impl_->certain);
+  std::vector<Piece> taken(std::make_move_iterator(pieces.begin()), std::make_move_iterator(end));
+  pieces.erase(pieces.begin(), end);
+  impl_->certain = 0;
+  return taken;
+}
+
+Finish Generation::finish() const {
+  return impl_->finish;
+}
+
+const Status& Generation::failure() const {
+  return impl_->failure;
+}
+
+const std::string& Generation::stop_string() const {
+  return impl_->stop_string;
+}
+
+const Counts& Generation::counts() const {
+  return impl_->counts;
+}
+
+bool Generation::in_prompt() const {
+  return impl_->in_prompt;
+}
+
+}  // namespace sluice::generate

@@ -1,0 +1,98 @@
+// Stepping through the program.
+#include "session/cpu_executor.h"
+
+namespace sluice::session {
+
+CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine) {
+  const model::Program& program = engine.program();
+  row_held_.resize(static_cast<size_t>(engine.largest_batch()));
+  products_.reserve(4);
+  if (program.moes.empty()) return;
+  const size_t used = static_cast<size_t>(program.hp.n_expert_used);
+  const size_t n_batch = static_cast<size_t>(engine.largest_batch());
+  experts_.reserve(static_cast<size_t>(program.hp.n_expert));
+  routed_.reserve(n_batch * used);
+  chosen_.reserve(n_batch * used);
+}
+
+void CpuExecutor::begin(Timeline& timeline, int32_t n, Rows rows) {
+  timeline_ = &timeline;
+  first_ = timeline.position();
+  batch_ = n;
+  wanted_ = rows;
+  active_ = true;
+  failure_ = {};
+  restart();
+}
+
+// The batch from its first operation on: when it begins, and when what it has computed is lost.
+void CpuExecutor::restart() {
+  rows_ = batch_;
+  pc_ = 0;
+  mark_ = 0;
+  read_failed_ = false;
+  cursor_ = {};
+  feed_.restart();
+  // What a batch that was given up had asked for would keep its slots from what comes first.
+  engine_.residency().set_demand({});
+  replans_seen_ = engine_.replans();
+}
+
+void CpuExecutor::next_op() {
+  observe_marks();
+  cursor_ = {};
+  feed_.restart();
+  ++pc_;
+}
+
+Step CpuExecutor::step(int32_t* max_ops) {
+  if (!active_) return failure_.ok() ? Step::kDone : Step::kFailed;
+  if (replans_seen_ != engine_.replans()) restart();
+  const std::vector<model::Op>& ops = engine_.program().ops;
+  engine_.pump();
+  for (; *max_ops > 0; --*max_ops) {
+    observe_before(ops[pc_]);
+    if (!run_op(ops[pc_])) {
+      if (read_failed_) {  // what the batch has computed is incomplete
+        restart();
+        continue;
+      }
+      // Something may have arrived since the last look.
+      if (engine_.pump() || engine_.help_reading()) continue;
+      return Step::kBlocked;
+    }
+    next_op();
+    const bool cut = ops[pc_ - 1].kind == model::OpKind::kSelect && rows_ == 0;
+    if (pc_ == ops.size() || cut) {
+      active_ = false;
+      --*max_ops;
+      engine_.pump();  // prefetch for the next batch
+      return Step::kDone;
+    }
+  }
+  return Step::kProgress;
+}
+
+bool CpuExecutor::run_products() {
+  switch (feed_.run(products_)) {
+    case WeightFeed::Run::kDone:
+      return true;
+    case WeightFeed::Run::kBlocked:
+      return false;
+    case WeightFeed::Run::kReadFailed:
+      read_failed_ = true;
+      return false;
+  }
+  return false;
+}
+
+std::span<float> CpuExecutor::logits(int32_t row) const {
+  return {buffer(model::Buf::kLogits) + row * engine_.width(model::Buf::kLogits),
+          static_cast<size_t>(engine_.program().hp.n_vocab)};
+}
+
+int32_t CpuExecutor::layer() const {
+  return active_ ? engine_.program().ops[pc_].layer : -1;
+}
+
+}  // namespace sluice::session

@@ -1,0 +1,121 @@
+// The program of operations on the CPU: one function for each kind of operation over the rows of
+// the batch. An operation that needs weights remembers how far it came and is resumed there;
+// nothing blocks and nothing is allocated per token.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "session/executor.h"
+#include "session/weight_feed.h"
+
+namespace sluice::session {
+
+// The first position that a query sees.
+[[nodiscard]] inline int32_t window_begin(const model::Op& op, int32_t position) {
+  return op.window > 0 ? std::max(0, position + 1 - op.window) : 0;
+}
+
+class CpuExecutor final : public Executor {
+ public:
+  explicit CpuExecutor(Engine& engine);
+
+  void begin(Timeline& timeline, int32_t n, Rows rows) override;
+  [[nodiscard]] Step step(int32_t* max_ops) override;
+  void abandon() override { active_ = false; }
+  [[nodiscard]] const Timeline* timeline() const override { return timeline_; }
+  [[nodiscard]] const Status& failure() const override { return failure_; }
+  [[nodiscard]] std::span<float> logits(int32_t row) const override;
+  [[nodiscard]] int32_t layer() const override;
+  void observe(Observer observer) override { observer_ = std::move(observer); }
+
+ private:
+  // Progress inside an operation that can block.
+  struct Cursor {
+    bool started = false;
+    int32_t row = 0;    // of the embedding
+    int32_t phase = 0;  // of an expert
+  };
+  struct Expert {
+    int32_t index = 0;
+    int32_t first = 0, count = 0;  // into routed_
+  };
+  struct Routed {
+    int32_t token = 0;
+    float weight = 0;
+  };
+
+  void restart();
+  [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
+  [[nodiscard]] bool run_products();
+  void next_op();
+  [[nodiscard]] bool vectors_ready(const model::Op& op);
+  void fill_rope_tables();
+
+  [[nodiscard]] bool op_embed(const model::Op& op);
+  [[nodiscard]] bool request_rows(const model::Op& op);
+  void op_norm(const model::Op& op);
+  [[nodiscard]] bool op_matmul(const model::Op& op);
+  void op_rope(const model::Op& op);
+  void op_attention(const model::Op& op);
+  void op_activate(const model::Op& op);
+  void op_elementwise(const model::Op& op);
+  [[nodiscard]] bool op_moe(const model::Op& op);
+  void op_short_conv(const model::Op& op);
+  void op_select(const model::Op& op);  // leaves no rows when this batch ends here
+
+  void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
+  [[nodiscard]] bool wants_q8(int32_t mat) const;
+
+  void store_kv(const model::Op& op);
+  void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
+  void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
+  void merge_splits(const model::Op& op, int32_t head);
+
+  void route(const model::Moe& moe);
+  void demand_from(const model::Moe& moe, size_t first);
+  [[nodiscard]] bool run_expert(const model::Op& op, const Expert& expert);
+
+  void observe_before(const model::Op& op);
+  void observe_marks();
+  void unweighted_norm(const model::Op& op);
+  void observe_attention(const model::Op& op);
+
+  [[nodiscard]] float* buffer(model::Buf b) const { return engine_.working().buffer(b); }
+  // Runs body(row) for each row of the batch, over threads when there are enough rows.
+  template <typename Body>
+  void for_rows(int32_t n, Body&& body) {
+    constexpr int32_t kRowsForThreads = 4;  // below this a region costs more than it saves
+    if (n < kRowsForThreads || engine_.pool().n_threads() == 1) {
+      for (int32_t row = 0; row < n; ++row) body(row);
+      return;
+    }
+    engine_.pool().parallel_for(n, [&](int64_t row, int) { body(static_cast<int32_t>(row)); });
+  }
+
+  Engine& engine_;
+  WeightFeed feed_;
+  Timeline* timeline_ = nullptr;
+  bool active_ = false;
+  int32_t first_ = 0;  // position of the batch's first token
+  int32_t batch_ = 0;  // its tokens
+  Rows wanted_ = Rows::kNone;
+  int32_t rows_ = 0;  // rows that go on (after kSelect only those with wanted logits)
+  size_t pc_ = 0;
+  uint32_t replans_seen_ = 0;
+  bool read_failed_ = false;
+  Status failure_;
+  Cursor cursor_;
+  std::vector<Product> products_;
+  std::vector<Expert> experts_;
+  std::vector<Routed> routed_;
+  std::vector<int32_t> chosen_;
+  std::vector<uint32_t> demand_;
+  size_t expert_ = 0;              // index into experts_
+  std::vector<uint8_t> row_held_;  // embedding row t came from the resident table
+  Observer observer_;
+  size_t mark_ = 0;
+  std::vector<float> before_;  // observed batches only
+};
+
+}  // namespace sluice::session

@@ -1,0 +1,47 @@
+// What computes batches of a timeline's tokens. The CPU's is cpu_executor.h; another device's steps
+// and resumes the same way. An engine has one executor, whose working memory all its sessions
+// share: it computes one batch at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "base/status.h"
+#include "session/timeline.h"
+
+namespace sluice::session {
+
+enum class Step : uint8_t { kBlocked = 0, kProgress = 1, kDone = 2, kFailed = 3 };
+
+// Which logits of a batch are wanted: none, the last row's, or every row's.
+enum class Rows : uint8_t { kNone, kLast, kAll };
+
+// Observes a checkpoint: `name` such as "Qcur-0.ROPE"; row t at data + t * stride, [ne0 * ne1].
+using Observer = std::function<void(const char* name, int32_t ne0, int32_t ne1, int32_t n_tokens,
+                                    const float* data, int64_t stride)>;
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+
+  // Begins `n` tokens of `timeline` from its position on; what was being computed is given up.
+  // The timeline knows of the batch (Timeline::begin_batch) and commits it when it is done.
+  virtual void begin(Timeline& timeline, int32_t n, Rows rows) = 0;
+  // Works on it, at most *max_ops operations, which it counts down. kBlocked: weights are missing;
+  // kDone: the batch is computed; kFailed: failure() says why, and the batch is given up.
+  [[nodiscard]] virtual Step step(int32_t* max_ops) = 0;
+  // Gives up what is being computed.
+  virtual void abandon() = 0;
+  // What is being computed, or was last: logits belong to it. Null: nothing.
+  [[nodiscard]] virtual const Timeline* timeline() const = 0;
+  [[nodiscard]] virtual const Status& failure() const = 0;
+  // Raw logits [n_vocab] of a row (row 0 for Rows::kLast), until the next begin().
+  [[nodiscard]] virtual std::span<float> logits(int32_t row) const = 0;
+  // Layer that is being computed, -1 outside layers.
+  [[nodiscard]] virtual int32_t layer() const = 0;
+  // For the values inside one batch from position 0; a null function ends it.
+  virtual void observe(Observer observer) = 0;
+};
+
+}  // namespace sluice::session

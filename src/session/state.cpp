@@ -1,0 +1,282 @@
+// The saved form of a timeline, read and written in pieces of any size straight from and to where
+// the timeline keeps it, so that neither needs memory. Little-endian:
+//   header      magic "SKV2", model's identity, whole length, position, layers, checkpoints
+//   u32         for each layer: the first position whose keys and values follow
+//   u32         for each checkpoint: its position, ascending
+//   i32         the tokens
+//   for each layer, for each head: keys [position - first][dk], then values [...][dv], f16
+//   for the live state, then for each checkpoint: the state of each recurrent layer, f32
+//   u64         sum over all of the above
+#include <algorithm>
+#include <cstring>
+
+#include "base/hash.h"
+#include "session/timeline.h"
+
+namespace sluice::session {
+namespace {
+
+constexpr uint32_t kMagic = 0x32564b53;  // "SKV2"
+constexpr uint64_t kSumBytes = sizeof(uint64_t);
+
+struct StateHeader {
+  uint32_t magic = kMagic;
+  uint32_t position = 0;
+  uint64_t identity = 0;
+  uint64_t bytes = 0;
+  uint32_t n_layer = 0;
+  uint32_t n_checkpoints = 0;
+};
+static_assert(sizeof(StateHeader) == 32);
+
+Status foreign() {
+  return error(Code::kCorrupt, "the saved state is damaged or does not belong to this model");
+}
+
+}  // namespace
+
+// The form of one state, laid over one timeline.
+struct StateForm {
+  StateHeader header;
+  std::vector<uint32_t> first;        // by layer
+  std::vector<uint32_t> checkpoints;  // positions
+
+  [[nodiscard]] static size_t head_bytes(const StateHeader& h) {
+    return sizeof h + sizeof(uint32_t) * (h.n_layer + h.n_checkpoints);
+  }
+
+  // Of what the timeline holds now.
+  [[nodiscard]] static StateForm of(const Timeline& t, uint64_t identity) {
+    StateForm f;
+    f.header.identity = identity;
+    f.header.position = static_cast<uint32_t>(t.position_);
+    f.header.n_layer = static_cast<uint32_t>(t.cache_.shape().layers.size());
+    f.header.n_checkpoints = static_cast<uint32_t>(t.checkpoints_.size());
+    for (const kv::LayerShape& l : t.cache_.shape().layers) {
+      f.first.push_back(static_cast<uint32_t>(std::min(t.held_from(l), t.position_)));
+    }
+    for (const auto& c : t.checkpoints_) f.checkpoints.push_back(static_cast<uint32_t>(c.position));
+    uint64_t body = 0;
+    f.visit_body(t, [&body](void*, uint64_t n) { body += n; });
+    f.header.bytes = head_bytes(f.header) + body + kSumBytes;
+    return f;
+  }
+
+  // Calls segment(memory, bytes) for what follows the head, in order, up to the sum; memory is null
+  // for what the timeline has no place for.
+  template <typename Segment>
+  void visit_body(const Timeline& t, Segment&& segment) const {
+    const int64_t position = header.position;
+    segment(const_cast<Token*>(t.tokens_.data()), static_cast<uint64_t>(position) * sizeof(Token));
+    for (size_t i = 0; i < first.size(); ++i) {
+      const int32_t layer = static_cast<int32_t>(i);
+      const kv::LayerShape& l = t.cache_.layer(layer);
+      for (int32_t head = 0; head < l.heads; ++head) {
+        visit_rows(t, layer, first[i], t.cache_.keys(layer, head), l.dk, segment);
+        visit_rows(t, layer, first[i], t.cache_.values(layer, head), l.dv, segment);
+      }
+    }
+    visit_states(t, t.live_, segment);
+    // The latest checkpoints are kept where there is no room for all.
+    const size_t room = static_cast<size_t>(t.cache_.shape().n_checkpoints);
+    const size_t skipped = checkpoints.size() - std::min(checkpoints.size(), room);
+    for (size_t i = 0; i < checkpoints.size(); ++i) {
+      visit_states(t, i < skipped ? -1 : copy_of(t, i - skipped), segment);
+    }
+  }
+
+ private:
+  // Where a timeline keeps its i-th checkpoint: while one is restored, in order.
+  [[nodiscard]] static int32_t copy_of(const Timeline& t, size_t i) {
+    return t.restore_.active ? 2 + static_cast<int32_t>(i) : t.checkpoints_[i].copy;
+  }
+
+  template <typename Segment>
+  void visit_rows(const Timeline& t, int32_t layer, int64_t from, uint16_t* rows, int32_t width,
+                  Segment& segment) const {
+    const int64_t position = header.position;
+    const int64_t capacity = t.cache_.layer(layer).capacity;
+    const uint64_t row_bytes = static_cast<uint64_t>(width) * sizeof(uint16_t);
+    if (position - capacity > from) {
+      segment(nullptr, static_cast<uint64_t>(position - capacity - from) * row_bytes);
+      from = position - capacity;
+    }
+    while (from < position) {
+      const int64_t place = t.cache_.place(layer, from);
+      const int64_t n = std::min(position - from, capacity - place);
+      segment(rows + place * width, static_cast<uint64_t>(n) * row_bytes);
+      from += n;
+    }
+  }
+
+  template <typename Segment>
+  static void visit_states(const Timeline& t, int32_t copy, Segment& segment) {
+    for (size_t i = 0; i < t.cache_.shape().layers.size(); ++i) {
+      const int32_t layer = static_cast<int32_t>(i);
+      const int64_t n = t.cache_.layer(layer).state;
+      if (n == 0) continue;
+      segment(copy < 0 ? nullptr : static_cast<void*>(t.cache_.state(layer, copy)),
+              static_cast<uint64_t>(n) * sizeof(float));
+    }
+  }
+};
+
+uint64_t Timeline::state_bytes(uint64_t identity) const {
+  return StateForm::of(*this, identity).header.bytes;
+}
+
+Status Timeline::read_state(uint64_t identity, uint64_t offset, std::span<uint8_t> out) const {
+  const StateForm form = StateForm::of(*this, identity);
+  const uint64_t total = form.header.bytes;
+  if (offset > total || out.size() > total - offset) {
+    return error(Code::kInvalidArgument, "the saved state has %llu bytes",
+                 static_cast<unsigned long long>(total));
+  }
+  const bool whole = offset + out.size() > total - kSumBytes;  // the sum is wanted
+  Hash64 sum;
+  uint64_t at = 0;
+  const auto segment = [&](const void* memory, uint64_t n) {
+    const uint8_t* from = static_cast<const uint8_t*>(memory);
+    if (whole && at < total - kSumBytes) sum.add({from, static_cast<size_t>(n)});
+    const uint64_t begin = std::max(at, offset), end = std::min(at + n, offset + out.size());
+    if (begin < end) std::memcpy(&out[begin - offset], from + (begin - at), end - begin);
+    at += n;
+  };
+  segment(&form.header, sizeof form.header);
+  segment(form.first.data(), form.first.size() * sizeof(uint32_t));
+  segment(form.checkpoints.data(), form.checkpoints.size() * sizeof(uint32_t));
+  form.visit_body(*this, segment);
+  const uint64_t value = sum.value();
+  segment(&value, sizeof value);
+  return {};
+}
+
+Status Timeline::begin_restore(uint64_t bytes) {
+  clear();
+  if (bytes < sizeof(StateHeader) + kSumBytes) return foreign();
+  restore_.active = true;
+  restore_.total = bytes;
+  return {};
+}
+
+namespace {
+
+// The head's own claims; errors are final.
+Status check_head(const StateHeader& h, const kv::KvShape& shape, uint64_t identity,
+                  uint64_t total) {
+  constexpr uint32_t kMaxCheckpoints = 1 << 16;
+  if (h.magic != kMagic || h.identity != identity || h.bytes != total ||
+      h.n_layer != shape.layers.size() || h.n_checkpoints > kMaxCheckpoints) {
+    return foreign();
+  }
+  if (h.position > static_cast<uint32_t>(shape.n_ctx)) {
+    return error(Code::kContextFull, "the saved state has %u tokens but the context holds %d",
+                 h.position, shape.n_ctx);
+  }
+  return {};
+}
+
+// Whether what the head lists can be.
+bool plausible(const StateForm& form, const kv::KvShape& shape) {
+  for (size_t i = 0; i < form.first.size(); ++i) {
+    const int64_t needed = shape.layers[i].window == 0 || shape.layers[i].heads == 0
+                               ? 0
+                               : std::max<int64_t>(0, static_cast<int64_t>(form.header.position) +
+                                                          1 - shape.layers[i].window);
+    if (shape.layers[i].heads > 0 && form.first[i] > needed) return false;
+    if (form.first[i] > form.header.position) return false;
+  }
+  uint32_t before = 0;
+  for (const uint32_t c : form.checkpoints) {
+    if (c <= before || c > form.header.position) return false;
+    before = c;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status Timeline::write_state(uint64_t identity, int64_t n_vocab, std::span<const uint8_t> piece) {
+  if (!restore_.active) return error(Code::kInvalidArgument, "no saved state is being restored");
+  const auto fail = [this](Status status) {
+    clear();
+    return status;
+  };
+  Restore& r = restore_;
+  if (piece.size() > r.total - r.done) return fail(foreign());
+  // The head is gathered until it is whole; everything behind it goes to its place at once.
+  size_t used = 0;
+  const auto gather = [&](size_t bytes) {
+    const size_t n = std::min(bytes - std::min(bytes, r.head.size()), piece.size() - used);
+    r.head.insert(r.head.end(), piece.begin() + static_cast<int64_t>(used),
+                  piece.begin() + static_cast<int64_t>(used + n));
+    used += n;
+    return r.head.size() >= bytes;
+  };
+  const uint64_t summed = r.total - kSumBytes;
+  if (r.done < summed) {
+    r.hash.add(piece.first(std::min<size_t>(piece.size(), static_cast<size_t>(summed - r.done))));
+  }
+  r.done += piece.size();
+  StateForm form;
+  if (!gather(sizeof form.header)) return {};
+  std::memcpy(&form.header, r.head.data(), sizeof form.header);
+  if (Status s = check_head(form.header, cache_.shape(), identity, r.total); !s.ok()) {
+    return fail(std::move(s));
+  }
+  if (!gather(StateForm::head_bytes(form.header))) return {};
+  size_t listed = sizeof form.header;
+  const auto list = [&r, &listed](size_t n) {
+    std::vector<uint32_t> out(n);
+    if (n > 0) std::memcpy(out.data(), &r.head[listed], n * sizeof(uint32_t));
+    listed += n * sizeof(uint32_t);
+    return out;
+  };
+  form.first = list(form.header.n_layer);
+  form.checkpoints = list(form.header.n_checkpoints);
+  if (!plausible(form, cache_.shape())) return fail(foreign());
+
+  const uint64_t from = r.done - (piece.size() - used);  // where the rest of the piece belongs
+  uint64_t at = r.head.size();
+  const auto copy_in = [&](void* memory, uint64_t n) {
+    const uint64_t begin = std::max(at, from), end = std::min(at + n, r.done);
+    if (begin < end && memory != nullptr) {
+      std::memcpy(static_cast<uint8_t*>(memory) + (begin - at), &piece[used + (begin - from)],
+                  end - begin);
+    }
+    at += n;
+  };
+  form.visit_body(*this, copy_in);
+  copy_in(&r.sum, sizeof r.sum);
+  if (at != r.total) return fail(foreign());
+  if (r.done < r.total) return {};
+  return finish_restore(form, n_vocab);
+}
+
+// All bytes are in their places: whether they are what was saved.
+Status Timeline::finish_restore(const StateForm& form, int64_t n_vocab) {
+  const int32_t position = static_cast<int32_t>(form.header.position);
+  const bool known = std::all_of(tokens_.begin(), tokens_.begin() + position,
+                                 [n_vocab](Token t) { return t >= 0 && t < n_vocab; });
+  if (!known || restore_.hash.value() != restore_.sum) {
+    clear();
+    return foreign();
+  }
+  const size_t room = static_cast<size_t>(cache_.shape().n_checkpoints);
+  const size_t n = std::min(form.checkpoints.size(), room);
+  const size_t skipped = form.checkpoints.size() - n;
+  for (size_t i = 0; i < n; ++i) {
+    checkpoints_.push_back(
+        {static_cast<int32_t>(form.checkpoints[skipped + i]), 2 + static_cast<int32_t>(i)});
+  }
+  end_restore();
+  position_ = reached_ = position;
+  restored_ = 0;
+  for (size_t i = 0; i < form.first.size(); ++i) {
+    if (cache_.layer(static_cast<int32_t>(i)).heads == 0) continue;
+    restored_ = std::max(restored_, static_cast<int32_t>(form.first[i]));
+  }
+  return {};
+}
+
+}  // namespace sluice::session

@@ -1,0 +1,124 @@
+// The layout, and the sizes that follow from it.
+#include "session/working_memory.h"
+
+#include <algorithm>
+
+namespace sluice::session {
+namespace {
+
+using model::Buf;
+using model::Program;
+
+uint64_t logits_bytes(const Program& p, const WorkingShape& shape) {
+  return static_cast<uint64_t>(shape.logits_rows) *
+         static_cast<uint64_t>(p.width[static_cast<size_t>(Buf::kLogits)]) * sizeof(float);
+}
+
+uint64_t thread_scratch(const Program& p, const kernels::Table& table, const WorkingShape& shape) {
+  uint64_t bytes = 0;
+  for (const model::Mat& m : p.mats) {
+    bytes = std::max<uint64_t>(bytes, table.matmul_scratch(m.type, m.cols));
+    bytes = std::max(bytes, static_cast<uint64_t>(m.row_bytes * table.row_group));  // packing
+  }
+  const int32_t rows = attention_tile_tokens(p.hp, shape.n_batch) * largest_group(p.hp);
+  const TileScratch tile(Carver(nullptr), table, rows, static_cast<int32_t>(p.hp.head_dim_k),
+                         static_cast<int32_t>(p.hp.head_dim_v), split_count(shape.n_ctx));
+  return round_up_to_line(static_cast<size_t>(std::max(bytes, tile.bytes))) + kAlignment;
+}
+
+}  // namespace
+
+int32_t attention_split(int32_t n_ctx) {
+  const int32_t even = (n_ctx + kMaxSplits - 1) / kMaxSplits;
+  return std::max(kMinSplit, (even + kMinSplit - 1) / kMinSplit * kMinSplit);
+}
+
+int32_t split_count(int32_t n_ctx) {
+  const int32_t split = attention_split(n_ctx);
+  return (n_ctx + split - 1) / split;
+}
+
+int32_t largest_group(const model::HParams& hp) {
+  int64_t group = 1;
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    if (hp.kv_heads(layer) > 0) group = std::max(group, hp.n_head / hp.kv_heads(layer));
+  }
+  return static_cast<int32_t>(group);
+}
+
+int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch) {
+  return std::clamp(kMaxTileRows / largest_group(hp), 1, n_batch);
+}
+
+TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk,
+                         int32_t dv, int32_t splits) {
+  const uint64_t n = static_cast<uint64_t>(rows), parts = n * static_cast<uint64_t>(splits);
+  kernel = carve.take<uint8_t>(table.attention_scratch(rows, dk, dv));
+  q = carve.take<float>(n * static_cast<uint64_t>(dk));
+  out = carve.take<float>(parts * static_cast<uint64_t>(dv));
+  max = carve.take<float>(parts);
+  sum = carve.take<float>(parts);
+  begin = carve.take<int32_t>(n);
+  end = carve.take<int32_t>(n);
+  bytes = carve.used();
+}
+
+WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
+                                             const kernels::Table& table,
+                                             const WorkingShape& shape) {
+  Places at;
+  const uint64_t n_batch = static_cast<uint64_t>(shape.n_batch);
+  for (size_t b = 0; b < model::kBufCount; ++b) {
+    if (b == static_cast<size_t>(Buf::kLogits)) continue;  // has memory of its own
+    at.buffers[b] = carve.take<float>(n_batch * static_cast<uint64_t>(p.width[b]));
+  }
+  int64_t widest = 0;
+  for (const model::Mat& m : p.mats) widest = std::max(widest, m.cols);
+  at.q8 = carve.take<uint8_t>(n_batch * table.q8_bytes(widest));
+  for (const model::Rope& r : p.ropes) {
+    at.ropes.push_back(carve.take<float>(n_batch * static_cast<uint64_t>(r.hp.n_rot)));
+  }
+  if (p.embedding >= 0) {
+    const model::Mat& embedding = p.mats[static_cast<size_t>(p.embedding)];
+    at.embedding_rows = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(embedding.row_bytes));
+  }
+  if (!p.moes.empty()) {
+    at.experts = carve.take<float>(2 * n_batch * static_cast<uint64_t>(p.hp.n_embd));
+  }
+  if (const uint64_t splits = static_cast<uint64_t>(split_count(shape.n_ctx)); splits > 1) {
+    at.partials = carve.take<float>(splits * static_cast<uint64_t>(p.hp.n_head) *
+                                    static_cast<uint64_t>(p.hp.head_dim_v + 2));
+  }
+  return at;
+}
+
+WorkingMemory::Sizes WorkingMemory::measure(const Program& p, const kernels::Table& table,
+                                            const WorkingShape& shape) {
+  Carver carve(nullptr);
+  lay_out(carve, p, table, shape);
+  Sizes sizes;
+  sizes.activations = carve.used() + round_up_to_line(static_cast<size_t>(logits_bytes(p, shape)));
+  sizes.scratch = thread_scratch(p, table, shape);
+  return sizes;
+}
+
+Status WorkingMemory::allocate(const Program& p, const kernels::Table& table,
+                               const WorkingShape& shape) {
+  at_ = {};
+  activations_ = AlignedBuffer();
+  scratch_ = AlignedBuffer();
+  if (logits_.size() != logits_bytes(p, shape)) {
+    SLUICE_RETURN_IF_ERROR(logits_.allocate(logits_bytes(p, shape)));
+  }
+  Carver measured(nullptr);
+  lay_out(measured, p, table, shape);
+  SLUICE_RETURN_IF_ERROR(activations_.allocate(measured.used()));
+  scratch_stride_ = static_cast<size_t>(thread_scratch(p, table, shape));
+  SLUICE_RETURN_IF_ERROR(scratch_.allocate(scratch_stride_ * static_cast<size_t>(shape.n_threads)));
+  Carver carve(activations_.as<uint8_t>());
+  at_ = lay_out(carve, p, table, shape);
+  at_.buffers[static_cast<size_t>(Buf::kLogits)] = logits_.as<float>();
+  return {};
+}
+
+}  // namespace sluice::session

@@ -1,0 +1,104 @@
+// The working memory of a pass: activations, logits and each thread's scratch. One function lays it
+// out; the plan runs it over no memory to learn the size, the engine over memory to carve it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "base/aligned.h"
+#include "kernels/kernels.h"
+#include "model/program.h"
+
+namespace sluice::session {
+
+inline constexpr int32_t kMaxSplits = 16;    // of the positions in attention
+inline constexpr int32_t kMinSplit = 512;    // positions
+inline constexpr int32_t kMaxTileRows = 64;  // query rows of one attention task
+
+// Positions of one part of a split attention, given the context; and how many parts there are.
+[[nodiscard]] int32_t attention_split(int32_t n_ctx);
+[[nodiscard]] int32_t split_count(int32_t n_ctx);
+// Query heads that share a KV head, in the layer with most.
+[[nodiscard]] int32_t largest_group(const model::HParams& hp);
+// Query tokens of one attention task.
+[[nodiscard]] int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch);
+
+// Hands out aligned pieces of one block; over no memory it only counts.
+class Carver {
+ public:
+  explicit Carver(uint8_t* base) : base_(base) {}
+  template <typename T>
+  T* take(uint64_t count) {
+    T* out = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
+    used_ += round_up_to_line(static_cast<size_t>(count * sizeof(T)));
+    return out;
+  }
+  [[nodiscard]] uint64_t used() const { return used_; }
+
+ private:
+  uint8_t* base_;
+  uint64_t used_ = 0;
+};
+
+// A thread's scratch during an attention task: `rows` queries against the parts that they see.
+struct TileScratch {
+  TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk, int32_t dv,
+              int32_t splits);
+  uint8_t* kernel;
+  float *q, *out, *max, *sum;  // [rows][dk], [splits][rows][dv], [splits][rows] twice
+  int32_t *begin, *end;        // [rows]
+  uint64_t bytes;
+};
+
+struct WorkingShape {
+  int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
+};
+
+class WorkingMemory {
+ public:
+  struct Sizes {
+    uint64_t activations = 0;  // logits included
+    uint64_t scratch = 0;      // of one thread
+  };
+  [[nodiscard]] static Sizes measure(const model::Program& program, const kernels::Table& table,
+                                     const WorkingShape& shape);
+  // Logits stay where they are, and as they are, while their number does. Errors: kOutOfMemory,
+  // after which nothing but another allocate() may be called.
+  [[nodiscard]] Status allocate(const model::Program& program, const kernels::Table& table,
+                                const WorkingShape& shape);
+
+  // [n_batch][width] of f32; of the logits [logits_rows][width].
+  [[nodiscard]] float* buffer(model::Buf b) const { return at_.buffers[static_cast<size_t>(b)]; }
+  // Quantized activations, [n_batch][q8_bytes of the widest product].
+  [[nodiscard]] uint8_t* q8() const { return at_.q8; }
+  // [n_batch][n_rot/2] cosines, then sines, of RoPE variant i.
+  [[nodiscard]] float* rope_table(size_t i) const { return at_.ropes[i]; }
+  // Rows of the embedding as they are in the file, [n_batch][row_bytes].
+  [[nodiscard]] uint8_t* embedding_rows() const { return at_.embedding_rows; }
+  // Tokens of one expert, gathered: its inputs, then its outputs, [2][n_batch][n_embd].
+  [[nodiscard]] float* experts() const { return at_.experts; }
+  // Of one token: outputs [splits][heads][dv], then maxima [splits][heads], then sums.
+  [[nodiscard]] float* attention_partials() const { return at_.partials; }
+  [[nodiscard]] uint8_t* scratch(int thread) const {
+    return scratch_.as<uint8_t>() + static_cast<size_t>(thread) * scratch_stride_;
+  }
+
+ private:
+  struct Places {
+    std::array<float*, model::kBufCount> buffers{};
+    std::vector<float*> ropes;
+    uint8_t* q8 = nullptr;
+    uint8_t* embedding_rows = nullptr;
+    float* experts = nullptr;
+    float* partials = nullptr;
+  };
+  static Places lay_out(Carver& carve, const model::Program& program, const kernels::Table& table,
+                        const WorkingShape& shape);
+
+  Places at_;
+  AlignedBuffer activations_, logits_, scratch_;
+  size_t scratch_stride_ = 0;
+};
+
+}  // namespace sluice::session

@@ -1,0 +1,282 @@
+// `sluice run` as a person or a script meets it: what it prints and returns, what it takes for an
+// option, and that it ends when it is told to, whatever it is waiting for.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace sluice::tools {
+namespace {
+
+const std::string kModel =
+    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+
+// The program with pipes on its three ends.
+class Program {
+ public:
+  explicit Program(std::vector<std::string> args, const char* out_path = nullptr) {
+    std::array<int, 2> in{}, out{}, err{};
+    EXPECT_EQ(
+        pipe2(in.data(), O_CLOEXEC) + pipe2(out.data(), O_CLOEXEC) + pipe2(err.data(), O_CLOEXEC),
+        0);
+    args.insert(args.begin(), {SLUICE_PROGRAM, "run"});
+    std::vector<char*> argv;
+    for (std::string& arg : args) argv.push_back(arg.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(in[0], 0);
+      dup2(out_path != nullptr ? open(out_path, O_WRONLY) : out[1], 1);
+      dup2(err[1], 2);
+      execv(SLUICE_PROGRAM, argv.data());
+      _exit(127);
+    }
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    in_ = in[1];
+    out_ = out[0];
+    err_ = err[0];
+  }
+  ~Program() {
+    if (!ended_) {
+      ::kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+    for (const int fd : {in_, out_, err_}) {
+      if (fd >= 0) close(fd);
+    }
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void write_input(const std::string& text) {
+    EXPECT_EQ(write(in_, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    close(in_);
+    in_ = -1;
+  }
+  // Waits for something on standard output.
+  void await_output() {
+    char byte = 0;
+    if (read(out_, &byte, 1) == 1) out_text_ += byte;
+  }
+  // Waits until /proc says that the program has `n` threads, and has computed for so long.
+  void await_threads(size_t n) {
+    const std::string folder = "/proc/" + std::to_string(pid_) + "/task";
+    await([&] {
+      std::error_code ignored;
+      const std::filesystem::directory_iterator tasks(folder, ignored), end;
+      return static_cast<size_t>(std::distance(tasks, end)) >= n;
+    });
+  }
+  void await_work(long ticks) {
+    await([&] {
+      std::ifstream file("/proc/" + std::to_string(pid_) + "/stat");
+      std::string field;
+      for (int i = 0; i < 14; ++i) file >> field;
+      return file && std::stol(field) >= ticks;
+    });
+  }
+  void kill(int signal) { ::kill(pid_, signal); }
+  // Exit status; -1 when a signal ended it, -2 when it did not end (and was killed).
+  int wait() {
+    int status = 0;
+    for (int i = 0; i < 6000; ++i) {
+      drain();
+      if (waitpid(pid_, &status, WNOHANG) == pid_) {
+        ended_ = true;
+        drain();
+        return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return -2;
+  }
+  [[nodiscard]] const std::string& out() const { return out_text_; }
+  [[nodiscard]] const std::string& err() const { return err_text_; }
+
+ private:
+  template <typename Condition>
+  static void await(const Condition& condition) {
+    for (int i = 0; i < 6000 && !condition(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  void drain() {
+    for (auto [fd, text] : {std::pair{out_, &out_text_}, std::pair{err_, &err_text_}}) {
+      fcntl(fd, F_SETFL, O_NONBLOCK);
+      std::array<char, 4096> part;
+      for (ssize_t n = 0; (n = read(fd, part.data(), part.size())) > 0;) {
+        text->append(part.data(), static_cast<size_t>(n));
+      }
+    }
+  }
+
+  pid_t pid_ = -1;
+  int in_ = -1, out_ = -1, err_ = -1;
+  bool ended_ = false;
+  std::string out_text_, err_text_;
+};
+
+std::string greedy_text(std::vector<std::string> args) {
+  args.insert(args.end(), {"-p", "Once upon a time", "--temp", "0", "--json"});
+  Program program(args);
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  const nlohmann::json out = nlohmann::json::parse(program.out(), nullptr, false);
+  return out.is_object() ? out["text"].get<std::string>() : "";
+}
+
+TEST(Run, StopIsTakenAsItIsAndTakesOneArgument) {
+  const std::string text = greedy_text({kModel, "-n", "40"});
+  std::istringstream words(text);
+  std::string word;
+  for (int i = 0; i < 5; ++i) words >> word;
+  ASSERT_FALSE(word.empty());
+  const std::string before = text.substr(0, text.find(word));
+  EXPECT_EQ(greedy_text({kModel, "-n", "40", "--stop", word}), before);
+  EXPECT_EQ(greedy_text({"-n", "40", "--stop", word, kModel}), before);
+  EXPECT_EQ(greedy_text({kModel, "-n", "40", "--stop", "nowhere", "--stop", word}), before);
+  EXPECT_EQ(greedy_text({kModel, "-n", "40", "--stop", "[" + word + "]"}), text);
+  EXPECT_EQ(greedy_text({kModel, "-n", "40", "--stop", "[" + word + ",x]"}), text);
+}
+
+TEST(Run, SeedsAreAnyIntegerModuloTwoToThe64) {
+  const auto text = [](const std::string& seed) {
+    Program program({kModel, "-p", "Once", "-n", "40", "--temp", "2", "--seed", seed});
+    EXPECT_EQ(program.wait(), 0) << program.err();
+    return program.out();
+  };
+  EXPECT_EQ(text("-1"), text("18446744073709551615"));
+  EXPECT_NE(text("-1"), text("-2"));
+  EXPECT_NE(text("9007199254740993"), text("9007199254740992"));
+}
+
+TEST(Run, EchoesAllOfThePrompt) {
+  Program program({kModel, "-p", "-", "-n", "0"});
+  const std::string prompt("before\0after", 12);
+  program.write_input(prompt);
+  EXPECT_EQ(program.wait(), 0) << program.err();
+  EXPECT_EQ(program.out(), prompt + "\n");
+}
+
+TEST(Run, OutputThatIsLostIsAnError) {
+  for (const char* json : {"--json", "--threads=1"}) {
+    Program program({kModel, "-p", "Once", "-n", "4", json}, "/dev/full");
+    EXPECT_EQ(program.wait(), 1);
+    EXPECT_NE(program.err().find("[IO]"), std::string::npos) << program.err();
+    EXPECT_EQ(std::count(program.err().begin(), program.err().end(), '\n'), 1) << program.err();
+  }
+}
+
+TEST(Run, RefusesInOneSentence) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"-p", "a", "-n", "-3"}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "-n", "99999999999"}, "INVALID_ARGUMENT"},
+      {{"-p", ""}, "PROMPT_EMPTY"},
+      {{"-p", "a", "--temp", "nan"}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "--temp", "-1"}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "--top-k", "-1"}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "--top-p", "1.5"}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "--seed", "1.5"}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "--seed", "18446744073709551616"}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "--stop", "b", "--stop", ""}, "INVALID_ARGUMENT"},
+      {{"-p", "a", "--stop", std::string(5000, 'x')}, "INVALID_ARGUMENT"}};
+  for (const auto& [options, code] : cases) {
+    std::vector<std::string> args = {kModel};
+    args.insert(args.end(), options.begin(), options.end());
+    Program program(args);
+    EXPECT_GT(program.wait(), 0) << options.back();
+    EXPECT_EQ(program.out(), "") << options.back();
+    EXPECT_NE(program.err().find("[" + code + "]"), std::string::npos) << program.err();
+    EXPECT_EQ(std::count(program.err().begin(), program.err().end(), '\n'), 1) << program.err();
+  }
+}
+
+TEST(Run, EndsAtASignalWhileItReadsThePrompt) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Program program({kModel, "-p", "-"});
+    program.await_threads(2);  // it listens for signals
+    program.kill(signal);
+    EXPECT_EQ(program.wait(), 130);
+    EXPECT_NE(program.err().find("[ABORTED]"), std::string::npos) << program.err();
+  }
+}
+
+TEST(Run, EndsAtASignalWhileAServerIsSilent) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 4), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const std::string url =
+      "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/model.gguf";
+  Program program({url, "-p", "Once"});
+  const int connection = accept(listener, nullptr, nullptr);
+  program.kill(SIGINT);
+  EXPECT_EQ(program.wait(), 130);
+  EXPECT_NE(program.err().find("[ABORTED]"), std::string::npos) << program.err();
+  close(connection);
+  close(listener);
+}
+
+// Scalar kernels are slow enough to be met in the middle of an answer.
+std::vector<std::string> slow_run() {
+  return {kModel,      "-p",     "Once upon a time", "-n", "100000", "--ignore-eos",
+          "--kernels", "scalar", "--threads",        "1",  "--temp", "0"};
+}
+
+TEST(Run, EndsAtASignalInTheMiddleOfAnAnswer) {
+  Program program(slow_run());
+  program.await_output();
+  program.kill(SIGTERM);
+  EXPECT_EQ(program.wait(), 130);
+  EXPECT_EQ(program.out().substr(0, 16), "Once upon a time");
+  EXPECT_EQ(program.out().back(), '\n');
+}
+
+TEST(Run, AnAbortedAnswerIsWholeJson) {
+  std::vector<std::string> args = slow_run();
+  args.insert(args.end(), {"--json", "--ctx", "8192"});  // seconds of work
+  Program program(args);
+  program.await_work(50);  // half a second: opening takes a tenth of that
+  program.kill(SIGINT);
+  EXPECT_EQ(program.wait(), 130) << program.err();
+  const nlohmann::json out = nlohmann::json::parse(program.out(), nullptr, false);
+  ASSERT_TRUE(out.is_object()) << program.out();
+  EXPECT_EQ(out["finishReason"], "aborted");
+  EXPECT_GT(out["generatedTokens"].get<int>(), 0);
+  EXPECT_FALSE(out["text"].get<std::string>().empty());
+  EXPECT_GT(out["tokensPerSecond"].get<double>(), 0);
+}
+
+TEST(Run, NoTokensHaveNoRate) {
+  Program program({kModel, "-p", "Once upon a time", "-n", "0", "--json"});
+  EXPECT_EQ(program.wait(), 0);
+  const nlohmann::json out = nlohmann::json::parse(program.out(), nullptr, false);
+  ASSERT_TRUE(out.is_object()) << program.out();
+  EXPECT_EQ(out["generatedTokens"], 0);
+  EXPECT_EQ(out["tokensPerSecond"], 0);
+  EXPECT_EQ(out["generateMs"], 0);
+  EXPECT_GT(out["promptTokensPerSecond"].get<double>(), 0);
+}
+
+}  // namespace
+}  // namespace sluice::tools

@@ -1,0 +1,110 @@
+// Stop strings against a plain search of the whole text: wherever the text is cut into parts, the
+// filter stops at the same place, and what it calls certain is all that can be.
+#include "generate/stop_filter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+namespace sluice::generate {
+namespace {
+
+struct Plain {
+  const std::string* stopped = nullptr;
+  size_t certain = 0;
+};
+
+// Reads byte by byte: the stop string that ends first, of several the longest; while there is none,
+// the longest end of the text that could become one is uncertain.
+Plain search(const std::string& text, const std::vector<std::string>& stops) {
+  Plain out;
+  for (size_t end = 1; end <= text.size(); ++end) {
+    for (const std::string& stop : stops) {
+      if (!std::string_view(text).substr(0, end).ends_with(stop)) continue;
+      if (out.stopped == nullptr || stop.size() > out.stopped->size()) out.stopped = &stop;
+    }
+    if (out.stopped != nullptr) {
+      out.certain = end - out.stopped->size();
+      return out;
+    }
+  }
+  size_t held = 0;
+  for (const std::string& stop : stops) {
+    for (size_t n = std::min(stop.size() - 1, text.size()); n > held; --n) {
+      if (text.ends_with(stop.substr(0, n))) held = n;
+    }
+  }
+  out.certain = text.size() - held;
+  return out;
+}
+
+TEST(StopFilter, AgreesWithAPlainSearchHoweverTheTextIsCut) {
+  std::mt19937 rng(7);
+  const auto below = [&rng](size_t n) { return static_cast<size_t>(rng() % n); };
+  int stopped = 0;
+  for (int round = 0; round < 5000; ++round) {
+    const auto letters = [&](size_t n) {
+      std::string text(n, 'a');
+      for (char& c : text) c = static_cast<char>('a' + below(2));
+      return text;
+    };
+    std::vector<std::string> stops(below(4));
+    for (std::string& stop : stops) stop = letters(1 + below(9));
+    StopFilter filter(stops);
+    std::string text;
+    while (text.size() < 40 && filter.stopped() == nullptr) {
+      const std::string part = letters(below(5));
+      text += part;
+      filter.push(part);
+      const Plain expected = search(text, stops);
+      ASSERT_EQ(filter.certain(), expected.certain) << text;
+      ASSERT_EQ(filter.stopped() == nullptr, expected.stopped == nullptr) << text;
+      if (expected.stopped != nullptr) {
+        ASSERT_EQ(*filter.stopped(), *expected.stopped) << text;
+      }
+    }
+    if (filter.stopped() == nullptr) continue;
+    ++stopped;
+    const uint64_t certain = filter.certain();
+    filter.push("ab");  // nothing comes after the end
+    EXPECT_EQ(filter.certain(), certain);
+  }
+  EXPECT_GT(stopped, 1000);
+}
+
+TEST(StopFilter, TheSameTextStopsAtTheSamePlaceWhateverItsParts) {
+  const std::vector<std::string> stops = {"b", "abc"};
+  StopFilter whole(stops), bytes(stops);
+  whole.push("xabc");
+  for (const char* byte : {"x", "a", "b"}) bytes.push(byte);
+  ASSERT_NE(whole.stopped(), nullptr);
+  ASSERT_NE(bytes.stopped(), nullptr);
+  EXPECT_EQ(*whole.stopped(), "b");
+  EXPECT_EQ(*bytes.stopped(), "b");
+  EXPECT_EQ(whole.certain(), 2u);
+  EXPECT_EQ(bytes.certain(), 2u);
+}
+
+TEST(StopFilter, WithoutStopsAllIsCertain) {
+  const std::vector<std::string> none;
+  StopFilter filter(none);
+  filter.push("any text");
+  EXPECT_EQ(filter.certain(), 8u);
+  EXPECT_EQ(filter.stopped(), nullptr);
+}
+
+// A stop string that repeats itself makes a naive filter compare all of it for every byte.
+TEST(StopFilter, LongRepeatingStops) {
+  const std::string stop = std::string(4095, 'a') + 'b';
+  const std::vector<std::string> stops(64, stop);
+  StopFilter filter(stops);
+  for (int i = 0; i < 4; ++i) filter.push(std::string(8192, 'a'));
+  EXPECT_EQ(filter.certain(), 4 * 8192u - 4095u);
+  filter.push("b and more");
+  ASSERT_NE(filter.stopped(), nullptr);
+  EXPECT_EQ(filter.certain(), 4 * 8192u - 4095u);
+}
+
+}  // namespace
+}  // namespace sluice::generate
