@@ -93,6 +93,11 @@ struct AttentionArgs {
   void* scratch;       // attention_scratch(n_rows, dk, dv) bytes, 64-byte aligned
 };
 
+// Whether every one of n weights (whole blocks of file layout, at any alignment) is a number,
+// neither NaN nor infinite. Looks at blocks' scales alone where these decide, so costs less than
+// reading.
+[[nodiscard]] bool all_finite(Type type, const void* src, int64_t n);
+
 struct Table {
   const char* name;   // "scalar", "wasm128", "wasmrelaxed", "avx2", "avx512vnni", "neon", ...
   int32_t row_group;  // rows interleaved in a packed group; packed data is padded to whole groups

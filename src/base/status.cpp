@@ -31,6 +31,8 @@ const char* code_name(Code code) {
       return "MISSING_TENSOR";
     case Code::kBadShape:
       return "BAD_SHAPE";
+    case Code::kBadWeights:
+      return "BAD_WEIGHTS";
     case Code::kBadTokenizer:
       return "BAD_TOKENIZER";
     case Code::kUnsupportedTokenizer:

@@ -21,6 +21,7 @@ enum class Code : uint8_t {
   kUnsupportedType,          // a tensor type without a kernel, named
   kMissingTensor,            // a tensor that the architecture needs is absent, named
   kBadShape,                 // a tensor's shape disagrees with the metadata, named
+  kBadWeights,               // a tensor has a value that is not a number, named
   kBadTokenizer,             // vocabulary or merges that contradict themselves
   kUnsupportedTokenizer,     // tokenizer model or pre-tokenizer unknown, named
   kBudgetTooSmall,           // the message names the smallest budget that works

@@ -123,7 +123,7 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"storeBytesPerSecond", r.store},
                      {"memory", r.memory}});
     }
-    std::printf("%s\n", out.dump(2).c_str());
+    print_json(out, 2);
     return;
   }
   const bool csv = options.output == "csv";
@@ -166,13 +166,21 @@ void add_bench(CLI::App& app, int* status) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* sub = app.add_subcommand("bench", "Measure prefill and decode rates");
   add_common(*sub, options->common);
-  sub->add_option("-p,--prompt", options->prompt, "tokens of the prompt; 0 skips prefill");
-  sub->add_option("-n,--generate", options->generate, "tokens to generate; 0 skips decode");
+  const CLI::Validator tokens = whole_number(0, model::kMaxContext);
+  sub->add_option("-p,--prompt", options->prompt, "tokens of the prompt; 0 skips prefill")
+      ->check(tokens);
+  sub->add_option("-n,--generate", options->generate, "tokens to generate; 0 skips decode")
+      ->check(tokens);
+  // A list is one argument, or several of the same name: MODEL may come after it.
   sub->add_option("-t,--thread-counts", options->threads, "thread counts, such as 1,2")
-      ->delimiter(',');
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_number(0, kMostThreads));
   sub->add_option("-d,--depths", options->depths, "context depths of decode, such as 0,2048")
-      ->delimiter(',');
-  sub->add_option("-r,--repeat", options->repeat, "repetitions")->check(CLI::PositiveNumber);
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(tokens);
+  sub->add_option("-r,--repeat", options->repeat, "repetitions")->check(whole_number(1, 1 << 20));
   sub->add_flag("--past-cache", options->past_cache,
                 "read a file as if it were larger than the machine's memory");
   sub->add_option("-o,--output", options->output, "table, json or csv");

@@ -1,9 +1,12 @@
-// What the subcommands of `sluice` share: options that every one takes, parsing of sizes and token
-// lists, opening of models, and the one way to fail (a sentence on stderr, a non-zero exit).
+// What the subcommands of `sluice` share: options that every one takes, the reading of numbers,
+// sizes and token lists, and the one way to fail (a sentence on stderr, a non-zero exit). Whatever
+// reaches the terminal comes without control characters: names, texts and errors quote files of
+// strangers.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -24,7 +27,10 @@ struct Common {
 // Adds MODEL and the common flags to a subcommand.
 void add_common(CLI::App& app, Common& common);
 
-// "64M", "1.5G", "262144", "256k" (powers of 1024) to bytes; 0 for an empty text.
+inline constexpr int64_t kMostThreads = 64;
+// A check for options: a whole number in [least, most]; the error names both.
+[[nodiscard]] CLI::Validator whole_number(int64_t least, int64_t most);
+// "64M", "1.5G", "262144", "256k" (powers of 1024) to bytes.
 [[nodiscard]] Result<uint64_t> parse_size(const std::string& text);
 // "1,2,3" to ids.
 [[nodiscard]] Result<std::vector<session::Token>> parse_tokens(const std::string& text);
@@ -37,6 +43,8 @@ int fail(const Status& status);
 // Flushes standard output, at the end of a subcommand that would return `status`. Output that was
 // lost (a full disk) is an error: says so and returns a status that is not 0.
 [[nodiscard]] int finish_output(int status = 0);
+// One value on standard output, in valid UTF-8; indent -1: on one line.
+void print_json(const nlohmann::json& value, int indent = -1);
 
 // Thousands in the units people read: "1.2 GB".
 [[nodiscard]] std::string human_bytes(uint64_t bytes);

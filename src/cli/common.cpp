@@ -4,90 +4,117 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "gguf/printable.h"
 
 namespace sluice::cli {
+namespace {
+
+constexpr uint64_t kMostBytes = 1ull << 53;
+
+// "" for a size, else what is wrong with it.
+std::string size_problem(const std::string& text) {
+  const Result<uint64_t> size = parse_size(text);
+  return size.ok() ? std::string() : size.status().message();
+}
+
+}  // namespace
 
 void add_common(CLI::App& app, Common& common) {
   app.add_option("MODEL", common.model,
                  "GGUF file, Hugging Face directory, or http(s) URL of either")
       ->required();
   app.add_option("--memory-budget", common.memory_budget,
-                 "bytes that the engine may hold, such as 64M or 1.5G (default: all it wants)");
+                 "bytes that the engine may hold, such as 64M or 1.5G (default: all it wants)")
+      ->check(CLI::Validator(size_problem, ""));
   app.add_option("--threads", common.threads, "compute threads (default: chosen)")
-      ->check(CLI::Range(0, 64));
+      ->check(whole_number(0, kMostThreads));
   app.add_option("--ctx", common.ctx,
                  "context length in tokens (default: the model's, at most 4096)")
-      ->check(CLI::Range(0, 1 << 24));
+      ->check(whole_number(0, model::kMaxContext));
   app.add_option("--kernels", common.kernels, "force an instruction set by name");
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
   app.add_flag("--json", common.json, "print JSON");
 }
 
+CLI::Validator whole_number(int64_t least, int64_t most) {
+  const auto problem = [least, most](const std::string& text) -> std::string {
+    int64_t value = 0;
+    const char* end = text.data() + text.size();
+    const auto [rest, bad] = std::from_chars(text.data(), end, value);
+    if (bad == std::errc() && rest == end && value >= least && value <= most) return {};
+    return "\"" + text.substr(0, 32) + "\" is not a whole number from " + std::to_string(least) +
+           " to " + std::to_string(most);
+  };
+  return {problem, ""};
+}
+
 Result<uint64_t> parse_size(const std::string& text) {
-  if (text.empty()) return uint64_t{0};
-  char* end = nullptr;
-  const double number = std::strtod(text.c_str(), &end);
-  uint64_t unit = 1;
-  switch (*end) {
-    case 'k':
-    case 'K':
-      unit = 1ull << 10;
-      break;
-    case 'm':
-    case 'M':
-      unit = 1ull << 20;
-      break;
-    case 'g':
-    case 'G':
-      unit = 1ull << 30;
-      break;
-    default:
-      break;
+  double number = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, bad] = std::from_chars(text.data(), end, number);
+  std::string unit(rest, end);
+  double factor = 1;
+  if (!unit.empty() && std::string("kKmMgG").find(unit[0]) != std::string::npos) {
+    const char letter = static_cast<char>(unit[0] | 0x20);
+    factor = letter == 'k' ? 0x1p10 : letter == 'm' ? 0x1p20 : 0x1p30;
+    unit.erase(0, 1);
   }
-  if (unit != 1) ++end;
-  const std::string rest = end;
-  const bool known = rest.empty() || rest == "B" || rest == "iB";
-  if (end == text.c_str() || !known || !(number >= 0) || !(number < 1e15)) {
+  const bool known = unit.empty() || unit == "B" || unit == "iB";
+  const bool a_number = bad == std::errc() && std::isfinite(number) && !std::signbit(number);
+  if (bad != std::errc::result_out_of_range && (!a_number || !known)) {
     return error(Code::kInvalidArgument, "\"%.32s\" is not a size such as 64M or 1.5G",
                  text.c_str());
   }
-  return static_cast<uint64_t>(std::llround(number * static_cast<double>(unit)));
+  if (!a_number || number * factor > static_cast<double>(kMostBytes)) {
+    return error(Code::kInvalidArgument,
+                 "the size \"%.32s\" is beyond what is possible, 0 to %lluG", text.c_str(),
+                 static_cast<unsigned long long>(kMostBytes >> 30));
+  }
+  return static_cast<uint64_t>(std::llround(number * factor));
 }
 
 Result<std::vector<session::Token>> parse_tokens(const std::string& text) {
   std::vector<session::Token> tokens;
+  if (text.empty()) return error(Code::kPromptEmpty, "the list of tokens is empty");
   const char* at = text.data();
   const char* end = at + text.size();
-  while (at != end) {
+  for (;; ++at) {
     session::Token token = 0;
     const auto [next, problem] = std::from_chars(at, end, token);
-    if (problem != std::errc() || (next != end && *next != ',')) {
+    const bool ends = next == end || *next == ',';
+    if (ends && problem == std::errc::result_out_of_range) {
+      return error(Code::kInvalidArgument, "the token %.*s is not in any vocabulary",
+                   static_cast<int>(std::min<ptrdiff_t>(next - at, 32)), at);
+    }
+    if (!ends || problem != std::errc()) {
       return error(Code::kInvalidArgument, "\"%.64s\" is not a list of token ids such as 1,2,3",
                    text.c_str());
     }
     tokens.push_back(token);
-    at = next == end ? end : next + 1;
+    if (next == end) return tokens;
+    at = next;
   }
-  if (tokens.empty()) return error(Code::kPromptEmpty, "the list of tokens is empty");
-  return tokens;
 }
 
 Result<native::LoadOptions> load_options(const Common& common) {
   native::LoadOptions options;
-  Result<uint64_t> budget = parse_size(common.memory_budget);
-  if (!budget.ok()) return budget.status();
-  if (!common.memory_budget.empty() && *budget == 0) {
-    return error(Code::kInvalidArgument, "a memory budget of 0 bytes holds no model");
+  if (!common.memory_budget.empty()) {  // not given
+    Result<uint64_t> budget = parse_size(common.memory_budget);
+    if (!budget.ok()) return budget.status();
+    if (*budget == 0) {
+      return error(Code::kInvalidArgument, "a memory budget of 0 bytes holds no model");
+    }
+    options.engine.memory_budget = *budget;
   }
-  options.engine.memory_budget = *budget;
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();
   options.source.cache_dir = common.cache_dir;
   options.source.on_warning = [](const std::string& text) {
-    std::fprintf(stderr, "sluice: %s\n", text.c_str());
+    std::fprintf(stderr, "sluice: %s\n", gguf::printable(text, text.size()).c_str());
   };
   return options;
 }
@@ -108,7 +135,9 @@ Result<std::string> read_text(const std::string& path) {
 }
 
 int fail(const Status& status) {
-  std::fprintf(stderr, "sluice: %s [%s]\n", status.message().c_str(), code_name(status.code()));
+  const std::string& message = status.message();
+  std::fprintf(stderr, "sluice: %s [%s]\n", gguf::printable(message, message.size()).c_str(),
+               code_name(status.code()));
   return status.code() == Code::kAborted ? 130 : 1;
 }
 
@@ -116,6 +145,25 @@ int finish_output(int status) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
   const int lost = fail(error(Code::kIo, "standard output could not be written"));
   return status != 0 ? status : lost;
+}
+
+// JSON escapes what is below a space; DEL and the controls from U+0080 reach terminals too.
+void print_json(const nlohmann::json& value, int indent) {
+  const std::string text = value.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const bool c1 = byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (byte != 0x7f && !c1) {
+      out += text[i];
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04x",
+                  static_cast<unsigned char>(c1 ? text[++i] : text[i]));
+    out += escaped;
+  }
+  std::printf("%s\n", out.c_str());
 }
 
 std::string human_bytes(uint64_t bytes) {

@@ -1,12 +1,12 @@
 // `sluice dump`: named intermediate tensors of one pass, a file each, and an index of their shapes
 // (name, operation, ne0 ne1 ne2 ne3; ne0 is contiguous), for comparison against a reference.
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "cli/output.h"
 
 namespace sluice::cli {
 namespace {
@@ -23,50 +23,64 @@ int layer_of(const std::string& name) {
   return dash == std::string::npos ? -1 : std::atoi(name.c_str() + dash + 1);
 }
 
+// A file for each tensor, each whole or as it was; the index comes last.
 class Writer {
  public:
-  Writer(std::filesystem::path folder, int layer)
-      : folder_(std::move(folder)), layer_(layer), index_(folder_ / "index.txt") {}
+  Writer(const DumpOptions& options, int layer) : options_(options), layer_(layer) {}
 
   // Written as the reference has it: tokens outermost but one for heads of scores.
   void write(const std::string& name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
              int64_t stride) {
     const int layer = layer_of(name);
-    if (layer >= 0 && layer_ >= 0 && layer != layer_) return;
-    std::FILE* file = std::fopen((folder_ / (name + ".f32")).c_str(), "wb");
-    if (file == nullptr) {
-      ok_ = false;
-      return;
-    }
-    const size_t row = static_cast<size_t>(ne0) * static_cast<size_t>(ne1);
-    for (int32_t t = 0; t < ne2; ++t) {
-      ok_ = std::fwrite(data + t * stride, sizeof(float), row, file) == row && ok_;
-    }
-    ok_ = std::fclose(file) == 0 && ok_;
+    if ((layer >= 0 && layer_ >= 0 && layer != layer_) || !status_.ok()) return;
+    Result<OutputFile> file = create(name + ".f32");
+    if (!file.ok()) return;
+    const size_t row = static_cast<size_t>(ne0) * static_cast<size_t>(ne1) * sizeof(float);
+    for (int32_t t = 0; t < ne2; ++t) file->write(data + t * stride, row);
+    status_ = file->finish();
     const std::string op = name.substr(name.rfind('.') + 1);
-    index_ << name << '\t' << op << '\t' << ne0 << ' ';
-    if (ne1 == 1) {
-      index_ << ne2 << " 1 1\n";
-    } else {
-      index_ << ne1 << ' ' << ne2 << " 1\n";
-    }
+    index_ += name + '\t' + op + '\t' + std::to_string(ne0) + ' ';
+    index_ += ne1 == 1 ? std::to_string(ne2) + " 1 1\n"
+                       : std::to_string(ne1) + ' ' + std::to_string(ne2) + " 1\n";
     ++count_;
   }
-  [[nodiscard]] bool ok() const { return ok_ && index_.good(); }
+  [[nodiscard]] Status finish() {
+    if (!status_.ok()) return status_;
+    Result<OutputFile> file = create("index.txt");
+    if (!file.ok()) return status_;
+    file->write(index_.data(), index_.size());
+    return file->finish();
+  }
   [[nodiscard]] int count() const { return count_; }
 
  private:
-  std::filesystem::path folder_;
+  Result<OutputFile> create(const std::string& name) {
+    Result<OutputFile> file = OutputFile::create(
+        (std::filesystem::path(options_.out) / name).string(), options_.common.model);
+    if (!file.ok()) status_ = file.status();
+    return file;
+  }
+  const DumpOptions& options_;
   int layer_;
-  std::ofstream index_;
-  bool ok_ = true;
+  std::string index_;
+  Status status_;
   int count_ = 0;
 };
+
+// -1: all.
+Result<int> parse_layer(const std::string& text, int64_t n_layer) {
+  if (text == "all") return -1;
+  int layer = -1;
+  const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), layer);
+  const bool whole = bad == std::errc() && end == text.data() + text.size();
+  if (whole && layer >= 0 && layer < n_layer) return layer;
+  return error(Code::kInvalidArgument, "the layer \"%.32s\" is neither from 0 to %lld nor \"all\"",
+               text.c_str(), static_cast<long long>(n_layer - 1));
+}
 
 int dump(const DumpOptions& options) {
   Result<std::vector<session::Token>> tokens = parse_tokens(options.tokens);
   if (!tokens.ok()) return fail(tokens.status());
-  const int layer = options.layer == "all" ? -1 : std::atoi(options.layer.c_str());
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   const int32_t n = static_cast<int32_t>(tokens->size());
@@ -74,26 +88,28 @@ int dump(const DumpOptions& options) {
   load->engine.n_batch = load->engine.logits_rows = n;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return fail(model.status());
+  const Result<int> layer = parse_layer(options.layer, (*model)->engine().program().hp.n_layer);
+  if (!layer.ok()) return fail(layer.status());
   auto session = session::Session::create((*model)->engine());
   if (!session.ok()) return fail(session.status());
+  Status status = (*session)->begin(*tokens, session::Wanted::kAllLogits);
+  if (!status.ok()) return fail(status);
   std::error_code problem;
   std::filesystem::create_directories(options.out, problem);
-  Writer writer(options.out, layer);
-  if (!writer.ok()) {
+  if (problem) {
     return fail(error(Code::kIo, "the folder \"%.256s\" cannot be written", options.out.c_str()));
   }
+  Writer writer(options, *layer);
   (*session)->observe(
       [&writer](const char* name, int32_t ne0, int32_t ne1, int32_t ne2, const float* data,
                 int64_t stride) { writer.write(name, ne0, ne1, ne2, data, stride); });
-  Status status = (*session)->begin(*tokens, session::Wanted::kAllLogits);
-  if (status.ok()) status = (*model)->run(**session);
-  if (status.ok() && !writer.ok()) status = error(Code::kIo, "writing the tensors failed");
+  status = (*model)->run(**session);
+  if (status.ok()) status = writer.finish();
   if (!status.ok()) return fail(status);
-  const nlohmann::json line = {{"tokens", n},
-                               {"tensors", writer.count()},
-                               {"kernels", (*model)->engine().table().name},
-                               {"out", options.out}};
-  std::printf("%s\n", line.dump().c_str());
+  print_json({{"tokens", n},
+              {"tensors", writer.count()},
+              {"kernels", (*model)->engine().table().name},
+              {"out", options.out}});
   return 0;
 }
 

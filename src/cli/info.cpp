@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "gguf/printable.h"
 #include "session/speed.h"
 
 namespace sluice::cli {
@@ -23,7 +24,7 @@ json to_json(const session::ReportValue& value) {
 
 void print_text(const json& model, const session::MemoryPlan& plan) {
   const auto line = [](const char* label, const std::string& value) {
-    std::printf("%-16s %s\n", label, value.c_str());
+    std::printf("%-16s %s\n", label, gguf::printable(value, 256).c_str());
   };
   const auto number = [&model](const char* key) {
     return std::to_string(model[key].get<int64_t>());
@@ -116,7 +117,7 @@ int info(const Common& common) {
   session::report_plan(found->plan, sink);
   session::report_speed(*found, read_speed(*header, header_ms, sink), sink);
   if (common.json) {
-    std::printf("%s\n", out.dump(2, ' ', false, json::error_handler_t::replace).c_str());
+    print_json(out, 2);
   } else {
     print_text(out, found->plan);
     print_speed(out["speed"]);

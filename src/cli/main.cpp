@@ -1,5 +1,6 @@
 // `sluice`: the terminal program. Each subcommand lives in a file of its own.
 #include "cli/cli.h"
+#include "gguf/printable.h"
 
 int main(int argc, char** argv) {
   CLI::App app{"Runs GGUF language models within a memory budget."};
@@ -18,9 +19,14 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    std::fprintf(stderr, "sluice: %s [INVALID_ARGUMENT]\n", e.what());
+    if (e.get_exit_code() == 0) {  // --help, --version
+      app.exit(e);
+      return sluice::cli::finish_output();
+    }
+    const std::string what = e.what();
+    std::fprintf(stderr, "sluice: %s [INVALID_ARGUMENT]\n",
+                 sluice::gguf::printable(what, what.size()).c_str());
     return 2;
   }
-  return status;
+  return status != 0 ? status : sluice::cli::finish_output();
 }

@@ -96,11 +96,6 @@ Summary summarize(const std::vector<Score>& scores) {
   return {mean, scores.size() > 1 ? std::sqrt(squares / (n - 1) / n) : 0};
 }
 
-// A token may be part of a character: what is no UTF-8 is replaced.
-std::string one_line(const nlohmann::json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 nlohmann::json per_token(const tokenizer::Tokenizer& vocabulary, const std::vector<Score>& scores) {
   nlohmann::json list = nlohmann::json::array();
   for (const Score& s : scores) {
@@ -124,13 +119,13 @@ void print(native::Model& model, const PerplexityOptions& options, size_t stride
                            {"stride", stride},
                            {"kernels", model.engine().table().name}};
     if (options.per_token) line["perToken"] = per_token(vocabulary, scores);
-    std::printf("%s\n", one_line(line).c_str());
+    print_json(line);
     return;
   }
   if (options.per_token) {  // one line a token: id, nats, text
     for (const Score& s : scores) {
-      std::printf("%d\t%.6f\t%s\n", s.token, s.nll,
-                  one_line(vocabulary.token_bytes(s.token, true)).c_str());
+      std::printf("%d\t%.6f\t", s.token, s.nll);
+      print_json(vocabulary.token_bytes(s.token, true));
     }
   }
   std::printf("perplexity %.4f +- %.4f (%.5f nats a token, %zu tokens, context %d, stride %zu)\n",
@@ -196,7 +191,7 @@ void add_perplexity(CLI::App& app, int* status) {
   sub->add_option("--file", options->file, "the text; - reads standard input")->required();
   sub->add_option("--stride", options->stride,
                   "tokens between the beginnings of windows (default: half the context)")
-      ->check(CLI::Range(1, 1 << 24));
+      ->check(whole_number(1, model::kMaxContext));
   sub->add_flag("--no-special", options->no_special, "treat special tokens in the text as text");
   sub->add_flag("--per-token", options->per_token,
                 "print every token's share, in nats: id, nats, text");

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "cli/output.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,7 +25,7 @@ int tokenize(const TokenizeOptions& options) {
   if (!tokenizer.ok()) return fail(tokenizer.status());
   const std::vector<session::Token> ids =
       (*tokenizer)->encode(*text, {!options.no_bos, !options.no_special});
-  std::printf("%s\n", nlohmann::json(ids).dump().c_str());
+  print_json(ids);
   return 0;
 }
 
@@ -47,10 +48,8 @@ int logits(const LogitsOptions& options) {
   session::Engine& engine = (*model)->engine();
   auto session = session::Session::create(engine);
   if (!session.ok()) return fail(session.status());
-  std::FILE* file = std::fopen(options.out.c_str(), "wb");
-  if (file == nullptr) {
-    return fail(error(Code::kIo, "the file \"%.256s\" cannot be written", options.out.c_str()));
-  }
+  Result<OutputFile> file = OutputFile::create(options.out, options.common.model);
+  if (!file.ok()) return fail(file.status());
   const size_t step =
       static_cast<size_t>(std::min(engine.plan().logits_rows, engine.plan().n_batch));
   Status status;
@@ -63,21 +62,16 @@ int logits(const LogitsOptions& options) {
       const std::span<const float> values = (*session)->logits(static_cast<int32_t>(row));
       likeliest = static_cast<session::Token>(std::max_element(values.begin(), values.end()) -
                                               values.begin());
-      if (std::fwrite(values.data(), sizeof(float), values.size(), file) != values.size()) {
-        status = error(Code::kIo, "writing \"%.256s\" failed", options.out.c_str());
-      }
+      file->write(values.data(), values.size_bytes());
     }
   }
-  if (std::fclose(file) != 0 && status.ok()) {
-    status = error(Code::kIo, "writing \"%.256s\" failed", options.out.c_str());
-  }
+  if (status.ok()) status = file->finish();
   if (!status.ok()) return fail(status);
-  const nlohmann::json line = {{"tokens", tokens->size()},
-                               {"vocabulary", engine.program().hp.n_vocab},
-                               {"kernels", engine.table().name},
-                               {"argmax", likeliest},
-                               {"out", options.out}};
-  std::printf("%s\n", line.dump().c_str());
+  print_json({{"tokens", tokens->size()},
+              {"vocabulary", engine.program().hp.n_vocab},
+              {"kernels", engine.table().name},
+              {"argmax", likeliest},
+              {"out", options.out}});
   return 0;
 }
 

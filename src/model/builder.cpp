@@ -169,6 +169,7 @@ void Builder::embed(float scale, int32_t positions) {
   o.n = static_cast<int32_t>(hp().n_embd);
   o.scale = scale;
   o.vec0 = positions;
+  if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
   widen(Buf::kX, hp().n_embd);
   widen(Buf::kH, hp().n_embd);
   mark("embd", "GET_ROWS", -1, Buf::kX, 0, hp().n_embd);

@@ -131,8 +131,9 @@ struct Program {
   std::vector<Moe> moes;
   std::vector<Mark> marks;
   std::array<int64_t, kBufCount> width{};
-  int32_t embedding = -1;  // mat, read by rows
-  int32_t head = -1;       // mat; == embedding when tied
+  int64_t max_context = kMaxContext;  // positions that the model can tell apart
+  int32_t embedding = -1;             // mat, read by rows
+  int32_t head = -1;                  // mat; == embedding when tied
 };
 
 // Builds the program of the family that the header names; checks every tensor's presence, type and

@@ -159,7 +159,7 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
 }
 
 int32_t choose_context(const Program& p, const EngineOptions& options) {
-  const int64_t own = std::min<int64_t>(p.hp.n_ctx_train, kDefaultContext);
+  const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, kDefaultContext});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
          kv_shape(p, static_cast<int32_t>(n_ctx)).bytes() > options.memory_budget / 4) {
@@ -179,7 +179,13 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.n_threads = options.n_threads > 0 ? options.n_threads : default_thread_count();
   plan.logits_rows = std::max(1, options.logits_rows);
   if (options.n_ctx < 0 || options.n_ctx > model::kMaxContext) {
-    return error(Code::kInvalidArgument, "a context of %d positions is impossible", options.n_ctx);
+    return error(Code::kInvalidArgument, "a context of %d positions is not between 1 and %lld",
+                 options.n_ctx, static_cast<long long>(model::kMaxContext));
+  }
+  if (options.n_ctx > program.max_context) {
+    return error(Code::kInvalidArgument,
+                 "a context of %d positions is beyond the %lld that this model has learned",
+                 options.n_ctx, static_cast<long long>(program.max_context));
   }
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, options);
   plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);

@@ -132,8 +132,7 @@ bool CpuExecutor::op_embed(const Op& op) {
     }
     if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
     if (positions != nullptr) {
-      const int64_t row = std::min<int64_t>(first_ + t, p.hp.n_ctx_train - 1);
-      engine_.table().add(x, positions + row * op.n, op.n, x);
+      engine_.table().add(x, positions + int64_t{first_ + t} * op.n, op.n, x);
     }
   }
   return true;

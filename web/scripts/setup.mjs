@@ -12,7 +12,7 @@ const packages = {
   browser: ['chromium'],
   browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb'],
   test: ['clang-format', 'libgtest-dev', 'python3-numpy', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
-  fuzz: ['clang', 'libclang-rt-14-dev'],
+  fuzz: ['clang', 'libclang-rt-14-dev', 'llvm', 'libgtest-dev'],
   bench: ['libbenchmark-dev'],
 };
 const purposes = {

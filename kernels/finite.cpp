@@ -1,0 +1,104 @@
+// Whether weights are numbers. A NaN or an infinity would vanish where activations are rounded to
+// int8, and leave text that looks like an answer. In a block type the codes are whole numbers and
+// the finite f16 scales far from overflow, so the scales decide; MXFP4's alone reach f32's limits.
+#include <cstring>
+
+#include "kernels/blocks.h"
+
+namespace sluice::kernels {
+namespace {
+
+bool bad_half(f16 bits) {
+  return (bits & 0x7c00u) == 0x7c00u;
+}
+
+// The largest magnitude, 12 * 2^(e - 128), is below 2^128 to e = 252; 255 is the format's NaN.
+bool bad(const BlockMXFP4& b) {
+  if (b.e < 253) return false;
+  if (b.e == 255) return true;
+  const int limit = b.e == 254 ? 4 : 8;  // of kMxfp4Values: 2^128
+  for (const uint8_t codes : b.qs) {
+    if (kMxfp4Values[codes & 7] >= limit || kMxfp4Values[codes >> 4 & 7] >= limit) return true;
+  }
+  return false;
+}
+template <typename Block>
+requires requires(Block b) {
+  b.d;
+}
+bool bad(const Block& b) {
+  if constexpr (requires { b.m; }) return bad_half(b.d) || bad_half(b.m);
+  if constexpr (requires { b.dmin; }) return bad_half(b.d) || bad_half(b.dmin);
+  return bad_half(b.d);
+}
+
+template <typename Block>
+bool blocks(const void* src, int64_t n, int64_t block_values) {
+  const auto* bytes = static_cast<const uint8_t*>(src);
+  bool found = false;  // no early end: bad weights are rare, and this loop has no branch
+  for (int64_t i = 0; i < n / block_values; ++i) {
+    Block block;
+    std::memcpy(&block, bytes + static_cast<size_t>(i) * sizeof block, sizeof block);
+    found |= bad(block);
+  }
+  return !found;
+}
+
+// Elements whose exponent, the bits of `mask`, is all ones.
+template <typename Bits>
+bool elements(const void* src, int64_t n, Bits mask) {
+  const auto* bytes = static_cast<const uint8_t*>(src);
+  bool found = false;
+  for (int64_t i = 0; i < n; ++i) {
+    Bits value;
+    std::memcpy(&value, bytes + static_cast<size_t>(i) * sizeof value, sizeof value);
+    found |= (value & mask) == mask;
+  }
+  return !found;
+}
+
+}  // namespace
+
+bool all_finite(Type type, const void* src, int64_t n) {
+  switch (type) {
+    case Type::kF32:
+      return elements<uint32_t>(src, n, 0x7f800000u);
+    case Type::kF16:
+      return elements<uint16_t>(src, n, 0x7c00u);
+    case Type::kBF16:
+      return elements<uint16_t>(src, n, 0x7f80u);
+    case Type::kQ4_0:
+      return blocks<BlockQ4_0>(src, n, kSmallBlock);
+    case Type::kQ4_1:
+      return blocks<BlockQ4_1>(src, n, kSmallBlock);
+    case Type::kQ5_0:
+      return blocks<BlockQ5_0>(src, n, kSmallBlock);
+    case Type::kQ5_1:
+      return blocks<BlockQ5_1>(src, n, kSmallBlock);
+    case Type::kQ8_0:
+      return blocks<BlockQ8_0>(src, n, kSmallBlock);
+    case Type::kIQ4_NL:
+      return blocks<BlockIQ4_NL>(src, n, kSmallBlock);
+    case Type::kMXFP4:
+      return blocks<BlockMXFP4>(src, n, kSmallBlock);
+    case Type::kQ2_K:
+      return blocks<BlockQ2_K>(src, n, kSuperBlock);
+    case Type::kQ3_K:
+      return blocks<BlockQ3_K>(src, n, kSuperBlock);
+    case Type::kQ4_K:
+      return blocks<BlockQ4_K>(src, n, kSuperBlock);
+    case Type::kQ5_K:
+      return blocks<BlockQ5_K>(src, n, kSuperBlock);
+    case Type::kQ6_K:
+      return blocks<BlockQ6_K>(src, n, kSuperBlock);
+    case Type::kIQ4_XS:
+      return blocks<BlockIQ4_XS>(src, n, kSuperBlock);
+    case Type::kTQ1_0:
+      return blocks<BlockTQ1_0>(src, n, kSuperBlock);
+    case Type::kTQ2_0:
+      return blocks<BlockTQ2_0>(src, n, kSuperBlock);
+  }
+  return false;  // a type without a kernel
+}
+
+}  // namespace sluice::kernels

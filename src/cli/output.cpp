@@ -1,0 +1,97 @@
+// Writing beside and renaming.
+#include "cli/output.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "gguf/gguf.h"
+
+namespace sluice::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The same file, by device and inode.
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code ignored;
+  return fs::equivalent(a, b, ignored);
+}
+
+// MODEL is a file, the first of several, or a directory.
+bool is_part_of(const std::string& model, const fs::path& path) {
+  if (same_file(model, path)) return true;
+  std::error_code ignored;
+  if (fs::is_directory(model, ignored)) {
+    for (const auto& entry : fs::directory_iterator(model, ignored)) {
+      if (same_file(entry.path(), path)) return true;
+    }
+    return false;
+  }
+  uint32_t count = 0;
+  const size_t of = model.rfind("-of-");
+  if (of != std::string::npos) {
+    std::from_chars(model.data() + of + 4, model.data() + model.size(), count);
+  }
+  for (uint32_t i = 0; i < count && i < gguf::kMaxSplits; ++i) {
+    const std::string part = gguf::split_name(model, i, count);
+    if (!part.empty() && same_file(part, path)) return true;
+  }
+  return false;
+}
+
+Status unwritable(const std::string& path) {
+  return error(Code::kIo, "the file \"%.256s\" cannot be written", path.c_str());
+}
+
+}  // namespace
+
+Result<OutputFile> OutputFile::create(const std::string& path, const std::string& model) {
+  if (is_part_of(model, path)) {
+    return error(Code::kInvalidArgument, "the output \"%.256s\" is a file of the model itself",
+                 path.c_str());
+  }
+  OutputFile out;
+  out.path_ = path;
+  struct stat there {};
+  const bool exists = ::stat(path.c_str(), &there) == 0;
+  const bool device = path.rfind("/dev/", 0) == 0 || path.rfind("/proc/", 0) == 0;
+  if (device || (exists && !S_ISREG(there.st_mode))) {
+    out.file_.reset(std::fopen(path.c_str(), "wb"));
+    if (out.file_ == nullptr) return unwritable(path);
+    return out;
+  }
+  std::error_code ignored;
+  const fs::path target = exists ? fs::canonical(path, ignored) : fs::path(path);  // of a link
+  if (exists && ::access(path.c_str(), W_OK) != 0) return unwritable(path);
+  out.target_ = target.string();
+  out.beside_ = out.target_ + "." + std::to_string(::getpid()) + ".part";
+  const int fd = ::open(out.beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    out.beside_.clear();
+    return unwritable(path);
+  }
+  if (exists) (void)::fchmod(fd, there.st_mode & 0777);
+  out.file_.reset(::fdopen(fd, "wb"));
+  return out;
+}
+
+OutputFile::~OutputFile() {
+  if (file_ != nullptr && !beside_.empty()) ::unlink(beside_.c_str());
+}
+
+void OutputFile::write(const void* bytes, size_t n) {
+  failed_ = std::fwrite(bytes, 1, n, file_.get()) != n || failed_;
+}
+
+Status OutputFile::finish() {
+  failed_ = std::fclose(file_.release()) != 0 || failed_;
+  if (!failed_ && (beside_.empty() || ::rename(beside_.c_str(), target_.c_str()) == 0)) return {};
+  if (!beside_.empty()) ::unlink(beside_.c_str());
+  return error(Code::kIo, "writing \"%.256s\" failed", path_.c_str());
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,39 @@
+// A file that a command writes: it appears under its name only when it is whole, so that a command
+// that fails, or is killed, leaves what was there. It is written beside that name and renamed; what
+// is no regular file (a pipe, /dev/stdout) is written in place. An output that is one of the files
+// that the model is read from is refused, by whatever name.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "base/status.h"
+
+namespace sluice::cli {
+
+class OutputFile {
+ public:
+  // Errors: kInvalidArgument when `path` is a file of `model`, kIo.
+  [[nodiscard]] static Result<OutputFile> create(const std::string& path, const std::string& model);
+  OutputFile(OutputFile&&) = default;
+  OutputFile& operator=(OutputFile&&) = delete;
+  ~OutputFile();
+
+  // A failure is kept, and is what finish() returns.
+  void write(const void* bytes, size_t n);
+  // Closes the file and gives it its name. Errors: kIo naming the file.
+  [[nodiscard]] Status finish();
+
+ private:
+  OutputFile() = default;
+  struct Close {
+    void operator()(std::FILE* file) const { (void)std::fclose(file); }
+  };
+  std::unique_ptr<std::FILE, Close> file_;
+  std::string path_, target_;
+  std::string beside_;  // the name until the file is whole; "": written in place
+  bool failed_ = false;
+};
+
+}  // namespace sluice::cli

@@ -1,0 +1,43 @@
+// GPT-2 tells as many positions apart as its table has rows: the context that a plan chooses ends
+// there, a longer one is refused by name, and the last row is reached.
+#include <gtest/gtest.h>
+
+#include "tests/conformance/fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr int32_t kRows = 512;
+
+TEST(ContextBound, IsThePositionTable) {
+  const std::string path = std::string(SLUICE_SOURCE_DIR) + "/tests/data/arch/gpt2.gguf";
+  session::EngineOptions options;
+  options.n_ctx = kRows + 1;
+  const auto longer = native::Model::open(path, {options, {}});
+  ASSERT_FALSE(longer.ok());
+  EXPECT_EQ(longer.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(longer.status().message().find("513"), std::string::npos);
+  EXPECT_NE(longer.status().message().find("512"), std::string::npos);
+
+  for (const int32_t n_ctx : {0, kRows}) {
+    options.n_ctx = n_ctx;
+    Opened opened = open_model(path, options);
+    ASSERT_EQ(opened.model->engine().plan().n_ctx, kRows);
+    std::vector<int32_t> tokens(kRows + 1, 7);
+    EXPECT_EQ(opened.session->begin(tokens).code(), Code::kPromptTooLong);
+    tokens.pop_back();
+    ASSERT_TRUE(opened.session->begin(tokens).ok());
+    ASSERT_TRUE(opened.model->run(*opened.session).ok());
+    EXPECT_EQ(opened.session->begin({tokens.data(), 1}).code(), Code::kContextFull);
+  }
+}
+
+TEST(ContextBound, IsNoneWherePositionsRotate) {
+  const std::string path = std::string(SLUICE_SOURCE_DIR) + "/tests/data/arch/llama-gqa.gguf";
+  session::EngineOptions options;
+  options.n_ctx = 6000;  // beyond what it was trained with
+  EXPECT_TRUE(native::Model::open(path, {options, {}}).ok());
+}
+
+}  // namespace
+}  // namespace sluice::test

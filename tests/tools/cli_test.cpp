@@ -1,0 +1,340 @@
+// The terminal program at its edges: options that say no to what makes no sense and name the range,
+// outputs that are whole or not there, a full disk that is noticed, and strings of strangers' files
+// that cannot drive a terminal.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "gguf/gguf.h"
+#include "gguf/printable.h"
+
+namespace sluice::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kModel =
+    std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/llama-biases.gguf";
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+void write_bytes(const fs::path& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+class Cli : public testing::Test {
+ protected:
+  void SetUp() override {
+    base_ = fs::temp_directory_path() / ("sluice-cli-" + std::to_string(getpid()));
+    fs::create_directories(base_);
+  }
+  void TearDown() override { fs::remove_all(base_); }
+
+  [[nodiscard]] std::string at(const std::string& name) const { return (base_ / name).string(); }
+
+  [[nodiscard]] Ran run(const std::vector<std::string>& arguments,
+                        const std::string& redirect = "") const {
+    std::string command = SLUICE_PROGRAM;
+    for (const std::string& a : arguments) command += " '" + a + "'";
+    command += " 2>" + at("stderr") + (redirect.empty() ? "" : " >" + redirect);
+    Ran ran;
+    FILE* pipe = popen(command.c_str(), "r");
+    std::array<char, 4096> part;
+    for (size_t n; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) {
+      ran.out.append(part.data(), n);
+    }
+    const int status = pclose(pipe);
+    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    ran.err = bytes_of(at("stderr"));
+    return ran;
+  }
+  // One sentence with this code that contains `says`.
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& code,
+                      const std::string& says) const {
+    const Ran ran = run(arguments);
+    std::string line;
+    for (const std::string& a : arguments) line += a + " ";
+    EXPECT_GT(ran.status, 0) << line;
+    EXPECT_EQ(ran.err.rfind("sluice: ", 0), 0u) << line << ran.err;
+    EXPECT_EQ(std::count(ran.err.begin(), ran.err.end(), '\n'), 1) << line << ran.err;
+    EXPECT_NE(ran.err.find("[" + code + "]"), std::string::npos) << line << ran.err;
+    EXPECT_NE(ran.err.find(says), std::string::npos) << line << ran.err;
+  }
+  [[nodiscard]] size_t files() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(base_), {}));
+  }
+
+  fs::path base_;
+};
+
+TEST_F(Cli, ListOptionsLeaveTheModelAlone) {
+  const std::vector<std::string> rest = {kModel, "-p", "2", "-n", "1", "-r", "1", "-o", "json"};
+  for (const std::vector<std::string>& list : std::vector<std::vector<std::string>>{
+           {"-t", "1"}, {"-t", "1,2"}, {"-t", "1", "-t", "2"}, {"-d", "0"}, {"-d", "0,3"}}) {
+    std::vector<std::string> arguments = {"bench"};
+    arguments.insert(arguments.end(), list.begin(), list.end());
+    arguments.insert(arguments.end(), rest.begin(), rest.end());
+    const Ran ran = run(arguments);
+    ASSERT_EQ(ran.status, 0) << list[1] << ran.err;
+    const size_t rows = list.size() > 2 || list[1].find(',') != std::string::npos ? 2 : 1;
+    EXPECT_EQ(nlohmann::json::parse(ran.out).size(), rows);
+  }
+}
+
+TEST_F(Cli, EveryNumberHasARangeThatTheErrorNames) {
+  const std::string context = " to 16777216";
+  const std::vector<std::array<std::string, 4>> cases = {
+      {"bench", "-d", "-40000000", "0" + context},
+      {"bench", "-d", "0,-5", "0" + context},
+      {"bench", "-d", "99999999999999999999", "0" + context},
+      {"bench", "-t", "-3", "0 to 64"},
+      {"bench", "-t", "2,65", "0 to 64"},
+      {"bench", "-t", "[1]", "0 to 64"},
+      {"bench", "-p", "-10", "0" + context},
+      {"bench", "-p", "2147483647", "0" + context},
+      {"bench", "-n", "-1", "0" + context},
+      {"bench", "-n", "0x10", "0" + context},
+      {"bench", "-r", "0", "1 to 1048576"},
+      {"bench", "--threads", "4294967297", "0 to 64"},
+      {"info", "--threads", "-1", "0 to 64"},
+      {"info", "--ctx", "16777217", "0" + context},
+      {"info", "--ctx", "1.5", "0" + context},
+      {"info", "--ctx", "", "0" + context}};
+  for (const auto& [command, option, value, range] : cases) {
+    expect_refused({command, kModel, option, value}, "INVALID_ARGUMENT", range);
+  }
+  expect_refused({"perplexity", kModel, "--file", kModel, "--stride", "-1"}, "INVALID_ARGUMENT",
+                 "1" + context);
+}
+
+TEST_F(Cli, SizesAreSizes) {
+  for (const char* bad : {"", "-1", "-0", "nan", "inf", "0x10", "+1", " 1", "1 M", "M", "1MM", "1Q",
+                          "1e", "1.5.5G", "1iG"}) {
+    expect_refused({"info", kModel, "--memory-budget", bad}, "INVALID_ARGUMENT", "is not a size");
+    expect_refused({"cache", "--cache-dir", at("cache"), "evict", "--", bad}, "INVALID_ARGUMENT",
+                   "is not a size");
+  }
+  for (const char* large : {"1e400", "8388609G", "99999999999999999999999999999999"}) {
+    expect_refused({"info", kModel, "--memory-budget", large}, "INVALID_ARGUMENT",
+                   "beyond what is possible");
+  }
+  for (const auto& [text, bytes] :
+       std::vector<std::pair<const char*, uint64_t>>{{"64M", 64u << 20},
+                                                     {"1.5G", 3ull << 29},
+                                                     {"16777216", 1u << 24},
+                                                     {"65536k", 1u << 26},
+                                                     {"64MiB", 1u << 26},
+                                                     {"64MB", 1u << 26},
+                                                     {"8388608G", 1ull << 53}}) {
+    const Ran ran = run({"info", kModel, "--json", "--memory-budget", text});
+    ASSERT_EQ(ran.status, 0) << text << ran.err;
+    EXPECT_EQ(nlohmann::json::parse(ran.out)["plan"]["budget"], bytes) << text;
+  }
+}
+
+TEST_F(Cli, TokensOutsideTheVocabularyAreNamed) {
+  const auto refused = [this](const char* tokens, const char* says) {
+    expect_refused({"logits", kModel, "--tokens", tokens, "--out", at("out")}, "INVALID_ARGUMENT",
+                   says);
+    expect_refused({"dump", kModel, "--tokens", tokens, "--out", at("out")}, "INVALID_ARGUMENT",
+                   says);
+    EXPECT_FALSE(fs::exists(at("out"))) << tokens;
+  };
+  refused("1,4294967297", "4294967297");
+  refused("99999999999999999999,1", "99999999999999999999");
+  refused("1,2147483647", "2147483647");
+  refused("1,-1", "-1");
+  for (const char* bad : {"1,,2", "1,2,", ",1", "1;2", "0x1", "1 ,2"})
+    refused(bad, "is not a list");
+}
+
+TEST_F(Cli, LayersOutsideTheModelAreNamed) {
+  for (const char* bad : {"999", "2", "-1", "", "1x", "al"}) {
+    expect_refused(
+        {"dump", kModel, "--tokens", "1,2", "--out", at("out"), "--layer=" + std::string(bad)},
+        "INVALID_ARGUMENT", *bad == 0 ? "layer" : "from 0 to 1");
+    EXPECT_FALSE(fs::exists(at("out"))) << bad;
+  }
+  const Ran ran = run({"dump", kModel, "--tokens", "1,2", "--out", at("out"), "--layer", "1"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_NE(bytes_of(at("out/index.txt")).find("-1."), std::string::npos);
+  EXPECT_EQ(bytes_of(at("out/index.txt")).find("-0."), std::string::npos);
+}
+
+TEST_F(Cli, OutputsAreNeverTheModel) {
+  const std::string model = at("model.gguf"), good = bytes_of(kModel);
+  write_bytes(model, good);
+  fs::create_hard_link(model, at("hard"));
+  fs::create_symlink(model, at("soft"));
+  for (const std::string& out : {model, at("hard"), at("soft"), at("./model.gguf")}) {
+    expect_refused({"logits", model, "--tokens", "1,2", "--out", out}, "INVALID_ARGUMENT",
+                   "of the model itself");
+    EXPECT_EQ(bytes_of(model), good) << out;
+  }
+  fs::rename(model, at("index.txt"));  // the name of a file that dump writes
+  expect_refused({"dump", at("index.txt"), "--tokens", "1,2", "--out", base_.string()},
+                 "INVALID_ARGUMENT", "of the model itself");
+  EXPECT_EQ(bytes_of(at("index.txt")), good);
+
+  fs::copy(std::string(SLUICE_SOURCE_DIR) + "/tests/data/hf/qwen3", at("hf"));
+  const std::string weights = bytes_of(at("hf/model.safetensors"));
+  ASSERT_FALSE(weights.empty());
+  expect_refused({"logits", at("hf"), "--tokens", "1,2", "--out", at("hf/model.safetensors")},
+                 "INVALID_ARGUMENT", "of the model itself");
+  EXPECT_EQ(bytes_of(at("hf/model.safetensors")), weights);
+}
+
+// The model in two files: all metadata in the first, all tensors in the second.
+TEST_F(Cli, OutputsAreNoPartOfASplitModel) {
+  const std::string whole = bytes_of(kModel);
+  gguf::Header header;
+  const auto parsed = gguf::parse_header(
+      {reinterpret_cast<const uint8_t*>(whole.data()), whole.size()}, whole.size(), &header);
+  ASSERT_TRUE(parsed.ok() && parsed->done);
+  const gguf::Bytes last = header.metadata.back().value.bytes;
+  const auto* begin = reinterpret_cast<const uint8_t*>(whole.data());
+  const size_t metadata_end = static_cast<size_t>(last.data() + last.size() - begin);
+  const auto number = [](uint64_t n, size_t bytes) {
+    std::string out;
+    for (size_t i = 0; i < bytes; ++i) out += static_cast<char>(n >> (8 * i));
+    return out;
+  };
+  const auto pair = [&number](const std::string& key, uint64_t value) {
+    return number(key.size(), 8) + key + number(4, 4) + number(value, 4);
+  };
+  const auto head = [&](uint64_t tensors, uint64_t pairs) {
+    return "GGUF" + number(3, 4) + number(tensors, 8) + number(pairs, 8);
+  };
+  constexpr size_t kHead = 24;
+  const std::string first = at("m-00001-of-00002.gguf"), second = at("m-00002-of-00002.gguf");
+  const std::string count = pair("split.count", 2);
+  write_bytes(first, head(0, header.metadata.size() + 2) +
+                         whole.substr(kHead, metadata_end - kHead) + count + pair("split.no", 0));
+  const gguf::Tensor* end = nullptr;
+  for (const gguf::Tensor& t : header.tensors) {
+    if (end == nullptr || t.name.data() > end->name.data()) end = &t;
+  }
+  const size_t directory =
+      static_cast<size_t>(reinterpret_cast<const uint8_t*>(end->name.data()) - begin) +
+      end->name.size() + 4 + 8 * end->n_dims + 4 + 8 - metadata_end;
+  std::string rest = head(header.tensors.size(), 2) + count + pair("split.no", 1) +
+                     whole.substr(metadata_end, directory);
+  while (rest.size() % header.alignment != 0) rest += '\0';
+  write_bytes(second, rest + whole.substr(header.data_offset));
+  ASSERT_EQ(run({"logits", first, "--tokens", "1,2", "--out", at("out")}).status, 0)
+      << bytes_of(at("stderr"));
+  const std::string good = bytes_of(second);
+  expect_refused({"logits", first, "--tokens", "1,2", "--out", second}, "INVALID_ARGUMENT",
+                 "of the model itself");
+  EXPECT_EQ(bytes_of(second), good);
+}
+
+TEST_F(Cli, WhatFailsLeavesAnOutputAsItWas) {
+  write_bytes(at("out"), "kept");
+  fs::create_directory(at("folder"));
+  write_bytes(at("folder/index.txt"), "kept");
+  const size_t before = files();
+  expect_refused({"logits", kModel, "--tokens", "1,99999999", "--out", at("out")},
+                 "INVALID_ARGUMENT", "99999999");
+  expect_refused({"dump", kModel, "--tokens", "1,99999999", "--out", at("folder")},
+                 "INVALID_ARGUMENT", "99999999");
+  EXPECT_EQ(bytes_of(at("out")), "kept");
+  EXPECT_EQ(bytes_of(at("folder/index.txt")), "kept");
+  EXPECT_EQ(files(), before + 1);  // standard error's
+
+  fs::permissions(at("out"), fs::perms(0640));
+  fs::create_symlink("out", at("link"));
+  ASSERT_EQ(run({"logits", kModel, "--tokens", "1,2,3", "--out", at("link")}).status, 0);
+  EXPECT_TRUE(fs::is_symlink(at("link")));
+  EXPECT_EQ(fs::status(at("out")).permissions(), fs::perms(0640));
+  EXPECT_EQ(fs::file_size(at("out")) % (3 * sizeof(float)), 0u);
+  EXPECT_GT(fs::file_size(at("out")), 4u);
+  EXPECT_EQ(files(), before + 2);
+  expect_refused({"logits", kModel, "--tokens", "1", "--out", at("no/such/folder")}, "IO",
+                 "cannot be written");
+}
+
+TEST_F(Cli, AFullDiskIsNoticed) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "/dev/full is not here";
+  write_bytes(at("text"), "Once upon a time");
+  const std::vector<std::vector<std::string>> commands = {
+      {"tokenize", kModel, "--text-file", at("text")},
+      {"info", kModel},
+      {"info", kModel, "--json"},
+      {"perplexity", kModel, "--file", at("text")},
+      {"bench", kModel, "-p", "2", "-n", "1", "-r", "1"},
+      {"dump", kModel, "--tokens", "1,2", "--out", at("dump")},
+      {"logits", kModel, "--tokens", "1,2", "--out", at("logits")},
+      {"--version"},
+      {"--help"},
+      {"bench", "--help"}};
+  for (const auto& command : commands) {
+    ASSERT_EQ(run(command).status, 0) << command[0];
+    const Ran ran = run(command, "/dev/full");
+    EXPECT_EQ(ran.status, 1) << command[0];
+    EXPECT_NE(ran.err.find("[IO]"), std::string::npos) << command[0] << ran.err;
+  }
+  expect_refused({"logits", kModel, "--tokens", "1,2", "--out", "/dev/full"}, "IO", "/dev/full");
+}
+
+// Neither control characters (but a line's end) nor what is no UTF-8.
+void expect_harmless(std::string text, const std::string& what) {
+  std::erase(text, '\n');
+  EXPECT_EQ(gguf::printable(text, text.size()), text) << what;
+}
+
+TEST_F(Cli, StringsOfAFileCannotDriveTheTerminal) {
+  const std::string good = bytes_of(kModel);
+  gguf::Header header;
+  const auto parsed = gguf::parse_header(
+      {reinterpret_cast<const uint8_t*>(good.data()), good.size()}, good.size(), &header);
+  ASSERT_TRUE(parsed.ok() && parsed->done);
+  const std::string evil = "\x1b[2J\x7f\xc2\x9b\xff\r\x07";
+  const auto with = [&](std::string_view old) {
+    std::string bytes = good, text;
+    while (text.size() < old.size()) text += evil;
+    bytes.replace(static_cast<size_t>(old.data() - good.data()), old.size(),
+                  text.substr(0, old.size()));
+    write_bytes(at("evil.gguf"), bytes);
+    return at("evil.gguf");
+  };
+  const std::string named = with(header.get_string("general.name").value());
+  const Ran text = run({"info", named});
+  ASSERT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find("?[2J"), std::string::npos);
+  expect_harmless(text.out, "info");
+  const Ran json = run({"info", named, "--json"});
+  ASSERT_EQ(json.status, 0) << json.err;
+  expect_harmless(json.out, "info --json");
+  EXPECT_EQ(nlohmann::json::parse(json.out)["name"].get<std::string>().rfind("\x1b[2J", 0), 0u);
+
+  for (const std::string& file :
+       {with(header.get_string("general.architecture").value()), with(header.tensors[1].name)}) {
+    const Ran ran = run({"info", file});
+    EXPECT_GT(ran.status, 0);
+    expect_harmless(ran.err, file);
+  }
+  const Ran option = run({"info", "--\x1b[2J", kModel});
+  EXPECT_GT(option.status, 0);
+  expect_harmless(option.err, "an option");
+}
+
+}  // namespace
+}  // namespace sluice::tools
