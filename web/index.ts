@@ -3,7 +3,6 @@
 import { SluiceError } from './errors.js';
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
-import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 
 let blobUrl: string | undefined;
@@ -31,7 +30,6 @@ function startWorker(workerUrl?: string | URL): Worker {
 setPlatform({
   startWorker: (workerUrl) => startWorker(workerUrl) as unknown as WorkerPort,
   storeBackend: opfsBackend,
-  stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 

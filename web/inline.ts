@@ -7,7 +7,6 @@ import workerSource from 'inlined:worker.js';
 
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
-import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 import { variantFor } from './variant.js';
 
@@ -32,7 +31,6 @@ setPlatform({
   startWorker: (url) => startWorker(url) as unknown as WorkerPort,
   wasmBinary,
   storeBackend: opfsBackend,
-  stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 

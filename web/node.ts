@@ -7,11 +7,13 @@ import { Worker } from 'node:worker_threads';
 
 import { wrapWorker } from './node-port.js';
 import { setPlatform } from './platform.js';
-import { nodeStash } from './stash-node.js';
+import { stashFolder } from './stash-node.js';
 import { nodeBackend } from './store-node.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
 export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
+
+process.once('exit', () => fs.rmSync(stashFolder, { recursive: true, force: true }));
 
 setPlatform({
   startWorker(workerUrl) {
@@ -19,7 +21,6 @@ setPlatform({
     return wrapWorker(new Worker(url));
   },
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
-  stash: async () => nodeStash(),
   resolveSource(source) {
     if (/^https?:/.test(source)) return { kind: 'url', url: source };
     const full = path.resolve(source);

@@ -108,6 +108,8 @@ export interface SamplingOptions {
 }
 
 export interface GenerateSpec extends SamplingOptions {
+  /** 0: the engine's own; a session's. */
+  timeline: number;
   prompt: string | Int32Array;
   maxTokens: number;
   stop: string[];
@@ -387,9 +389,7 @@ export type WorkerEvent =
   | { event: 'piece'; generation: number; pieces: Piece[] }
   | { event: 'downloaded'; error?: PlainError | undefined }
   /** The engine wants one more worker, and talks to it through the other end of `port`. */
-  | { event: 'start'; role: Role; port: MessagePort }
-  /** The n-th worker that it wanted is no longer needed. */
-  | { event: 'end'; worker: number };
+  | { event: 'start'; role: Role; port: MessagePort };
 
 /** What the two kinds of workers and their owners talk through. */
 export interface Port {

@@ -4,8 +4,9 @@
 // the part; the I/O worker and the threads get a port to the engine with it.
 
 import { serveThread } from './glue.js';
-import { Host, type HostPlatform } from './host.js';
+import { Host } from './host.js';
 import { runIoWorker } from './io-worker.js';
+import type { HostPlatform } from './loading.js';
 import type { Port } from './protocol.js';
 
 export function takeRole(owner: Port, platform: HostPlatform): void {
