@@ -27,6 +27,7 @@ export interface Left {
 export class Host {
   private readonly reporter: Reporter;
   private io: Io | null = null;
+  private opening!: Loading;
   private engine!: Opened;
   private running!: Running;
   private timelines!: Timelines;
@@ -77,7 +78,8 @@ export class Host {
   /** `held`: nothing is read yet beside the header, until begin(). */
   private async load(spec: LoadSpec, held: boolean): Promise<Loaded> {
     const started = performance.now();
-    this.engine = await this.loading(spec).load((io) => (this.io = io));
+    this.opening = this.loading(spec);
+    this.engine = await this.opening.load((io) => (this.io = io));
     const { binding, info } = this.engine;
     const { stats } = this.reporter;
     stats.threads = binding.threads();
@@ -105,25 +107,20 @@ export class Host {
 
   /** Closes what another engine is to open, unless that cannot be. */
   private async release(budget: number): Promise<Left> {
-    const { minimum, contextLength } = this.engine.info.plan;
-    if (budget && budget < minimum) throw tooSmall(budget, minimum, contextLength);
+    const { minimum, contextLength, threads } = this.engine.info.plan;
+    const least = this.opening.budget(budget);
+    if (least < minimum && this.opening.threads(least) >= threads) throw tooSmall(budget, minimum, contextLength);
     const timelines = await this.timelines.leave();
     const { bytesFetched, bytesFromStore } = this.reporter.counters(this.engine);
     this.released = true;
-    await this.close();
+    await this.io!.close(); // not the threads' files, which they share and may go on with
     return { module: this.engine.compiled.module, stats: { ...this.reporter.stats, bytesFetched, bytesFromStore }, timelines };
-  }
-
-  private async close(): Promise<void> {
-    await this.io?.close();
-    await this.engine?.wasm.shareFiles([]);
   }
 
   /** Has the files again that release() closed; a failure is this piece of work's, and the next one tries again. */
   private async reopen(): Promise<void> {
-    const { io, wasm } = this.engine;
+    const { io } = this.engine;
     await io.reopen();
-    if (this.engine.ownReads) await wasm.shareFiles(io.shared);
     this.released = false;
     await this.running.attach();
     io.startDownload();
@@ -134,7 +131,9 @@ export class Host {
     if (this.running) this.running.closed = true;
     await this.line;
     await this.timelines?.forgetAll();
-    await this.close();
+    await this.io?.close();
+    this.engine?.binding.delete(); // its threads hear of nothing until they are over
+    await this.engine?.wasm.shareFiles([]);
   }
 
   // --- work ----------------------------------------------------------------------------------

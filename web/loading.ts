@@ -49,8 +49,6 @@ export interface Opened {
   compiled: CompiledWasm;
   info: ModelInfo;
   io: Io;
-  /** The engine's threads read the files, too. */
-  ownReads: boolean;
 }
 
 const kHeaderGuess = 1 << 20; // a small model's header is small, and its budget may be too
@@ -93,7 +91,7 @@ export class Loading {
       await wasm.shareFiles([]);
       throw error;
     }
-    return { wasm, binding, memory, compiled, info, io: this.io, ownReads };
+    return { wasm, binding, memory, compiled, info, io: this.io };
   }
 
   /** The header's answer to "will it run here, and how fast", without weights. */
@@ -206,16 +204,16 @@ export class Loading {
   }
 
   /** What was asked for, or what the device can give; no more than a wasm memory can have. */
-  private budget(): number {
+  budget(bytes = this.spec.memoryBudget): number {
     const chosen = Math.min(this.platform.budgetCap, Math.ceil(this.modelBytes() * 1.1) + (512 << 20));
-    return Math.min(this.spec.memoryBudget || chosen, kMaxBudget);
+    return Math.min(bytes || chosen, kMaxBudget);
   }
 
   /**
    * Where most of the model streams through the I/O worker, that gets a core: threads that wait for the
    * one that lost its core to reading made a token take half as long again.
    */
-  private threads(budget: number): number {
+  threads(budget: number): number {
     const { spec, platform } = this;
     if (!platform.isolated) return 1;
     const streams = spec.ioWorker && 2 * budget < this.modelBytes() && !this.readsOwn(2);
