@@ -1,9 +1,10 @@
 // engine.chat.completions and engine.completions: OpenAI's calls on the local engine. A stream is an
-// async iterable with a `controller`, as in OpenAI's client; leaving the loop stops the engine.
+// async iterable with a `controller`, as in OpenAI's client: it can be read once, leaving it stops the
+// engine, and controller.abort() ends it quietly. A caller's own signal rejects, as everywhere here.
 
-import { invalid, signalOf, type CallOptions } from './errors.js';
+import { invalid, onlyKnown, signalOf, throwIfAborted, type CallOptions } from './errors.js';
 import type { GenerateOptions } from './engine.js';
-import type { Generation } from './generation.js';
+import { leavable, streamOf, type Generation } from './generation.js';
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -16,8 +17,10 @@ import type {
   CompletionLogprobs,
   CompletionParams,
   CompletionUsage,
+  IgnoredParams,
   SamplingParams,
 } from './openai.js';
+import type { Same, Words } from './options.js';
 import type { PromptRenderer } from './prompt.js';
 import type { GenerationResult, Piece } from './protocol.js';
 import { ThinkFilter } from './think.js';
@@ -30,35 +33,90 @@ export interface ChatEngine {
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation;
 }
 
-/** A stream of chunks. */
+/** A stream of chunks. It can be read once. */
 export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
+  /** abort() ends the stream and the generation, and leaving the loop does the same. */
+  readonly controller: AbortController;
+  private read = false;
+
   /** @internal */
   constructor(
-    private readonly chunks: () => AsyncGenerator<Chunk, void, undefined>,
-    /** abort() ends the stream and the generation. */
-    readonly controller: AbortController,
-  ) {}
+    private readonly chunks: AsyncIterator<Chunk, void>,
+    private readonly link: Link,
+  ) {
+    this.controller = link.controller;
+  }
 
   /** The chunks as they come; leaving the loop stops the generation. */
-  [Symbol.asyncIterator](): AsyncIterator<Chunk> {
-    return this.chunks();
+  [Symbol.asyncIterator](): AsyncIterableIterator<Chunk> {
+    const { chunks, link } = this;
+    if (this.read) invalid('This stream has been read already: keep its chunks, or create another one.');
+    this.read = true;
+    let over = false;
+    const next = async (): Promise<IteratorResult<Chunk, void>> => {
+      try {
+        const result = await chunks.next();
+        over ||= !!result.done;
+        return result;
+      } catch (error) {
+        if (!link.quiet) throw error;
+        return { done: true, value: undefined };
+      }
+    };
+    return leavable(next, () => {
+      if (!over) link.controller.abort();
+    });
   }
 
   /** One line of JSON a chunk, in bytes: the form that OpenAI's client reads back. */
   toReadableStream(): ReadableStream<Uint8Array> {
-    const iterator = this.chunks();
     const encoder = new TextEncoder();
-    return new ReadableStream<Uint8Array>({
-      pull: async (controller) => {
-        const { done, value } = await iterator.next();
-        if (done) controller.close();
-        else controller.enqueue(encoder.encode(`${JSON.stringify(value)}\n`));
-      },
-      cancel: async () => {
-        await iterator.return();
-      },
-    });
+    return streamOf(this[Symbol.asyncIterator](), (chunk) => encoder.encode(`${JSON.stringify(chunk)}\n`));
   }
+}
+
+/** A controller that follows the caller's signals until the call has ended. */
+class Link {
+  readonly controller = new AbortController();
+  private readonly signals: AbortSignal[];
+
+  constructor(...given: (CallOptions | undefined)[]) {
+    this.signals = given.map(signalOf).filter((signal) => signal !== undefined);
+    for (const signal of this.signals) signal.addEventListener('abort', this.follow);
+    this.follow();
+  }
+
+  /** Aborted by the controller itself. */
+  get quiet(): boolean {
+    return this.controller.signal.aborted && !this.aborted;
+  }
+
+  /** What `work` gives. The signals are let go when it fails, or when the generation in it ends. */
+  async during<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      this.end();
+      throw error;
+    }
+  }
+
+  /** Follows them until the end of `generation`. */
+  until(generation: Generation): void {
+    generation.result.then(this.end, this.end);
+  }
+
+  private get aborted(): AbortSignal | undefined {
+    return this.signals.find((signal) => signal.aborted);
+  }
+
+  private readonly follow = (): void => {
+    if (this.aborted) this.controller.abort(this.aborted.reason);
+  };
+
+  private readonly end = (): void => {
+    for (const signal of this.signals) signal.removeEventListener('abort', this.follow);
+  };
 }
 
 /** engine.chat.completions. */
@@ -72,16 +130,21 @@ export class ChatCompletions {
   /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
   async create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
     const tools = checkChat(params);
-    const controller = linked(params, options);
+    const link = new Link(params, callOptions(options));
+    return link.during(() => this.answer(params, tools, link));
+  }
+
+  private async answer(params: ChatCompletionParams, tools: ChatTool[], link: Link): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
     const { prompts } = this.engine;
     const prompt = await prompts.render(params.messages, {
       tools,
       template: params.chat_template,
       variables: params.chat_template_kwargs,
     });
+    throwIfAborted(link.controller.signal);
     const thinking = /<think>\s*$/.test(prompt.text);
     const opening = toolOpening(params, tools, prompts);
-    const sampling = samplingOptions(params, controller.signal);
+    const sampling = samplingOptions(params, link.controller.signal);
     const generation = this.engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
       ...sampling,
       special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
@@ -90,12 +153,13 @@ export class ChatCompletions {
       logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
       addBos: prompt.addBos,
     });
+    link.until(generation);
     const separate = params.reasoning_format !== 'inline';
     const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
     const head = { id: newId('chatcmpl'), created: now(), model: this.engine.info.name };
     if (!params.stream) return completion(head, generation, reader);
     const withUsage = params.stream_options?.include_usage ?? false;
-    return new ChatStream(() => chatChunks(head, generation, reader, withUsage), controller);
+    return new ChatStream(chatChunks(head, generation, reader, withUsage), link);
   }
 }
 
@@ -224,15 +288,22 @@ export class Completions {
   create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>>;
   /** Continues the prompt. */
   async create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>> {
-    refuse(params, ['best_of', 'echo', 'suffix']);
-    const controller = linked(params, options);
+    check('completions.create()', params, kText, 'echo suffix');
+    if ((params as { best_of?: number }).best_of! > 1) invalid('best_of must be 1.');
+    const link = new Link(params, callOptions(options));
+    return link.during(() => this.answer(params, link));
+  }
+
+  private async answer(params: CompletionParams, link: Link): Promise<Completion | ChatStream<CompletionChunk>> {
+    throwIfAborted(link.controller.signal);
     const generation = this.engine.generate(onePrompt(params.prompt), {
-      ...samplingOptions(params, controller.signal),
+      ...samplingOptions(params, link.controller.signal),
       maxTokens: params.max_tokens ?? 16,
       logprobs: params.logprobs ?? undefined,
     });
+    link.until(generation);
     const head = { id: newId('cmpl'), created: now(), model: this.engine.info.name, object: 'text_completion' as const };
-    if (params.stream) return new ChatStream(() => textChunks(head, generation, params), controller);
+    if (params.stream) return new ChatStream(textChunks(head, generation, params), link);
     const pieces: Piece[] = [];
     for await (const piece of generation) pieces.push(piece);
     const result = await generation.result;
@@ -259,23 +330,41 @@ async function* textChunks(
   }
   const result = await generation.result;
   const last = { index: 0, text: '', logprobs: null, finish_reason: finishReason(result) };
-  const usage = params.stream_options?.include_usage ? { usage: usageOf(result) } : {};
-  yield { ...head, choices: [last], timings: result.timings, ...usage };
+  yield { ...head, choices: [last], timings: result.timings };
+  if (params.stream_options?.include_usage) yield { ...head, choices: [], usage: usageOf(result) };
 }
 
 // --- parameters ---------------------------------------------------------------------------------
 
-function refuse(params: SamplingParams, names: string[]): void {
+const kIgnored = 'user store metadata parallel_tool_calls service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
+const kShared = 'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
+const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice response_format chat_template chat_template_kwargs reasoning_format';
+const kText = 'prompt logprobs';
+true satisfies Same<Words<typeof kIgnored>, keyof IgnoredParams>;
+true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kChat>, keyof ChatCompletionParams>;
+true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
+
+/** Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the answer, unless they are switched off. */
+function check(call: string, params: SamplingParams, own: string, off: string): void {
   if (typeof (params ?? 0) !== 'object') invalid('create() takes an object, { messages: … } or { prompt: … }.');
-  for (const name of names) {
+  for (const name of off.split(' ')) {
     if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
   }
+  onlyKnown(call, Object.fromEntries(Object.entries(params).filter(([name]) => !`${off} best_of modalities ${kIgnored}`.split(' ').includes(name))), `${own} ${kShared}`);
   if ((params.n ?? 1) !== 1) invalid('n must be 1.');
+}
+
+/** What the second argument may hold: OpenAI's options of a request, those of them that are none of the network's being ignored. */
+function callOptions(options: CallOptions | undefined): CallOptions | undefined {
+  onlyKnown('create()', options, 'signal headers query maxRetries idempotencyKey');
+  return options;
 }
 
 /** Refuses what cannot be done; returns the tools on offer. */
 function checkChat(params: ChatCompletionParams): ChatTool[] {
-  refuse(params, ['functions', 'function_call', 'audio', 'prediction', 'web_search_options']);
+  check('chat.completions.create()', params, kChat, 'functions function_call audio prediction web_search_options moderation reasoning_effort verbosity');
+  const { modalities } = params as { modalities?: unknown };
+  if ([modalities ?? 'text'].flat().some((kind) => kind !== 'text')) invalid("modalities: only 'text' is supported.");
   const format = params.response_format?.type ?? 'text';
   if (format !== 'text') {
     invalid(`response_format '${format}' is not supported: ask for JSON in a message and check the answer.`);
@@ -326,16 +415,6 @@ function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateO
   };
   if (params.logit_bias) options.logitBias = params.logit_bias as unknown as Record<number, number>;
   return options;
-}
-
-/** A controller that follows the signals given. */
-function linked(...given: (CallOptions | undefined)[]): AbortController {
-  const controller = new AbortController();
-  for (const signal of given.map(signalOf)) {
-    if (signal?.aborted) controller.abort(signal.reason);
-    signal?.addEventListener('abort', () => controller.abort(signal.reason), { once: true, signal: controller.signal });
-  }
-  return controller;
 }
 
 // --- answers ------------------------------------------------------------------------------------

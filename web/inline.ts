@@ -9,16 +9,21 @@ import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
 import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
+import { workerDespite } from './start.js';
 import { variantFor } from './variant.js';
 
 /** One for all workers. */
 let workerUrl: string | undefined;
 
 function startWorker(url?: string | URL): Worker {
-  const name = 'sluice';
-  if (url) return new Worker(url, { type: 'module', name });
+  const options: WorkerOptions = { name: 'sluice' }; // classic: all that a page from the disk may start
+  if (url) options.type = 'module';
   workerUrl ??= URL.createObjectURL(new Blob([workerSource], { type: 'text/javascript' }));
-  return new Worker(workerUrl, { name }); // classic: all that a page from the disk may start
+  try {
+    return new Worker(url ?? workerUrl, options);
+  } catch (error) {
+    return workerDespite(error, url ? new URL(url, location.href).href : workerUrl, options);
+  }
 }
 
 async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
@@ -30,6 +35,7 @@ async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
 
 setPlatform({
   startWorker: (url) => startWorker(url) as unknown as WorkerPort,
+  workerAddress: (url) => String(url ?? workerUrl ?? 'blob:'),
   wasmBinary,
   storeBackend: opfsBackend,
   stash: opfsStash,
