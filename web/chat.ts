@@ -42,14 +42,14 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
   /** @internal */
   constructor(
     private readonly chunks: AsyncIterator<Chunk, void>,
-    private readonly link: Link,
+    private readonly call: Call,
   ) {
-    this.controller = link.controller;
+    this.controller = call.controller;
   }
 
   /** The chunks as they come; leaving the loop stops the generation. */
   [Symbol.asyncIterator](): AsyncIterableIterator<Chunk> {
-    const { chunks, link } = this;
+    const { chunks, call } = this;
     if (this.read) invalid('This stream has been read already: keep its chunks, or create another one.');
     this.read = true;
     let over = false;
@@ -59,12 +59,12 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
         over ||= !!result.done;
         return result;
       } catch (error) {
-        if (!link.quiet) throw error;
+        if (!call.quiet) throw error;
         return { done: true, value: undefined };
       }
     };
     return leavable(next, () => {
-      if (!over) link.controller.abort();
+      if (!over) call.controller.abort();
     });
   }
 
@@ -76,7 +76,7 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
 }
 
 /** A controller that follows the caller's signals until the call has ended. */
-class Link {
+class Call {
   readonly controller = new AbortController();
   private readonly signals: AbortSignal[];
 
@@ -130,21 +130,21 @@ export class ChatCompletions {
   /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
   async create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
     const tools = checkChat(params);
-    const link = new Link(params, callOptions(options));
-    return link.during(() => this.answer(params, tools, link));
+    const call = new Call(params, callOptions(options));
+    return call.during(() => this.answer(params, tools, call));
   }
 
-  private async answer(params: ChatCompletionParams, tools: ChatTool[], link: Link): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
+  private async answer(params: ChatCompletionParams, tools: ChatTool[], call: Call): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
     const { prompts } = this.engine;
     const prompt = await prompts.render(params.messages, {
       tools,
       template: params.chat_template,
       variables: params.chat_template_kwargs,
     });
-    throwIfAborted(link.controller.signal);
+    throwIfAborted(call.controller.signal);
     const thinking = /<think>\s*$/.test(prompt.text);
     const opening = toolOpening(params, tools, prompts);
-    const sampling = samplingOptions(params, link.controller.signal);
+    const sampling = samplingOptions(params, call.controller.signal);
     const generation = this.engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
       ...sampling,
       special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
@@ -153,13 +153,13 @@ export class ChatCompletions {
       logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
       addBos: prompt.addBos,
     });
-    link.until(generation);
+    call.until(generation);
     const separate = params.reasoning_format !== 'inline';
     const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
     const head = { id: newId('chatcmpl'), created: now(), model: this.engine.info.name };
     if (!params.stream) return completion(head, generation, reader);
     const withUsage = params.stream_options?.include_usage ?? false;
-    return new ChatStream(chatChunks(head, generation, reader, withUsage), link);
+    return new ChatStream(chatChunks(head, generation, reader, withUsage), call);
   }
 }
 
@@ -290,20 +290,20 @@ export class Completions {
   async create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>> {
     check('completions.create()', params, kText, 'echo suffix');
     if ((params as { best_of?: number }).best_of! > 1) invalid('best_of must be 1.');
-    const link = new Link(params, callOptions(options));
-    return link.during(() => this.answer(params, link));
+    const call = new Call(params, callOptions(options));
+    return call.during(() => this.answer(params, call));
   }
 
-  private async answer(params: CompletionParams, link: Link): Promise<Completion | ChatStream<CompletionChunk>> {
-    throwIfAborted(link.controller.signal);
+  private async answer(params: CompletionParams, call: Call): Promise<Completion | ChatStream<CompletionChunk>> {
+    throwIfAborted(call.controller.signal);
     const generation = this.engine.generate(onePrompt(params.prompt), {
-      ...samplingOptions(params, link.controller.signal),
+      ...samplingOptions(params, call.controller.signal),
       maxTokens: params.max_tokens ?? 16,
       logprobs: params.logprobs ?? undefined,
     });
-    link.until(generation);
+    call.until(generation);
     const head = { id: newId('cmpl'), created: now(), model: this.engine.info.name, object: 'text_completion' as const };
-    if (params.stream) return new ChatStream(textChunks(head, generation, params), link);
+    if (params.stream) return new ChatStream(textChunks(head, generation, params), call);
     const pieces: Piece[] = [];
     for await (const piece of generation) pieces.push(piece);
     const result = await generation.result;

@@ -24,7 +24,7 @@ import type {
 import type { CacheMode } from './remote-file.js';
 import { RpcClient } from './rpc.js';
 import { checkSaved, Session, SessionTable, type SessionOptions } from './session.js';
-import { greeted } from './start.js';
+import { startWorker } from './start.js';
 import { Parking } from './stash.js';
 import { StoreManager } from './store.js';
 
@@ -152,16 +152,12 @@ export class Engine {
   private disposing: Promise<void> | null = null;
   private onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
 
-  private constructor(
-    private readonly options: InspectOptions,
-    worker: WorkerPort,
-  ) {
-    this.workers.push(worker);
+  private constructor(private readonly options: InspectOptions) {
     this.sessions = new SessionTable(this, new Parking(() => platform().stash()));
     this.downloaded = new Promise((resolve, reject) => (this.onDownloaded = { resolve, reject }));
     this.downloaded.catch(() => {});
     this.rpc = new RpcClient(
-      worker,
+      this.startWorker(),
       (event) => this.onEvent(event),
       (error) => {
         for (const worker of this.workers) worker.terminate();
@@ -197,10 +193,9 @@ export class Engine {
    */
   private static async open<T>(method: string, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
     checkLoad(options);
-    const { signal, workerUrl, tuning } = options;
+    const { signal } = options;
     const spec = await loadSpec(source, options);
-    const { startWorker, workerAddress } = platform();
-    const engine = new Engine(options, await greeted(() => startWorker(workerUrl), workerAddress(workerUrl), signal, tuning?.greetMs));
+    const engine = new Engine(options);
     try {
       return [engine, await abortable({ signal }, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
     } catch (error) {
@@ -350,7 +345,7 @@ export class Engine {
   }
 
   private startWorker(): WorkerPort {
-    const worker = platform().startWorker(this.options.workerUrl);
+    const worker = startWorker(this.options.workerUrl, this.options.tuning?.greetMs);
     this.workers.push(worker);
     return worker;
   }

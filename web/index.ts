@@ -3,7 +3,7 @@
 import { SluiceError } from './errors.js';
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
-import { workerDespite } from './start.js';
+import { isOther, workerFrom } from './start.js';
 import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 
@@ -14,16 +14,17 @@ function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
     throw new SluiceError('NOT_SUPPORTED', 'There are no workers here (a server, a service worker): load the engine in a page or a worker.');
   }
+  const address = addressOf(workerUrl);
   try {
-    if (workerUrl) return new Worker(workerUrl, { type: 'module', name: 'sluice' });
     // Bundlers recognise only this literal form.
-    return new Worker(new URL('./worker.js', import.meta.url), {
+    if (!workerUrl && !isOther(address)) return new Worker(new URL('./worker.js', import.meta.url), {
       type: 'module',
       name: 'sluice',
     });
   } catch (error) {
-    return workerDespite(error, addressOf(workerUrl));
+    if (!(error instanceof TypeError)) throw error; // trusted types
   }
+  return workerFrom(address);
 }
 
 setPlatform({

@@ -9,21 +9,16 @@ import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
 import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
-import { workerDespite } from './start.js';
+import { workerFrom } from './start.js';
 import { variantFor } from './variant.js';
 
 /** One for all workers. */
 let workerUrl: string | undefined;
 
 function startWorker(url?: string | URL): Worker {
-  const options: WorkerOptions = { name: 'sluice' }; // classic: all that a page from the disk may start
-  if (url) options.type = 'module';
+  if (url) return workerFrom(new URL(url, location.href).href);
   workerUrl ??= URL.createObjectURL(new Blob([workerSource], { type: 'text/javascript' }));
-  try {
-    return new Worker(url ?? workerUrl, options);
-  } catch (error) {
-    return workerDespite(error, url ? new URL(url, location.href).href : workerUrl, options);
-  }
+  return workerFrom(workerUrl, { name: 'sluice' }); // classic: all that a page from the disk may start
 }
 
 async function wasmBinary(kernels: string): Promise<ArrayBuffer> {

@@ -2,73 +2,95 @@
 // tell a page next to nothing. The right script greets as its first word, so that a wrong one, which
 // would be waited for without end, is known too.
 
-import { abortError, shownAddress, SluiceError, throwIfAborted } from './errors.js';
+import { shownAddress, SluiceError } from './errors.js';
+import { platform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
 
 const kGreetMs = 30_000;
 const kProbeMs = 5000;
 
-const kModule: WorkerOptions = { type: 'module', name: 'sluice' };
-const blobUrls = new Map<string, string>();
 let policy: { createScriptURL(url: string): string } | undefined;
+const blobUrls = new Map<string, string>();
 
-/**
- * A worker from a script that `new Worker` has refused with `error`: one of another origin is imported
- * by one of this origin, and a page that demands trusted types gets one from a policy of ours.
- */
-export function workerDespite(error: unknown, address: string, options = kModule): Worker {
-  const { trustedTypes } = globalThis as { trustedTypes?: any };
-  if (trustedTypes && error instanceof TypeError) {
-    policy ??= trustedTypes.createPolicy('sluice-llm', { createScriptURL: (url: string) => url });
-  }
-  const start = (url: string): Worker => new Worker(policy?.createScriptURL(url) ?? url, options);
-  try {
-    if (policy) return start(address);
-  } catch (refused) {
-    error = refused;
-  }
-  if ((error as Error).name !== 'SecurityError' || !address.startsWith('http')) throw error;
-  if (!blobUrls.has(address)) {
-    const script = new Blob([`import ${JSON.stringify(address)};`], { type: 'text/javascript' });
-    blobUrls.set(address, URL.createObjectURL(script));
-  }
-  return start(blobUrls.get(address)!);
+/** Another origin's script may not be a worker's, but may be imported by one. */
+export const isOther = (address: string): boolean => address.startsWith('http') && new URL(address).origin !== globalThis.location?.origin;
+
+function importing(address: string): string {
+  const script = new Blob([`import ${JSON.stringify(address)};`], { type: 'text/javascript' });
+  const url = blobUrls.get(address) ?? URL.createObjectURL(script);
+  blobUrls.set(address, url);
+  return url;
 }
 
-/** The worker that `start` starts, once it has greeted; WORKER_LOAD says what is in the way. */
-export async function greeted(start: () => WorkerPort, address: string, signal?: AbortSignal, limitMs = kGreetMs): Promise<WorkerPort> {
-  throwIfAborted(signal);
-  let blocked = false;
-  const onViolation = (event: { effectiveDirective?: string }): void => void (blocked ||= event.effectiveDirective === 'worker-src');
-  const listen = (on: boolean): void => globalThis[on ? 'addEventListener' : 'removeEventListener']?.('securitypolicyviolation', onViolation as EventListener);
+/** A worker from a script anywhere; where the page demands trusted types they come from a policy of ours. */
+export function workerFrom(address: string, options: WorkerOptions = { type: 'module', name: 'sluice' }): Worker {
+  const url = isOther(address) ? importing(address) : address;
+  try {
+    return new Worker(url, options);
+  } catch (error) {
+    const { trustedTypes } = globalThis as { trustedTypes?: any };
+    if (!trustedTypes || !(error instanceof TypeError)) throw error;
+    policy ??= trustedTypes.createPolicy('sluice-llm', { createScriptURL: (given: string) => given });
+    return new Worker(policy!.createScriptURL(url), options);
+  }
+}
+
+/** The package's worker. What keeps it from greeting within `limitMs` is told to its onerror: a SluiceError. */
+export function startWorker(workerUrl: string | URL | undefined, limitMs = kGreetMs): WorkerPort {
   let worker: WorkerPort | undefined;
   let timer: ReturnType<typeof setTimeout> | undefined;
-  let leave = (): void => {};
-  listen(true);
-  try {
-    await new Promise<void>((resolve, reject) => {
-      signal?.addEventListener('abort', (leave = () => reject()));
-      worker = start();
-      worker.onerror = (event) => {
-        event?.preventDefault?.();
-        reject(event);
-      };
-      worker.onmessage = ({ data }) => (data?.event === 'hello' ? resolve() : reject(new Error("it is not this package's worker")));
-      timer = setTimeout(() => reject(new Error(`it has not greeted for ${limitMs / 1000} s, as this package's worker does`)), limitMs);
-    });
-    return worker!;
-  } catch (cause) {
-    worker?.terminate();
-    if (signal?.aborted) throw abortError(signal);
-    if (cause instanceof SluiceError) throw cause;
-    const why = await reason(cause as ErrorEvent | Error, address, () => blocked);
-    throw new SluiceError('WORKER_LOAD', `The engine's worker cannot be started from ${shownAddress(address)}: ${why}.`, { cause });
-  } finally {
+  let blocked = false;
+  let waiting = true;
+  const onViolation = (event: Event): void => void (blocked ||= (event as SecurityPolicyViolationEvent).effectiveDirective === 'worker-src');
+  const settle = (): boolean => {
     clearTimeout(timer);
-    signal?.removeEventListener('abort', leave);
-    listen(false);
-    if (worker) worker.onmessage = worker.onerror = null;
+    const first = waiting;
+    waiting = false;
+    return first;
+  };
+  const fail = async (cause: unknown): Promise<void> => {
+    if (!settle()) return port.onerror?.(cause);
+    worker?.terminate();
+    let error = cause;
+    if (!(cause instanceof SluiceError)) {
+      const address = platform().workerAddress(workerUrl);
+      const why = await reason(cause as ErrorEvent | Error, address, () => blocked);
+      error = new SluiceError('WORKER_LOAD', `The engine's worker cannot be started from ${shownAddress(address)}: ${why}.`, { cause });
+    }
+    globalThis.removeEventListener?.('securitypolicyviolation', onViolation);
+    port.onerror?.(error);
+  };
+  const port: WorkerPort = {
+    onmessage: null,
+    onerror: null,
+    onmessageerror: null,
+    postMessage: (message, transfer) => worker?.postMessage(message, transfer),
+    terminate: () => {
+      settle();
+      globalThis.removeEventListener?.('securitypolicyviolation', onViolation);
+      worker?.terminate();
+    },
+  };
+  globalThis.addEventListener?.('securitypolicyviolation', onViolation);
+  try {
+    worker = platform().startWorker(workerUrl);
+    worker.onmessage = (event) => {
+      if (!waiting) port.onmessage?.(event);
+      else if (event.data?.event === 'hello') settle();
+      else void fail(new Error("it is not this package's worker"));
+    };
+    worker.onerror = (event) => {
+      event?.preventDefault?.();
+      void fail(event);
+    };
+    worker.onmessageerror = () => port.onmessageerror?.(undefined);
+    const late = (): void => void fail(new Error(`it has not greeted for ${limitMs / 1000} s, as this package's worker does`));
+    // In two steps: a page that was busy all the time gets to hear what has come meanwhile.
+    timer = setTimeout(() => (timer = setTimeout(late, limitMs / 2)), limitMs / 2);
+  } catch (error) {
+    void Promise.resolve().then(() => fail(error));
   }
+  return port;
 }
 
 /** What is in the way, and what helps. */
@@ -83,11 +105,9 @@ async function reason(cause: ErrorEvent | Error | undefined, address: string, bl
     if (!probe.ok) return `it answered ${probe.status}; ${copy}`;
     const type = probe.headers.get('content-type');
     if (!/(java|ecma)script/.test(`${type}`)) return `it comes as ${type}, not as text/javascript; ${copy}`;
-    if (globalThis.crossOriginIsolated && !isOther(address) && !probe.headers.get('cross-origin-embedder-policy')) {
+    if (globalThis.crossOriginIsolated && !isOther(address) && !/r.*corp|cred/.test(`${probe.headers.get('cross-origin-embedder-policy')}`)) {
       return `the page is cross-origin isolated and the script is not; send Cross-Origin-Embedder-Policy with it`;
     }
   }
   return `${said || 'it failed while it began'}; ${copy}`;
 }
-
-const isOther = (address: string): boolean => new URL(address).origin !== globalThis.location?.origin;
