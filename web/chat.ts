@@ -55,6 +55,7 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
     let over = false;
     const next = async (): Promise<IteratorResult<Chunk, void>> => {
       try {
+        throwIfAborted(call.controller.signal);
         const result = await chunks.next();
         over ||= !!result.done;
         return result;
@@ -395,8 +396,8 @@ function toolOpening({ tool_choice: choice, chat_template }: ChatCompletionParam
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
   const one = Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
   if (typeof one === 'string') return one;
-  if (!Array.isArray(prompt)) invalid('prompt must be one text or one list of token ids.');
-  return prompt as readonly number[];
+  if (typeof prompt !== 'object') invalid('prompt must be one text or one list of token ids.');
+  return prompt as ArrayLike<number>;
 }
 
 function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateOptions {

@@ -118,7 +118,7 @@ export interface ChatCompletionParams extends SamplingParams {
 /** What completions.create takes. */
 export interface CompletionParams extends SamplingParams {
   /** A text, or token ids. */
-  prompt: string | readonly number[] | readonly string[];
+  prompt: string | ArrayLike<number> | readonly string[];
   /** So many of the likeliest tokens. */
   logprobs?: number | null;
 }

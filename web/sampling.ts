@@ -22,6 +22,6 @@ export function seedText(seed: number | bigint | null | undefined): string {
 export function samplerJson({ seed, logitBias, ...spec }: GenerateSpec): string {
   const biases = Object.entries(logitBias ?? {}).map(([token, bias]) => [Number(token), isFinite(bias) ? bias : `${bias}`]);
   const params: Record<string, unknown> = { seed, logit_bias: biases };
-  for (const name of kNumbers) params[name.replace(/[A-Z]/, (letter) => `_${letter.toLowerCase()}`)] = spec[name] ?? undefined;
+  for (const name of kNumbers) params[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = spec[name] ?? undefined;
   return JSON.stringify(params);
 }
