@@ -1,10 +1,10 @@
-// engine.chat.completions and engine.completions: OpenAI's calls on the local engine. A stream is an
-// async iterable with a `controller`, as in OpenAI's client: it can be read once, leaving it stops the
-// engine, and controller.abort() ends it quietly. A caller's own signal rejects, as everywhere here.
+// The answers of engine.chat.completions and engine.completions in OpenAI's shapes, whole and in chunks.
+// Part of templates.js, which comes with the first such call (completions.ts).
 
-import { invalid, onlyKnown, signalOf, throwIfAborted, type CallOptions } from './errors.js';
+import type { Call, ChatEngine } from './completions.js';
+import { invalid, onlyKnown, throwIfAborted } from './errors.js';
 import type { GenerateOptions } from './engine.js';
-import { leavable, streamOf, type Generation } from './generation.js';
+import type { Generation } from './generation.js';
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -26,142 +26,38 @@ import type { GenerationResult, Piece } from './protocol.js';
 import { ThinkFilter } from './think.js';
 import { forcedOpening, ToolCallFilter, type ToolCall } from './tool-calls.js';
 
-/** What the calls need of an engine. */
-export interface ChatEngine {
-  readonly info: { name: string };
-  readonly prompts: PromptRenderer;
-  generate(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation;
-}
-
-/** A stream of chunks. It can be read once. */
-export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
-  /** abort() ends the stream and the generation, and leaving the loop does the same. */
-  readonly controller: AbortController;
-  private read = false;
-
-  /** @internal */
-  constructor(
-    private readonly chunks: AsyncIterator<Chunk, void>,
-    private readonly call: Call,
-  ) {
-    this.controller = call.controller;
-  }
-
-  /** The chunks as they come; leaving the loop stops the generation. */
-  [Symbol.asyncIterator](): AsyncIterableIterator<Chunk> {
-    const { chunks, call } = this;
-    if (this.read) invalid('This stream has been read already: keep its chunks, or create another one.');
-    this.read = true;
-    let over = false;
-    const next = async (): Promise<IteratorResult<Chunk, void>> => {
-      try {
-        throwIfAborted(call.controller.signal);
-        const result = await chunks.next();
-        over ||= !!result.done;
-        return result;
-      } catch (error) {
-        if (!call.quiet) throw error;
-        return { done: true, value: undefined };
-      }
-    };
-    return leavable(next, () => {
-      if (!over) call.controller.abort();
-    });
-  }
-
-  /** One line of JSON a chunk, in bytes: the form that OpenAI's client reads back. */
-  toReadableStream(): ReadableStream<Uint8Array> {
-    const encoder = new TextEncoder();
-    return streamOf(this[Symbol.asyncIterator](), (chunk) => encoder.encode(`${JSON.stringify(chunk)}\n`));
-  }
-}
-
-/** A controller that follows the caller's signals until the call has ended. */
-class Call {
-  readonly controller = new AbortController();
-  private readonly signals: AbortSignal[];
-
-  constructor(...given: (CallOptions | undefined)[]) {
-    this.signals = given.map(signalOf).filter((signal) => signal !== undefined);
-    for (const signal of this.signals) signal.addEventListener('abort', this.follow);
-    this.follow();
-  }
-
-  /** Aborted by the controller itself. */
-  get quiet(): boolean {
-    return this.controller.signal.aborted && !this.aborted;
-  }
-
-  /** What `work` gives. The signals are let go when it fails, or when the generation in it ends. */
-  async during<T>(work: () => Promise<T>): Promise<T> {
-    try {
-      return await work();
-    } catch (error) {
-      this.end();
-      throw error;
-    }
-  }
-
-  /** Follows them until the end of `generation`. */
-  until(generation: Generation): void {
-    generation.result.then(this.end, this.end);
-  }
-
-  private get aborted(): AbortSignal | undefined {
-    return this.signals.find((signal) => signal.aborted);
-  }
-
-  private readonly follow = (): void => {
-    if (this.aborted) this.controller.abort(this.aborted.reason);
-  };
-
-  private readonly end = (): void => {
-    for (const signal of this.signals) signal.removeEventListener('abort', this.follow);
-  };
-}
-
-/** engine.chat.completions. */
-export class ChatCompletions {
-  /** @internal */
-  constructor(private readonly engine: ChatEngine) {}
-
-  create(params: ChatCompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<ChatCompletionChunk>>;
-  create(params: ChatCompletionParams & { stream?: false | null }, options?: CallOptions): Promise<ChatCompletion>;
-  create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
-  /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
-  async create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
-    const tools = checkChat(params);
-    const call = new Call(params, callOptions(options));
-    return call.during(() => this.answer(params, tools, call));
-  }
-
-  private async answer(params: ChatCompletionParams, tools: ChatTool[], call: Call): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
-    const { prompts } = this.engine;
-    const prompt = await prompts.render(params.messages, {
-      tools,
-      template: params.chat_template,
-      variables: params.chat_template_kwargs,
-    });
-    throwIfAborted(call.controller.signal);
-    const thinking = /<think>\s*$/.test(prompt.text);
-    const opening = toolOpening(params, tools, prompts);
-    const sampling = samplingOptions(params, call.controller.signal);
-    const generation = this.engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
-      ...sampling,
-      special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
-      maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
-      stop: [...prompt.stop, ...(sampling.stop as string[])],
-      logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
-      addBos: prompt.addBos,
-    });
-    call.until(generation);
-    const separate = params.reasoning_format !== 'inline';
-    const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
-    const head = { id: newId('chatcmpl'), created: now(), model: this.engine.info.name };
-    if (!params.stream) return completion(head, generation, reader);
-    const withUsage = params.stream_options?.include_usage ?? false;
-    return new ChatStream(chatChunks(head, generation, reader, withUsage), call);
-  }
+/** Answers the messages: whole, or the chunks of the answer. */
+export async function answerChat(
+  engine: ChatEngine,
+  params: ChatCompletionParams,
+  call: Call,
+): Promise<ChatCompletion | AsyncGenerator<ChatCompletionChunk, void>> {
+  const tools = checkChat(params);
+  const { prompts } = engine;
+  const prompt = await prompts.render(params.messages, {
+    tools,
+    template: params.chat_template,
+    variables: params.chat_template_kwargs,
+  });
+  throwIfAborted(call.controller.signal);
+  const thinking = /<think>\s*$/.test(prompt.text);
+  const opening = toolOpening(params, tools, prompts);
+  const sampling = samplingOptions(params, call.controller.signal);
+  const generation = engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
+    ...sampling,
+    special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
+    maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
+    stop: [...prompt.stop, ...(sampling.stop as string[])],
+    logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
+    addBos: prompt.addBos,
+  });
+  call.until(generation);
+  const separate = params.reasoning_format !== 'inline';
+  const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
+  const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
+  if (!params.stream) return completion(head, generation, reader);
+  const withUsage = params.stream_options?.include_usage ?? false;
+  return chatChunks(head, generation, reader, withUsage);
 }
 
 interface Head {
@@ -279,43 +175,33 @@ async function* chatChunks(
   if (withUsage) yield chunk([], { usage: usageOf(result) });
 }
 
-/** engine.completions. */
-export class Completions {
-  /** @internal */
-  constructor(private readonly engine: ChatEngine) {}
-
-  create(params: CompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<CompletionChunk>>;
-  create(params: CompletionParams & { stream?: false | null }, options?: CallOptions): Promise<Completion>;
-  create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>>;
-  /** Continues the prompt. */
-  async create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>> {
-    check('completions.create()', params, kText, 'echo suffix');
-    if ((params as { best_of?: number }).best_of! > 1) invalid('best_of must be 1.');
-    const call = new Call(params, callOptions(options));
-    return call.during(() => this.answer(params, call));
-  }
-
-  private async answer(params: CompletionParams, call: Call): Promise<Completion | ChatStream<CompletionChunk>> {
-    throwIfAborted(call.controller.signal);
-    const generation = this.engine.generate(onePrompt(params.prompt), {
-      ...samplingOptions(params, call.controller.signal),
-      maxTokens: params.max_tokens ?? 16,
-      logprobs: params.logprobs ?? undefined,
-    });
-    call.until(generation);
-    const head = { id: newId('cmpl'), created: now(), model: this.engine.info.name, object: 'text_completion' as const };
-    if (params.stream) return new ChatStream(textChunks(head, generation, params), call);
-    const pieces: Piece[] = [];
-    for await (const piece of generation) pieces.push(piece);
-    const result = await generation.result;
-    const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
-    return {
-      ...head,
-      choices: [{ index: 0, text: result.text, logprobs, finish_reason: finishReason(result) }],
-      usage: usageOf(result),
-      timings: result.timings,
-    };
-  }
+/** Continues the prompt: the whole text, or its chunks. */
+export async function answerText(
+  engine: ChatEngine,
+  params: CompletionParams,
+  call: Call,
+): Promise<Completion | AsyncGenerator<CompletionChunk, void>> {
+  check('completions.create()', params, kText, 'echo suffix');
+  if ((params as { best_of?: number }).best_of! > 1) invalid('best_of must be 1.');
+  throwIfAborted(call.controller.signal);
+  const generation = engine.generate(onePrompt(params.prompt), {
+    ...samplingOptions(params, call.controller.signal),
+    maxTokens: params.max_tokens ?? 16,
+    logprobs: params.logprobs ?? undefined,
+  });
+  call.until(generation);
+  const head = { id: newId('cmpl'), created: now(), model: engine.info.name, object: 'text_completion' as const };
+  if (params.stream) return textChunks(head, generation, params);
+  const pieces: Piece[] = [];
+  for await (const piece of generation) pieces.push(piece);
+  const result = await generation.result;
+  const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
+  return {
+    ...head,
+    choices: [{ index: 0, text: result.text, logprobs, finish_reason: finishReason(result) }],
+    usage: usageOf(result),
+    timings: result.timings,
+  };
 }
 
 async function* textChunks(
@@ -353,12 +239,6 @@ function check(call: string, params: SamplingParams, own: string, off: string): 
   }
   onlyKnown(call, Object.fromEntries(Object.entries(params).filter(([name]) => !`${off} best_of modalities ${kIgnored}`.split(' ').includes(name))), `${own} ${kShared}`);
   if ((params.n ?? 1) !== 1) invalid('n must be 1.');
-}
-
-/** What the second argument may hold: OpenAI's options of a request, those of them that are none of the network's being ignored. */
-function callOptions(options: CallOptions | undefined): CallOptions | undefined {
-  onlyKnown('create()', options, 'signal headers query maxRetries idempotencyKey');
-  return options;
 }
 
 /** Refuses what cannot be done; returns the tools on offer. */

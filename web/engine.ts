@@ -1,7 +1,7 @@
 // The public Engine: one loaded model in a worker of its own. It keeps the last snapshot that the
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
-import { ChatCompletions, Completions } from './chat.js';
+import { ChatCompletions, Completions } from './completions.js';
 import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
 import { begun, Generation } from './generation.js';
 import type { Loaded } from './host.js';

@@ -30,7 +30,7 @@ async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
 
 setPlatform({
   startWorker: (url) => startWorker(url) as unknown as WorkerPort,
-  workerAddress: (url) => String(url ?? workerUrl ?? 'blob:'),
+  workerAddress: (url) => (url ? new URL(url, globalThis.location?.href).href : (workerUrl ?? 'blob:')),
   wasmBinary,
   storeBackend: opfsBackend,
   stash: opfsStash,

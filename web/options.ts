@@ -26,6 +26,11 @@ export function checkLoad(options: InspectOptions): void {
   signalOf(options);
   onlyKnown('load() and inspect()', { ...options, tuning: undefined }, kLoad);
   if (typeof (options.onProgress ?? Date) !== 'function') invalid('onProgress must be a function.');
+  try {
+    platform().workerAddress(options.workerUrl);
+  } catch {
+    invalid(`workerUrl '${options.workerUrl}' is not an address.`);
+  }
 }
 
 export function checkGenerate(options: GenerateOptions): void {

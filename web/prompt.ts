@@ -52,6 +52,13 @@ interface Template {
   render(variables: Record<string, unknown>): string;
 }
 
+/** What only pages that chat need: the renderer of templates, and what makes answers of OpenAI's shape. */
+export const chatModule = () =>
+  import('./templates.js').catch((cause: Error) => {
+    const advice = `copy the package's templates.js beside its other files (${cause.message})`;
+    throw new SluiceError('MODULE_LOAD', `The part of the package that chats cannot be loaded: ${advice}.`, { cause });
+  });
+
 /** Renders prompts for one model; parses each template once. */
 export class PromptRenderer {
   private readonly parsed = new Map<string, Template>();
@@ -107,10 +114,7 @@ export class PromptRenderer {
   private async parse(source: string): Promise<Template> {
     const known = this.parsed.get(source);
     if (known) return known;
-    const { ChatTemplate } = await import('./templates.js').catch((cause: Error) => {
-      const advice = `copy the package's templates.js beside its other files (${cause.message})`;
-      throw new SluiceError('MODULE_LOAD', `The renderer of chat templates cannot be loaded: ${advice}.`, { cause });
-    });
+    const { ChatTemplate } = await chatModule();
     try {
       const template = new ChatTemplate(source) as unknown as Template;
       if (this.parsed.size >= 16) this.parsed.clear();

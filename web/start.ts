@@ -98,15 +98,18 @@ async function reason(cause: ErrorEvent | Error | undefined, address: string, bl
   const said = cause?.message || (cause as ErrorEvent | undefined)?.error?.message;
   if (/Trusted|createPolicy/.test(said)) return `trusted types forbid it; add sluice-llm to the trusted-types of the Content-Security-Policy`;
   const copy = "copy the package's worker.js there, or give its address as workerUrl";
-  if (/^http/.test(address)) {
-    const probe = await fetch(address, { signal: AbortSignal.timeout(kProbeMs) }).catch((error: Error) => error);
-    if (blocked()) return `the Content-Security-Policy forbids it; allow it in worker-src${isOther(address) ? ', with blob:' : ''}`;
-    if (probe instanceof Error) return `it cannot be fetched (${probe.message}); ${isOther(address) ? 'from another origin it needs Access-Control-Allow-Origin' : copy}`;
+  const other = isOther(address);
+  const probe = await (/^http/.test(address)
+    ? fetch(address, { signal: AbortSignal.timeout(kProbeMs) }).catch((error: Error) => error)
+    : new Promise<undefined>((later) => setTimeout(later))); // a violation is told a moment later
+  if (blocked()) return `the Content-Security-Policy forbids it; allow it in worker-src${other || /^blob:/.test(address) ? ', with blob:' : ''}`;
+  if (probe instanceof Error) return `it cannot be fetched (${probe.message}); ${other ? 'from another origin it needs Access-Control-Allow-Origin' : copy}`;
+  if (probe) {
+    const header = (name: string): string => `${probe.headers.get(name)}`;
     if (!probe.ok) return `it answered ${probe.status}; ${copy}`;
-    const type = probe.headers.get('content-type');
-    if (!/(java|ecma)script/.test(`${type}`)) return `it comes as ${type}, not as text/javascript; ${copy}`;
-    if (globalThis.crossOriginIsolated && !isOther(address) && !/r.*corp|cred/.test(`${probe.headers.get('cross-origin-embedder-policy')}`)) {
-      return `the page is cross-origin isolated and the script is not; send Cross-Origin-Embedder-Policy with it`;
+    if (!/(java|ecma)script/.test(header('content-type'))) return `it comes as ${header('content-type')}, not as text/javascript; ${copy}`;
+    if (globalThis.crossOriginIsolated && !other && !/r.*corp|cred/.test(header('cross-origin-embedder-policy'))) {
+      return 'the page is cross-origin isolated and the script is not; send Cross-Origin-Embedder-Policy with it';
     }
   }
   return `${said || 'it failed while it began'}; ${copy}`;

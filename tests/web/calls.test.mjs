@@ -356,6 +356,7 @@ test("a worker that is none, a wasm that is none: in Node as in a page", async (
   const tuning = { greetMs: 300 };
   const cases = [
     [{ workerUrl: pathToFileURL(join(directory, 'lost.mjs')) }, 'WORKER_LOAD', /lost\.mjs: Cannot find module.*workerUrl\.$/s],
+    [{ workerUrl: 'http://[bad' }, 'INVALID_ARGUMENT', /^workerUrl 'http:\/\/\[bad' is not an address\.$/],
     [{ workerUrl: 'http://127.0.0.1:9/worker.js' }, 'WORKER_LOAD', /127\.0\.0\.1:9/],
     [{ workerUrl: file('throws.mjs', 'throw new Error("boom")') }, 'WORKER_LOAD', /throws\.mjs: boom; /],
     [{ workerUrl: file('ends.mjs', '') }, 'WORKER_LOAD', /ends\.mjs: it ended with code 0; /],

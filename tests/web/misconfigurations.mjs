@@ -91,7 +91,7 @@ export const misconfigurations = [
   },
   {
     wrong: '`templates.js` is missing', chat: true,
-    code: 'MODULE_LOAD', says: "The renderer of chat templates cannot be loaded: copy the package's templates.js beside its other files (…).",
+    code: 'MODULE_LOAD', says: "The part of the package that chats cannot be loaded: copy the package's templates.js beside its other files (…).",
   },
   {
     wrong: 'The model’s address is a file’s', source: 'file:///models/story.gguf',
