@@ -37,7 +37,9 @@ export interface OpenOptions {
 }
 
 /** What an answer takes: sampling parameters by the names of protocol.ts, where what is missing takes defaults. */
-export interface AnswerOptions extends SamplingOptions {
+export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
+  /** In decimal. */
+  seed: string;
   /** Infinity: until the context is full. */
   maxTokens: number;
   stop: string[];

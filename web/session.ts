@@ -2,9 +2,10 @@
 // stand for it; each turn hands all of them to the engine's worker, which finds out how many of them it
 // has already (timelines.ts). So a turn that fails, or is given up, leaves the session as it was.
 
-import { abortable, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
+import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
 import type { GenerateOptions, SavedState } from './engine.js';
 import { begun, Generation } from './generation.js';
+import type { Same, Words } from './options.js';
 import type { ChatMessage, PromptOptions, PromptRenderer } from './prompt.js';
 import type { Piece } from './protocol.js';
 import { ThinkFilter } from './think.js';
@@ -30,6 +31,9 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
   /** A conversation to go on with. */
   messages?: readonly ChatMessage[];
 }
+
+const kOptions = 'system messages tools documents template variables';
+true satisfies Same<Words<typeof kOptions>, keyof SessionOptions>;
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
 export interface SavedSession extends SavedState {
@@ -66,7 +70,7 @@ export class Session {
     private readonly engine: SessionEngine,
     private readonly options: SessionOptions,
   ) {
-    signalOf(options);
+    onlyKnown('session()', options, kOptions);
     const { messages = [] } = options;
     if (!Array.isArray(messages)) invalid('messages must be a list of messages.');
     this.list = [...messages];

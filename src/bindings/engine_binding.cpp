@@ -51,12 +51,6 @@ std::vector<Token> to_tokens(const val& array) {
   return tokens;
 }
 
-// A seed is a decimal string where it came through options that allow 64 bits.
-uint64_t to_seed(const val& seed) {
-  if (seed.isString()) return std::strtoull(seed.as<std::string>().c_str(), nullptr, 10);
-  return seed.isNumber() ? static_cast<uint64_t>(static_cast<int64_t>(seed.as<double>())) : 0;
-}
-
 sample::Params sampling_params(const val& o) {
   sample::Params p;
   const auto number = [&o](const char* key, auto fallback) {
@@ -70,7 +64,8 @@ sample::Params sampling_params(const val& o) {
   p.frequency_penalty = number("frequencyPenalty", p.frequency_penalty);
   p.presence_penalty = number("presencePenalty", p.presence_penalty);
   p.penalty_last_n = number("penaltyLastN", p.penalty_last_n);
-  p.seed = to_seed(o["seed"]);
+  const val seed = o["seed"];  // text, since numbers end at 2^53
+  if (seed.isString()) p.seed = std::strtoull(seed.as<std::string>().c_str(), nullptr, 10);
   const val bias = o["logitBias"];
   if (bias.isUndefined() || bias.isNull()) return p;
   const val entries = val::global("Object").call<val>("entries", bias);

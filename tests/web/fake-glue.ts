@@ -116,7 +116,7 @@ class FakeEngine implements EngineBinding {
     }
     return JSON.stringify({
       architecture: 'fake', name: 'A fake', parameters: bytes / 4, bytes, types: { F32: bytes },
-      layers: this.units.length, vocabulary: 253, trainedContext: 4096, macsPerToken: bytes / 4,
+      layers: this.units.length, vocabulary: 1000, trainedContext: 4096, macsPerToken: bytes / 4,
       kernels: 'fake', plan: {
         budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1,
         units: this.units.length, pinned: bytes, bytesPerPass: 0, resident: true,
@@ -359,14 +359,14 @@ class FakeEngine implements EngineBinding {
     for (let i = 0; i < words.length; i++) h = Math.imul(h ^ words[i]!, 0x01000193);
     this.hash = h;
   }
-  private sample({ temperature = 0.8, seed = 0 }: AnswerOptions): number {
+  private sample({ temperature = 0.8, seed }: AnswerOptions): number {
     let h = this.hash;
     for (const token of this.held.slice(-32)) h = Math.imul(h ^ token, 0x01000193);
-    if (temperature > 0) h = Math.imul(h ^ seed, 0x01000193);
+    if (temperature > 0) h = Math.imul(h ^ Number(BigInt.asIntN(32, BigInt(seed))), 0x01000193);
     return 3 + ((h >>> 8) % 250);
   }
   logits(): Float32Array {
-    return new Float32Array(253);
+    return new Float32Array(1000);
   }
 
   stateStage(): number {
