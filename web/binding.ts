@@ -86,7 +86,7 @@ export interface EngineBinding {
   step(maxOps: number): number;
   /**
    * Parameters of the sampler; resets its random state. JSON with the names of sample::Params
-   * (temperature, top_k, …, seed a whole number below 2^53, logit_bias [[token, bias]…]); missing
+   * (temperature, top_k, …, seed in decimal as a string, logit_bias [[token, bias or "-Infinity"]…]); missing
    * fields take defaults. false: error().
    */
   setSampler(paramsJson: string): boolean;

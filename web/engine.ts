@@ -1,25 +1,22 @@
 // The public Engine: one loaded model in a worker of its own. It keeps the last snapshot that the
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
-import { ChatCompletions, Completions } from './chat.js';
-import { abortable, deserializeError, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
+import { ChatCompletions, Completions } from './completions.js';
+import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
 import { begun, Generation } from './generation.js';
 import type { Loaded } from './host.js';
-import { huggingFaceUrl } from './huggingface.js';
+import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds } from './options.js';
 import { platform } from './platform.js';
 import { PromptRenderer } from './prompt.js';
 import type {
   EngineStats,
-  GenerateSpec,
   GenerationResult,
   IoTuning,
-  LoadSpec,
   MemoryReport,
   ModelInfo,
   ProgressEvent,
   SamplingOptions,
   Snapshot,
-  SourceSpec,
   UnitState,
   WorkerEvent,
   WorkerPort,
@@ -27,6 +24,7 @@ import type {
 import type { CacheMode } from './remote-file.js';
 import { RpcClient } from './rpc.js';
 import { checkSaved, Session, SessionTable, type SessionOptions } from './session.js';
+import { startWorker } from './start.js';
 import { Parking } from './stash.js';
 import { StoreManager } from './store-manager.js';
 
@@ -66,7 +64,7 @@ export interface InspectOptions {
   wasmUrl?: string | URL;
   /** The engine's wasm itself, where it cannot be fetched. */
   wasmBinary?: Uint8Array | ArrayBuffer;
-  /** The worker script, where it is not next to the script; must be same-origin. */
+  /** The worker script, where it is not next to the script; of another origin it must be readable (CORS). */
   workerUrl?: string | URL;
   /** False: no I/O worker even where one is possible. */
   ioWorker?: boolean;
@@ -119,7 +117,6 @@ export interface SavedState {
 
 const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-absent'];
 const kDisposeMs = 2000;
-const kMostThreads = 64; // each is a worker
 
 /** Engines whose loading was aborted give the store back first. */
 let leaving: Promise<unknown> = Promise.resolve();
@@ -195,13 +192,12 @@ export class Engine {
    * abort only the next one waits for that.
    */
   private static async open<T>(method: string, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
-    const signal = signalOf(options);
-    const { onProgress } = options;
-    if (typeof (onProgress ?? Date) !== 'function') invalid('onProgress must be a function.');
+    checkLoad(options);
+    const { signal } = options;
+    const spec = await loadSpec(source, options);
     const engine = new Engine(options);
     try {
-      const spec = await loadSpec(source, options);
-      return [engine, await abortable(options, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
+      return [engine, await abortable({ signal }, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
     } catch (error) {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
@@ -240,7 +236,8 @@ export class Engine {
     const run = async (): Promise<void> => {
       try {
         throwIfAborted(signal);
-        generation.finish(await this.rpc.call<GenerationResult>('generate', [id, generateSpec(prompt, options)]));
+        const spec = generateSpec(prompt, options, this.info.vocabulary);
+        generation.finish(await this.rpc.call<GenerationResult>('generate', [id, spec]));
       } catch (error) {
         generation.fail(error);
       }
@@ -255,15 +252,15 @@ export class Engine {
     text: string,
     options: { addBos?: boolean; parseSpecial?: boolean } = {},
   ): Promise<Int32Array> {
-    signalOf(options);
-    if (!isText(text)) invalid('Only text can be tokenized: pass a string.');
+    onlyKnown('tokenize()', options, 'addBos parseSpecial');
+    if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
     return this.rpc.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
   async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
-    signalOf(options);
-    return this.rpc.call('detokenize', [tokenIds(tokens), options.special ?? false]);
+    onlyKnown('detokenize()', options, 'special');
+    return this.rpc.call('detokenize', [tokenIds(tokens, this.info.vocabulary), options.special ?? false]);
   }
 
   /** Number of tokens of a text, BOS included. */
@@ -276,7 +273,7 @@ export class Engine {
    * vocabulary's length a token. Every token is a pass of its own.
    */
   logits(tokens: ArrayLike<number>, options?: CallOptions): Promise<Float32Array> {
-    return abortable(options, async () => this.rpc.call('logits', [tokenIds(tokens)]));
+    return abortable(options, async () => this.rpc.call('logits', [tokenIds(tokens, this.info.vocabulary)]));
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
@@ -348,7 +345,7 @@ export class Engine {
   }
 
   private startWorker(): WorkerPort {
-    const worker = platform().startWorker(this.options.workerUrl);
+    const worker = startWorker(this.options.workerUrl, this.options.tuning?.greetMs);
     this.workers.push(worker);
     return worker;
   }
@@ -390,89 +387,4 @@ export class Engine {
     this.onDownloaded.reject(error);
     for (const generation of this.generations.values()) generation.fail(error);
   }
-}
-
-function sourceSpec(source: ModelSource): SourceSpec {
-  try {
-    return specOf(source);
-  } catch (cause) {
-    if (cause instanceof SluiceError) throw cause;
-    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not an address that can be read.`, { cause });
-  }
-}
-
-function specOf(source: ModelSource): SourceSpec {
-  if (typeof source === 'string' && source.startsWith('hf:')) return { kind: 'url', url: huggingFaceUrl(source) };
-  if (typeof source === 'string') return platform().resolveSource(source);
-  if (source instanceof URL) {
-    return source.protocol === 'file:'
-      ? platform().resolveSource(decodeURIComponent(source.pathname))
-      : { kind: 'url', url: source.href };
-  }
-  const blobs = Array.isArray(source) ? source : [source];
-  if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
-    invalid('A model is an address, a Blob, or a list of Blobs.');
-  }
-  return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
-}
-
-async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
-  throwIfAborted(options.signal);
-  const { wasmUrl, kernels = '' } = options;
-  const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
-  return {
-    source: sourceSpec(source),
-    io: { cache: cacheMode(options.cache ?? 'default'), cacheDir: options.cacheDir, tuning: options.tuning },
-    wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
-    memoryBudget: count('memoryBudget', options.memoryBudget),
-    contextLength: Math.min(count('contextLength', options.contextLength), 2 ** 31 - 1),
-    threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
-    kernels,
-    ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
-  };
-}
-
-/**
- * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's own
- * is risk enough.
- */
-const nestedInFirefox = typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
-
-function cacheMode(mode: CacheMode): CacheMode {
-  return /^(default|only|reload|none)$/.test(mode) ? mode : invalid('cache must be default, only, reload or none.');
-}
-
-/** A whole number that is not negative; 0 when it is left out. */
-function count(name: string, value: number | undefined): number {
-  if (value === undefined) return 0;
-  if (Number.isFinite(value) && value >= 0) return Math.floor(value);
-  return invalid(`${name} must be a number that is not negative.`);
-}
-
-function tokenIds(tokens: ArrayLike<number>): Int32Array {
-  const list = typeof tokens === 'object' && tokens?.length >= 0 ? Array.from(tokens) : [NaN];
-  if (!list.every(Number.isInteger)) invalid('A list of token ids is needed here, or a text as a prompt; messages go to chat.completions.');
-  return Int32Array.from(list);
-}
-
-const isText = (value: unknown): value is string => typeof value === 'string';
-
-function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions): GenerateSpec {
-  const { stop, logprobs, signal: _, ...sampling } = options;
-  const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
-  const stops = [stop ?? []].flat();
-  if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
-  return {
-    ...sampling,
-    prompt: isText(prompt) ? prompt : tokenIds(prompt),
-    maxTokens,
-    stop: stops.filter((stop) => stop !== ''),
-    logprobs: logprobs === true ? 0 : logprobs === false ? undefined : logprobs && count('logprobs', logprobs),
-    seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
-    addBos: options.addBos ?? true,
-    parseSpecial: options.parseSpecial ?? true,
-    special: options.special ?? false,
-    reusePrefix: options.reusePrefix ?? true,
-    ignoreEos: options.ignoreEos ?? false,
-  };
 }

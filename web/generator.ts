@@ -4,6 +4,7 @@
 import { SluiceError } from './errors.js';
 import type { Host } from './host.js';
 import type { FinishReason, GenerateSpec, GenerationResult, Piece, TokenLogprob } from './protocol.js';
+import { samplerJson } from './sampling.js';
 import { StopFilter } from './stop.js';
 
 export class Generator {
@@ -173,15 +174,4 @@ export class Generator {
       },
     };
   }
-}
-
-/** The sampler's parameters as the binding takes them: the names of src/sample/sampler.h; it ignores the others. */
-function samplerJson({ prompt: _, stop: __, maxTokens: ___, logitBias = {}, ...rest }: GenerateSpec): string {
-  const params: Record<string, unknown> = { logit_bias: Object.entries(logitBias).map(([token, bias]) => [Number(token), bias]) };
-  for (const [name, value] of Object.entries(rest)) params[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = value;
-  return JSON.stringify(params, (name, value) => {
-    // What JSON cannot say would silently become a default.
-    if (typeof value === 'object' || (typeof value !== 'string' && isFinite(value ?? 0))) return value;
-    throw new SluiceError('INVALID_ARGUMENT', `${name} must be a number.`);
-  });
 }

@@ -52,6 +52,13 @@ interface Template {
   render(variables: Record<string, unknown>): string;
 }
 
+/** What only pages that chat need: the renderer of templates, and what makes answers of OpenAI's shape. */
+export const chatModule = () =>
+  import('./templates.js').catch((cause: Error) => {
+    const advice = `copy the package's templates.js beside its other files (${cause.message})`;
+    throw new SluiceError('MODULE_LOAD', `The part of the package that chats cannot be loaded: ${advice}.`, { cause });
+  });
+
 /** Renders prompts for one model; parses each template once. */
 export class PromptRenderer {
   private readonly parsed = new Map<string, Template>();
@@ -107,7 +114,7 @@ export class PromptRenderer {
   private async parse(source: string): Promise<Template> {
     const known = this.parsed.get(source);
     if (known) return known;
-    const { ChatTemplate } = await import('./templates.js');
+    const { ChatTemplate } = await chatModule();
     try {
       const template = new ChatTemplate(source) as unknown as Template;
       if (this.parsed.size >= 16) this.parsed.clear();
@@ -134,9 +141,9 @@ function plainMessage(message: ChatMessage): Record<string, unknown> {
   return out;
 }
 
-function partText(part: { type: string; text?: unknown }): string {
-  if (part.type === 'text' && typeof part.text === 'string') return part.text;
-  invalid(`Only text can be read, not a part of type '${part.type}'.`);
+function partText(part: { type: string; text?: unknown } | null): string {
+  if (part?.type === 'text' && typeof part.text === 'string') return part.text;
+  invalid(`Only text can be read, not a part of type '${part?.type}'.`);
 }
 
 function plainToolCall(call: any): unknown {

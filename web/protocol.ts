@@ -28,6 +28,8 @@ export interface IoTuning {
   retryMs?: number;
   retryMaxMs?: number;
   stallMs?: number;
+  /** How long the worker's script may take until it says that it is there. */
+  greetMs?: number;
 }
 
 /** Where the engine's wasm comes from; all optional. */
@@ -101,13 +103,15 @@ export interface SamplingOptions {
   presencePenalty?: number;
   /** Tokens that the penalties look back at; -1: all. Default 64. */
   penaltyLastN?: number;
-  /** The same seed gives the same text. Default: random. */
-  seed?: number;
-  /** Added to the logits of these token ids. */
+  /** The same seed gives the same text: a whole number from -2^63 to 2^64-1, taken modulo 2^64. Default: random. */
+  seed?: number | bigint;
+  /** Added to the logits of these token ids; -Infinity bans one. */
   logitBias?: Record<number, number>;
 }
 
-export interface GenerateSpec extends SamplingOptions {
+export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
+  /** In decimal. */
+  seed: string;
   prompt: string | Int32Array;
   maxTokens: number;
   stop: string[];
@@ -382,6 +386,8 @@ export interface Call {
 export type Reply = { id: number; result: unknown } | { id: number; error: PlainError };
 
 export type WorkerEvent =
+  /** The first thing that a worker says: that its script is the right one. */
+  | { event: 'hello' }
   | { event: 'progress'; progress: ProgressEvent }
   | { event: 'snapshot'; snapshot: Snapshot }
   | { event: 'piece'; generation: number; pieces: Piece[] }

@@ -2,9 +2,10 @@
 // one's turn comes, the first is saved and moved out (stash.ts), and comes back the same way. A
 // follow-up hands the engine the tokens it already has, so that only the new ones are computed.
 
-import { abortable, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
+import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
 import type { GenerateOptions, SavedState } from './engine.js';
 import { begun, Generation } from './generation.js';
+import type { Same, Words } from './options.js';
 import type { ChatMessage, PromptOptions, PromptRenderer } from './prompt.js';
 import type { Piece } from './protocol.js';
 import type { Parked, Parking } from './stash.js';
@@ -27,6 +28,9 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
   /** A conversation to go on with. */
   messages?: readonly ChatMessage[];
 }
+
+const kOptions = 'system messages tools documents template variables';
+true satisfies Same<Words<typeof kOptions>, keyof SessionOptions>;
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
 export interface SavedSession extends SavedState {
@@ -155,7 +159,7 @@ export class Session {
     private readonly table: SessionTable,
     private readonly options: SessionOptions,
   ) {
-    signalOf(options);
+    onlyKnown('session()', options, kOptions);
     const { messages = [] } = options;
     if (!Array.isArray(messages)) invalid('messages must be a list of messages.');
     this.list = [...messages];

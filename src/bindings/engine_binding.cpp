@@ -61,12 +61,15 @@ sample::Params sampling_params(const val& o) {
   p.frequency_penalty = static_cast<float>(number_or(o, "frequency_penalty", 0));
   p.presence_penalty = static_cast<float>(number_or(o, "presence_penalty", 0));
   p.penalty_last_n = static_cast<int32_t>(number_or(o, "penalty_last_n", p.penalty_last_n));
-  p.seed = static_cast<uint64_t>(std::max(0.0, number_or(o, "seed", 0)));
+  const val seed = o["seed"];  // text, since numbers end at 2^53
+  if (seed.isString()) p.seed = std::strtoull(seed.as<std::string>().c_str(), nullptr, 10);
   const val bias = o["logit_bias"];
   if (bias.isArray()) {
     const size_t n = bias["length"].as<size_t>();
     for (size_t i = 0; i < n; ++i) {
-      p.logit_bias.emplace_back(bias[i][0].as<int32_t>(), bias[i][1].as<float>());
+      const val value = bias[i][1];  // "-Infinity", which JSON has no number for
+      const float by = value.isString() ? -std::numeric_limits<float>::infinity() : value.as<float>();
+      p.logit_bias.emplace_back(bias[i][0].as<int32_t>(), by);
     }
   }
   return p;

@@ -108,7 +108,7 @@ class FakeEngine implements EngineBinding {
     }
     return JSON.stringify({
       architecture: 'fake', name: 'A fake', parameters: bytes / 4, bytes, types: { F32: bytes },
-      layers: this.units.length, vocabulary: 253, trainedContext: 4096, macsPerToken: bytes / 4,
+      layers: this.units.length, vocabulary: 1000, trainedContext: 4096, macsPerToken: bytes / 4,
       kernels: 'fake', plan: {
         budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1,
         units: this.units.length, pinned: bytes, bytesPerPass: 0, resident: true,
@@ -280,8 +280,8 @@ class FakeEngine implements EngineBinding {
     this.hash = h;
   }
   setSampler(json: string): boolean {
-    const { seed = 0, temperature = 0.8 } = JSON.parse(json) as { seed?: number; temperature?: number };
-    this.seed = seed;
+    const { seed, temperature = 0.8 } = JSON.parse(json) as { seed: string; temperature?: number };
+    this.seed = Number(BigInt.asIntN(32, BigInt(seed)));
     this.temperature = temperature;
     return true;
   }
@@ -300,7 +300,7 @@ class FakeEngine implements EngineBinding {
     return JSON.stringify(list);
   }
   logits(): Float32Array {
-    return new Float32Array(253);
+    return new Float32Array(1000);
   }
   saveState(): Uint8Array {
     return Uint8Array.from(this.tokens.flatMap((token) => [token & 255, token >> 8]));
