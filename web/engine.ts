@@ -4,7 +4,8 @@
 import { ChatCompletions, Completions } from './completions.js';
 import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
 import { begun, Generation } from './generation.js';
-import type { Loaded } from './host.js';
+import type { Left, Loaded } from './host.js';
+import { Link } from './link.js';
 import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds } from './options.js';
 import { platform } from './platform.js';
 import { PromptRenderer } from './prompt.js';
@@ -12,20 +13,19 @@ import type {
   EngineStats,
   GenerationResult,
   IoTuning,
+  LoadSpec,
   MemoryReport,
   ModelInfo,
+  Piece,
   ProgressEvent,
   SamplingOptions,
   Snapshot,
   UnitState,
   WorkerEvent,
-  WorkerPort,
 } from './protocol.js';
 import type { CacheMode } from './remote-file.js';
-import { RpcClient } from './rpc.js';
-import { checkSaved, Session, SessionTable, type SessionOptions } from './session.js';
+import { checkSaved, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
-import { Parking } from './stash.js';
 import { StoreManager } from './store-manager.js';
 
 /** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
@@ -116,7 +116,6 @@ export interface SavedState {
 }
 
 const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-absent'];
-const kDisposeMs = 2000;
 
 /** Engines whose loading was aborted give the store back first. */
 let leaving: Promise<unknown> = Promise.resolve();
@@ -140,30 +139,25 @@ export class Engine {
   readonly chat = { completions: new ChatCompletions(this) };
   /** OpenAI's completions.create on this engine. */
   readonly completions = new Completions(this);
-  private readonly sessions: SessionTable;
   private renderer: PromptRenderer | null = null;
-  private readonly rpc: RpcClient<WorkerEvent>;
-  /** The engine's own, and those that it asked for. */
-  private readonly workers: WorkerPort[] = [];
+  /** The worker that has the model, and one that is to follow it. */
+  private link: Link;
+  private next: Link | null = null;
+  private spec!: LoadSpec;
+  /** Ends with the changes of the budget that have been asked for; null: none is under way. */
+  private moving: Promise<unknown> | null = null;
   /** The last that the worker sent; there is one once load() has resolved. */
   private snapshot!: Snapshot;
-  private readonly generations = new Map<number, Generation>();
+  private readonly generations = new Map<number, { generation: Generation; heard: (pieces: Piece[]) => void }>();
   private nextGeneration = 1;
   private disposing: Promise<void> | null = null;
+  private stored = false;
   private onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
 
   private constructor(private readonly options: InspectOptions) {
-    this.sessions = new SessionTable(this, new Parking(() => platform().stash()));
     this.downloaded = new Promise((resolve, reject) => (this.onDownloaded = { resolve, reject }));
     this.downloaded.catch(() => {});
-    this.rpc = new RpcClient(
-      this.startWorker(),
-      (event) => this.onEvent(event),
-      (error) => {
-        for (const worker of this.workers) worker.terminate();
-        this.onGone(error);
-      },
-    );
+    this.link = this.connect();
   }
 
   /**
@@ -196,8 +190,9 @@ export class Engine {
     const { signal } = options;
     const spec = await loadSpec(source, options);
     const engine = new Engine(options);
+    engine.spec = spec;
     try {
-      return [engine, await abortable({ signal }, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
+      return [engine, await abortable({ signal }, () => leaving.then(() => engine.link.rpc.call<T>(method, [spec])))];
     } catch (error) {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
@@ -208,14 +203,12 @@ export class Engine {
 
   /** Continues a text or a sequence of tokens. Generations of one engine run one after another. */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
-    return begun(options, () =>
-      this.sessions.busy ? this.sessions.generate(null, () => prompt, options) : this.start(prompt, options),
-    );
+    return begun(options, () => this.start(() => prompt, options));
   }
 
   /** A timeline of its own, with a memory for what was said; any number share the engine. */
   session(options: SessionOptions = {}): Session {
-    return new Session(this.sessions, options);
+    return new Session(this, options);
   }
 
   /** @internal */
@@ -226,18 +219,35 @@ export class Engine {
     }));
   }
 
-  /** @internal */
-  start(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
+  /** @internal Begins an answer on a timeline, in line behind the others, when there is a prompt. */
+  start(
+    prompt: () => string | ArrayLike<number> | Promise<Int32Array>,
+    options: GenerateOptions,
+    timeline = 0,
+    heard: (pieces: Piece[]) => void = () => {},
+  ): Generation {
     const { signal } = options;
     const id = this.nextGeneration++;
-    const cancel = (): void => void this.rpc.call('cancel', [id]).catch(() => {});
+    let sent = false;
+    let cancelled = false;
+    const cancel = (): void => {
+      cancelled = true;
+      if (sent) this.link.rpc.call('cancel', [id]).catch(() => {});
+    };
     const generation = new Generation({ cancel }, signal);
-    this.generations.set(id, generation);
+    this.generations.set(id, { generation, heard });
     const run = async (): Promise<void> => {
       try {
         throwIfAborted(signal);
-        const spec = generateSpec(prompt, options, this.info.vocabulary);
-        generation.finish(await this.rpc.call<GenerationResult>('generate', [id, spec]));
+        // Without a pause where none is needed: what is called first comes first.
+        const input = prompt();
+        const spec = generateSpec(input instanceof Promise ? await input : input, options, this.info.vocabulary, timeline);
+        if (this.moving) await this.moved();
+        throwIfAborted(signal);
+        const ending = this.link.rpc.call<GenerationResult>('generate', [id, spec]);
+        sent = true;
+        if (cancelled) cancel();
+        generation.finish(await ending);
       } catch (error) {
         generation.fail(error);
       }
@@ -247,6 +257,12 @@ export class Engine {
     return generation;
   }
 
+  /** @internal A call to the worker that has the model, behind a change of the budget. */
+  async call<T>(method: string, args: unknown[] = []): Promise<T> {
+    if (this.moving) await this.moved();
+    return this.link.rpc.call<T>(method, args);
+  }
+
   /** Token ids of a text. */
   async tokenize(
     text: string,
@@ -254,13 +270,13 @@ export class Engine {
   ): Promise<Int32Array> {
     onlyKnown('tokenize()', options, 'addBos parseSpecial');
     if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
-    return this.rpc.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
+    return this.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
   async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
     onlyKnown('detokenize()', options, 'special');
-    return this.rpc.call('detokenize', [tokenIds(tokens, this.info.vocabulary), options.special ?? false]);
+    return this.call('detokenize', [tokenIds(tokens, this.info.vocabulary), options.special ?? false]);
   }
 
   /** Number of tokens of a text, BOS included. */
@@ -273,7 +289,7 @@ export class Engine {
    * vocabulary's length a token. Every token is a pass of its own.
    */
   logits(tokens: ArrayLike<number>, options?: CallOptions): Promise<Float32Array> {
-    return abortable(options, async () => this.rpc.call('logits', [tokenIds(tokens, this.info.vocabulary)]));
+    return abortable(options, async () => this.call('logits', [tokenIds(tokens, this.info.vocabulary)]));
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
@@ -296,30 +312,68 @@ export class Engine {
   }
 
   /**
-   * Changes the budget, down or up; conversations go on where they are. The engine moves to a memory
-   * whose maximum is the new budget and reads its weights again from where they are stored. Waits
-   * for what is being generated. 0: as load() chooses. When it throws BUDGET_TOO_SMALL everything
-   * is as before; an abort rejects at once, and a move that has begun ends by itself.
+   * Changes the budget, down or up; conversations go on where they are. The engine moves to a worker
+   * whose memory has the new budget for its maximum, and reads its weights again from where they are
+   * stored; the old one ends with its memory. Waits for what is being generated. 0: as load() chooses.
+   * When it throws everything is as before; an abort rejects at once, and a move that has begun ends
+   * by itself.
    */
   setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
-    return abortable(options, async () => {
-      type Moved = Pick<Loaded, 'info' | 'snapshot'>;
-      const { info, snapshot } = await this.rpc.call<Moved>('setMemoryBudget', [count('memoryBudget', bytes)]);
-      this.snapshot = snapshot;
-      (this as { info: ModelInfo }).info = info;
+    return abortable(options, () => {
+      const memoryBudget = count('memoryBudget', bytes);
+      const move = Promise.resolve(this.moving).then(() => this.move(memoryBudget));
+      const over: Promise<unknown> = (this.moving = move.catch(() => {}).then(() => {
+        if (this.moving === over) this.moving = null;
+      }));
+      return move;
     });
+  }
+
+  private async move(memoryBudget: number): Promise<void> {
+    const { link, spec } = this;
+    const { cache } = spec.io;
+    const left = await link.rpc.call<Left>('release', [memoryBudget]);
+    const { bytesStored, bytesTotal } = this.snapshot.stats;
+    try {
+      const next = (this.next = this.connect());
+      const moved: LoadSpec = {
+        ...spec,
+        memoryBudget,
+        contextLength: this.info.plan.contextLength,
+        wasm: { ...spec.wasm, module: left.module },
+        // What is stored is not asked for again, and what has been fetched anew is new.
+        io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },
+      };
+      const { info } = await next.rpc.call<Loaded>('load', [moved, true]);
+      if (info.bytes !== this.info.bytes || info.name !== this.info.name) throw new SluiceError('SOURCE_CHANGED', 'The model is another one by now; load it anew.');
+      (this as { info: ModelInfo }).info = info;
+      this.link = next;
+    } catch (error) {
+      await this.next?.end(error);
+      await link.rpc.call('resume').catch(() => {}); // where it fails, the next call tries again
+      throw error;
+    } finally {
+      this.next = null;
+    }
+    link.rpc.gone(new SluiceError('ENGINE_GONE', 'The engine has moved to another worker.'));
+    this.snapshot = await this.link.rpc.call<Snapshot>('begin', [left, !this.stored]);
+  }
+
+  /** Resolves when no change of the budget is under way. */
+  private async moved(): Promise<void> {
+    while (this.moving) await this.moving;
   }
 
   /** A copy of the KV cache and the tokens in it. */
   saveState(options?: CallOptions): Promise<SavedState> {
-    return abortable(options, () => this.rpc.call('saveState'));
+    return abortable(options, () => this.call('saveState', [0]));
   }
 
   /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
   restoreState(saved: SavedState, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
       checkSaved(saved);
-      return this.rpc.call('restoreState', [saved.tokens, saved.state]);
+      return this.call('restoreState', [0, saved.state]);
     });
   }
 
@@ -337,43 +391,33 @@ export class Engine {
   private async shutDown(): Promise<void> {
     const gone = new SluiceError('DISPOSED', 'The engine was disposed of.');
     this.onGone(gone);
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const limit = new Promise((resolve) => (timer = setTimeout(resolve, kDisposeMs)));
-    await Promise.race([this.rpc.call('dispose').catch(() => {}), limit]);
-    clearTimeout(timer);
-    this.rpc.gone(gone);
+    await Promise.all([this.next?.end(gone), this.link.end(gone)]);
   }
 
-  private startWorker(): WorkerPort {
-    const worker = startWorker(this.options.workerUrl, this.options.tuning?.greetMs);
-    this.workers.push(worker);
-    return worker;
+  private connect(): Link {
+    const link: Link = new Link(
+      () => startWorker(this.options.workerUrl, this.options.tuning?.greetMs),
+      (event) => this.onEvent(event),
+      (error) => {
+        if (link === this.link) this.onGone(error);
+      },
+    );
+    return link;
   }
 
   private onEvent(message: WorkerEvent): void {
     switch (message.event) {
-      case 'start': {
-        const { role, port } = message;
-        const { onerror } = this.workers[0]!; // without any of them the engine is gone
-        try {
-          const worker = this.startWorker();
-          worker.onerror = onerror;
-          worker.postMessage({ role, port }, [port]);
-        } catch (error) {
-          onerror!(error);
-        }
-        break;
-      }
-      case 'end':
-        this.workers[message.worker]!.terminate();
-        break;
       case 'snapshot':
         this.snapshot = message.snapshot;
         break;
-      case 'piece':
-        this.generations.get(message.generation)?.receive(message.pieces);
+      case 'piece': {
+        const { generation, heard } = this.generations.get(message.generation) ?? {};
+        heard?.(message.pieces);
+        generation?.receive(message.pieces);
         break;
+      }
       case 'downloaded':
+        this.stored = !message.error;
         if (message.error) this.onDownloaded.reject(deserializeError(message.error));
         else this.onDownloaded.resolve();
         break;
@@ -385,6 +429,6 @@ export class Engine {
 
   private onGone(error: unknown): void {
     this.onDownloaded.reject(error);
-    for (const generation of this.generations.values()) generation.fail(error);
+    for (const { generation } of this.generations.values()) generation.fail(error);
   }
 }

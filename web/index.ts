@@ -4,7 +4,6 @@ import { SluiceError } from './errors.js';
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
 import { isOther, workerFrom } from './start.js';
-import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 
 const addressOf = (workerUrl?: string | URL): string =>
@@ -31,7 +30,6 @@ setPlatform({
   startWorker: (workerUrl) => startWorker(workerUrl) as unknown as WorkerPort,
   workerAddress: addressOf,
   storeBackend: opfsBackend,
-  stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 

@@ -7,7 +7,6 @@ import workerSource from 'inlined:worker.js';
 
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
-import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
 import { workerFrom } from './start.js';
 import { variantFor } from './variant.js';
@@ -33,7 +32,6 @@ setPlatform({
   workerAddress: (url) => (url ? new URL(url, globalThis.location?.href).href : (workerUrl ?? 'blob:')),
   wasmBinary,
   storeBackend: opfsBackend,
-  stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 

@@ -8,11 +8,13 @@ import { Worker } from 'node:worker_threads';
 
 import { wrapWorker } from './node-port.js';
 import { setPlatform } from './platform.js';
-import { nodeStash } from './stash-node.js';
+import { stashFolder } from './stash-node.js';
 import { nodeBackend } from './store-node.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
 export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
+
+process.once('exit', () => fs.rmSync(stashFolder, { recursive: true, force: true }));
 
 const workerAt = (workerUrl?: string | URL): URL => new URL(workerUrl ?? './worker-node.js', import.meta.url);
 
@@ -29,7 +31,6 @@ setPlatform({
   startWorker: (workerUrl) => wrapWorker(new Worker(workerAt(workerUrl))),
   workerAddress: (workerUrl) => workerAt(workerUrl).href,
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
-  stash: async () => nodeStash(),
   resolveSource(source) {
     const scheme = /^[a-z][\w+.-]+:/i.exec(source)?.[0].toLowerCase();
     if (scheme && (/^https?:/.test(scheme) || source.startsWith('//', scheme.length)) && scheme !== 'file:') return { kind: 'url', url: source };

@@ -107,7 +107,7 @@ export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Ar
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
-export function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions, vocabulary: number): GenerateSpec {
+export function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions, vocabulary: number, timeline: number): GenerateSpec {
   const { stop, logprobs, logitBias, signal: _, ...sampling } = options;
   const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
   const stops = [stop ?? []].flat();
@@ -121,6 +121,7 @@ export function generateSpec(prompt: string | ArrayLike<number>, options: Genera
   }
   return {
     ...sampling,
+    timeline,
     logitBias,
     prompt: isText(prompt) ? prompt : tokenIds(prompt, vocabulary),
     maxTokens,

@@ -3,7 +3,6 @@
 
 import { SluiceError } from './errors.js';
 import type { SourceSpec, WorkerPort } from './protocol.js';
-import type { Stash } from './stash.js';
 import type { StoreBackend } from './store.js';
 
 export interface Platform {
@@ -13,8 +12,6 @@ export interface Platform {
   /** The engine's wasm, where the entry itself carries it. */
   wasmBinary?(kernels: string): Promise<ArrayBuffer>;
   storeBackend(cacheDir?: string): Promise<StoreBackend>;
-  /** Where idle sessions wait; null: in memory. */
-  stash(): Promise<Stash | null>;
   /** An address: a URL, a relative one, or a path in Node. */
   resolveSource(source: string): SourceSpec;
 }

@@ -110,6 +110,8 @@ export interface SamplingOptions {
 }
 
 export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
+  /** 0: the engine's own; a session's. */
+  timeline: number;
   /** In decimal. */
   seed: string;
   prompt: string | Int32Array;
@@ -393,9 +395,7 @@ export type WorkerEvent =
   | { event: 'piece'; generation: number; pieces: Piece[] }
   | { event: 'downloaded'; error?: PlainError | undefined }
   /** The engine wants one more worker, and talks to it through the other end of `port`. */
-  | { event: 'start'; role: Role; port: MessagePort }
-  /** The n-th worker that it wanted is no longer needed. */
-  | { event: 'end'; worker: number };
+  | { event: 'start'; role: Role; port: MessagePort };
 
 /** What the two kinds of workers and their owners talk through. */
 export interface Port {

@@ -5,8 +5,9 @@
 // worker and the threads a port to the engine.
 
 import { serveThread } from './glue.js';
-import { Host, type HostPlatform } from './host.js';
+import { Host } from './host.js';
 import { runIoWorker } from './io-worker.js';
+import type { HostPlatform } from './loading.js';
 import type { Port } from './protocol.js';
 
 export function takeRole(owner: Port, platform: HostPlatform): void {

@@ -2,7 +2,6 @@
 // text in it: minus infinity, which bans a token, and seeds, which have 64 bits.
 
 import { invalid } from './errors.js';
-import type { GenerateSpec } from './protocol.js';
 
 /** The parameters that are plain numbers, by their names in the API. */
 export const kNumbers = ['temperature', 'topK', 'topP', 'minP', 'repeatPenalty', 'frequencyPenalty', 'presencePenalty', 'penaltyLastN'] as const;
@@ -13,15 +12,4 @@ export function seedText(seed: number | bigint | null | undefined): string {
   const exact = typeof given === 'bigint' || Number.isInteger(given) ? BigInt(given) : 1n << 64n;
   if (exact < -(1n << 63n) || exact >> 64n > 0n) invalid('seed must be a whole number from -2^63 to 2^64-1.');
   return `${BigInt.asUintN(64, exact)}`;
-}
-
-/**
- * The sampler's parameters as the binding takes them: JSON with the names of src/sample/sampler.h, the
- * seed as a decimal string, logit_bias as [[token, bias]…] with a bias of '-Infinity' as a string.
- */
-export function samplerJson({ seed, logitBias, ...spec }: GenerateSpec): string {
-  const biases = Object.entries(logitBias ?? {}).map(([token, bias]) => [Number(token), isFinite(bias) ? bias : `${bias}`]);
-  const params: Record<string, unknown> = { seed, logit_bias: biases };
-  for (const name of kNumbers) params[name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)] = spec[name] ?? undefined;
-  return JSON.stringify(params);
 }

@@ -3,13 +3,14 @@
 
 import { createEngine, initialMemory } from './glue.js';
 import { shownAddress, SluiceError } from './errors.js';
-import type { CompiledWasm, WasmInstance } from './host.js';
+import type { CompiledWasm, WasmInstance } from './loading.js';
 import type { WasmSource, WorkerPort } from './protocol.js';
 import type { SharedFile, SyncFile } from './store.js';
 import { variantFor, type Variant } from './variant.js';
 
 const kPage = 65536;
-const kMaxPages = 65536;
+/** The most that a memory can have: all that 32 bits address but a page, so that its end has an address. */
+export const kMaxBudget = 65535 * kPage;
 
 /** Compiles from what the caller gave, or else from `fetchDefault`. */
 export async function compileWasm(
@@ -57,7 +58,7 @@ export async function instantiateWasm(
   openShared: (file: SharedFile) => Promise<SyncFile>,
 ): Promise<WasmInstance> {
   const initial = Math.ceil(initialMemory / kPage);
-  const maximum = Math.min(kMaxPages, Math.floor(budget / kPage));
+  const maximum = Math.floor(budget / kPage);
   if (maximum < initial) {
     throw new SluiceError('OUT_OF_MEMORY', `The engine itself needs ${initialMemory} bytes.`);
   }
@@ -93,6 +94,5 @@ export async function instantiateWasm(
     own.push(...(await Promise.all(files.map((file) => (file ? openShared(file).catch(() => null) : null)))));
     await Promise.all(answers);
   };
-  const endThreads = (): void => threads.forEach((thread) => thread.terminate());
-  return { binding: new module.Engine(), memory, shareFiles, endThreads };
+  return { binding: new module.Engine(), memory, shareFiles };
 }
