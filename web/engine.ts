@@ -133,7 +133,7 @@ export class Engine {
 
   /** What the header says of the model, and how it is laid out in the budget. */
   readonly info!: ModelInfo;
-  /** Resolves when the whole file is in the store (or at once where nothing is stored). */
+  /** Resolves when the whole file is in the store (at once where nothing is stored); rejects, with QUOTA say, when it will not be. */
   readonly downloaded: Promise<void>;
   /** OpenAI's chat.completions.create on this engine. */
   readonly chat = { completions: new ChatCompletions(this) };
