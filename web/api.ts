@@ -23,4 +23,4 @@ export type {
   UnitState,
 } from './protocol.js';
 export type { CacheMode } from './remote-file.js';
-export type { StoredModel, StoreManager } from './store.js';
+export type { StoredModel, StoreManager } from './store-manager.js';

@@ -28,7 +28,7 @@ import type { CacheMode } from './remote-file.js';
 import { RpcClient } from './rpc.js';
 import { checkSaved, Session, SessionTable, type SessionOptions } from './session.js';
 import { Parking } from './stash.js';
-import { StoreManager } from './store.js';
+import { StoreManager } from './store-manager.js';
 
 /** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
 export type ModelSource = string | URL | Blob | readonly Blob[];

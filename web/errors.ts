@@ -12,7 +12,8 @@
  * PROMPT_TOO_LONG, CONTEXT_FULL, HTTP_STATUS, NETWORK, NO_RANGE_SUPPORT, SOURCE_CHANGED, NOT_FOUND,
  * IO, CORRUPT, INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the engine was
  * disposed of), WASM_LOAD (the engine's own files could not be loaded), NOT_SUPPORTED (the platform
- * lacks something, named), STORE_BUSY (the entry is in use by another engine or tab), TEMPLATE
+ * lacks something, named), STORE_BUSY (the entry is in use by another engine or tab), QUOTA
+ * (the store is full), TEMPLATE
  * (a chat template failed or raised).
  */
 export type ErrorCode =
@@ -46,6 +47,7 @@ export type ErrorCode =
   | 'WASM_LOAD'
   | 'NOT_SUPPORTED'
   | 'STORE_BUSY'
+  | 'QUOTA'
   | 'TEMPLATE';
 
 /** An error with a stable `code` and a sentence that says what happened and what to do. */

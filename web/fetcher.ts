@@ -3,9 +3,10 @@
 // jitter where that can help, and is checked against what the server said about the file before, so
 // that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
 
+import { publicUrl, withoutSecrets } from './address.js';
 import { abortError, isAbort, SluiceError, throwIfAborted } from './errors.js';
 import { collectGarbage } from './garbage.js';
-import type { Validators } from './store.js';
+import { kMaxFileBytes, type Validators } from './store.js';
 
 export interface FetcherOptions {
   fetch?: typeof globalThis.fetch;
@@ -38,10 +39,14 @@ class Retry extends Error {
 const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
 const kRetryAfterCapMs = 60_000;
 const kGarbageBytes = 16 << 20;
+// Other origins hide Content-Encoding: a length up to this may be that of compressed text.
+const kMaxText = 32 << 20;
 
 export class Fetcher {
+  /** The address, as messages show it. */
+  readonly name: string;
   /** What the server has said about the file so far. */
-  readonly known: Validators = {};
+  known: Validators = {};
   mode: RangeMode = 'unknown';
   /** Body bytes received, the discarded ones included. */
   bytesReceived = 0;
@@ -60,6 +65,7 @@ export class Fetcher {
     readonly url: string,
     options: FetcherOptions = {},
   ) {
+    this.name = publicUrl(url);
     this.fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
     this.attempts = options.attempts ?? 7;
     this.retryMs = options.retryMs ?? 300;
@@ -103,52 +109,54 @@ export class Fetcher {
     }
   }
 
-  /**
-   * Learns the size where ranges do not tell it (cross-origin, Content-Range is often hidden, but
-   * Content-Length of a whole answer never is). Undefined when the server does not say.
-   */
-  async probeSize(signal?: AbortSignal): Promise<number | undefined> {
-    for (const method of ['HEAD', 'GET']) {
-      await following(signal, async (control) => {
-        const timer = setTimeout(() => control.abort(), this.stallMs);
-        try {
-          const init = { method, signal: control.signal, cache: 'no-store' as const };
-          const response = await this.fetch(this.url, init);
-          if (response.status === 200) this.learn(response);
-        } catch (error) {
-          throwIfAborted(signal);
-          if (error instanceof SluiceError) throw error;
-        } finally {
-          clearTimeout(timer);
-          control.abort();
-        }
-      });
-      if (this.known.size !== undefined) break;
-    }
-    return this.known.size;
+  /** Takes what is known of the file from a store: the last answer was not the file. */
+  reset(known: Validators): void {
+    this.known = { ...known };
+    this.mode = 'unknown';
   }
 
-  /** The first bytes of the file, given up after `limitMs` unless that is 0. */
-  async peek(into: Uint8Array, limitMs: number, signal?: AbortSignal): Promise<void> {
+  /**
+   * Learns the size where ranges do not tell it: other origins often hide Content-Range, but never
+   * Content-Length, and that of a range without an end is the file's; a plain answer's may be that
+   * of compressed bytes.
+   */
+  probeSize(signal?: AbortSignal): Promise<void> {
+    return following(signal, async (control) => {
+      const timer = setTimeout(() => control.abort(), this.stallMs);
+      try {
+        const headers = { Range: 'bytes=0-' };
+        const response = await this.fetch(this.url, { headers, signal: control.signal, cache: 'no-store' });
+        const length = response.headers.get('content-length');
+        if (response.status === 206 && length && !encoded(response.headers)) this.learn({ size: Number(length) });
+      } finally {
+        clearTimeout(timer);
+        control.abort();
+      }
+    });
+  }
+
+  /** Reads the file's first bytes and returns how many came; given up after `limitMs` unless that is 0. */
+  async peek(into: Uint8Array, limitMs: number, signal?: AbortSignal): Promise<number> {
     let got = 0;
     await following(signal, async (control) => {
       const timer = limitMs > 0 ? setTimeout(() => control.abort(), limitMs) : undefined;
       const sink: Sink = (bytes, offset) => {
         into.set(bytes.subarray(0, into.length - offset), offset);
         got = Math.min(into.length, offset + bytes.length);
-        if (got === into.length) control.abort();
+        if (got === into.length) throw new SluiceError('IO', ''); // enough
       };
       try {
         await this.stream(0, into.length, sink, control.signal);
       } catch (error) {
         throwIfAborted(signal);
         if (got === into.length) return;
-        if (isAbort(error)) throw new SluiceError('NETWORK', `${this.url} does not answer.`);
+        if (isAbort(error)) throw new SluiceError('NETWORK', `${this.name} does not answer.`);
         throw error;
       } finally {
         clearTimeout(timer);
       }
     });
+    return got;
   }
 
   /** One request. True when the file ended or the goal was reached, false when it was cut. */
@@ -166,7 +174,9 @@ export class Fetcher {
         return await this.body(response, position, goal, guard, sink);
       } catch (error) {
         if (error instanceof Retry || error instanceof SluiceError) throw error;
-        throw new Retry(guard.stalled ? 'The server stopped sending.' : describe(error));
+        const text = describe(error);
+        if (/redirect count/.test(text)) throw this.giveUp(new Retry(text)); // as much as Node says
+        throw new Retry(guard.stalled ? 'The server stopped sending.' : text);
       } finally {
         guard.stop();
         control.abort(); // closes what is still open
@@ -191,11 +201,16 @@ export class Fetcher {
       return null;
     }
     this.checkStatus(response, position);
-    if (response.status === 206 && encoded(response)) {
+    if (response.status === 206 && encoded(response.headers)) {
       this.mode = 'whole'; // ranges of a compressed stream are of no use
       throw new Retry('The server compresses its ranges.');
     }
-    this.learn(response);
+    const seen = validatorsOf(response);
+    const { size } = this.known;
+    if (this.mode === 'ranges' && response.status === 200 && (seen.size !== size || differs(this.known, seen))) {
+      throw new Retry('The server sent another file.');
+    }
+    this.learn(seen);
     return response;
   }
 
@@ -204,13 +219,13 @@ export class Fetcher {
     if (status === 200 || status === 206) return;
     if (status === 416) {
       if (this.known.size === undefined && position === 0) {
-        throw new SluiceError('TRUNCATED', `${this.url} is empty.`);
+        throw new SluiceError('TRUNCATED', `${this.name} is empty.`);
       }
       const total = /\*\/(\d+)/.exec(response.headers.get('content-range') ?? '');
       if (total && Number(total[1]) !== this.known.size) throw this.changed();
       throw new Retry('The server says that the range is outside of the file.', 0, 'HTTP_STATUS');
     }
-    const text = `${this.url} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
+    const text = `${this.name} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
     if (kRetryStatus.has(status)) throw new Retry(text, retryAfter(response), 'HTTP_STATUS');
     // An expired signature behind a redirect: the original URL redirects to a fresh one.
     const expired = response.redirected && (status === 401 || status === 403 || status === 410);
@@ -218,19 +233,10 @@ export class Fetcher {
     throw new SluiceError('HTTP_STATUS', text);
   }
 
-  /** Notes what the answer says about the file, or finds that it is another file. */
-  private learn(response: Response): void {
-    const { headers, status } = response;
-    const seen: Validators = {
-      etag: headers.get('etag')?.replace(/^W\//, ''),
-      lastModified: headers.get('last-modified') ?? undefined,
-    };
-    const length = headers.get('content-length');
-    if (status === 206) {
-      const total = /\/(\d+)$/.exec(headers.get('content-range') ?? '');
-      if (total) seen.size = Number(total[1]);
-    } else if (length !== null && !encoded(response)) {
-      seen.size = Number(length);
+  /** Notes what an answer says about the file, or finds that it is another file. */
+  private learn(seen: Validators): void {
+    if (seen.size !== undefined && !(seen.size <= kMaxFileBytes)) {
+      throw new SluiceError('BAD_HEADER', `${this.name} claims to be ${seen.size} bytes long.`);
     }
     if (differs(this.known, seen)) throw this.changed();
     for (const [key, value] of Object.entries(seen)) {
@@ -262,7 +268,7 @@ export class Fetcher {
       }
       if (this.mode !== 'ranges') {
         this.mode = 'whole';
-        end = this.known.size ?? Infinity;
+        end = Infinity;
       }
       at = 0;
     }
@@ -298,9 +304,9 @@ export class Fetcher {
       at += value.length;
       if (at >= end) return at >= goal || this.mode === 'whole';
     }
-    if (this.mode !== 'whole') return false;
+    if (this.mode !== 'whole' || at < position) return false;
     // A clean end without a declared length is the file's end; otherwise it was cut.
-    if (this.known.size === undefined) this.known.size = at;
+    this.known.size ??= at;
     return at >= this.known.size;
   }
 
@@ -319,12 +325,24 @@ export class Fetcher {
 
   private giveUp(error: Retry): SluiceError {
     const tail = error.code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
-    return new SluiceError(error.code, `Could not read ${this.url}: ${error.message}${tail}`);
+    return new SluiceError(error.code, `Could not read ${this.name}: ${error.message}${tail}`);
   }
 
   private changed(): SluiceError {
-    return new SluiceError('SOURCE_CHANGED', `${this.url} has changed on the server; load it again.`);
+    return new SluiceError('SOURCE_CHANGED', `${this.name} has changed on the server; load it again.`);
   }
+}
+
+/** What an answer says about the whole file. */
+function validatorsOf({ headers, status, type }: Response): Validators {
+  const length = headers.get('content-length') ?? '';
+  const hidden = type === 'cors' && Number(length) < kMaxText;
+  const size = status === 206 ? /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1] : encoded(headers) || hidden ? '' : length;
+  return {
+    etag: headers.get('etag')?.replace(/^W\//, ''),
+    lastModified: headers.get('last-modified') ?? undefined,
+    size: size ? Number(size) : undefined,
+  };
 }
 
 /** True when both sides know a property and it is not the same. */
@@ -370,8 +388,8 @@ export async function following<T>(
   }
 }
 
-function encoded(response: Response): boolean {
-  const encoding = response.headers.get('content-encoding');
+function encoded(headers: Headers): boolean {
+  const encoding = headers.get('content-encoding');
   return encoding !== null && encoding !== '' && encoding !== 'identity';
 }
 
@@ -386,7 +404,7 @@ function retryAfter(response: Response): number {
 function describe(error: unknown): string {
   const { message, cause } = error as Error;
   const inner = cause instanceof Error ? `${message} (${cause.message})` : message;
-  return inner.endsWith('.') ? inner : `${inner}.`;
+  return withoutSecrets(inner.endsWith('.') ? inner : `${inner}.`);
 }
 
 function pause(ms: number, signal?: AbortSignal): Promise<void> {

@@ -1,7 +1,8 @@
 // Models on a Hugging Face hub: "hf:owner/repo/file.gguf@revision" names a file, and a repository's
 // listing (the hub's tree API) finds one by quantization. Nothing is asked of the hub but by a call.
 
-import { SluiceError } from './errors.js';
+import { publicUrl } from './address.js';
+import { SluiceError, throwIfAborted } from './errors.js';
 
 /** Where and how the hub is asked. */
 export interface HuggingFaceOptions {
@@ -32,7 +33,9 @@ export interface HubFile {
 }
 
 const kHub = 'https://huggingface.co';
-const kMaxPages = 20;
+const kMaxPages = 200; // of a thousand entries each
+/** GGUF files that are no language models: projectors of images, statistics, bare vocabularies. */
+const kOther = /(^|[-._/])(mmproj|imatrix|vocab|projector|adapter|control[-_]?vector)([-._/]|$)/i;
 const kQuantization = /(?:^|[-._/])(I?Q\d+(?:_[A-Z0-9]+)*|TQ\d_\d|BF16|FP?16|FP?32|MXFP4(?:_MOE)?)(?=[-._/]|$)/gi;
 const kPart = /-(\d{5})-of-(\d{5})\.gguf$/i;
 
@@ -78,9 +81,12 @@ export async function listHuggingFaceFiles(repository: string, options: HuggingF
   const sizes = new Map<string, number>();
   const revision = encodeURIComponent(reference.revision);
   let next: string | null = `${endpoint}/api/models/${reference.repository}/tree/${revision}?recursive=true`;
-  for (let page = 0; next && page < kMaxPages; page++) {
+  for (let page = 0; next; page++) {
+    if (page === kMaxPages) {
+      throw new SluiceError('NOT_SUPPORTED', `${repository} lists more than ${kMaxPages} pages of files: name the file.`);
+    }
     const response = await ask(next, options);
-    for (const entry of await entries(response, next)) {
+    for (const entry of await entries(response, next, options.signal)) {
       if (entry.type === 'file' && /\.gguf$/i.test(entry.path)) sizes.set(entry.path, entry.size);
     }
     const link: string | undefined = /<([^>]+)>;\s*rel="next"/.exec(response.headers.get('link') ?? '')?.[1];
@@ -101,20 +107,20 @@ async function ask(url: string, options: HuggingFaceOptions): Promise<Response> 
   try {
     response = await (options.fetch ?? globalThis.fetch)(url, { headers, signal: options.signal ?? null });
   } catch (cause) {
-    if (options.signal?.aborted) throw cause;
+    throwIfAborted(options.signal);
     throw new SluiceError('NETWORK', `The hub cannot be reached: ${(cause as Error).message}`, { cause });
   }
   if (response.ok) return response;
   const code = response.status === 404 ? 'NOT_FOUND' : 'HTTP_STATUS';
   const hint = response.status === 401 || response.status === 403 ? ' The repository may be gated: give a token.' : '';
-  throw new SluiceError(code, `${url} answered ${response.status}.${hint}`);
+  throw new SluiceError(code, `${publicUrl(url)} answered ${response.status}.${hint}`);
 }
 
-async function entries(response: Response, url: string): Promise<TreeEntry[]> {
-  const body: unknown = await response.json().catch(() => null);
+async function entries(response: Response, url: string, signal?: AbortSignal): Promise<TreeEntry[]> {
+  const body: unknown = await response.json().catch(() => throwIfAborted(signal));
   const sane = (entry: any): boolean => typeof entry?.path === 'string' && Number.isSafeInteger(entry.size) && entry.size >= 0;
   if (Array.isArray(body)) return body.filter(sane) as TreeEntry[];
-  throw new SluiceError('HTTP_STATUS', `${url} answered something that is no listing.`);
+  throw new SluiceError('HTTP_STATUS', `${publicUrl(url)} answered something that is no listing.`);
 }
 
 /** One entry a model: the parts of a split one belong together. */
@@ -143,13 +149,13 @@ export async function findHuggingFaceFile(
   options: HuggingFaceOptions = {},
 ): Promise<HubFile> {
   const all = await listHuggingFaceFiles(repository, options);
-  // A projector of images is no language model.
-  const files = all.filter((file) => !/(^|\/)mmproj/i.test(file.path) && file.bytes <= (wanted.maxBytes ?? Infinity));
+  const models = all.filter((file) => !kOther.test(file.path));
+  const files = models.filter((file) => file.bytes <= (wanted.maxBytes ?? Infinity));
   const named = (name: string): HubFile | undefined => files.find((file) => file.quantization === name.toUpperCase());
   const found = wanted.quantization
     ? named(wanted.quantization)
     : wanted.maxBytes !== undefined ? files.at(-1) : (named('Q4_K_M') ?? files[0]);
   if (found) return found;
-  const choices = [...new Set(all.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
+  const choices = [...new Set(models.map((file) => file.quantization ?? file.path))].join(', ') || 'none';
   throw new SluiceError('NOT_FOUND', `${repository} has no such GGUF file; there are: ${choices}.`);
 }

@@ -2,11 +2,13 @@
 // header, the fill queue, the background download and its progress. LocalIo does the work in the
 // thread that it is in; RemoteIo (io-worker.ts) is the same thing in a worker of its own.
 
+import { publicUrl } from './address.js';
 import { baseName, placeOf } from './directory.js';
 import { isAbort, SluiceError, type PlainError, serializeError } from './errors.js';
-import { FillServer, QueueView } from './fill-server.js';
+import { FillServer } from './fill-server.js';
 import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
 import type { IoOptions, ProgressEvent, SourceSpec, SpeedEstimate } from './protocol.js';
+import { RateMeter } from './rate-meter.js';
 import { RemoteFile } from './remote-file.js';
 import type { SharedFile, StoreBackend } from './store.js';
 
@@ -79,11 +81,11 @@ export class LocalIo implements Io {
   private readonly abort = new AbortController();
   private backend: Promise<StoreBackend | null> | undefined;
   private server: FillServer | null = null;
-  private downloading = false;
   private offline = false;
+  private downloading = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
-  private lastReport = 0;
   private readonly rate = new RateMeter();
+  private lastReport = 0;
   private filled = 0;
   private lastUnit = 0;
 
@@ -195,10 +197,10 @@ export class LocalIo implements Io {
   startDownload(): void {
     this.downloading = true;
     Promise.all(this.files.map((file) => file.download())).then(
-      () => {
+      (stored) => {
         this.downloading = false;
         this.report(true);
-        this.events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
+        if (stored.every(Boolean)) this.events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
         this.events.onDownloaded();
       },
       (error: unknown) => {
@@ -228,7 +230,7 @@ export class LocalIo implements Io {
     const first = source.kind === 'url' ? source.url : source.path;
     const name = index === 0 ? first : splitName(first, index);
     if (name === null) {
-      throw new SluiceError('NOT_FOUND', `${first} is part of a split model; open its first part.`);
+      throw new SluiceError('NOT_FOUND', `${publicUrl(first)} is part of a split model; open its first part.`);
     }
     if (source.kind === 'path') {
       if (!this.platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
@@ -325,18 +327,3 @@ export class LocalIo implements Io {
     });
   }
 }
-
-/** Bytes per second over the last few seconds. */
-class RateMeter {
-  private readonly samples: { at: number; bytes: number }[] = [];
-
-  add(bytes: number): number {
-    const at = performance.now();
-    this.samples.push({ at, bytes });
-    while (this.samples.length > 2 && at - this.samples[0]!.at > 3000) this.samples.shift();
-    const first = this.samples[0]!;
-    return at > first.at ? ((bytes - first.bytes) * 1000) / (at - first.at) : 0;
-  }
-}
-
-export { QueueView };

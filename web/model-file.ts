@@ -25,8 +25,11 @@ export interface ModelFile {
   progress(): FileProgress;
   /** Bytes a second of a few large reads of what is local, and of the network so far; 0: unknown. */
   rates(): Promise<[local: number, network: number]>;
-  /** Starts fetching what is missing in file order; resolves when everything is stored. */
-  download(): Promise<void>;
+  /**
+   * Starts fetching what is missing in file order. Resolves with true when everything is local, at
+   * once with false where nothing is stored; rejects with QUOTA when it cannot be stored to the end.
+   */
+  download(): Promise<boolean>;
   /** Stops all transfers; reads that wait reject. Idempotent. */
   close(): void;
 }
@@ -93,7 +96,9 @@ export class BlobFile implements ModelFile {
   async rates(): Promise<[number, number]> {
     return [await timeReads(this.size, (at, into) => this.blob.slice(at, at + into.length).arrayBuffer()), 0];
   }
-  async download(): Promise<void> {}
+  async download(): Promise<boolean> {
+    return true;
+  }
   close(): void {
     this.closed = true;
   }
@@ -125,7 +130,9 @@ export class LocalFile implements ModelFile {
   async rates(): Promise<[number, number]> {
     return [await timeReads(this.size, (at, into) => this.file.read(into, { at })), 0];
   }
-  async download(): Promise<void> {}
+  async download(): Promise<boolean> {
+    return true;
+  }
   close(): void {
     this.file.close();
   }

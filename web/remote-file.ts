@@ -1,12 +1,15 @@
-// A model file behind a URL: chunks arrive over a few parallel range streams, are written through
-// to the store and handed to whoever waits for them. What the engine wants next is fetched first;
-// the rest of the file follows in file order. Without a store, only what is asked for is fetched,
-// plus a few recent chunks kept in memory because neighbouring reads share them.
+// A model file behind a URL: chunks arrive over a few parallel range streams (chunk-scheduler.ts
+// says which), are written through to the store (local-chunks.ts) and handed to whoever waits for
+// them. Without a store, only what is asked for is fetched.
 
-import { abortError, isAbort, SluiceError, throwIfAborted } from './errors.js';
+import { fileName, hasUser, publicUrl } from './address.js';
+import { ChunkScheduler, type Stream, type Waiting } from './chunk-scheduler.js';
+import { abortError, invalid, isAbort, SluiceError, throwIfAborted } from './errors.js';
 import { differs, Fetcher, following, type FetcherOptions } from './fetcher.js';
+import { firstContact } from './first-contact.js';
+import { LocalChunks, type Warn } from './local-chunks.js';
 import type { FileProgress, ModelFile } from './model-file.js';
-import { keyOf, kChunkSize, StoreEntry, type SharedFile, type StoreBackend } from './store.js';
+import type { SharedFile, StoreBackend } from './store.js';
 
 /** default: revalidate, then use; only: never the network; reload: fetch anew; none: no store. */
 export type CacheMode = 'default' | 'only' | 'reload' | 'none';
@@ -20,74 +23,60 @@ export interface RemoteOptions {
   streamBytes?: number;
   /** The store's chunk; smaller only in tests. */
   chunkSize?: number;
-  onWarning?: (code: string, message: string) => void;
+  onWarning?: Warn;
   /** Called whenever bytes have arrived or the download has moved on. */
   onProgress?: () => void;
 }
 
-interface Waiter {
+interface Read extends Waiting {
   offset: number;
   into: Uint8Array;
-  missing: Set<number>;
   resolve: () => void;
   reject: (error: unknown) => void;
 }
 
-interface Job {
-  first: number;
-  end: number; // chunk after the last
-  control: AbortController;
-}
+type Sink = (bytes: Uint8Array) => void;
 
-const kFirstRequest = 1 << 20;
 const kStreamBytes = 64 << 20; // hubs limit the number of requests
 const kCompareBytes = 64 * 1024;
-const kRecentBytes = 8 << 20;
 const kOfflineMs = 4_000;
 const kPauseMs = 3_000;
 const kPauseMaxMs = 60_000;
+const kLookMs = 1_000;
 
 export class RemoteFile implements ModelFile {
   readonly name: string;
-  size = 0;
-  private chunkSize: number;
-  private count = 0;
-  private entry: StoreEntry | null = null;
-  private writing = false;
-  private busy = false; // another tab is the entry's writer
-  private readonly ended = new AbortController();
   private readonly fetcher: Fetcher;
-  private readonly jobs = new Set<Job>();
-  private readonly flying = new Set<number>();
-  private readonly waiters = new Set<Waiter>();
-  private readonly recent = new Map<number, Uint8Array>();
-  private background = false;
-  private cursor = 0;
-  private bytesFromStore = 0;
+  private readonly local: LocalChunks;
+  private readonly plan: ChunkScheduler<Read>;
+  private readonly controls = new Map<Stream, AbortController>();
+  private readonly ended = new AbortController();
+  private store: StoreBackend | null = null;
+  private downloading = false;
   private failure: unknown = null;
   private closed = false;
   private pauseMs = kPauseMs;
-  private pauseTimer: ReturnType<typeof setTimeout> | undefined;
-  private finish!: { resolve: () => void; reject: (error: unknown) => void };
-  private readonly finished: Promise<void>;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private finish!: { resolve: (stored: boolean) => void; reject: (error: unknown) => void };
+  private readonly finished: Promise<boolean>;
 
   private constructor(
     readonly url: string,
     private readonly options: RemoteOptions,
   ) {
-    this.name = decodeURIComponent(url.replace(/[?#].*$/, '').replace(/^.*\//, '')) || url;
+    this.name = fileName(url);
     this.fetcher = new Fetcher(url, options.fetcher);
-    this.chunkSize = options.chunkSize ?? kChunkSize;
+    this.local = new LocalChunks(url, (code, message) => this.warn(code, message), options.chunkSize);
+    this.plan = new ChunkScheduler(this.local, (stream) => this.controls.get(stream)?.abort());
     this.finished = new Promise((resolve, reject) => (this.finish = { resolve, reject }));
     this.finished.catch(() => {});
   }
 
   /** Opens a URL; the file's size is known afterwards. */
-  static async open(
-    url: string,
-    store: StoreBackend | null,
-    options: RemoteOptions = {},
-  ): Promise<RemoteFile> {
+  static async open(url: string, store: StoreBackend | null, options: RemoteOptions = {}): Promise<RemoteFile> {
+    if (/^(file|ftp):/i.test(url) || hasUser(url)) {
+      invalid(`${publicUrl(url)}: only http and https addresses without a password can be read.`);
+    }
     const file = new RemoteFile(url, options);
     try {
       await file.start(options.cache === 'none' ? null : store);
@@ -95,21 +84,18 @@ export class RemoteFile implements ModelFile {
       file.close();
       throw error;
     }
-    if (file.busy) file.takeOver(store!).catch(() => {});
+    if (file.local.busy) file.takeOver(store!).catch((error: unknown) => file.finish.reject(error));
     return file;
   }
 
-  get stored(): StoreEntry | null {
-    return this.entry;
+  get size(): number {
+    return this.local.size;
   }
   get shared(): SharedFile | undefined {
-    return this.entry?.shared;
+    return this.local.entry?.shared;
   }
   get whole(): boolean {
-    return this.shared !== undefined && this.entry!.complete;
-  }
-  get requests(): number {
-    return this.fetcher.requests;
+    return this.shared !== undefined && this.local.complete;
   }
 
   read(offset: number, into: Uint8Array): true | Promise<void> {
@@ -119,31 +105,36 @@ export class RemoteFile implements ModelFile {
       throw new SluiceError('TRUNCATED', `${this.name} is shorter than its header says.`);
     }
     if (into.length === 0) return true;
-    const missing = this.collect(offset, into);
+    const missing = this.local.collect(offset, into);
     if (missing.size === 0) return true;
     return new Promise((resolve, reject) => {
-      this.waiters.add({ offset, into, missing, resolve, reject });
+      this.plan.reads.add({ offset, into, missing, resolve, reject });
       this.schedule();
     });
   }
 
   progress(): FileProgress {
-    const stored = this.entry ? this.entry.chunksStored * this.chunkSize : 0;
+    const { local } = this;
+    const stored = local.entry ? local.entry.chunksStored * local.chunkSize : 0;
     return {
       bytesLocal: Math.min(stored, this.size),
       bytesFetched: this.fetcher.bytesReceived,
-      bytesFromStore: this.bytesFromStore,
+      bytesFromStore: local.bytesFromStore,
     };
   }
 
   async rates(): Promise<[number, number]> {
-    return [(await this.entry?.readRate()) ?? 0, this.fetcher.rate];
+    return [(await this.local.entry?.readRate()) ?? 0, this.fetcher.rate];
   }
 
-  download(): Promise<void> {
-    if (!this.writing) this.finish.resolve();
-    this.background = true;
+  /** Where another tab is the writer: resolves when that one has stored everything. */
+  download(): Promise<boolean> {
+    const { local } = this;
+    this.downloading = true;
+    this.plan.background = local.writing;
     this.schedule();
+    if (local.busy) void this.watch();
+    else if (!local.writing) this.finish.resolve(false);
     return this.finished;
   }
 
@@ -151,281 +142,121 @@ export class RemoteFile implements ModelFile {
     if (this.closed) return;
     this.closed = true;
     this.ended.abort();
-    clearTimeout(this.pauseTimer);
-    for (const job of this.jobs) job.control.abort();
-    for (const waiter of this.waiters) waiter.reject(abortError());
-    this.waiters.clear();
-    this.recent.clear();
-    this.finish.reject(abortError());
-    this.entry?.close();
+    clearTimeout(this.timer);
+    for (const control of this.controls.values()) control.abort();
+    this.fail(abortError());
+    this.local.entry?.close();
   }
 
   // --- opening -------------------------------------------------------------------------------
 
   private async start(store: StoreBackend | null): Promise<void> {
     const { cache, signal } = this.options;
-    if (store) await this.openEntry(store);
+    const { local } = this;
+    this.store = store;
+    if (store) await local.open(store);
     throwIfAborted(signal);
-    const meta = this.entry?.meta;
-    if (meta && cache !== 'reload') {
-      this.adopt(meta.size, meta.chunkSize);
-      if (cache === 'only' && this.entry!.complete) return;
+    if (local.size > 0 && cache !== 'reload') {
+      this.adopt();
+      if (cache === 'only' && local.complete) return;
       if (cache !== 'only' && (await this.revalidate())) return;
     }
-    if (cache === 'only') {
-      throw new SluiceError('NOT_FOUND', `${this.url} is not in the store.`);
-    }
-    await this.firstContact();
+    if (cache === 'only') throw new SluiceError('NOT_FOUND', `${publicUrl(this.url)} is not in the store.`);
+    await this.contact();
   }
 
-  private async openEntry(store: StoreBackend): Promise<void> {
-    try {
-      const files = await store.open(await keyOf(this.url));
-      this.busy = !files?.writable;
-      if (!files) {
-        this.warn('STORE_BUSY', 'Another tab is storing this model; reading from the network.');
-        return;
-      }
-      this.entry = new StoreEntry(files);
-      this.writing = this.entry.writable;
-      if (!this.writing && !this.entry.meta) this.dropEntry();
-    } catch (error) {
-      this.warn('IO', `The store cannot be used: ${(error as Error).message}`);
-      this.dropEntry();
-    }
-  }
-
-  /** Waits for the other tab to leave the store, then writes what it left to be stored. */
-  private async takeOver(store: StoreBackend): Promise<void> {
-    const files = await store.open(await keyOf(this.url), this.ended.signal);
-    if (!files) return;
-    const entry = new StoreEntry(files);
-    const { meta } = entry;
-    const own = { ...this.fetcher.known, size: this.size };
-    const other = meta && (meta.chunkSize !== this.chunkSize || differs(meta, own));
-    if (this.closed || other) return entry.close(); // the next load looks into that
-    if (!meta) entry.create(this.url, own, this.chunkSize);
-    this.entry?.close();
-    this.entry = entry;
-    this.writing = true;
-    this.cursor = 0;
-    this.schedule();
-  }
-
-  /** Compares the server's file with the stored one. False when the store was wiped. */
+  /** False when the file must be fetched anew. What is stored whole is used whatever the server says. */
   private async revalidate(): Promise<boolean> {
-    const entry = this.entry!;
-    const { size } = entry.meta!;
-    const length = Math.min(kCompareBytes, size);
-    const fresh = new Uint8Array(length);
-    const local = new Uint8Array(length);
+    const { fetcher, local } = this;
+    const entry = local.entry!;
+    const { size, etag, lastModified } = entry.meta!;
     try {
-      await this.fetcher.peek(fresh, entry.complete ? kOfflineMs : 0, this.options.signal);
+      if (await this.isCurrent()) {
+        fetcher.known.size = size;
+        entry.touch(fetcher.known);
+        return true;
+      }
     } catch (error) {
-      if (isAbort(error)) throw error;
-      if (!entry.complete) throw error;
-      this.warn('NETWORK', 'The server cannot be reached; using the stored file.');
-      return true;
-    }
-    const known = this.fetcher.known;
-    const firstStored = [...Array(Math.ceil(length / this.chunkSize)).keys()].every((i) =>
-      entry.has(i),
-    );
-    const compare = firstStored && entry.read(0, local).length === 0;
-    const same = !differs(entry.meta!, known) && (!compare || equal(fresh, local));
-    if (same) {
-      this.fetcher.known.size = size;
-      entry.touch(known);
+      throwIfAborted(this.options.signal);
+      if (isAbort(error) || !entry.complete) throw error;
+      this.warn('NETWORK', `${(error as Error).message} Using the stored file.`);
+      fetcher.reset({ size, etag, lastModified });
       return true;
     }
     this.warn('SOURCE_CHANGED', 'The file on the server has changed; fetching it anew.');
-    if (!this.writing) this.dropEntry();
-    else entry.wipe();
+    if (!local.writing) local.drop();
     return false;
   }
 
-  /** The first request of a new file: learns its size, keeps what it brings. */
-  private async firstContact(): Promise<void> {
-    const { signal } = this.options;
-    try {
-      await following(signal, (control) => new Promise<void>((...settle) => this.contact(control, ...settle)));
-    } catch (error) {
-      throwIfAborted(signal);
-      throw error;
-    }
+  /** Compares the server's file with the stored one. Throws when it can be no version of that. */
+  private async isCurrent(): Promise<boolean> {
+    const { fetcher, local } = this;
+    const entry = local.entry!;
+    const stored = new Uint8Array(Math.min(kCompareBytes, local.size));
+    const fresh = new Uint8Array(stored.length);
+    const got = await fetcher.peek(fresh, entry.complete ? kOfflineMs : 0, this.options.signal);
+    const known = local.collect(0, stored).size === 0;
+    const same = known && got === fresh.length && fresh.every((byte, i) => byte === stored[i]);
+    if (!same) local.mayReplace(fresh.subarray(0, got), fetcher.mode === 'ranges');
+    return !differs(entry.meta!, fetcher.known) && (same || !known);
   }
 
-  /** Resolves when the first bytes are kept; a server that ignores ranges goes on behind that. */
-  private contact(
-    control: AbortController,
-    resolve: () => void,
-    reject: (error: unknown) => void,
-  ): void {
-    const { fetcher } = this;
-    const early: Uint8Array[] = [];
-    let assemble: Assembler | null = null;
-    let job: Job | null = null;
-    let probe: Promise<number | undefined> | null = null;
-    const settle = (size: number): void => {
-      this.begin(size);
-      assemble = this.assembler(0);
-      for (const part of early.splice(0)) assemble(part);
-    };
-    const sink = (bytes: Uint8Array, offset: number): void => {
-      if (!assemble && fetcher.known.size !== undefined) {
-        settle(fetcher.known.size);
-        if (fetcher.mode === 'whole') this.track((job = { first: 0, end: this.count, control }));
-        if (job) resolve();
+  /** Asks for a file that is not stored; a server that ignores ranges sends the rest behind that. */
+  private async contact(): Promise<void> {
+    const { fetcher, local, options } = this;
+    const begin = (size: number, head: Uint8Array): Sink => {
+      local.begin(fetcher.known, size, head, fetcher.mode === 'ranges');
+      if (fetcher.mode === 'whole' && !local.writing) {
+        throw new SluiceError(
+          'NO_RANGE_SUPPORT',
+          `${fetcher.name} does not serve byte ranges and there is no store to keep the file in.`,
+        );
       }
-      if (assemble) assemble(bytes);
-      else early.push(this.admit(bytes, offset));
-      if (fetcher.mode === 'ranges' && fetcher.known.size === undefined) {
-        probe ??= fetcher.probeSize(control.signal).catch(() => undefined);
-      }
+      this.adopt();
+      return this.assembler(0);
     };
-    const run = async (): Promise<void> => {
-      await fetcher.stream(0, kFirstRequest, sink, control.signal);
-      if (!assemble) {
-        await probe; // asked for while the first bytes came, so that they can be kept at once
-        const { size } = fetcher.known;
-        if (size === undefined) throw this.noSize();
-        settle(size);
-      }
-      this.untrack(job);
-      resolve();
-      this.schedule();
-    };
-    run().catch((error: unknown) => {
-      this.untrack(job);
-      reject(error);
-      if (job) this.jobFailed(job, error);
+    await following(options.signal, async (control) => {
+      const { rest } = await firstContact(fetcher, local.chunkSize, begin, control.signal).catch((error: unknown) => {
+        throwIfAborted(options.signal);
+        throw error;
+      });
+      if (rest) void this.run(this.plan.begin({ first: 0, end: this.plan.count }), control, () => rest);
     });
   }
 
-  /** Copies bytes that came before the size was known; a whole file without a length is capped. */
-  private admit(bytes: Uint8Array, offset: number): Uint8Array {
-    if (offset > 256 << 20) throw this.noSize();
-    return bytes.slice();
+  private adopt(): void {
+    this.plan.count = this.local.count;
+    this.plan.streamLimit = this.options.streams ?? 3;
+    this.plan.streamChunks = Math.max(1, Math.floor((this.options.streamBytes ?? kStreamBytes) / this.local.chunkSize));
   }
 
-  private noSize(): SluiceError {
-    return new SluiceError(
-      'NO_RANGE_SUPPORT',
-      `${this.url} neither serves byte ranges nor says how long the file is.`,
-    );
+  // --- beside another tab --------------------------------------------------------------------
+
+  private async takeOver(store: StoreBackend): Promise<void> {
+    const mine = await this.local.takeOver(store, this.fetcher.known, this.ended.signal);
+    if (!mine) throw new SluiceError('STORE_BUSY', `Another tab stores another version of ${this.name}.`);
+    this.plan.rewind();
+    if (this.downloading) void this.download();
   }
 
-  /** The size is known: sets up the store's entry. */
-  private begin(size: number): void {
-    if (this.entry && this.writing) {
-      this.entry.create(this.url, { ...this.fetcher.known, size }, this.chunkSize);
-    } else if (this.fetcher.mode === 'whole') {
-      throw new SluiceError(
-        'NO_RANGE_SUPPORT',
-        `${this.url} does not serve byte ranges and there is no store to keep the file in.`,
-      );
-    }
-    this.adopt(size, this.chunkSize);
-  }
-
-  private adopt(size: number, chunkSize: number): void {
-    this.size = size;
-    this.chunkSize = chunkSize;
-    this.count = Math.ceil(size / chunkSize);
+  private async watch(): Promise<void> {
+    const { local } = this;
+    if (await local.completeElsewhere(this.store!, this.fetcher.known).catch(() => false)) this.finish.resolve(true);
+    else if (local.busy && !this.closed) this.timer = setTimeout(() => void this.watch(), kLookMs);
   }
 
   // --- serving -------------------------------------------------------------------------------
 
-  private isLocal(chunk: number): boolean {
-    return this.recent.has(chunk) || (this.entry !== null && this.entry.has(chunk));
-  }
-
-  /** Copies what is local of a read; returns the chunks that are not. */
-  private collect(offset: number, into: Uint8Array): Set<number> {
-    const first = Math.floor(offset / this.chunkSize);
-    const last = Math.floor((offset + into.length - 1) / this.chunkSize);
-    const missing = new Set<number>();
-    for (let i = first; i <= last; ) {
-      const held = this.recent.get(i);
-      if (held) {
-        copyOverlap(held, i * this.chunkSize, into, offset);
-        i++;
-      } else if (this.entry?.has(i)) {
-        let end = i + 1;
-        while (end <= last && !this.recent.has(end) && this.entry.has(end)) end++;
-        for (const bad of this.fromStore(i, end, offset, into)) missing.add(bad);
-        i = end;
-      } else {
-        missing.add(i++);
-      }
-    }
-    return missing;
-  }
-
-  /** Reads the part of chunks [i, end) that falls into the read; returns damaged chunks. */
-  private fromStore(i: number, end: number, offset: number, into: Uint8Array): number[] {
-    const from = Math.max(offset, i * this.chunkSize);
-    const to = Math.min(offset + into.length, end * this.chunkSize);
-    const bad = this.entry!.read(from, into.subarray(from - offset, to - offset));
-    if (bad.length > 0) {
-      this.cursor = 0;
-      this.warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
-    }
-    this.bytesFromStore += to - from;
-    return bad;
-  }
-
-  private arrived(chunk: number, bytes: Uint8Array): void {
-    this.flying.delete(chunk);
-    this.pauseMs = kPauseMs;
-    if (this.writing && !this.entry!.has(chunk)) this.keep(chunk, bytes);
-    if (!this.entry?.has(chunk)) this.remember(chunk, bytes);
-    for (const waiter of this.waiters) {
-      if (!waiter.missing.delete(chunk)) continue;
-      copyOverlap(bytes, chunk * this.chunkSize, waiter.into, waiter.offset);
-      this.settle(waiter);
-    }
-    if (this.entry?.complete) this.finishDownload();
-    this.options.onProgress?.();
-  }
-
-  private keep(chunk: number, bytes: Uint8Array): void {
-    try {
-      this.entry!.write(chunk, bytes);
-    } catch (error) {
-      this.writing = false;
-      this.background = false;
-      this.warn('QUOTA', `The model cannot be stored further (${(error as Error).message}).`);
-      this.finish.resolve();
-    }
-  }
-
-  private remember(chunk: number, bytes: Uint8Array): void {
-    this.recent.set(chunk, bytes.slice());
-    const limit = Math.max(1, Math.floor(kRecentBytes / this.chunkSize));
-    for (const old of this.recent.keys()) {
-      if (this.recent.size <= limit) break;
-      this.recent.delete(old);
-    }
-  }
-
-  private finishDownload(): void {
-    this.entry?.flush();
-    this.entry?.touch(this.fetcher.known);
-    this.finish.resolve();
-  }
-
-  // --- fetching ------------------------------------------------------------------------------
-
-  private assembler(firstChunk: number): Assembler {
-    let chunk = firstChunk;
+  /** Makes chunks of a stream's bytes. */
+  private assembler(chunk: number): Sink {
+    const { chunkSize } = this.local;
+    const buffer = new Uint8Array(chunkSize);
     let filled = 0;
-    const buffer = new Uint8Array(this.chunkSize);
     return (bytes) => {
       for (let at = 0; at < bytes.length; ) {
-        const length = Math.min(this.chunkSize, this.size - chunk * this.chunkSize);
+        const length = Math.min(chunkSize, this.size - chunk * chunkSize);
+        if (length <= 0) throw new SluiceError('NETWORK', `${this.fetcher.name} sent too many bytes.`);
         const n = Math.min(length - filled, bytes.length - at);
-        if (n <= 0) return;
         buffer.set(bytes.subarray(at, at + n), filled);
         filled += n;
         at += n;
@@ -436,166 +267,117 @@ export class RemoteFile implements ModelFile {
     };
   }
 
-  /** Starts streams while there is something to fetch and a stream is free. */
-  private schedule(): void {
-    if (this.closed || this.failure || this.count === 0) return;
-    const limit = this.fetcher.mode === 'whole' ? 1 : (this.options.streams ?? 3);
-    this.serveStored();
-    for (;;) {
-      const wanted = this.nextWanted();
-      if (wanted >= 0 && this.jobs.size >= limit && !this.preempt()) return;
-      if (this.jobs.size >= limit) return;
-      const chunk = wanted >= 0 ? wanted : this.nextMissing();
-      if (chunk < 0) return;
-      void this.run(chunk);
+  private arrived(chunk: number, bytes: Uint8Array): void {
+    const { local, plan } = this;
+    plan.arrived(chunk);
+    this.pauseMs = kPauseMs;
+    try {
+      local.put(chunk, bytes);
+    } catch (error) {
+      plan.background = false;
+      this.warn('QUOTA', (error as Error).message);
+      this.finish.reject(error);
     }
+    for (const read of plan.reads) {
+      if (!read.missing.delete(chunk)) continue;
+      local.copy(bytes, chunk, read.into, read.offset);
+      this.settle(read);
+    }
+    this.noteComplete();
+    this.options.onProgress?.();
   }
 
   /** Reads can wait for what another tab has stored meanwhile. */
   private serveStored(): void {
-    for (const waiter of this.waiters) {
-      for (const chunk of waiter.missing) {
-        if (!this.entry?.has(chunk)) continue;
-        const bad = this.fromStore(chunk, chunk + 1, waiter.offset, waiter.into);
-        if (bad.length === 0) waiter.missing.delete(chunk);
+    for (const read of this.plan.reads) {
+      for (const chunk of read.missing) {
+        if (!this.local.isStored(chunk)) continue;
+        const bad = this.local.fromStore(chunk, chunk + 1, read.offset, read.into);
+        if (bad.length === 0) read.missing.delete(chunk);
       }
-      this.settle(waiter);
+      this.settle(read);
     }
   }
 
-  private settle(waiter: Waiter): void {
-    if (waiter.missing.size > 0) return;
-    this.waiters.delete(waiter);
-    waiter.resolve();
+  private settle(read: Read): void {
+    if (read.missing.size > 0) return;
+    this.plan.reads.delete(read);
+    read.resolve();
   }
 
-  /** The first chunk that a read waits for and no stream is bringing; -1 when there is none. */
-  private nextWanted(): number {
-    for (const waiter of this.waiters) {
-      for (const chunk of waiter.missing) if (!this.flying.has(chunk)) return chunk;
-    }
-    return -1;
+  private noteComplete(): void {
+    const { entry, complete } = this.local;
+    if (!complete) return;
+    entry!.flush();
+    entry!.touch(this.fetcher.known);
+    this.finish.resolve(true);
   }
 
-  private nextMissing(): number {
-    if (!this.background || !this.writing) return -1;
-    while (this.cursor < this.count && this.entry!.has(this.cursor)) this.cursor++;
-    for (let i = this.cursor; i < this.count; i++) {
-      if (!this.flying.has(i) && !this.entry!.has(i)) return i;
+  // --- fetching ------------------------------------------------------------------------------
+
+  /** Starts streams while there is something to fetch and a stream is free. */
+  private schedule(): void {
+    const { fetcher, local, plan } = this;
+    if (this.closed || this.failure || plan.count === 0) return;
+    plan.whole = fetcher.mode === 'whole';
+    this.serveStored();
+    for (let stream = plan.next(); stream; stream = plan.next()) {
+      const { first, end } = stream;
+      const control = new AbortController();
+      const assemble = this.assembler(first);
+      void this.run(stream, control, () =>
+        fetcher.stream(first * local.chunkSize, Math.min(this.size, end * local.chunkSize), (bytes) => assemble(bytes), control.signal),
+      );
     }
-    if (this.entry!.complete) this.finishDownload();
-    return -1;
+    if (plan.background) this.noteComplete();
   }
 
-  /** Stops a stream that brings nothing anybody waits for. */
-  private preempt(): boolean {
-    for (const job of [...this.jobs].reverse()) {
-      let needed = this.fetcher.mode === 'whole';
-      for (const waiter of this.waiters) {
-        for (const chunk of waiter.missing) {
-          needed ||= chunk >= job.first && chunk < job.end && this.flying.has(chunk);
-        }
-      }
-      if (needed) continue;
-      job.control.abort();
-      this.untrack(job);
-      return true;
-    }
-    return false;
-  }
-
-  /** One stream from `first` over what is missing behind it. */
-  private async run(first: number): Promise<void> {
-    const limit = Math.max(1, Math.floor((this.options.streamBytes ?? kStreamBytes) / this.chunkSize));
-    const ahead = this.writing && this.background;
-    const wanted = ahead ? null : this.wantedChunks();
-    let end = first + 1;
-    while (end < this.count && end - first < limit) {
-      if (this.flying.has(end) || this.isLocal(end) || (wanted && !wanted.has(end))) break;
-      end++;
-    }
-    const whole = this.fetcher.mode === 'whole';
-    const job: Job = { first: whole ? 0 : first, end: whole ? this.count : end, control: new AbortController() };
-    this.track(job);
-    const from = job.first * this.chunkSize;
-    const to = Math.min(this.size, job.end * this.chunkSize);
-    const assemble = this.assembler(job.first);
+  private async run(stream: Stream, control: AbortController, work: () => Promise<unknown>): Promise<void> {
+    this.controls.set(stream, control);
+    let error: unknown;
     try {
-      await this.fetcher.stream(from, to, (bytes) => assemble(bytes), job.control.signal);
-      this.untrack(job);
-      this.schedule();
-    } catch (error) {
-      this.untrack(job);
-      if (!job.control.signal.aborted) this.jobFailed(job, error);
+      await work();
+    } catch (cause) {
+      error = cause;
     }
+    this.controls.delete(stream);
+    this.plan.ended(stream);
+    if (!error) this.schedule();
+    else if (!control.signal.aborted && !this.closed) this.streamFailed(stream, error);
   }
 
-  private wantedChunks(): Set<number> {
-    const wanted = new Set<number>();
-    for (const waiter of this.waiters) for (const chunk of waiter.missing) wanted.add(chunk);
-    return wanted;
-  }
-
-  private track(job: Job): void {
-    this.jobs.add(job);
-    this.fly(job);
-  }
-
-  /** Its first chunk flies in any case: a wanted one that does not would be asked for for ever. */
-  private fly({ first, end }: Job): void {
-    for (let i = first; i < end; i++) if (i === first || !this.isLocal(i)) this.flying.add(i);
-  }
-
-  private untrack(job: Job | null): void {
-    if (!job || !this.jobs.delete(job)) return;
-    for (let i = job.first; i < job.end; i++) this.flying.delete(i);
-    for (const other of this.jobs) this.fly(other);
-  }
-
-  private jobFailed(job: Job, error: unknown): void {
-    if (this.closed) return;
+  private streamFailed({ first, end }: Stream, error: unknown): void {
     if (error instanceof SluiceError && error.code === 'SOURCE_CHANGED') {
+      // The store keeps what it has until the next load has seen what the new file is.
       this.failure = error;
-      if (this.writing) this.entry!.wipe();
-      for (const other of this.jobs) other.control.abort();
-      this.finish.reject(error);
+      for (const control of this.controls.values()) control.abort();
+      return this.fail(error);
     }
-    for (const waiter of [...this.waiters]) {
-      const hit = [...waiter.missing].some((chunk) => chunk >= job.first && chunk < job.end);
-      if (!hit && !this.failure) continue;
-      this.waiters.delete(waiter);
-      waiter.reject(error);
+    for (const read of this.plan.reads) {
+      if (![...read.missing].some((chunk) => chunk >= first && chunk < end)) continue;
+      this.plan.reads.delete(read);
+      read.reject(error);
     }
-    if (this.failure || !this.background) return;
+    if (!this.plan.background) return;
     // The rest of the download waits a little; a read that is asked for does not.
     this.warn('NETWORK', `The download pauses: ${(error as Error).message}`);
-    this.background = false;
-    this.pauseTimer = setTimeout(() => {
-      this.background = true;
+    this.plan.background = false;
+    this.timer = setTimeout(() => {
+      this.plan.background = this.local.writing;
       this.schedule();
     }, this.pauseMs);
     this.pauseMs = Math.min(kPauseMaxMs, this.pauseMs * 2);
   }
 
-  private dropEntry(): void {
-    this.entry?.close();
-    this.entry = null;
-    this.writing = false;
+  /** Nothing more will come. */
+  private fail(error: unknown): void {
+    for (const read of this.plan.reads) read.reject(error);
+    this.plan.reads.clear();
+    this.finish.reject(error);
   }
 
   private warn(code: string, message: string): void {
+    if (code === 'CORRUPT') this.plan.rewind(); // what was stored is missing again
     this.options.onWarning?.(code, message);
   }
-}
-
-type Assembler = (bytes: Uint8Array) => void;
-
-function copyOverlap(from: Uint8Array, fromAt: number, into: Uint8Array, intoAt: number): void {
-  const start = Math.max(fromAt, intoAt);
-  const end = Math.min(fromAt + from.length, intoAt + into.length);
-  if (end > start) into.set(from.subarray(start - fromAt, end - fromAt), start - intoAt);
-}
-
-function equal(a: Uint8Array, b: Uint8Array): boolean {
-  return a.length === b.length && a.every((byte, i) => byte === b[i]);
 }

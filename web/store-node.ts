@@ -1,6 +1,9 @@
-// The store's files in Node: a directory per model under the cache directory. A lock file that
-// names the owner's process makes one engine the writer; a lock whose owner is dead is taken over.
+// The store's files in Node: a directory per model under the cache directory. A lock file of its own
+// makes one engine the writer: each that wants to write puts down a file whose name tells its process,
+// and then looks whether another one's is there and alive. So of two that come at the same time both
+// may step back, but never both write, whatever stale files they find.
 
+import { randomUUID } from 'node:crypto';
 import * as fs from 'node:fs';
 import * as path from 'node:path';
 
@@ -55,33 +58,35 @@ function alive(pid: number): boolean {
   try {
     process.kill(pid, 0);
     return true;
-  } catch {
-    return false;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }
 
-/**
- * Creates the lock file and keeps it fresh; takes over one whose process is gone or whose thread
- * has stopped refreshing it. Null when another holds it.
- */
-function takeLock(file: string): (() => void) | null {
-  for (let attempt = 0; attempt < 2; attempt++) {
-    try {
-      fs.writeFileSync(file, String(process.pid), { flag: 'wx' });
-      const beat = setInterval(() => fs.utimes(file, new Date(), new Date(), () => {}), kBeatMs);
-      beat.unref();
-      return () => {
-        clearInterval(beat);
-        fs.rmSync(file, { force: true });
-      };
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    }
-    const age = Date.now() - (fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
-    if (age < kStaleMs && alive(Number(fs.readFileSync(file, 'utf8')))) return null;
-    fs.rmSync(file, { force: true });
+/** False when its process is gone or its thread has stopped refreshing it. */
+function isHeld(file: string): boolean {
+  const age = Date.now() - (fs.statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? 0);
+  return age < kStaleMs && alive(Number(/lock-(\d+)-/.exec(file)?.[1] ?? process.pid));
+}
+
+/** Puts down a lock file and keeps it fresh. Null when another holds the directory. */
+export function takeLock(directory: string): (() => void) | null {
+  const own = `lock-${process.pid}-${randomUUID()}`;
+  const file = path.join(directory, own);
+  fs.writeFileSync(file, '');
+  for (const name of fs.readdirSync(directory)) {
+    if (!name.startsWith('lock') || name === own) continue;
+    const other = path.join(directory, name);
+    const held = isHeld(other);
+    fs.rmSync(held ? file : other, { force: true });
+    if (held) return null;
   }
-  return null;
+  const beat = setInterval(() => fs.utimes(file, new Date(), new Date(), () => {}), kBeatMs);
+  beat.unref();
+  return () => {
+    clearInterval(beat);
+    fs.rmSync(file, { force: true });
+  };
 }
 
 class NodeBackend implements StoreBackend {
@@ -90,11 +95,11 @@ class NodeBackend implements StoreBackend {
   async open(key: string, until?: AbortSignal): Promise<EntryFiles | null> {
     const directory = path.join(this.root, key);
     fs.mkdirSync(directory, { recursive: true });
-    let unlock = takeLock(path.join(directory, 'lock'));
+    let unlock = takeLock(directory);
     while (until && !unlock) {
       await new Promise((resolve) => setTimeout(resolve, kLookMs).unref());
       if (until.aborted) return null;
-      unlock = takeLock(path.join(directory, 'lock'));
+      unlock = takeLock(directory);
     }
     const shared = path.join(directory, 'data');
     const data = new NodeFile(shared);
@@ -117,7 +122,7 @@ class NodeBackend implements StoreBackend {
   }
 
   async remove(key: string): Promise<void> {
-    const unlock = takeLock(path.join(this.root, key, 'lock'));
+    const unlock = takeLock(path.join(this.root, key));
     if (!unlock) throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
     fs.rmSync(path.join(this.root, key), { recursive: true, force: true });
     unlock();

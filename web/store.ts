@@ -4,7 +4,7 @@
 // most the chunk it was assembling. Each chunk is checked once a session, when it is first read; a
 // damaged one simply becomes missing again. No I/O primitives live here: see SyncFile.
 
-import { invalid } from './errors.js';
+import { storedUrl } from './address.js';
 import { timeReads } from './model-file.js';
 import { xxh32 } from './xxh32.js';
 
@@ -64,6 +64,8 @@ export interface EntryMeta extends Validators {
 
 // With 64 KiB a download from a fast host takes a fifth longer, with 1 MiB two fifths.
 export const kChunkSize = 256 * 1024;
+/** 4 TB: no model is longer, and the tables of one are a few megabytes. */
+export const kMaxFileBytes = 2 ** 42;
 const kHeadBytes = 8192;
 const kRecordBytes = 8;
 const kMagic = 0x31434c53; // "SLC1"
@@ -98,12 +100,14 @@ function decodeMeta(head: Uint8Array): EntryMeta | null {
   const json = head.slice(12, 12 + length);
   if (xxh32(json) !== view.getUint32(8, true)) return null;
   const meta = JSON.parse(decoder.decode(json)) as EntryMeta;
-  const sane = Number.isSafeInteger(meta.size) && meta.size >= 0 && meta.chunkSize >= 4096;
+  const sane = meta.size >= 0 && meta.size <= kMaxFileBytes && meta.chunkSize >= 4096;
   return sane ? meta : null;
 }
 
+export type EntryDescription = EntryMeta & { bytesStored: number };
+
 /** Meta data and stored bytes of an index file, for listings. */
-export function describeIndex(index: Uint8Array): (EntryMeta & { bytesStored: number }) | null {
+export function describeIndex(index: Uint8Array): EntryDescription | null {
   const meta = decodeMeta(index.subarray(0, kHeadBytes));
   if (!meta) return null;
   const count = Math.ceil(meta.size / meta.chunkSize);
@@ -160,9 +164,11 @@ export class StoreEntry {
   /** Starts afresh for a file of these properties. */
   create(url: string, validators: Validators & { size: number }, chunkSize = kChunkSize): void {
     const now = this.now();
+    const meta = { url: storedUrl(url), ...validators, chunkSize, created: now, used: now };
+    const head = encodeMeta(meta);
     this.wipe();
-    this.meta = { url, ...validators, chunkSize, created: now, used: now };
-    this.files.index.write(encodeMeta(this.meta), { at: 0 });
+    this.files.index.write(head, { at: 0 });
+    this.meta = meta;
     this.chunks = new Uint8Array(Math.ceil(validators.size / chunkSize));
   }
 
@@ -344,93 +350,9 @@ export class StoreEntry {
   }
 }
 
-/** The key of a URL's entry: its fragment does not count. */
+/** The key of a URL's entry. */
 export async function keyOf(url: string): Promise<string> {
-  const bytes = encoder.encode(url.replace(/#.*$/, ''));
+  const bytes = encoder.encode(storedUrl(url));
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return Array.from(digest.subarray(0, 16), (b) => b.toString(16).padStart(2, '0')).join('');
-}
-
-/** A model in the store. */
-export interface StoredModel {
-  /** Where it came from. */
-  url: string;
-  /** Size of the file in bytes. */
-  size: number;
-  /** How much of it is stored. */
-  bytesStored: number;
-  /** Nothing is missing. */
-  complete: boolean;
-  /** When it was first stored. */
-  created: Date;
-  /** When it was last used. */
-  used: Date;
-}
-
-/** Lists, measures and deletes what the store holds; works without any engine. */
-export class StoreManager {
-  /** @internal */
-  constructor(
-    private readonly backend: () => Promise<StoreBackend>,
-    private readonly urlOf: (address: string | URL) => string = String,
-  ) {}
-
-  /** Stored models, the one used last first. */
-  async list(): Promise<StoredModel[]> {
-    const backend = await this.backend();
-    const models: StoredModel[] = [];
-    for (const key of await backend.keys()) {
-      const index = await backend.readIndex(key);
-      const entry = index && describeIndex(index);
-      if (!entry) continue;
-      models.push({
-        url: entry.url,
-        size: entry.size,
-        bytesStored: entry.bytesStored,
-        complete: entry.bytesStored === entry.size,
-        created: new Date(entry.created),
-        used: new Date(entry.used),
-      });
-    }
-    return models.sort((a, b) => b.used.getTime() - a.used.getTime());
-  }
-
-  /** Bytes that all models take together. */
-  async size(): Promise<number> {
-    return (await this.list()).reduce((sum, model) => sum + model.bytesStored, 0);
-  }
-
-  /** Deletes the model loaded from this address; false when it was not there. Throws STORE_BUSY while it is in use. */
-  async delete(address: string | URL): Promise<boolean> {
-    const key = await keyOf(this.urlOf(address));
-    const backend = await this.backend();
-    if (!(await backend.keys()).includes(key)) return false;
-    await backend.remove(key);
-    return true;
-  }
-
-  /** Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs. */
-  async evictOldest(maxBytes: number): Promise<string[]> {
-    if (!(Number(maxBytes) >= 0)) invalid('maxBytes must be a number: how many bytes may stay stored.');
-    const models = await this.list();
-    let total = models.reduce((sum, model) => sum + model.bytesStored, 0);
-    const evicted: string[] = [];
-    for (const model of models.reverse()) {
-      if (total <= maxBytes) break;
-      try {
-        await this.delete(model.url);
-      } catch {
-        continue; // in use
-      }
-      total -= model.bytesStored;
-      evicted.push(model.url);
-    }
-    return evicted;
-  }
-
-  /** Asks the browser not to evict the store under pressure; false when it declines. */
-  async persist(): Promise<boolean> {
-    const storage = globalThis.navigator?.storage;
-    return (await storage?.persist?.()) ?? false;
-  }
 }

@@ -5,9 +5,11 @@
 import * as library from '@huggingface/jinja';
 
 import { pythonInterpreter, type Jinja, type Node } from './jinja-python.js';
+import { marked, Quotation } from './quoted.js';
 
 const jinja = library as unknown as Jinja;
 const kMaxTemplate = 1 << 20;
+const kMaxSpace = 1000; // of one run of white space, for which the library's lexer takes quadratic time
 const kMaxRange = 100_000;
 
 /** What a template can see; further names become variables too. */
@@ -59,29 +61,59 @@ function range(start: number, stop?: number | null, step?: number | null): numbe
   return Array.from({ length }, (_, i) => from + i * by);
 }
 
+/** Strings and names in a program. */
+function spelled(node: unknown, into: Set<string>): Set<string> {
+  if (node instanceof Map) for (const pair of node) spelled(pair, into);
+  else if (typeof node === 'object' && node !== null) {
+    const { type, value } = node as Node;
+    if (typeof value === 'string' && (type === 'StringLiteral' || type === 'Identifier')) into.add(value);
+    for (const child of Object.values(node)) spelled(child, into);
+  }
+  return into;
+}
+
+/** Variables that are the template's own business: what they hold are control tokens. */
+const kTokens = new Set(['bos_token', 'eos_token', 'unk_token', 'pad_token']);
+
 /** A template, parsed once. */
 export class ChatTemplate {
   private readonly program: Node;
+  private readonly known: Set<string>;
   private readonly Interpreter = pythonInterpreter(jinja);
 
   /** Throws where the source does not parse. */
-  constructor(source: string) {
+  constructor(private readonly source: string) {
     if (source.length > kMaxTemplate) throw new Error('The chat template is longer than a megabyte.');
+    for (let i = 0, run = 0; i < source.length; i++) {
+      run = source[i]!.trim() === '' ? run + 1 : 0;
+      if (run > kMaxSpace) throw new Error('The chat template has too much white space in one place.');
+    }
     this.program = jinja.parse(jinja.tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
+    this.known = spelled(this.program, new Set());
   }
 
-  /** Throws where the template raises. `now` is what strftime_now tells. */
-  render(variables: TemplateVariables, now: Date = new Date()): string {
+  /** `text` as plain text for a tokenizer that was told of marks. */
+  static marked = marked;
+
+  /**
+   * Throws where the template raises. `now` is what strftime_now tells. With the texts of the model's
+   * control tokens, what of the prompt would be one that the template has not written alone is marked.
+   */
+  render(variables: TemplateVariables, now: Date = new Date(), controls: readonly string[] = []): string {
     const scope = new jinja.Environment();
+    const quotation = controls.length > 0 ? new Quotation(controls, this.known, [variables, this.source]) : null;
     const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
     const given = { tools: null, documents: null, add_generation_prompt: false, ...variables };
     for (const [name, value] of Object.entries({ ...constants, range, ...given })) {
-      if (value !== undefined) scope.setVariable(name, scope.set(`given ${name}`, value));
+      const quoted = quotation && !kTokens.has(name) && !(name in constants) ? quotation.quote(value, name) : value;
+      if (value !== undefined) scope.setVariable(name, scope.set(`given ${name}`, quoted));
     }
+    const plain = quotation?.plain ?? ((text: string) => text);
     scope.set('raise_exception', (message: unknown) => {
-      throw new Error(String(message));
+      throw new Error(plain(String(message)));
     });
     scope.set('strftime_now', (format: string) => strftime(now, format));
-    return new this.Interpreter(scope).run(this.program).value as string;
+    const text = new this.Interpreter(scope, plain).run(this.program).value as string;
+    return quotation ? quotation.finish(text) : text;
   }
 }

@@ -35,9 +35,16 @@ export function isAbort(error: unknown): boolean {
   return (error as Error | null)?.name === 'AbortError';
 }
 
+const kReload: ErrorCode[] = ['ENGINE_GONE', 'OUT_OF_MEMORY', 'INTERNAL', 'CORRUPT', 'IO', 'DISPOSED'];
+
+/** True where the engine may be of no more use, and a new one may be. */
+export function reloadHelps(error: unknown): boolean {
+  return error instanceof SluiceError && kReload.includes(error.code);
+}
+
 /** The message and, on a line of its own, the advice. */
 export function explain(error: unknown): HTMLElement {
-  const { message } = error as Error;
+  const { message = String(error) } = (error ?? {}) as Partial<Error>;
   const code = error instanceof SluiceError ? error.code : undefined;
   return make('div', {},
     make('p', {}, message, code && make('code', { class: 'code-name' }, code)),

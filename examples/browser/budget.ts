@@ -3,7 +3,7 @@
 
 import type { ModelInfo } from 'sluice-llm';
 
-import { byId } from './dom.js';
+import { byId, on } from './dom.js';
 import { bytes } from './format.js';
 
 const kSteps = 100;
@@ -17,15 +17,15 @@ export class BudgetSlider {
   private exact: number | null = null;
 
   /** onMove: while it moves; onSettle: when it is let go. */
-  constructor(onMove: () => void, onSettle: () => void) {
+  constructor(onMove: () => void, onSettle: () => unknown) {
     this.input.max = String(kSteps);
     this.input.value = this.input.max;
-    this.input.addEventListener('input', () => {
+    on(this.input, 'input', () => {
       this.exact = null;
       this.show();
       onMove();
     });
-    this.input.addEventListener('change', onSettle);
+    on(this.input, 'change', onSettle);
     this.show();
   }
 
@@ -39,7 +39,7 @@ export class BudgetSlider {
   }
 
   set value(n: number) {
-    this.exact = n || null;
+    this.exact = n > 0 ? Math.min(kMost, n) : null;
     this.place();
     this.show();
   }

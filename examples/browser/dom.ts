@@ -1,10 +1,23 @@
-// The few helpers that hand-written pages need: elements, icons, and buttons that ask once more.
+// The few helpers that hand-written pages need: elements, icons, buttons that ask once more, and handlers
+// whose failures are heard: whatever an event starts goes through run(), which tells the page of errors.
 
 /** The element with this id, which the page is known to have. */
 export function byId<T extends HTMLElement = HTMLElement>(id: string): T {
   const element = document.getElementById(id);
   if (!element) throw new Error(`no element #${id}`);
   return element as T;
+}
+
+/** Does what an event asks for; an error, now or later, is handed to the page (main.ts shows it). */
+export function run(work: () => unknown): void {
+  new Promise((resolve) => resolve(work())).catch((error: unknown) => {
+    document.dispatchEvent(new CustomEvent('failed', { detail: error }));
+  });
+}
+
+/** addEventListener() through run(). */
+export function on<E extends Event = Event>(target: EventTarget, type: string, work: (event: E) => unknown): void {
+  target.addEventListener(type, (event) => run(() => work(event as E)));
 }
 
 export type Child = Node | string | null | undefined | false;
@@ -27,6 +40,7 @@ export function make<K extends keyof HTMLElementTagNameMap>(
 const kIcons = {
   again: 'M4 12a8 8 0 1 0 3-6.2M4 4v4.5h4.5',
   check: 'M5 12.5l4.5 4.5L19 7',
+  close: 'M6 6l12 12M18 6L6 18',
   copy: 'M9 9h11v11H9zM15 5V4H4v11h1',
   pencil: 'M4 20l1-4L16 5l3 3L8 19zM14 7l3 3',
   plus: 'M12 5v14M5 12h14',
@@ -45,14 +59,14 @@ export function icon(name: Icon): SVGElement {
 }
 
 /** A button with a picture; its name is for those who do not see it, and for the tooltip. */
-export function iconButton(name: Icon, label: string, onClick: () => void): HTMLButtonElement {
+export function iconButton(name: Icon, label: string, onClick: () => unknown): HTMLButtonElement {
   const button = make('button', { type: 'button', class: 'icon', title: label, 'aria-label': label }, icon(name));
-  button.addEventListener('click', onClick);
+  on(button, 'click', onClick);
   return button;
 }
 
 /** A button for what cannot be undone: the first press asks, a second one within four seconds does it. */
-export function deleteButton(label: string, act: () => void): HTMLButtonElement {
+export function deleteButton(label: string, act: () => unknown): HTMLButtonElement {
   let armed: ReturnType<typeof setTimeout> | undefined;
   const disarm = (): void => {
     clearTimeout(armed);
@@ -62,13 +76,17 @@ export function deleteButton(label: string, act: () => void): HTMLButtonElement 
     button.replaceChildren(icon('trash'));
   };
   const button = iconButton('trash', label, () => {
-    if (armed !== undefined) return disarm(), act();
+    if (armed !== undefined) {
+      disarm();
+      return act();
+    }
     armed = setTimeout(disarm, 4000);
     button.classList.add('armed');
     button.setAttribute('aria-label', `Really ${label.charAt(0).toLowerCase()}${label.slice(1)}?`);
     button.replaceChildren('Sure?');
+    return undefined;
   });
-  button.addEventListener('blur', disarm);
+  on(button, 'blur', disarm);
   return button;
 }
 

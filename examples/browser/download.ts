@@ -2,7 +2,7 @@
 
 import type { ProgressEvent } from 'sluice-llm';
 
-import { announce, byId } from './dom.js';
+import { announce, byId, on } from './dom.js';
 import { bytes, seconds } from './format.js';
 
 export class DownloadView {
@@ -13,14 +13,15 @@ export class DownloadView {
   share = 1;
 
   /** Called by the one button, which pauses or resumes. */
-  constructor(onPause: () => void, onResume: () => void) {
-    byId('pause').addEventListener('click', () => (this.paused ? onResume() : onPause()));
+  constructor(onPause: () => unknown, onResume: () => unknown) {
+    on(byId('pause'), 'click', () => (this.paused ? onResume() : onPause()));
   }
 
   private paused = false;
 
   begin(text: string): void {
     this.paused = false;
+    this.share = 1;
     this.spoken = 0;
     this.bar.removeAttribute('value'); // not known yet
     this.show(text, 'Cancel');

@@ -1,67 +1,218 @@
-// Conversations, kept in the browser's database: each is one record, so that two tabs disturb each
-// other only where they write into the same one. Without a database they last as long as the page.
+// Conversations in the browser's database. A tab never writes a whole record: it reads what is stored,
+// puts its own changes on top and writes that, in one transaction, then tells the other tabs. What was
+// deleted leaves a tombstone, so that a tab that still has it cannot bring it back. Without a database
+// conversations last as long as the page.
 
-export interface Turn {
-  role: 'user' | 'assistant';
-  content: string;
-  /** What is said below an answer: its rate, why it ended. */
-  note?: string;
-  /** The question and its answer are shown, but not told to the model again. */
-  failed?: boolean;
-}
+import { Marks, readTalk, type Talk } from './talk.js';
 
-/** chat: through the model's template; text: each prompt is continued. */
-export type Mode = 'chat' | 'text';
+const kStore = 'talks';
+const kTombstoneMs = 30 * 24 * 3600_000;
 
-export interface Talk {
+interface Tombstone {
   id: string;
-  title: string;
-  mode: Mode;
-  /** Instructions that every chat begins with. */
-  system: string;
-  updated: number;
-  turns: Turn[];
+  deleted: number;
 }
 
-export function newTalk(mode: Mode): Talk {
-  return { id: crypto.randomUUID(), title: '', mode, system: '', updated: Date.now(), turns: [] };
+export interface HistoryEvents {
+  /** As it is stored now, with what this tab has changed since. */
+  changed(record: Talk): void;
+  /** It was deleted, here or in another tab. */
+  gone(id: string): void;
+  /** The database cannot be used, or something in it cannot be read. */
+  trouble(text: string): void;
+}
+
+const isTombstone = (value: unknown): value is Tombstone => typeof (value as Tombstone | null)?.deleted === 'number';
+
+function asked<T>(request: IDBRequest<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = (event) => {
+      event.preventDefault(); // whoever asked decides whether the transaction goes on
+      event.stopPropagation();
+      reject(request.error);
+    };
+  });
 }
 
 function openDatabase(): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
     const opening = indexedDB.open('sluice-page', 1);
-    opening.onupgradeneeded = () => opening.result.createObjectStore('talks', { keyPath: 'id' });
+    opening.onupgradeneeded = () => opening.result.createObjectStore(kStore, { keyPath: 'id' });
     opening.onsuccess = () => resolve(opening.result);
     opening.onerror = () => reject(opening.error);
+    opening.onblocked = () => reject(new Error('another tab holds an older version of it'));
   });
 }
 
 export class History {
-  private readonly database = openDatabase().catch(() => null);
+  private opening: Promise<IDBDatabase> | null = null;
+  private readonly unsaved = new Map<string, { talk: Talk; marks: Marks }>();
+  private readonly stored = new Set<string>();
+  private readonly deleted = new Set<string>();
+  /** Reads and writes one after another: no read may come between a change and its record. */
+  private line: Promise<unknown> = Promise.resolve();
+  private readonly channel = 'BroadcastChannel' in globalThis ? new BroadcastChannel('sluice-talks') : null;
 
-  /** All of them, the latest first. */
+  constructor(private readonly events: HistoryEvents) {
+    this.channel?.addEventListener('message', ({ data }) => {
+      if (typeof data === 'string') void this.inLine(() => this.read(data)).catch(() => {}); // heard again with the next change
+    });
+  }
+
+  /** All that can be read, the latest first. */
   async all(): Promise<Talk[]> {
-    const talks = await this.run<Talk[]>('readonly', (store) => store.getAll());
-    return (talks ?? []).sort((a, b) => b.updated - a.updated);
+    const values = await this.inLine(() => this.run('readonly', readAll)).catch((error: unknown) => {
+      this.events.trouble(`Conversations cannot be kept here: they last as long as this page. (${reason(error)})`);
+      return [];
+    });
+    const talks: Talk[] = [];
+    let damaged = 0;
+    for (const value of values) {
+      const talk = isTombstone(value) ? null : readTalk(value);
+      if (talk) talks.push(talk);
+      else if (!isTombstone(value)) damaged++;
+      else if (Date.now() - value.deleted > kTombstoneMs) this.sweep(value);
+      else this.deleted.add(value.id);
+    }
+    for (const { id } of talks) this.stored.add(id);
+    if (damaged > 0) this.events.trouble(`${damaged === 1 ? 'A stored conversation is' : `${damaged} stored conversations are`} damaged and left out.`);
+    return talks.map((talk) => this.latest(talk)).sort((a, b) => b.updated - a.updated);
   }
 
-  async save(talk: Talk): Promise<void> {
-    await this.run('readwrite', (store) => store.put(talk));
+  isDeleted({ id }: Pick<Talk, 'id'>): boolean {
+    return this.deleted.has(id);
   }
 
-  async remove(id: string): Promise<void> {
-    await this.run('readwrite', (store) => store.delete(id));
+  /** Says what has changed; stored with the next save. */
+  mark(talk: Talk, mark: (marks: Marks) => void): void {
+    if (this.deleted.has(talk.id)) return;
+    const entry = this.unsaved.get(talk.id) ?? { talk, marks: new Marks() };
+    mark(entry.marks);
+    this.unsaved.set(talk.id, entry);
   }
 
   /** Settles once the transaction is over: what a request has done, a reload can still undo. */
-  private async run<T>(mode: IDBTransactionMode, work: (store: IDBObjectStore) => IDBRequest<T>): Promise<T | null> {
-    const database = await this.database;
-    if (!database) return null;
+  save(talk: Talk): Promise<void> {
+    return this.inLine(() => this.write(talk.id));
+  }
+
+  /** Rejects where it stays in the database. */
+  async remove(id: string): Promise<void> {
+    this.deleted.add(id);
+    try {
+      await this.inLine(() => this.run('readwrite', (store) => asked(store.put({ id, deleted: Date.now() } satisfies Tombstone))));
+    } catch (error) {
+      if (this.stored.has(id)) {
+        this.deleted.delete(id);
+        throw error;
+      }
+    }
+    this.unsaved.delete(id);
+    this.channel?.postMessage(id);
+  }
+
+  private async write(id: string): Promise<void> {
+    const entry = this.unsaved.get(id);
+    if (!entry || this.deleted.has(id)) return; // an earlier write took it along
+    this.unsaved.delete(id);
+    try {
+      const record = await this.run('readwrite', async (store) => {
+        const value: unknown = await asked(store.get(id));
+        if (isTombstone(value)) return null;
+        const merged = entry.marks.merge(readTalk(value), entry.talk);
+        await asked(store.put(merged));
+        return merged;
+      });
+      if (!record) return this.buried(id);
+      this.stored.add(id);
+      this.channel?.postMessage(id);
+      this.events.changed(this.latest(record));
+    } catch (error) {
+      const later = this.unsaved.get(id);
+      if (later) later.marks.join(entry.marks);
+      else this.unsaved.set(id, entry);
+      this.events.trouble(`A conversation could not be stored: it stays on this page, and is tried again when it changes. (${reason(error)})`);
+    }
+  }
+
+  /** Another tab has stored or deleted it. */
+  private async read(id: string): Promise<void> {
+    const value: unknown = await this.run('readonly', (store) => asked(store.get(id)));
+    if (isTombstone(value)) return this.buried(id);
+    const talk = readTalk(value);
+    if (!talk || this.deleted.has(id)) return;
+    this.stored.add(id);
+    this.events.changed(this.latest(talk));
+  }
+
+  private buried(id: string): void {
+    this.deleted.add(id);
+    this.unsaved.delete(id);
+    this.events.gone(id);
+  }
+
+  private latest(record: Talk): Talk {
+    const entry = this.unsaved.get(record.id);
+    return entry ? entry.marks.merge(record, entry.talk) : record;
+  }
+
+  private sweep({ id }: Tombstone): void {
+    void this.inLine(() => this.run('readwrite', (store) => asked(store.delete(id)))).catch(() => {}); // the next visit tries again
+  }
+
+  private inLine<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.line.then(work);
+    this.line = turn.catch(() => {});
+    return turn;
+  }
+
+  private async run<T>(mode: IDBTransactionMode, work: (store: IDBObjectStore) => Promise<T>): Promise<T> {
+    const database = await this.open();
     return new Promise((resolve, reject) => {
-      const transaction = database.transaction('talks', mode);
-      const asked = work(transaction.objectStore('talks'));
-      transaction.oncomplete = () => resolve(asked.result);
-      transaction.onabort = () => reject(transaction.error);
+      const transaction = database.transaction(kStore, mode);
+      let result: T;
+      let failure: unknown;
+      transaction.oncomplete = () => resolve(result);
+      transaction.onabort = () => reject(failure ?? transaction.error);
+      work(transaction.objectStore(kStore)).then(
+        (value) => (result = value),
+        (error: unknown) => {
+          failure = error;
+          transaction.abort();
+        },
+      );
     });
   }
+
+  /** Opened anew after the browser has closed it, or when it could not be opened the last time. */
+  private open(): Promise<IDBDatabase> {
+    const forget = (): void => void (this.opening = null);
+    this.opening ??= openDatabase().then(
+      (database) => {
+        database.onclose = forget;
+        database.onversionchange = () => (database.close(), forget());
+        return database;
+      },
+      (error: unknown) => {
+        forget();
+        throw error;
+      },
+    );
+    return this.opening;
+  }
 }
+
+/** One by one, so that a record that the browser cannot read takes no other one with it. */
+async function readAll(store: IDBObjectStore): Promise<unknown[]> {
+  const keys = await asked(store.getAllKeys());
+  return Promise.all(keys.map(async (key) => {
+    try {
+      return await asked(store.get(key));
+    } catch {
+      return null;
+    }
+  }));
+}
+
+const reason = (error: unknown): string => (error as Error | null)?.message || (error as Error | null)?.name || 'the browser does not say why';

@@ -1,6 +1,6 @@
 // Threads need cross-origin isolation, which needs two response headers. Where the host cannot set
 // them (most static hosts), this script registers a service worker that adds them to what it passes
-// through, and reloads the page once. Without it the page works the same, on one thread.
+// through, and reloads the page once, unless something has been begun on it. Without it the page works the same, on one thread.
 if (typeof document === 'undefined') {
   self.addEventListener('install', () => self.skipWaiting());
   self.addEventListener('activate', (event) => event.waitUntil(self.clients.claim()));
@@ -22,12 +22,13 @@ if (typeof document === 'undefined') {
   });
 } else if (!window.crossOriginIsolated && window.isSecureContext && navigator.serviceWorker) {
   const tried = 'sluice-isolation-tried';
-  navigator.serviceWorker.register('isolate.js').then(() => navigator.serviceWorker.ready).then(
-    () => {
-      if (sessionStorage.getItem(tried)) return;
-      sessionStorage.setItem(tried, '1');
-      location.reload();
-    },
-    () => {}, // no service worker, no threads
-  );
+  let begun = false; // the next visit has threads then
+  for (const type of ['click', 'keydown', 'input', 'drop']) {
+    addEventListener(type, () => (begun = true), { capture: true, once: true });
+  }
+  navigator.serviceWorker.register('isolate.js').then(() => navigator.serviceWorker.ready).then(() => {
+    if (begun || sessionStorage.getItem(tried)) return;
+    sessionStorage.setItem(tried, '1');
+    location.reload();
+  }).catch(() => {}); // no service worker or no storage, no threads
 }

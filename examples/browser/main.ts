@@ -1,13 +1,16 @@
-// The page: wires the conversations, the model panel and the engine's figures together. The page's
-// address may say what to load: ?model=URL&budget=BYTES&prompt=TEXT.
+// The page: wires the conversations, the model panel and the engine's figures together. The page's address
+// may fill its fields, ?model=URL&budget=BYTES&prompt=TEXT, and do no more: a link that somebody follows
+// fetches nothing and says nothing before a click.
 
-import { announce, byId } from './dom.js';
+import { announce, byId, on, run } from './dom.js';
 import { EnginePanel } from './engine-panel.js';
-import { History } from './history.js';
 import { ModelPanel } from './model-panel.js';
+import { report } from './notices.js';
 import { restoreSampling } from './sampling.js';
 import { TalkList } from './talk-list.js';
 import { TalkPanel } from './talk-panel.js';
+
+on<CustomEvent<unknown>>(document, 'failed', ({ detail }) => report(detail));
 
 /** On a phone one pane is shown at a time. */
 function showPane(name: string): void {
@@ -17,17 +20,20 @@ function showPane(name: string): void {
   }
 }
 for (const button of document.querySelectorAll<HTMLElement>('.panes button')) {
-  button.addEventListener('click', () => showPane(button.dataset['pane']!));
+  on(button, 'click', () => showPane(button.dataset['pane']!));
 }
-document.addEventListener('show-pane', (event) => showPane((event as CustomEvent<string>).detail));
+on<CustomEvent<string>>(document, 'show-pane', ({ detail }) => showPane(detail));
 
 byId('isolation').textContent = crossOriginIsolated
   ? 'Threads are on.'
   : 'This host gives it one thread (no cross-origin isolation).';
 
-const history = new History();
-const talk = new TalkPanel((changed) => list.changed(changed));
-const list: TalkList = new TalkList(history, (chosen) => talk.open(chosen), (gone) => talk.forget(gone));
+const talk = new TalkPanel((changed, mark, now) => list.changed(changed, mark, now));
+const list: TalkList = new TalkList({
+  open: (chosen) => talk.open(chosen),
+  update: (changed) => talk.update(changed),
+  gone: (deleted) => talk.forget(deleted),
+});
 const figures = new EnginePanel();
 
 const models = new ModelPanel(async (engine, name) => {
@@ -44,6 +50,6 @@ const models = new ModelPanel(async (engine, name) => {
 restoreSampling();
 showPane('talk');
 const query = new URLSearchParams(location.search);
-await list.start();
+run(() => list.start());
 talk.preset(query.get('prompt') ?? '');
-if (await models.start(query)) await models.load();
+run(() => models.start(query));

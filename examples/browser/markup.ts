@@ -11,7 +11,7 @@ export function render(text: string): Node[] {
 }
 
 function codeBlock(language: string, code: string): HTMLElement {
-  const copy = iconButton('copy', 'Copy this code', () => void navigator.clipboard.writeText(code));
+  const copy = iconButton('copy', 'Copy this code', () => navigator.clipboard.writeText(code));
   return make('div', { class: 'code' },
     make('div', { class: 'code-head' }, make('span', {}, language || 'code'), copy),
     make('pre', { tabIndex: 0 }, make('code', {}, code)));
@@ -28,10 +28,15 @@ function prose(text: string): HTMLElement {
   return out;
 }
 
+const kOpen = '<think>';
+const kClose = '</think>';
+
 /** Takes a thought apart from its answer; a model may have been led into the thought by its template. */
 export function splitThought(text: string): { thought: string; answer: string } {
-  const closed = /^\s*(?:<think>)?([\s\S]*?)<\/think>\s*([\s\S]*)$/.exec(text);
-  if (closed) return { thought: closed[1]!.trim(), answer: closed[2]! };
-  const open = /^\s*<think>([\s\S]*)$/.exec(text);
-  return open ? { thought: open[1]!.trim(), answer: '' } : { thought: '', answer: text };
+  const begun = text.trimStart();
+  const opened = begun.startsWith(kOpen);
+  const rest = opened ? begun.slice(kOpen.length) : text;
+  const end = rest.indexOf(kClose);
+  if (end < 0) return opened ? { thought: rest.trim(), answer: '' } : { thought: '', answer: text };
+  return { thought: rest.slice(0, end).trim(), answer: rest.slice(end + kClose.length).trimStart() };
 }

@@ -3,6 +3,7 @@
 
 import { announce, icon, iconButton, make } from './dom.js';
 import { render, splitThought } from './markup.js';
+import { Sentences } from './sentences.js';
 
 const kSpeakMs = 1500;
 
@@ -11,6 +12,8 @@ export class MessageView {
   text = '';
   private readonly body = make('div', { class: 'body' });
   private readonly foot = make('div', { class: 'foot' });
+  private readonly sentences = new Sentences();
+  private again: HTMLButtonElement | null = null;
   private frame = 0;
   private spoken = 0;
   private spokenAt = 0;
@@ -35,23 +38,27 @@ export class MessageView {
   push(text: string): void {
     this.text += text;
     this.frame ||= requestAnimationFrame(() => this.draw());
+    this.sentences.push(text);
     const now = performance.now();
-    if (now - this.spokenAt < kSpeakMs) return;
-    const end = this.text.search(/[.!?:]\s(?![\s\S]*[.!?:]\s)/) + 1;
-    if (end <= this.spoken) return;
+    if (now - this.spokenAt < kSpeakMs || this.sentences.end <= this.spoken) return;
     this.spokenAt = now;
-    this.speak(end);
+    this.speak(this.sentences.end);
   }
 
   /** The answer is complete: says the rest, shows the buttons. */
-  finish(note: string, again?: () => void): void {
+  finish(note: string): void {
     cancelAnimationFrame(this.frame);
     this.draw();
-    this.busy = false;
     this.speak(this.text.length);
-    this.foot.replaceChildren(this.copyButton());
-    if (again) this.foot.append(iconButton('again', 'Answer again', again));
-    this.foot.append(make('span', { class: 'note' }, note));
+    this.busy = false;
+    this.foot.replaceChildren(this.copyButton(), make('span', { class: 'note' }, note));
+  }
+
+  /** What a button "Answer again" does; null: there is none. */
+  repeat(act: (() => void) | null): void {
+    this.again?.remove();
+    this.again = act && iconButton('again', 'Answer again', act);
+    if (this.again) this.foot.lastElementChild?.before(this.again);
   }
 
   problem(content: Node): void {
@@ -63,7 +70,7 @@ export class MessageView {
     const said = this.spoken;
     this.spoken = end;
     const text = answer.slice(Math.max(0, said - (end - answer.length))).trim();
-    if (text && this.element.isConnected && this.role === 'assistant' && this.element.hasAttribute('aria-busy')) announce(text);
+    if (text && this.element.isConnected && this.element.getAttribute('aria-busy') === 'true') announce(text);
   }
 
   private draw(): void {

@@ -1,11 +1,11 @@
 // From a choice to a loaded engine: the report before any download, loading with pause and resume, the
 // budget of the engine that runs, and the store.
 
-import { Engine, SluiceError, type ModelInfo, type ProgressEvent } from 'sluice-llm';
+import { Engine, SluiceError, type ModelInfo, type ModelSource, type ProgressEvent } from 'sluice-llm';
 
-import { explain, isAbort } from './advice.js';
+import { explain, isAbort, reloadHelps } from './advice.js';
 import { BudgetSlider } from './budget.js';
-import { announce, byId, make } from './dom.js';
+import { announce, byId, make, on, run } from './dom.js';
 import { DownloadView } from './download.js';
 import { bytes } from './format.js';
 import { report } from './preflight.js';
@@ -15,100 +15,139 @@ import { StoreList } from './store-list.js';
 const kLastModel = 'last-model';
 const kSettleMs = 200;
 
+/** What Engine.load is to take, and how it is called. */
+interface Choice {
+  readonly source: ModelSource | null;
+  readonly name: string;
+}
+
 export class ModelPanel {
   private readonly picker = new SourcePicker(() => this.chosen());
-  private readonly budget = new BudgetSlider(() => this.moved(), () => void this.settled());
-  private readonly download = new DownloadView(() => void this.pause(), () => void this.load());
+  private readonly budget = new BudgetSlider(() => this.moved(), () => this.settled());
+  private readonly download = new DownloadView(() => this.pause(), () => this.load());
   private readonly store = new StoreList((url) => this.picker.chooseUrl(url), (error) => this.problem(error));
   private engine: Engine | null = null;
   private loading: AbortController | null = null;
   private checking: AbortController | null = null;
   private timer: ReturnType<typeof setTimeout> | undefined;
+  /** What the engine was loaded from, whatever is in the form by now. */
+  private loaded: Choice | null = null;
+  private moving: Engine | null = null;
 
   /** Called with the engine when one has been loaded, and with null before the old one goes. */
   constructor(private readonly onEngine: (engine: Engine | null, name: string) => Promise<void>) {
-    byId('model-form').addEventListener('submit', (event) => {
+    on(byId('model-form'), 'submit', (event) => {
       event.preventDefault();
       if (this.loading) this.loading.abort();
-      else void this.load();
+      else return this.load();
     });
-    byId('check').addEventListener('click', () => void this.check());
-    byId('unload').addEventListener('click', () => void this.unload());
-    for (const id of ['context', 'threads']) byId(id).addEventListener('change', () => void this.check());
+    on(byId('check'), 'click', () => this.check());
+    on(byId('unload'), 'click', () => this.unload());
+    on(document, 'load-again', () => this.load(this.loaded ?? this.picker));
+    for (const id of ['context', 'threads']) on(byId(id), 'change', () => this.check());
     for (const button of document.querySelectorAll<HTMLElement>('[data-sample]')) {
-      button.addEventListener('click', () => {
+      on(button, 'click', () => {
         document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
-        this.picker.chooseUrl(new URL(button.dataset['sample']!, location.href).href);
+        return this.picker.chooseUrl(new URL(button.dataset['sample']!, location.href).href);
       });
     }
   }
 
-  /** Settings from the page's address, or the model of the last visit; true when one is to be loaded. */
-  async start(query: URLSearchParams): Promise<boolean> {
+  /**
+   * Settings from the page's address, which wait for a click, or the model of the last visit, whose report
+   * comes from the store alone.
+   */
+  async start(query: URLSearchParams): Promise<void> {
     const budget = Number(query.get('budget'));
     if (budget > 0) this.budget.value = budget;
     const named = query.get('model');
+    if (named !== null) {
+      byId<HTMLInputElement>('url').value = named;
+      this.named(named);
+    }
     const stored = await this.store.refresh();
-    const last = named ?? remembered();
-    if (!last) return false;
-    const url = last.startsWith('hf:') ? last : new URL(last, location.href).href;
-    if (!named && !stored.some((model) => model.url === url && model.complete)) return false;
-    byId<HTMLInputElement>('url').value = url;
-    if (!named) void this.check();
-    return named !== null;
+    const last = named === null && remembered();
+    const untouched = this.picker.empty && !this.engine && !this.loading;
+    if (!last || !untouched || !stored.some(({ url, complete }) => url === last && complete)) return;
+    byId<HTMLInputElement>('url').value = last;
+    await this.check('only');
   }
 
-  async load(): Promise<void> {
-    const { source, name } = this.picker;
-    if (!source) return this.ask();
-    this.clear();
-    this.checking?.abort();
-    await this.leave();
+  private async load(choice: Choice = this.picker): Promise<void> {
+    if (this.loading) return;
     const control = (this.loading = new AbortController());
     byId('load').textContent = 'Cancel';
-    this.download.begin('Reading the header…');
     try {
-      const engine = (this.engine = await Engine.load(source, {
-        ...this.settings(), signal: control.signal, onProgress: (event) => this.onProgress(event),
-      }));
-      if (this.download.share === 1) this.download.end();
-      this.showPlan(engine.info);
-      this.fold(true);
-      remember(source);
-      await this.onEngine(engine, engine.info.name || name);
-      engine.downloaded.then(() => this.stored(), (error: unknown) => this.lost(engine, error));
-    } catch (error) {
-      this.download.end();
-      this.problem(error);
-      if (codeOf(error) === 'BUDGET_TOO_SMALL') await this.offerSmallest(control.signal);
-      await this.store.refresh();
+      await this.open(choice, control.signal);
     } finally {
       this.loading = null;
       byId('load').textContent = 'Load';
     }
   }
 
+  private async open(choice: Choice, signal: AbortSignal): Promise<void> {
+    try {
+      const { source, name } = choice; // read once, since the picker's changes
+      if (!source) return this.ask();
+      this.clear();
+      this.checking?.abort();
+      await this.leave();
+      this.download.begin('Reading the header…');
+      const settings = this.settings();
+      const engine = await Engine.load(source, { ...settings, signal, onProgress: (event) => this.onProgress(event) });
+      if (signal.aborted) return await this.cancelled(engine);
+      this.engine = engine;
+      this.loaded = { source, name };
+      if (this.download.share === 1) this.download.end();
+      this.showPlan(engine.info);
+      this.fold(true);
+      remember(source);
+      run(() => engine.downloaded.then(() => this.stored(), (error: unknown) => this.lost(engine, error)));
+      await this.onEngine(engine, engine.info.name || name);
+      if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled()); // moved meanwhile
+    } catch (error) {
+      if (isAbort(error) && this.download.share < 1) this.download.pause();
+      else this.download.end();
+      this.problem(error);
+      if (codeOf(error) === 'BUDGET_TOO_SMALL') await this.offerSmallest(signal);
+      await this.store.refresh();
+    }
+  }
+
+  private async cancelled(engine: Engine): Promise<void> {
+    this.download.end();
+    await engine.dispose();
+  }
+
   // --- before ----------------------------------------------------------------------------------
 
-  private chosen(): void {
+  private async chosen(): Promise<void> {
+    if (this.loading) return; // that one goes on
     this.download.end();
-    void this.check();
+    await this.check();
+  }
+
+  /** A link has named a model, which is fetched from wherever that link says: not without a click. */
+  private named(address: string): void {
+    byId('warning').hidden = false;
+    byId('warning').textContent = `The link that you followed names ${address}. Nothing is fetched from there before you press “Will it run?”, which reads the header, or “Load”.`;
+    document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
   }
 
   /** Reads the header alone and shows the report for the budget chosen. */
-  private async check(): Promise<void> {
-    const { source } = this.picker;
-    if (!source) return this.ask();
+  private async check(cache: 'default' | 'only' = 'default'): Promise<void> {
     if (this.loading) return;
     this.checking?.abort();
     const control = (this.checking = new AbortController());
     const box = byId('preflight');
     this.clear();
-    byId('plan').hidden = false;
-    box.setAttribute('aria-busy', 'true');
-    if (!box.hasChildNodes()) box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
     try {
-      const info = await Engine.inspect(source, { ...this.settings(), signal: control.signal });
+      const { source } = this.picker;
+      if (!source) return this.ask();
+      byId('plan').hidden = false;
+      box.setAttribute('aria-busy', 'true');
+      if (!box.hasChildNodes()) box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
+      const info = await Engine.inspect(source, { ...this.settings(), cache, signal: control.signal });
       if (control.signal.aborted) return;
       this.showPlan(info);
       announce(box.querySelector('.verdict')?.textContent ?? '');
@@ -127,13 +166,12 @@ export class ModelPanel {
   /** The slider's scale begins at what works; one press goes there. */
   private async offerSmallest(signal: AbortSignal): Promise<void> {
     const info = await Engine.inspect(this.picker.source!, { ...this.settings(), memoryBudget: undefined, signal }).catch(() => null);
-    if (!info) return;
+    if (!info || signal.aborted) return;
     const least = Math.ceil(info.plan.minimum / 65536 + 1) * 65536;
     const use = make('button', { type: 'button', class: 'quiet' }, `Use ${bytes(least)}`);
-    use.addEventListener('click', () => {
+    on(use, 'click', () => {
       this.budget.value = least;
-      void this.settled();
-      if (!this.engine) void this.check();
+      return this.engine ? this.settled() : this.check();
     });
     byId('problem').append(use);
     this.budget.scale(info);
@@ -155,7 +193,7 @@ export class ModelPanel {
 
   private moved(): void {
     clearTimeout(this.timer);
-    if (!this.engine && this.picker.source) this.timer = setTimeout(() => void this.check(), kSettleMs);
+    if (!this.engine && !this.picker.empty) this.timer = setTimeout(() => run(() => this.check()), kSettleMs);
   }
 
   // --- after -----------------------------------------------------------------------------------
@@ -163,25 +201,47 @@ export class ModelPanel {
   /** The slider was let go: an engine that runs moves to the new budget. */
   private async settled(): Promise<void> {
     const { engine } = this;
-    if (!engine) return;
+    if (!engine || this.moving === engine) return;
     this.clear();
+    this.moving = engine;
     this.budget.enabled = false;
     byId('budget-value').textContent = 'moving…';
+    const before = engine.info.plan.budget;
     try {
       await engine.setMemoryBudget(this.budget.value);
+      if (engine !== this.engine) return;
       this.showPlan(engine.info);
       announce(`The budget is now ${bytes(engine.info.plan.budget)}.`);
     } catch (error) {
-      this.problem(error);
+      if (engine === this.engine) this.unmoved(error, before);
+    } finally {
+      if (this.moving === engine) this.settle(engine.info.plan.budget);
     }
-    this.budget.value = engine === this.engine ? engine.info.plan.budget : this.budget.value;
+  }
+
+  private settle(budget: number): void {
+    this.moving = null;
+    this.budget.value = budget;
     this.budget.enabled = true;
-    byId('budget').focus();
+    if (document.activeElement === document.body) byId('budget').focus();
+  }
+
+  /** The move has failed: the engine may be as it was, or of no more use; a new one has the budget before. */
+  private unmoved(error: unknown, before: number): void {
+    this.problem(error);
+    if (!reloadHelps(error)) return;
+    const again = make('button', { type: 'button', class: 'quiet' }, before ? `Load it again with ${bytes(before)}` : 'Load it again');
+    on(again, 'click', () => {
+      this.budget.value = before;
+      return this.load(this.loaded ?? this.picker);
+    });
+    byId('problem').append(again);
   }
 
   private async leave(): Promise<void> {
     const { engine } = this;
     this.engine = null;
+    if (this.moving) this.settle(this.budget.value); // whatever becomes of that move
     this.fold(false);
     await this.onEngine(null, '');
     await engine?.dispose();
@@ -223,7 +283,7 @@ export class ModelPanel {
 
   private onProgress(event: ProgressEvent): void {
     if (event.phase === 'download' && event.bytesLoaded < event.bytesTotal) this.download.update(event);
-    if (event.phase === 'stored') void this.stored();
+    if (event.phase === 'stored') run(() => this.stored());
     if (event.phase === 'warning') {
       byId('warning').hidden = false;
       byId('warning').textContent = event.message;

@@ -2,7 +2,7 @@
 
 import type { GenerateOptions } from 'sluice-llm';
 
-import { byId } from './dom.js';
+import { byId, on } from './dom.js';
 
 const kKey = 'sampling';
 
@@ -10,20 +10,29 @@ const fields = (): HTMLInputElement[] => [...byId('sampling').querySelectorAll('
 
 /** Puts back what was set on an earlier visit. */
 export function restoreSampling(): void {
-  try {
-    const kept = JSON.parse(localStorage.getItem(kKey) ?? '{}') as Record<string, string>;
-    for (const field of fields()) field.value = kept[field.name] ?? field.value;
-  } catch {
-    // no storage, or not ours: the defaults
+  const kept = read();
+  for (const field of fields()) {
+    const value = kept[field.name];
+    if (typeof value === 'string') field.value = value;
   }
-  byId('sampling').addEventListener('change', () => {
-    const kept = Object.fromEntries(fields().map((field) => [field.name, field.value]));
+  on(byId('sampling'), 'change', ({ target }) => {
+    const { name, value } = target as HTMLInputElement;
     try {
-      localStorage.setItem(kKey, JSON.stringify(kept));
+      // Only what was changed here: another tab may have set the others.
+      localStorage.setItem(kKey, JSON.stringify({ ...read(), [name]: value }));
     } catch {
       // for this visit only
     }
   });
+}
+
+/** What is kept; nothing where there is no storage, or it is not ours. */
+function read(): Record<string, unknown> {
+  try {
+    return Object(JSON.parse(localStorage.getItem(kKey) ?? '{}')) as Record<string, unknown>;
+  } catch {
+    return {};
+  }
 }
 
 export function sampling(): GenerateOptions {

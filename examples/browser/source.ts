@@ -1,8 +1,8 @@
 // Where the model comes from: an address, files chosen, or files dropped anywhere on the page.
 
-import type { ModelSource } from 'sluice-llm';
+import { SluiceError, type ModelSource } from 'sluice-llm';
 
-import { byId } from './dom.js';
+import { byId, on } from './dom.js';
 import { bytes, fileName } from './format.js';
 
 export class SourcePicker {
@@ -11,36 +11,45 @@ export class SourcePicker {
   private files: File[] = [];
 
   /** Called whenever another model was chosen. */
-  constructor(private readonly onChoose: () => void) {
-    this.file.addEventListener('change', () => this.chooseFiles([...(this.file.files ?? [])]));
-    this.url.addEventListener('change', () => this.chooseUrl(this.url.value));
-    this.url.addEventListener('input', () => this.setFiles([]));
+  constructor(private readonly onChoose: () => unknown) {
+    on(this.file, 'change', () => this.chooseFiles([...(this.file.files ?? [])]));
+    on(this.url, 'change', () => this.chooseUrl(this.url.value));
+    on(this.url, 'input', () => this.setFiles([]));
     this.acceptDrops();
   }
 
-  /** What Engine.load takes; null when nothing was chosen. */
+  /** What Engine.load takes; null when nothing was chosen. Throws where the address is none. */
   get source(): ModelSource | null {
     if (this.files.length > 0) return this.files.length === 1 ? this.files[0]! : this.files;
     const address = this.url.value.trim();
     if (address === '') return null;
-    return address.startsWith('hf:') ? address : new URL(address, location.href).href;
+    if (address.startsWith('hf:')) return address;
+    try {
+      return new URL(address, location.href).href;
+    } catch {
+      throw new SluiceError('INVALID_ARGUMENT', `“${address}” is no address.`);
+    }
+  }
+
+  get empty(): boolean {
+    return this.files.length === 0 && this.url.value.trim() === '';
   }
 
   get name(): string {
     return this.files[0]?.name ?? fileName(this.url.value.trim());
   }
 
-  chooseUrl(url: string): void {
+  chooseUrl(url: string): unknown {
     this.setFiles([]);
     this.url.value = url;
-    if (url.trim()) this.onChoose();
+    return url.trim() && this.onChoose();
   }
 
-  private chooseFiles(files: File[]): void {
-    if (files.length === 0) return;
+  private chooseFiles(files: File[]): unknown {
+    if (files.length === 0) return null;
     this.setFiles(files.sort((a, b) => a.name.localeCompare(b.name)));
     this.url.value = '';
-    this.onChoose();
+    return this.onChoose();
   }
 
   private setFiles(files: File[]): void {
@@ -52,20 +61,20 @@ export class SourcePicker {
   private acceptDrops(): void {
     const drop = byId('drop');
     const hasFiles = (event: DragEvent): boolean => event.dataTransfer?.types.includes('Files') ?? false;
-    document.addEventListener('dragover', (event) => {
+    on<DragEvent>(document, 'dragover', (event) => {
       if (!hasFiles(event)) return;
       event.preventDefault();
       drop.hidden = false;
     });
-    document.addEventListener('dragleave', (event) => {
+    on<DragEvent>(document, 'dragleave', (event) => {
       if (event.relatedTarget === null) drop.hidden = true;
     });
-    document.addEventListener('drop', (event) => {
+    on<DragEvent>(document, 'drop', (event) => {
       drop.hidden = true;
-      if (!hasFiles(event)) return;
+      if (!hasFiles(event)) return null;
       event.preventDefault();
       document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
-      this.chooseFiles([...(event.dataTransfer?.files ?? [])]);
+      return this.chooseFiles([...(event.dataTransfer?.files ?? [])]);
     });
   }
 }

@@ -2,16 +2,16 @@
 
 import { Engine, type StoredModel } from 'sluice-llm';
 
-import { announce, byId, deleteButton, make } from './dom.js';
+import { announce, byId, deleteButton, make, on } from './dom.js';
 import { ago, bytes, fileName } from './format.js';
 
 export class StoreList {
   /** Called with the model that was chosen, and with what went wrong. */
   constructor(
-    private readonly onPick: (url: string) => void,
+    private readonly onPick: (url: string) => unknown,
     private readonly onProblem: (error: unknown) => void,
   ) {
-    byId('evict').addEventListener('click', () => void this.evictOldest());
+    on(byId('evict'), 'click', () => this.evictOldest());
   }
 
   /** Reads the store again; answers with what is in it. */
@@ -36,8 +36,8 @@ export class StoreList {
     bar.style.width = `${100 * share}%`;
     const pick = make('button', { type: 'button', class: 'pick', title: model.url },
       make('span', { class: 'name' }, name), make('small', {}, `${held} · used ${ago(model.used.getTime())}`), bar);
-    pick.addEventListener('click', () => this.onPick(model.url));
-    const drop = deleteButton(`Delete ${name}`, () => void this.remove(model.url, name));
+    on(pick, 'click', () => this.onPick(model.url));
+    const drop = deleteButton(`Delete ${name}`, () => this.remove(model.url, name));
     return make('li', { class: 'row-item' }, pick, drop);
   }
 

@@ -1,16 +1,31 @@
 // The conversation on view: prompt in, streamed text out, stop, answer again. Every conversation has a
-// session of the engine, so that coming back to one computes nothing twice.
+// session of the engine, so that coming back to one computes nothing twice; a session that no longer says
+// what its conversation says (other instructions, another tab's turns) is left, and the next one begins anew.
 
 import { SluiceError, type ChatMessage, type Engine, type Generation, type Session } from 'sluice-llm';
 
-import { explain, isAbort } from './advice.js';
-import { announce, byId } from './dom.js';
+import { explain, isAbort, reloadHelps } from './advice.js';
+import { announce, byId, make, on, run } from './dom.js';
 import { rate } from './format.js';
-import type { Mode, Talk, Turn } from './history.js';
 import { MessageView } from './message.js';
 import { sampling } from './sampling.js';
+import { newTurn, type Marks, type Mode, type Talk, type Turn } from './talk.js';
 
 const kSaveMs = 1000;
+
+interface Running {
+  talk: Talk;
+  turn: Turn;
+  view: MessageView;
+  generation: Generation | null;
+  session: Session | null;
+}
+
+/** A message on view, and what of its turn it was made of. */
+interface Shown {
+  view: MessageView;
+  state: string;
+}
 
 export class TalkPanel {
   private readonly log = byId('log');
@@ -19,53 +34,65 @@ export class TalkPanel {
   private talk!: Talk;
   private engine: Engine | null = null;
   private sessions = new Map<string, Session>();
-  private running: { talk: Talk; generation: Generation } | null = null;
+  private running: Running | null = null;
+  private shown = new Map<string, Shown>();
+  /** What the field of instructions was given; anything else in it is being edited. */
+  private given = '';
 
-  /** Called whenever a conversation has to be stored. */
-  constructor(private readonly onChange: (talk: Talk) => Promise<void>) {
-    byId('talk-form').addEventListener('submit', (event) => {
+  /** Called with what has changed of a conversation, and whether it is to be stored at once. */
+  constructor(private readonly onChange: (talk: Talk, mark: (marks: Marks) => void, now?: boolean) => void) {
+    on(byId('talk-form'), 'submit', (event) => {
       event.preventDefault();
       this.send();
     });
-    this.prompt.addEventListener('keydown', (event) => {
+    on<KeyboardEvent>(this.prompt, 'keydown', (event) => {
       if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       this.send();
     });
-    this.prompt.addEventListener('input', () => this.fitPrompt());
-    document.addEventListener('keydown', (event) => event.key === 'Escape' && this.stop());
-    byId('stop').addEventListener('click', () => this.stop());
-    this.system.addEventListener('change', () => {
-      this.talk.system = this.system.value.trim();
-      this.forget(this.talk);
-    });
+    on(this.prompt, 'input', () => this.fitPrompt());
+    on<KeyboardEvent>(document, 'keydown', (event) => event.key === 'Escape' && this.stop());
+    on(byId('stop'), 'click', () => this.stop());
+    on(this.system, 'change', () => this.instruct());
     for (const radio of this.modes()) {
-      radio.addEventListener('change', () => ((this.talk.mode = radio.value as Mode), this.drawHead()));
+      on(radio, 'change', () => {
+        this.talk.mode = radio.value as Mode;
+        this.onChange(this.talk, (marks) => marks.fields.add('mode'));
+        this.drawHead();
+      });
     }
-    byId('log-empty').addEventListener('click', ({ target }) => {
+    on(byId('log-empty'), 'click', ({ target }) => {
       const suggestion = (target as HTMLElement).closest<HTMLElement>('.suggestion');
       if (suggestion) this.preset(suggestion.textContent ?? '');
     });
+    on(window, 'pagehide', () => this.running && this.keep(this.running, true));
   }
 
   /** Shows a conversation; an answer to another one goes on being written there. */
   open(talk: Talk): void {
+    if (this.talk && this.talk !== talk) this.instruct(); // what was typed and not left yet
     this.talk = talk;
-    this.system.value = talk.system;
-    for (const old of this.log.querySelectorAll('.message')) old.remove();
-    talk.turns.forEach((turn, i) => {
-      if (this.running?.talk === talk && i === talk.turns.length - 1) return; // its view comes back below
-      const view = this.view(turn, talk.turns[i - 1]);
-      if (turn.role === 'assistant') view.finish(turn.note ?? '', this.againFor(talk, i));
-    });
-    if (this.running?.talk === talk && this.live) this.log.append(this.live.element);
-    this.drawHead();
-    this.scroll(true);
+    this.shown = new Map();
+    this.instructions(talk.system);
+    this.draw();
+    this.scroll();
+  }
+
+  /** Another tab has changed what it says. */
+  update(talk: Talk): void {
+    this.renew(talk.id);
+    const { running } = this;
+    if (running?.talk === talk && !talk.turns.includes(running.turn)) running.generation?.cancel();
+    if (talk !== this.talk) return;
+    if (this.system.value.trim() === this.given) this.instructions(talk.system);
+    const follow = this.atEnd();
+    this.draw();
+    if (follow) this.scroll();
   }
 
   /** The engine that answers from now on; null: none. */
   async show(engine: Engine | null): Promise<void> {
-    this.running?.generation.cancel();
+    this.stop();
     this.engine = engine;
     this.sessions = new Map();
     if (engine && this.talk.turns.length === 0) this.talk.mode = engine.info.chatTemplate ? 'chat' : 'text';
@@ -78,17 +105,34 @@ export class TalkPanel {
     if (prompt) this.prompt.focus({ preventScroll: true });
   }
 
-  /** The conversation was deleted. */
+  /** The conversation was deleted: its answer ends without a word. */
   forget(talk: Talk): void {
-    if (this.running?.talk === talk) this.running.generation.cancel();
-    void this.sessions.get(talk.id)?.dispose();
-    this.sessions.delete(talk.id);
+    if (this.running?.talk === talk) this.stop();
+    this.renew(talk.id);
   }
 
-  private live: MessageView | null = null;
-
   private stop(): void {
-    this.running?.generation.cancel();
+    this.running?.generation?.cancel();
+  }
+
+  /** Its session is left, at once or when its answer has ended. */
+  private renew(id: string): void {
+    const session = this.sessions.get(id);
+    this.sessions.delete(id);
+    if (session && session !== this.running?.session) run(() => session.dispose());
+  }
+
+  private instructions(system: string): void {
+    this.given = this.system.value = system;
+  }
+
+  /** Instructions that were edited; an answer under way ends with those it began with. */
+  private instruct(): void {
+    const system = this.system.value.trim();
+    if (system === this.given) return;
+    this.given = this.talk.system = system;
+    this.renew(this.talk.id);
+    this.onChange(this.talk, (marks) => marks.fields.add('system'));
   }
 
   private send(): void {
@@ -100,55 +144,79 @@ export class TalkPanel {
       announce('Load a model first.');
       return;
     }
+    this.instruct();
     this.prompt.value = '';
     this.fitPrompt();
-    this.talk.turns.push({ role: 'user', content: text });
-    if (this.talk.mode === 'chat') this.view(this.talk.turns.at(-1)!);
-    void this.answer(this.talk, text);
+    this.ask(this.talk, text);
   }
 
-  private async answer(talk: Talk, text: string): Promise<void> {
-    const turn: Turn = { role: 'assistant', content: '' };
-    talk.turns.push(turn);
-    const place = talk.turns.length - 1;
-    const view = (this.live = this.view(turn, talk.turns[place - 1]));
+  private ask(talk: Talk, text: string): void {
+    const question = newTurn('user', text);
+    const turn = newTurn('assistant');
+    talk.turns.push(question, turn);
+    talk.updated = Date.now();
+    const view = new MessageView('assistant', '', talk.mode === 'text' ? text : '');
     view.busy = true;
+    this.running = { talk, turn, view, generation: null, session: null };
+    this.onChange(talk, (marks) => marks.add(question, turn));
+    this.draw();
+    this.scroll();
+    run(() => this.answer(this.running!, question));
+  }
+
+  private async answer(running: Running, question: Turn): Promise<void> {
+    const { talk, turn, view } = running;
     let saved = performance.now();
-    void this.onChange(talk);
     try {
-      const generation = this.start(talk, text);
-      this.running = { talk, generation };
-      this.drawHead();
+      const generation = this.start(running, question.content);
+      running.generation = generation;
       for await (const piece of generation) {
         turn.content += piece.text;
         const follow = this.atEnd();
         view.push(piece.text);
         if (follow) requestAnimationFrame(() => this.scroll());
-        if (performance.now() - saved < kSaveMs) continue;
-        saved = performance.now();
-        void this.onChange(talk); // a reload in the middle keeps what was said
+        const due = performance.now() - saved >= kSaveMs; // a reload in the middle keeps what was said
+        if (due) saved = performance.now();
+        this.keep(running, due);
       }
       turn.note = noteOf(await generation.result);
     } catch (error) {
       turn.note = 'stopped';
       const left = isAbort(error) || (error instanceof SluiceError && error.code === 'DISPOSED');
-      if (!left) {
-        turn.failed = true;
-        talk.turns[place - 1]!.failed = true;
-        turn.note = error instanceof SluiceError ? error.code : 'failed';
-        view.problem(explain(error));
-      }
-      this.forget(talk);
+      if (!left) this.failed(running, question, error);
+      this.renew(talk.id);
     }
-    this.running = this.live = null;
-    view.finish(turn.note, this.againFor(talk, place));
-    this.drawHead();
-    this.scroll();
-    await this.onChange(talk);
+    const { session } = running;
+    if (this.sessions.get(talk.id) !== session) run(() => session?.dispose());
+    this.running = null;
+    view.finish(turn.note);
+    if (talk === this.talk) this.shown.set(turn.id, { view, state: stateOf(turn) });
+    const follow = this.atEnd();
+    this.draw();
+    if (follow) this.scroll();
+    talk.updated = Date.now();
+    this.onChange(talk, (marks) => marks.change(question, turn));
   }
 
-  private start(talk: Talk, text: string): Generation {
+  private failed({ turn, view }: Running, question: Turn, error: unknown): void {
+    turn.failed = question.failed = true;
+    turn.note = error instanceof SluiceError ? error.code : 'failed';
+    const said = explain(error);
+    if (reloadHelps(error)) {
+      const again = make('button', { type: 'button', class: 'quiet' }, 'Load the model again');
+      on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
+      said.append(again);
+    }
+    view.problem(said);
+  }
+
+  private keep({ talk, turn }: Running, now: boolean): void {
+    this.onChange(talk, (marks) => marks.change(turn), now);
+  }
+
+  private start(running: Running, text: string): Generation {
     const engine = this.engine!;
+    const { talk } = running;
     if (talk.mode === 'text') return engine.generate(text, sampling());
     let session = this.sessions.get(talk.id);
     if (!session) {
@@ -157,34 +225,55 @@ export class TalkPanel {
       session = engine.session({ messages, ...(talk.system && { system: talk.system }) });
       this.sessions.set(talk.id, session);
     }
+    running.session = session;
     return session.send(text, sampling());
   }
 
-  /** What repeats the last answer; only that one can be repeated. */
-  private againFor(talk: Talk, place: number): (() => void) | undefined {
-    if (place !== talk.turns.length - 1) return undefined;
-    return () => {
-      if (this.running || !this.engine || talk.turns.length - 1 !== place) return;
-      const [asked] = talk.turns.splice(-2);
-      this.forget(talk);
-      talk.turns.push({ role: 'user', content: asked!.content });
-      this.open(talk);
-      if (talk.mode === 'text') this.log.querySelector('.message:last-child')?.remove();
-      void this.answer(talk, asked!.content);
-      this.prompt.focus({ preventScroll: true });
-    };
+  /** Answers the last question once more. */
+  private again(talk: Talk, turn: Turn): void {
+    if (this.running || !this.engine || talk.turns.at(-1) !== turn) return;
+    const pair = talk.turns.splice(-2);
+    this.renew(talk.id);
+    this.onChange(talk, (marks) => marks.drop(...pair), false);
+    this.ask(talk, pair[0]!.content);
+    this.prompt.focus({ preventScroll: true });
   }
 
   // --- what is seen --------------------------------------------------------------------------
 
-  private view(turn: Turn, asked?: Turn): MessageView {
-    const given = this.talk.mode === 'text' && turn.role === 'assistant' ? (asked?.content ?? '') : '';
-    const view = new MessageView(turn.role, turn.content, given);
-    if (turn.role === 'user' && this.talk.mode === 'text') return view; // shown as the beginning of its text
-    this.log.append(view.element);
-    byId('log-empty').hidden = true;
-    this.scroll(true);
-    return view;
+  /** Brings the messages up to date; those that have not changed stay as they are. */
+  private draw(): void {
+    const { talk, running } = this;
+    const shown = new Map<string, Shown>();
+    const elements: HTMLElement[] = [];
+    talk.turns.forEach((turn, i) => {
+      if (turn.role === 'user' && talk.mode === 'text') return; // shown as the beginning of its text
+      if (turn === running?.turn) return void elements.push(running.view.element);
+      const state = stateOf(turn);
+      const old = this.shown.get(turn.id);
+      const view = old?.state === state ? old.view : new MessageView(turn.role, turn.content, this.givenFor(talk, i));
+      if (view !== old?.view && turn.role === 'assistant') view.finish(turn.note ?? '');
+      const last = i === talk.turns.length - 1 && turn.role === 'assistant';
+      view.repeat(last ? () => this.again(talk, turn) : null);
+      shown.set(turn.id, { view, state });
+      elements.push(view.element);
+    });
+    this.shown = shown;
+    let place = byId('log-empty').nextElementSibling;
+    for (const element of elements) {
+      if (element === place) place = place.nextElementSibling;
+      else this.log.insertBefore(element, place);
+    }
+    while (place) {
+      const next: Element | null = place.nextElementSibling;
+      place.remove();
+      place = next;
+    }
+    this.drawHead();
+  }
+
+  private givenFor(talk: Talk, place: number): string {
+    return talk.mode === 'text' ? (talk.turns[place - 1]?.content ?? '') : '';
   }
 
   private modes(): HTMLInputElement[] {
@@ -215,10 +304,12 @@ export class TalkPanel {
     return this.log.scrollHeight - this.log.scrollTop - this.log.clientHeight < 80;
   }
 
-  private scroll(always = true): void {
-    if (always || this.atEnd()) this.log.scrollTop = this.log.scrollHeight;
+  private scroll(): void {
+    this.log.scrollTop = this.log.scrollHeight;
   }
 }
+
+const stateOf = ({ content, note, failed }: Turn): string => JSON.stringify([content, note, failed]);
 
 function noteOf({ usage, timings, finishReason }: Awaited<Generation['result']>): string {
   const parts = [`${usage.completionTokens} tokens`];

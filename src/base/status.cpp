@@ -3,6 +3,9 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
+
+#include "base/printable.h"
 
 namespace sluice {
 
@@ -74,6 +77,7 @@ Status error(Code code, const char* format, ...) {
   char text[512];
   std::vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  hide_controls({text, std::strlen(text)});
   return Status(code, text);
 }
 

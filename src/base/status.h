@@ -58,7 +58,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// printf-style construction of an error.
+// printf-style construction of an error. Control characters in it are made harmless.
 [[nodiscard]] Status error(Code code, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 

@@ -205,7 +205,7 @@ Step Generation::Impl::end(Finish how) {
   } else if (how != Finish::kCancelled) {
     release(/*all=*/true);
   }
-  pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(certain), pieces.end());
+  while (pieces.size() > certain) pieces.pop_back();
   return Step::kDone;
 }
 

@@ -9,16 +9,17 @@ uint64_t StopFilter::memory_bytes(const std::string& stop) {
   return sizeof(Automaton) + stop.size() * sizeof(uint16_t);
 }
 
-StopFilter::StopFilter(const std::vector<std::string>& stops) {
-  automata_.reserve(stops.size());
-  for (const std::string& stop : stops) {
-    Automaton automaton{&stop, std::vector<uint16_t>(stop.size(), 0)};
+StopFilter::StopFilter(const std::vector<std::string>& stops) : automata_(stops.size()) {
+  for (size_t n = 0; n < stops.size(); ++n) {
+    const std::string& stop = stops[n];
+    Automaton& automaton = automata_[n];
+    automaton.stop = &stop;
+    automaton.border = std::make_unique<uint16_t[]>(stop.size());
     for (size_t i = 1; i < stop.size(); ++i) {
       advance(automaton, stop[i]);
       automaton.border[i] = static_cast<uint16_t>(automaton.matched);
     }
     automaton.matched = 0;
-    automata_.push_back(std::move(automaton));
   }
 }
 

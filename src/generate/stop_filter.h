@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,9 +30,10 @@ class StopFilter {
 
  private:
   struct Automaton {
-    const std::string* stop;
-    std::vector<uint16_t> border;  // of the first i + 1 bytes: the longest end that begins the stop
-    size_t matched = 0;            // bytes of the stop that end the text
+    const std::string* stop = nullptr;
+    // Of the first i + 1 bytes: the longest end that begins the stop, but all of them.
+    std::unique_ptr<uint16_t[]> border;
+    size_t matched = 0;  // bytes of the stop that end the text
   };
   static void advance(Automaton& automaton, char byte);
 

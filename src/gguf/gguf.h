@@ -178,9 +178,6 @@ struct ParseProgress {
 
 // Number of splits that a first file announces ("split.count"), 1 when it is not split.
 [[nodiscard]] Result<uint32_t> split_count(const Header& first);
-// "model-00001-of-00003.gguf" -> name of split `index` (0-based); empty when the name has no such
-// form. Works on URLs too (query strings are kept).
-[[nodiscard]] std::string split_name(std::string_view first, uint32_t index, uint32_t count);
 // Adds the tensors of split `index` to `model` after checking its split.no and split.count.
 [[nodiscard]] Status merge_split(Header* model, const Header& part, uint32_t index);
 

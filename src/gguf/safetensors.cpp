@@ -124,6 +124,12 @@ Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
   return {};
 }
 
+// Characters that mean the same in every path and URL.
+bool is_plain(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+         c == '_' || c == '-';
+}
+
 }  // namespace
 
 Result<ParseProgress> parse_safetensors(Bytes prefix, uint64_t file_size, const char* file,
@@ -164,9 +170,9 @@ Result<std::vector<std::string>> safetensors_shards(std::string_view index_json)
     bool scalar(const JsonPath& path, const JsonScalar& value) override {
       if (path.size() != 2 || path[0] != "weight_map") return true;
       const std::string name(value.text);
-      const bool plain = value.kind == JsonScalar::Kind::kString && !name.empty() &&
-                         name.size() < 256 && name[0] != '.' &&
-                         name.find_first_of("/\\?#%:") == std::string::npos;
+      const bool plain = value.kind == JsonScalar::Kind::kString && name.size() < 256 &&
+                         name.ends_with(".safetensors") && name[0] != '.' &&
+                         std::all_of(name.begin(), name.end(), is_plain);
       if (!plain) {
         problem = "it names a file that is not in its directory: \"" + printable(name) + "\"";
         return false;

@@ -1,38 +1,8 @@
-// Models in several files ("-00001-of-00003.gguf"): what the first announces, how the others are
-// called, and how their tensors join it. Metadata of the later files is only checked.
-#include <algorithm>
-#include <cstdio>
-
+// Models in several files ("-00001-of-00003.gguf"): what the first announces, and how the tensors
+// of the others join it. Metadata of the later files is only checked.
 #include "gguf/gguf.h"
 
 namespace sluice::gguf {
-
-namespace {
-
-// Offset of "-NNNNN-of-NNNNN.gguf" at the end of a path or of a URL's path; npos when absent.
-size_t find_split_suffix(std::string_view name, size_t* path_end) {
-  constexpr std::string_view kPattern = "-00000-of-00000.gguf";
-  *path_end = name.size();
-  if (name.find("://") != std::string_view::npos) {
-    *path_end = std::min(name.find_first_of("?#"), name.size());
-  }
-  if (*path_end < kPattern.size()) return std::string_view::npos;
-  const size_t at = *path_end - kPattern.size();
-  for (size_t i = 0; i < kPattern.size(); i++) {
-    const char c = name[at + i];
-    const bool match = kPattern[i] == '0' ? (c >= '0' && c <= '9') : c == kPattern[i];
-    if (!match) return std::string_view::npos;
-  }
-  return at;
-}
-
-uint32_t five_digits(std::string_view digits) {
-  uint32_t n = 0;
-  for (const char c : digits.substr(0, 5)) n = n * 10 + static_cast<uint32_t>(c - '0');
-  return n;
-}
-
-}  // namespace
 
 Result<uint32_t> split_count(const Header& first) {
   const Value* value = first.find("split.count");
@@ -48,16 +18,6 @@ Result<uint32_t> split_count(const Header& first) {
                  static_cast<unsigned long long>(no + 1), static_cast<unsigned long long>(*count));
   }
   return static_cast<uint32_t>(*count);
-}
-
-std::string split_name(std::string_view first, uint32_t index, uint32_t count) {
-  size_t path_end = 0;
-  const size_t at = find_split_suffix(first, &path_end);
-  if (at == std::string_view::npos || index >= count || count > kMaxSplits) return {};
-  if (five_digits(first.substr(at + 10)) != count) return {};
-  char suffix[32];
-  std::snprintf(suffix, sizeof suffix, "-%05u-of-%05u.gguf", index + 1, count);
-  return std::string(first.substr(0, at)) + suffix + std::string(first.substr(path_end));
 }
 
 Status merge_split(Header* model, const Header& part, uint32_t index) {

@@ -277,6 +277,11 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec) {
 }
 
 void Builder::attention(int64_t layer, const AttentionSpec& spec) {
+  if (hp().kv_heads(layer) == 0) {
+    fail(error(Code::kBadHeader,
+               "attention.head_count_kv gives layer %lld no heads, which \"%s\" does not allow",
+               static_cast<long long>(layer), hp().arch.c_str()));
+  }
   qkv(layer);
   if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec);
   const int64_t dk = hp().head_dim_k, nq = hp().n_head * dk;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gguf/printable.h"
 #include "model/families.h"
 
 namespace sluice::model {
@@ -202,7 +203,7 @@ Result<HParams> read_hparams(const gguf::Header& header) {
                  hp.arch.c_str());
   }
   if (const auto name = header.get_string("general.name")) {
-    hp.name = std::string(name->substr(0, 256));
+    hp.name = gguf::printable(*name, 256);
   }
   Reader r(header, hp.arch + ".");
   hp.n_vocab = vocabulary_size(header, r);

@@ -1,16 +1,16 @@
-// Header reading, and the I/O threads behind the fill queue.
+// Header reading, as the opener asks, and the I/O threads behind the fill queue.
 #include "native/model_file.h"
+
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
 
 #include "base/clock.h"
-#include "native/hf_directory.h"
 
 namespace sluice::native {
 namespace {
 
-constexpr uint64_t kFirstHeaderBytes = 1 << 20;
 constexpr int kIoThreads = 4;          // ranges in flight
 constexpr uint64_t kAhead = 16 << 20;  // bytes that the kernel is told of before they are read
 
@@ -18,51 +18,73 @@ bool is_url(const std::string& path) {
   return path.rfind("http://", 0) == 0 || path.rfind("https://", 0) == 0;
 }
 
-// Reads and parses the header of one file, asking for as much of it as the parser wants.
-Status read_one(io::ByteSource& source, std::vector<uint8_t>* bytes, gguf::Header* header) {
-  uint64_t want = std::min(kFirstHeaderBytes, source.size());
-  for (;;) {
-    const size_t have = bytes->size();
-    bytes->resize(static_cast<size_t>(want));
-    SLUICE_RETURN_IF_ERROR(source.read(have, std::span<uint8_t>(*bytes).subspan(have)));
-    Result<gguf::ParseProgress> parsed = gguf::parse_header(*bytes, source.size(), header);
-    if (!parsed.ok()) return parsed.status();
-    if (parsed->done) return {};
-    if (want >= source.size() || parsed->need_bytes <= want) {
-      return error(Code::kTruncated, "the file ends inside its header");
-    }
-    want = std::min(parsed->need_bytes, source.size());
+// Bytes that were computed, read as a file of the model.
+class OwnedSource final : public io::ByteSource {
+ public:
+  explicit OwnedSource(std::span<const uint8_t> bytes)
+      : bytes_(bytes.begin(), bytes.end()), view_(io::open_memory(bytes_)) {}
+  [[nodiscard]] uint64_t size() const override { return view_->size(); }
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    return view_->read(offset, out);
   }
+
+ private:
+  std::vector<uint8_t> bytes_;
+  std::unique_ptr<io::ByteSource> view_;
+};
+
+// Does a source's error say that there is no such file, in the ways of disks, hubs and stores?
+bool says_absent(const Status& status) {
+  if (status.code() == Code::kNotFound) return true;
+  if (status.code() != Code::kHttpStatus) return false;
+  for (const char* code : {" 401", " 403", " 404", " 410"}) {
+    if (status.message().ends_with(code)) return true;
+  }
+  return false;
+}
+
+Status read_into(open::Opener& opener, io::ByteSource& source, uint64_t offset, uint64_t length) {
+  Result<std::span<uint8_t>> place = opener.reserve(length);
+  if (!place.ok()) return place.status();
+  SLUICE_RETURN_IF_ERROR(source.read(offset, *place));
+  return opener.supply();
+}
+
+Status answer(const open::Need& need, const io::OpenOptions& options, ModelHeader* out) {
+  open::Opener& opener = *out->opener;
+  if (need.want == open::Want::kBytes) {
+    return read_into(opener, *out->sources[need.file], need.offset, need.length);
+  }
+  Result<std::unique_ptr<io::ByteSource>> source = io::open_source(need.name, options);
+  if (need.want == open::Want::kText) {
+    if (source.ok()) return read_into(opener, **source, 0, (*source)->size());
+    return says_absent(source.status()) ? opener.absent(source.status().message())
+                                        : source.status();
+  }
+  if (!source.ok()) return source.status();
+  out->sources.push_back(std::move(*source));
+  return opener.opened(out->sources.back()->size());
+}
+
+bool is_folder(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 }  // namespace
 
 Result<ModelHeader> read_header(const std::string& path, const io::OpenOptions& options) {
-  if (is_hf_directory(path)) return read_hf_header(path, options);
   ModelHeader out;
-  Result<std::unique_ptr<io::ByteSource>> source = io::open_source(path, options);
-  if (!source.ok()) return source.status();
-  out.sources.push_back(std::move(*source));
-  out.bytes.emplace_back();
-  SLUICE_RETURN_IF_ERROR(read_one(*out.sources[0], &out.bytes[0], &out.header));
-  const Result<uint32_t> count = gguf::split_count(out.header);
-  if (!count.ok()) return count.status();
-  for (uint32_t i = 1; i < *count; ++i) {
-    const std::string name = gguf::split_name(path, i, *count);
-    if (name.empty()) {
-      return error(Code::kInvalidArgument,
-                   "the model has %u parts but the name of its first does not end in "
-                   "-00001-of-%05u.gguf",
-                   *count, *count);
-    }
-    Result<std::unique_ptr<io::ByteSource>> part = io::open_source(name, options);
-    if (!part.ok()) return part.status();
-    out.sources.push_back(std::move(*part));
-    out.bytes.emplace_back();
-    gguf::Header header;
-    SLUICE_RETURN_IF_ERROR(read_one(*out.sources.back(), &out.bytes.back(), &header));
-    SLUICE_RETURN_IF_ERROR(gguf::merge_split(&out.header, header, i));
+  out.opener = std::make_unique<open::Opener>(open::Source{path, is_folder(path), {}});
+  for (;;) {
+    Result<open::Need> need = out.opener->need();
+    if (!need.ok()) return need.status();
+    if (need->want == open::Want::kDone) break;
+    SLUICE_RETURN_IF_ERROR(answer(*need, options, &out));
   }
+  out.header = std::move(out.opener->header());
+  const std::span<const uint8_t> made = out.opener->synthesized_file();
+  if (!made.empty()) out.sources.push_back(std::make_unique<OwnedSource>(made));
   return out;
 }
 
@@ -280,6 +302,13 @@ Status Model::drive(const Stepper& step) {
     SLUICE_RETURN_IF_ERROR(failure());
     if (reached == session::Step::kBlocked) SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
+}
+
+Status Model::wait() {
+  SLUICE_RETURN_IF_ERROR(failure());
+  const uint32_t seen = engine_->residency().queue().completed.load(std::memory_order_acquire);
+  if (engine_->pump()) return {};
+  return wait_for_fill(seen);
 }
 
 Status Model::preload(Progress progress, void* context) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "io/byte_source.h"
+#include "open/opener.h"
 #include "session/session.h"
 
 namespace sluice::native {
@@ -26,15 +27,15 @@ struct LoadOptions {
   io::OpenOptions source;
 };
 
-// The header of a model and the open sources of its files. `bytes` keeps the header's views alive.
+// The header of a model and the open sources of its files. `opener` holds what its views point to.
 struct ModelHeader {
+  std::unique_ptr<open::Opener> opener;
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
-  std::vector<std::vector<uint8_t>> bytes;
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a
-// Hugging Face directory, see hf_directory.h).
+// Hugging Face directory). Errors: those of the sources and of open::Opener.
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
 
@@ -56,6 +57,9 @@ class Model final : private session::RangeReader {
   // Runs the pass that `session` has begun to its end, waiting for weights as needed.
   // Errors: those of the sources, kAborted after interrupt().
   [[nodiscard]] Status run(session::Session& session);
+  // Waits until weights that a step() was blocked for have arrived, or may have: for callers that
+  // step by themselves. Errors: run()'s.
+  [[nodiscard]] Status wait();
   // Loads every pinned unit; returns when all are there. `progress(loaded, total)` in bytes.
   using Progress = void (*)(void* context, uint64_t loaded, uint64_t total);
   [[nodiscard]] Status preload(Progress progress = nullptr, void* context = nullptr);

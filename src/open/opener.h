@@ -1,7 +1,8 @@
 // What has to be read before a model can be planned: the header of a GGUF file, those of all parts
 // of a split one, or the small files and shard headers of a Hugging Face directory. Without I/O:
 // the opener says what it wants next, whoever drives it reads that and hands it over, natively and
-// in the browser alike. Every count and length is capped before it is believed.
+// in the browser alike. Every count and length is capped before it is believed, and memory that
+// cannot be had is an error.
 #pragma once
 
 #include <cstdint>
@@ -19,59 +20,57 @@ namespace sluice::open {
 inline constexpr uint64_t kMaxSmallFile = 128ull << 20;  // tokenizer.json is the largest
 
 enum class Want : uint8_t {
-  kFile,   // open `name` as file `file`; answer opened() or absent()
-  kBytes,  // [offset, offset + length) of file `file`; answer supply()
-  kText,   // the whole of the small file `name`; answer supply(), or absent() when optional
+  kFile,   // open `name` as file `file`; answer opened()
+  kBytes,  // [offset, offset + length) of file `file`; answer reserve() and supply()
+  kText,   // the whole of the small file `name`, of at most `length` bytes; the same, or absent()
   kDone,   // header() is complete
 };
 
 struct Need {
   Want want = Want::kDone;
-  uint32_t file = 0;  // number of the model's file, as FillRequest::file counts them
-  std::string name;   // address: a path or URL, query included
-  uint64_t offset = 0, length = 0;
-  bool optional = false;  // kText: absent() is an answer
+  uint32_t file = 0;      // number of the model's file, as FillRequest::file counts them
+  std::string name;       // a path or URL, query included; of chosen files the name
+  uint32_t choice = 0;    // kFile, kText: which of Source::names that is
+  uint64_t offset = 0;    // in bytes
+  uint64_t length = 0;    // in bytes
+  bool optional = false;  // kText: absent() is an answer like any other
 };
 
-// What `address` (a path or an http(s) URL) names.
+// What is to be opened: an address, or files that somebody chose (blobs).
 struct Source {
-  std::string address;
-  bool directory = false;  // a path that is a folder on disk; URLs tell by themselves
-  // Blobs: the names of what was chosen; the address is then the first of them.
-  std::vector<std::string> names;
+  std::string address;             // a path or an http(s) URL
+  bool directory = false;          // the path is a folder on disk; other addresses tell
+  std::vector<std::string> names;  // of the chosen files; the address then counts for nothing
 };
 
 class Opener {
  public:
-  // Errors: kInvalidArgument for an address that can be no model (a later part of a split one …).
-  [[nodiscard]] static Result<std::unique_ptr<Opener>> create(Source source);
+  explicit Opener(Source source);
   ~Opener();
+  Opener(const Opener&) = delete;
+  Opener& operator=(const Opener&) = delete;
 
-  // The next thing wanted; the same until it is answered. Errors: those of parsing what was
-  // supplied, each naming the file; they are final.
-  [[nodiscard]] Result<Need> need();
+  // What is wanted next; the same until it is answered. Errors: those of what was supplied, naming
+  // the file where there are several; they are final.
+  [[nodiscard]] Result<Need> need() const;
+
+  // Answers. kInvalidArgument: this is no answer to need(), which stays as it is.
   [[nodiscard]] Status opened(uint64_t size);
-  [[nodiscard]] Status absent(const std::string& why);
-  // `bytes` answers need() exactly. Views into them may be kept until the opener is gone: they
-  // are the opener's from here on.
-  [[nodiscard]] Status supply(std::vector<uint8_t> bytes);
+  // `why` says how it is known. For a file that is not optional need() then says kNotFound.
+  [[nodiscard]] Status absent(std::string_view why);
+  // Where the driver writes the `size` bytes that answer kBytes or kText, before it calls supply().
+  // Errors: kBadHeader for a text that is too large, kOutOfMemory; what was wanted still is.
+  [[nodiscard]] Result<std::span<uint8_t>> reserve(uint64_t size);
+  [[nodiscard]] Status supply();
 
-  // Once need() says kDone. The header's views live as long as the opener.
+  // The model, once need() says kDone. Views in the header live as long as the opener.
   [[nodiscard]] gguf::Header& header();
-  [[nodiscard]] uint32_t n_files() const;
-  // Bytes that were computed here and are read as file n_files() - 1 of the model; empty: none.
+  // Bytes that were computed and are read as the last file of the model; empty: there are none.
   [[nodiscard]] std::span<const uint8_t> synthesized_file() const;
-  // Bytes held at this moment.
-  [[nodiscard]] uint64_t memory_bytes() const;
 
  private:
   struct Impl;
-  explicit Opener(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
-
-// "model-00001-of-00003.gguf" and index 1: "model-00002-of-00003.gguf", query kept; "" when `name`
-// is not the first part of a split model with `count` parts.
-[[nodiscard]] std::string split_name(std::string_view name, uint32_t index, uint32_t count);
 
 }  // namespace sluice::open

@@ -60,23 +60,24 @@ Token most_likely(std::span<const float> logits) {
 }
 
 // Higher logit first, equals by lower id: a strict order, so every selection has one answer.
-constexpr auto kBetter = [](const auto& a, const auto& b) {
-  const auto& [a_token, a_logit] = a;
-  const auto& [b_token, b_logit] = b;
-  return a_logit > b_logit || (a_logit == b_logit && a_token < b_token);
+// A candidate's `logprob` is its logit until its probability is asked for.
+constexpr auto kBetter = [](const Candidate& a, const Candidate& b) {
+  return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
 };
 
-// The k best of n entries to out[0..k), best first; k <= n. `at(i)` gives entry i, which has token
-// i; it may read out[i] itself.
-template <typename Entry, typename At>
-void select_best(size_t n, size_t k, Entry* out, const At& at) {
+// The k best of n candidates to out[0..k), best first; k <= n. Candidate i is out[i] itself where
+// `raw` is null, else token i with the logit raw[i].
+void select_best(size_t n, size_t k, Candidate* out, const float* raw) {
+  const auto at = [out, raw](size_t i) {
+    return raw == nullptr ? out[i] : Candidate{static_cast<Token>(i), sanitize(raw[i])};
+  };
   for (size_t i = 0; i < k; ++i) out[i] = at(i);
   std::make_heap(out, out + k, kBetter);  // the worst of the kept on top
   for (size_t i = k; k > 0 && i < n; ++i) {
-    const Entry entry = at(i);
-    if (!kBetter(entry, out[0])) continue;
+    const Candidate candidate = at(i);
+    if (!kBetter(candidate, out[0])) continue;
     std::pop_heap(out, out + k, kBetter);
-    out[k - 1] = entry;
+    out[k - 1] = candidate;
     std::push_heap(out, out + k, kBetter);
   }
   std::sort_heap(out, out + k, kBetter);
@@ -157,13 +158,13 @@ Result<uint64_t> parse_seed(std::string_view text) {
 
 uint64_t Sampler::memory_bytes(int64_t n_vocab) {
   return sizeof(Sampler) +
-         round_up_to_line(static_cast<size_t>(std::max<int64_t>(n_vocab, 1)) * sizeof(Entry)) +
+         round_up_to_line(static_cast<size_t>(std::max<int64_t>(n_vocab, 1)) * sizeof(Candidate)) +
          kMaxLogitBias * sizeof(Params::logit_bias[0]);
 }
 
 Sampler::Sampler(const Params& params, int64_t n_vocab) : params_(params) {
   const uint64_t n = static_cast<uint64_t>(std::max<int64_t>(n_vocab, 1));
-  if (!entries_.allocate(n * sizeof(Entry)).ok()) entries_ = {};
+  if (!entries_.allocate(n * sizeof(Candidate)).ok()) entries_ = {};
   uint64_t state = params.seed;
   for (uint64_t& word : rng_) word = splitmix64(state);
 }
@@ -176,13 +177,13 @@ bool Sampler::penalizes() const {
 
 // Fills the entries with the logits after biases and penalties.
 void Sampler::adjust(std::span<const float> logits, std::span<const Token> history) {
-  Entry* const entries = entries_.as<Entry>();
+  Candidate* const entries = entries_.as<Candidate>();
   for (size_t i = 0; i < logits.size(); ++i) {
     entries[i] = {static_cast<Token>(i), sanitize(logits[i])};
   }
   const auto known = [&](Token t) { return t >= 0 && static_cast<size_t>(t) < logits.size(); };
   for (const auto& [token, bias] : params_.logit_bias) {
-    if (known(token)) entries[token].logit = sanitize(entries[token].logit + bias);
+    if (known(token)) entries[token].logprob = sanitize(entries[token].logprob + bias);
   }
   if (!penalizes()) return;
   if (params_.penalty_last_n > 0) {
@@ -197,7 +198,7 @@ void Sampler::adjust(std::span<const float> logits, std::span<const Token> histo
   for (const Token t : history) {
     if (!known(t) || entries[t].token >= 0) continue;  // done at an earlier occurrence
     const float count = static_cast<float>(-entries[t].token);
-    float logit = entries[t].logit;
+    float logit = entries[t].logprob;
     logit = logit > 0 ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
     logit -= count * params_.frequency_penalty + params_.presence_penalty;
     entries[t] = {t, sanitize(logit)};
@@ -207,12 +208,12 @@ void Sampler::adjust(std::span<const float> logits, std::span<const Token> histo
 // Cuts n entries by top-p and min-p; returns how many stay, in front. Both keep a head of the
 // sorted order, so min-p may come first as long as top-p measures against the uncut total.
 size_t Sampler::cut(size_t n, bool sorted, float max) {
-  Entry* const entries = entries_.as<Entry>();
+  Candidate* const entries = entries_.as<Candidate>();
   const float temperature = params_.temperature;
   double total = 0;
   size_t kept = 0;
   for (size_t i = 0; i < n; ++i) {
-    const double w = weight(entries[i].logit, max, temperature);
+    const double w = weight(entries[i].logprob, max, temperature);
     total += w;
     if (w > 0 && w >= static_cast<double>(params_.min_p)) entries[kept++] = entries[i];
   }
@@ -227,15 +228,15 @@ size_t Sampler::cut(size_t n, bool sorted, float max) {
       std::sort(entries + i, entries + end, kBetter);
       n_sorted = end;
     }
-    sum += weight(entries[i].logit, max, temperature);
+    sum += weight(entries[i].logprob, max, temperature);
     if (sum >= wanted) return i + 1;
   }
   return kept;
 }
 
 Token Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
-  Entry* const entries = entries_.as<Entry>();
-  logits = logits.first(std::min(logits.size(), entries_.size() / sizeof(Entry)));
+  Candidate* const entries = entries_.as<Candidate>();
+  logits = logits.first(std::min(logits.size(), entries_.size() / sizeof(Candidate)));
   const size_t n = logits.size();
   const size_t k = params_.top_k > 0 ? std::min(n, static_cast<size_t>(params_.top_k)) : n;
   const bool changed = !params_.logit_bias.empty() || penalizes();
@@ -246,7 +247,7 @@ Token Sampler::sample(std::span<const float> logits, std::span<const Token> hist
   if (changed) {
     adjust(logits, history);
     for (size_t i = 0; i < n; ++i) {
-      if (entries[i].logit > max) max = entries[i].logit, best = entries[i].token;
+      if (entries[i].logprob > max) max = entries[i].logprob, best = entries[i].token;
     }
   } else {
     best = most_likely(logits);
@@ -254,22 +255,17 @@ Token Sampler::sample(std::span<const float> logits, std::span<const Token> hist
   }
   if (params_.temperature <= 0 || best == kNoToken) return best;
 
-  if (changed && k < n) {
-    select_best(n, k, entries, [entries](size_t i) { return entries[i]; });
+  if (k < n) {
+    select_best(n, k, entries, changed ? nullptr : logits.data());
   } else if (!changed) {
-    const auto raw = [&](size_t i) { return Entry{static_cast<Token>(i), sanitize(logits[i])}; };
-    if (k < n) {
-      select_best(n, k, entries, raw);
-    } else {
-      for (size_t i = 0; i < n; ++i) entries[i] = raw(i);
-    }
+    for (size_t i = 0; i < n; ++i) entries[i] = {static_cast<Token>(i), sanitize(logits[i])};
   }
   const size_t kept = cut(k, k < n, max);
   double total = 0;
-  for (size_t i = 0; i < kept; ++i) total += weight(entries[i].logit, max, params_.temperature);
+  for (size_t i = 0; i < kept; ++i) total += weight(entries[i].logprob, max, params_.temperature);
   double left = uniform * total;
   for (size_t i = 0; i + 1 < kept; ++i) {
-    left -= weight(entries[i].logit, max, params_.temperature);
+    left -= weight(entries[i].logprob, max, params_.temperature);
     if (left < 0) return entries[i].token;
   }
   return kept > 0 ? entries[kept - 1].token : best;
@@ -292,9 +288,7 @@ std::vector<Candidate> top_logprobs(std::span<const float> logits, int n, Token 
   std::vector<Candidate> result;
   result.reserve(k + 1);
   result.resize(k);
-  select_best(logits.size(), k, result.data(), [&](size_t i) {
-    return Candidate{static_cast<Token>(i), sanitize(logits[i])};
-  });
+  select_best(logits.size(), k, result.data(), logits.data());
   for (Candidate& candidate : result) candidate.logprob = logprob(candidate.logprob);
   const bool known = chosen >= 0 && static_cast<size_t>(chosen) < logits.size();
   result.push_back(

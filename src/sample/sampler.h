@@ -61,10 +61,6 @@ class Sampler {
   [[nodiscard]] Token sample(std::span<const float> logits, std::span<const Token> history);
 
  private:
-  struct Entry {
-    Token token;
-    float logit;
-  };
   [[nodiscard]] bool penalizes() const;
   void adjust(std::span<const float> logits, std::span<const Token> history);
   void penalize(std::span<const Token> history);
@@ -72,7 +68,7 @@ class Sampler {
 
   Params params_;
   uint64_t rng_[4];
-  AlignedBuffer entries_;  // Entry [n_vocab]
+  AlignedBuffer entries_;  // Candidate [n_vocab]
 };
 
 // The n most likely tokens with log-probabilities of the raw logits, best first, and the

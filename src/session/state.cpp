@@ -219,12 +219,13 @@ Status Timeline::write_state(uint64_t identity, int64_t n_vocab, std::span<const
   }
   r.done += piece.size();
   StateForm form;
-  if (!gather(sizeof form.header)) return {};
+  const auto more = [&] { return r.done < r.total ? Status() : fail(foreign()); };
+  if (!gather(sizeof form.header)) return more();
   std::memcpy(&form.header, r.head.data(), sizeof form.header);
   if (Status s = check_head(form.header, cache_.shape(), identity, r.total); !s.ok()) {
     return fail(std::move(s));
   }
-  if (!gather(StateForm::head_bytes(form.header))) return {};
+  if (!gather(StateForm::head_bytes(form.header))) return more();
   size_t listed = sizeof form.header;
   const auto list = [&r, &listed](size_t n) {
     std::vector<uint32_t> out(n);

@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cctype>
 
+#include "tokenizer/plain.h"
+#include "tokenizer/room.h"
+
 namespace sluice::tokenizer {
 
 std::string unmark_spaces(std::string_view text) {
@@ -30,22 +33,35 @@ Status BaseTokenizer::read_common(const gguf::Header& header) {
   // The files do not say which special tokens swallow the space behind them; Phi-3's do.
   const bool strip_right =
       name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
-  return matcher_.build(vocab_, strip_right);
+  return matcher_.build(vocab_, specials_, strip_right);
 }
 
-std::vector<Token> BaseTokenizer::encode(std::string_view text,
-                                         const EncodeOptions& options) const {
+Result<std::vector<Token>> BaseTokenizer::try_encode(std::string_view given,
+                                                     const EncodeOptions& options) const {
+  if (given.size() > kMaxTextBytes) {
+    return error(Code::kInvalidArgument, "a text of %zu bytes is too long to encode at once",
+                 given.size());
+  }
+  const auto no_room = [&] {
+    return error(Code::kOutOfMemory, "too little memory is left to encode a text of %zu bytes",
+                 given.size());
+  };
   std::vector<Token> out;
   MergeScratch scratch;
-  if (options.add_bos && specials_.add_bos) out.push_back(specials_.bos);
-  bool starts = true;
-  size_t pos = 0;
-  while (pos < text.size()) {
-    const auto match = matcher_.next(vocab_, text, pos, options.parse_special);
+  MarkedText marked;
+  if (options.marked && !marked.read(given)) return no_room();
+  const std::string_view text = options.marked ? marked.text() : given;
+  if (!make_room(&out, text.size() / 3 + 16)) return no_room();  // most tokens have more bytes
+  if (options.add_bos && specials_.add_bos && !options.continues) out.push_back(specials_.bos);
+  bool starts = !options.continues;
+  for (size_t pos = 0; pos < text.size();) {
+    const auto match = matcher_.next(vocab_, text, pos, options.parse_special, &marked);
     if (match.begin > pos) {
       encode_text(text.substr(pos, match.begin - pos), starts, &scratch, &out);
       starts = false;
     }
+    // One place more than this token needs, for EOS.
+    if (scratch.out_of_memory || !make_room_for(&out, 2)) return no_room();
     if (match.token != kNoToken) {
       out.push_back(match.token);
       starts = true;
@@ -72,6 +88,14 @@ bool BaseTokenizer::is_end_of_generation(Token token) const {
 
 bool BaseTokenizer::is_control(Token token) const {
   return vocab_.contains(token) && vocab_.type(token) == TokenType::kControl;
+}
+
+std::vector<Token> BaseTokenizer::gated_tokens() const {
+  std::vector<Token> ids;
+  for (Token id = 0; id < vocab_.size(); ++id) {
+    if (matcher_.is_gated(vocab_, id)) ids.push_back(id);
+  }
+  return ids;
 }
 
 std::string_view BaseTokenizer::piece(Token token) const {

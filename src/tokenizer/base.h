@@ -20,8 +20,8 @@ inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
 
 class BaseTokenizer : public Tokenizer {
  public:
-  [[nodiscard]] std::vector<Token> encode(std::string_view text,
-                                          const EncodeOptions& options) const final;
+  [[nodiscard]] Result<std::vector<Token>> try_encode(std::string_view text,
+                                                      const EncodeOptions& options) const final;
   [[nodiscard]] std::string token_bytes(Token token, bool special) const final;
   [[nodiscard]] int32_t n_vocab() const final { return vocab_.size(); }
   [[nodiscard]] Token bos() const final { return specials_.bos; }
@@ -29,12 +29,14 @@ class BaseTokenizer : public Tokenizer {
   [[nodiscard]] bool adds_bos() const final { return specials_.add_bos; }
   [[nodiscard]] bool is_end_of_generation(Token token) const final;
   [[nodiscard]] bool is_control(Token token) const final;
+  [[nodiscard]] std::vector<Token> gated_tokens() const final;
   [[nodiscard]] bool strips_leading_space() const override { return false; }
   [[nodiscard]] std::string_view piece(Token token) const final;
   [[nodiscard]] uint64_t memory_bytes() const override;
 
  protected:
   // Encodes text without special tokens. `starts`: it begins the text or follows a special token.
+  // When memory is out, scratch->out_of_memory is set and *out is worthless.
   virtual void encode_text(std::string_view text, bool starts, MergeScratch* scratch,
                            std::vector<Token>* out) const = 0;
   // The bytes of a token that is not a control token.

@@ -116,6 +116,10 @@ void ByteBpe::encode_text(std::string_view text, bool, MergeScratch* scratch,
     pre_tokenize(text, pre_->passes, &encoder);
   } else {
     std::string valid;
+    if (!make_room(&valid, kReplacement.size() * text.size())) {
+      scratch->out_of_memory = true;
+      return;
+    }
     append_valid_utf8(text, Replace::kEachByte, &valid);
     pre_tokenize(valid, pre_->passes, &encoder);
   }
@@ -136,6 +140,12 @@ Token ByteBpe::find_word(std::string_view word) const {
 
 void ByteBpe::encode_word(std::string_view word, MergeScratch* scratch,
                           std::vector<Token>* out) const {
+  auto& symbols = scratch->symbols;
+  if (scratch->out_of_memory || !make_room_for(out, word.size()) ||
+      !renew_room(&symbols, word.size())) {
+    scratch->out_of_memory = true;
+    return;
+  }
   if (pre_->ignore_merges) {
     const Token id = find_word(word);
     if (id != kNoToken) {
@@ -143,9 +153,6 @@ void ByteBpe::encode_word(std::string_view word, MergeScratch* scratch,
       return;
     }
   }
-  auto& symbols = scratch->symbols;
-  symbols.clear();
-  symbols.reserve(word.size());
   for (size_t i = 0; i < word.size(); ++i) {
     symbols.push_back({static_cast<uint32_t>(i), 1, byte_tokens_[static_cast<uint8_t>(word[i])]});
   }

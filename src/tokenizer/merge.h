@@ -10,6 +10,7 @@
 #include <functional>
 #include <vector>
 
+#include "tokenizer/room.h"
 #include "tokenizer/tokenizer.h"
 
 namespace sluice::tokenizer {
@@ -35,6 +36,7 @@ struct MergeScratch {
   std::vector<uint32_t> next;  // linked list for long words
   std::vector<uint32_t> prev;
   std::vector<uint64_t> heap;  // rank << 32 | index of the left symbol
+  bool out_of_memory = false;  // one of them could not grow; nothing more is encoded
 };
 
 inline constexpr size_t kScanLimit = 40;
@@ -63,6 +65,12 @@ void merge_by_scan(MergeScratch* scratch, Rank&& rank) {
   symbols.resize(n);
 }
 
+// A merge takes one entry from the heap and adds two at most, so it never holds twice the symbols.
+[[nodiscard]] inline bool make_merge_room(MergeScratch* scratch, size_t n) {
+  return renew_room(&scratch->merges, n) && renew_room(&scratch->next, n) &&
+         renew_room(&scratch->prev, n) && renew_room(&scratch->heap, 2 * n);
+}
+
 template <typename Rank>
 void merge_by_heap(MergeScratch* scratch, Rank&& rank) {
   auto& symbols = scratch->symbols;
@@ -72,11 +80,13 @@ void merge_by_heap(MergeScratch* scratch, Rank&& rank) {
   auto& heap = scratch->heap;
   const auto n = static_cast<uint32_t>(symbols.size());
   constexpr uint32_t kEnd = 0xFFFFFFFF;
+  if (!make_merge_room(scratch, n)) {
+    scratch->out_of_memory = true;
+    return;
+  }
   merges.assign(n, Merge{});
   next.resize(n);
   prev.resize(n);
-  heap.clear();
-  heap.reserve(n);
   for (uint32_t i = 0; i < n; ++i) {
     next[i] = i + 1 < n ? i + 1 : kEnd;
     prev[i] = i > 0 ? i - 1 : kEnd;

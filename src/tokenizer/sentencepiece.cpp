@@ -51,6 +51,12 @@ size_t character_length(std::string_view text, size_t pos) {
   return c.cp == kInvalidCodepoint ? 1 : c.bytes;
 }
 
+size_t count_characters(std::string_view text) {
+  size_t n = 0;
+  for (size_t pos = 0; pos < text.size(); ++n) pos += character_length(text, pos);
+  return n;
+}
+
 // A character as a number, for the adjacency set.
 uint32_t pack_character(std::string_view bytes) {
   uint32_t packed = 0;
@@ -77,7 +83,7 @@ class SentencePiece final : public BaseTokenizer {
   [[nodiscard]] Status find_bytes();
   void find_adjacent();
   [[nodiscard]] Token find_mergeable(std::string_view text) const;
-  [[nodiscard]] std::string normalized(std::string_view text, bool starts) const;
+  [[nodiscard]] bool normalize(std::string_view text, bool starts, std::string* result) const;
   void encode_word(std::string_view word, MergeScratch* scratch, std::vector<Token>* out) const;
 
   std::vector<uint32_t> ranks_;  // [n_vocab] position of a token's score in descending order
@@ -172,27 +178,31 @@ Token SentencePiece::find_mergeable(std::string_view text) const {
   return forbidden ? kNoToken : id;
 }
 
-std::string SentencePiece::normalized(std::string_view text, bool starts) const {
-  std::string result;
+// False when memory is out.
+bool SentencePiece::normalize(std::string_view text, bool starts, std::string* result) const {
   const auto spaces = static_cast<size_t>(std::count(text.begin(), text.end(), ' '));
-  result.reserve(text.size() + 2 * spaces + kSpaceMark.size());
-  if (starts && add_space_prefix_) result += kSpaceMark;
+  if (!make_room(result, text.size() + 2 * spaces + kSpaceMark.size())) return false;
+  if (starts && add_space_prefix_) *result += kSpaceMark;
   bool after_space = remove_extra_whitespaces_ && starts;
   for (const char c : text) {
     if (c != ' ') {
-      result += c;
+      *result += c;
     } else if (!after_space) {
-      result += kSpaceMark;
+      *result += kSpaceMark;
     }
     after_space = remove_extra_whitespaces_ && c == ' ';
   }
-  return result;
+  return true;
 }
 
 void SentencePiece::encode_text(std::string_view text, bool starts, MergeScratch* scratch,
                                 std::vector<Token>* out) const {
-  const std::string marked = normalized(text, starts);
-  const std::string_view all = marked;
+  std::string normalized;
+  if (!normalize(text, starts, &normalized)) {
+    scratch->out_of_memory = true;
+    return;
+  }
+  const std::string_view all = normalized;
   size_t word = 0;
   uint32_t before = 0;
   for (size_t pos = 0; pos < all.size();) {
@@ -211,7 +221,11 @@ void SentencePiece::encode_text(std::string_view text, bool starts, MergeScratch
 void SentencePiece::encode_word(std::string_view word, MergeScratch* scratch,
                                 std::vector<Token>* out) const {
   auto& symbols = scratch->symbols;
-  symbols.clear();
+  if (scratch->out_of_memory || !make_room_for(out, word.size()) ||
+      !renew_room(&symbols, count_characters(word))) {
+    scratch->out_of_memory = true;
+    return;
+  }
   for (size_t pos = 0; pos < word.size();) {
     const std::string_view character = word.substr(pos, character_length(word, pos));
     symbols.push_back(

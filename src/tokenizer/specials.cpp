@@ -121,12 +121,15 @@ void Specials::find_end_of_generation(const gguf::Header& header, Vocab* vocab) 
   // gpt-oss shows its channel markers as text.
   for (const char* name : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}) {
     const Token id = vocab->find(name);
-    if (id != kNoToken) vocab->set_type(id, TokenType::kUserDefined);
+    if (id == kNoToken) continue;
+    if (vocab->type(id) == TokenType::kControl) shown.push_back(id);
+    vocab->set_type(id, TokenType::kUserDefined);
   }
   const auto drop = [&](std::string_view name, TokenType type) {
     const Token id = vocab->find(name);
     if (id == kNoToken) return;
     ends.erase(std::remove(ends.begin(), ends.end(), id), ends.end());
+    if (type == TokenType::kUserDefined) shown.push_back(id);
     vocab->set_type(id, type);
   };
   const auto has = [&](std::string_view name) { return vocab->find(name) != kNoToken; };
@@ -139,8 +142,9 @@ void Specials::find_end_of_generation(const gguf::Header& header, Vocab* vocab) 
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
 
-Status SpecialMatcher::build(const Vocab& vocab, bool strip_right) {
+Status SpecialMatcher::build(const Vocab& vocab, const Specials& specials, bool strip_right) {
   strip_right_ = strip_right;
+  shown_ = specials.shown;
   for (Token id = 0; id < vocab.size(); ++id) {
     const TokenType type = vocab.type(id);
     if (type != TokenType::kControl && type != TokenType::kUserDefined &&
@@ -157,13 +161,21 @@ Status SpecialMatcher::build(const Vocab& vocab, bool strip_right) {
   return {};
 }
 
+bool SpecialMatcher::is_gated(const Vocab& vocab, Token id) const {
+  const TokenType type = vocab.type(id);
+  return type == TokenType::kControl || type == TokenType::kUnknown ||
+         std::find(shown_.begin(), shown_.end(), id) != shown_.end();
+}
+
 SpecialMatcher::Match SpecialMatcher::next(const Vocab& vocab, std::string_view text, size_t from,
-                                           bool parse_special) const {
+                                           bool parse_special, MarkedText* marked) const {
   for (size_t pos = from; pos < text.size(); ++pos) {
     if (!index_.may_start(text[pos])) continue;
     Token longest = kNoToken;
     index_.walk(vocab, text, pos, [&](Token id) {
-      if (parse_special || vocab.type(id) == TokenType::kUserDefined) longest = id;
+      if (!parse_special && vocab.type(id) != TokenType::kUserDefined) return;
+      if (is_gated(vocab, id) && marked->is_plain(pos, pos + vocab.text(id).size())) return;
+      longest = id;
     });
     if (longest == kNoToken) continue;
     const std::string_view name = vocab.text(longest);

@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "tokenizer/plain.h"
 #include "tokenizer/prefix_index.h"
 #include "tokenizer/vocab.h"
 
@@ -21,6 +22,8 @@ struct Specials {
   bool add_bos = false;
   bool add_eos = false;
   std::vector<Token> end_of_generation;  // sorted
+  // Control tokens that are shown as text, and so have the type of user-defined ones.
+  std::vector<Token> shown;
 
   // Takes what the metadata says over what is set, which are the kind's defaults (an id beyond the
   // vocabulary among the defaults is dropped, in the metadata it is an error), and marks tokens
@@ -35,7 +38,7 @@ struct Specials {
 class SpecialMatcher {
  public:
   // `strip_right`: spaces after most special tokens are swallowed (the Phi-3 rule).
-  [[nodiscard]] Status build(const Vocab& vocab, bool strip_right);
+  [[nodiscard]] Status build(const Vocab& vocab, const Specials& specials, bool strip_right);
 
   struct Match {
     size_t begin = 0;
@@ -43,14 +46,20 @@ class SpecialMatcher {
     size_t resume = 0;       // where ordinary text goes on
     Token token = kNoToken;  // kNoToken: nothing found up to the end
   };
-  // The first match at or after `from`. User-defined tokens always count, the others only with
-  // `parse_special`.
+  // The first match at or after `from`, which never lies before an earlier call's. User-defined
+  // tokens always count, the others only with `parse_special`, and neither they nor control tokens
+  // that are shown in plain stretches.
   [[nodiscard]] Match next(const Vocab& vocab, std::string_view text, size_t from,
-                           bool parse_special) const;
-  [[nodiscard]] uint64_t memory_bytes() const { return index_.memory_bytes(); }
+                           bool parse_special, MarkedText* marked) const;
+  // Whether plain text never becomes this token, and other text may.
+  [[nodiscard]] bool is_gated(const Vocab& vocab, Token id) const;
+  [[nodiscard]] uint64_t memory_bytes() const {
+    return index_.memory_bytes() + shown_.capacity() * sizeof(Token);
+  }
 
  private:
   PrefixIndex index_;
+  std::vector<Token> shown_;
   bool strip_right_ = false;
 };
 

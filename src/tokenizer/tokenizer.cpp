@@ -1,6 +1,8 @@
 // Choosing the kind, the account of memory before anything is built, and the detokenizer.
 #include "tokenizer/tokenizer.h"
 
+#include <cstdlib>
+
 #include "tokenizer/base.h"
 #include "tokenizer/utf8.h"
 
@@ -33,6 +35,12 @@ uint64_t estimate_memory(const gguf::Header& header) {
   }
   if (const gguf::Value* merges = header.find("tokenizer.ggml.merges")) bytes += merges->count * 16;
   return bytes;
+}
+
+std::vector<Token> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  Result<std::vector<Token>> ids = try_encode(text, options);
+  if (!ids.ok()) std::abort();
+  return std::move(*ids);
 }
 
 std::string Tokenizer::decode(std::span<const Token> tokens, bool special) const {

@@ -17,9 +17,18 @@ namespace sluice::tokenizer {
 
 using Token = int32_t;
 
+inline constexpr uint64_t kMaxTextBytes = 1u << 30;  // of one text to encode
+
 struct EncodeOptions {
   bool add_bos = true;  // add BOS (and EOS where the vocabulary asks for it) as the metadata says
   bool parse_special = true;  // "<|im_end|>" in the text becomes the control token
+  // The text goes on from earlier text: it gets no BOS, no space before its first word, and its
+  // beginning is not normalized as that of a text is.
+  bool continues = false;
+  // Stretches between U+FDD0 and U+FDD1 are plain: no control token is made of any byte of them
+  // (user-defined tokens are). The marks themselves vanish, matched or not: words and merges run
+  // across their places. See plain.h.
+  bool marked = false;
 };
 
 class Tokenizer {
@@ -30,9 +39,13 @@ class Tokenizer {
 
   // UTF-8 (invalid bytes are encoded as bytes or U+FFFD as the vocabulary allows) to ids. Takes
   // time linear in the text, n log n inside one word. Working memory, the result included: about 8
-  // bytes for a byte of ordinary text, up to 60 where the text is one endless word.
-  [[nodiscard]] virtual std::vector<Token> encode(std::string_view text,
-                                                  const EncodeOptions& options = {}) const = 0;
+  // bytes for a byte of ordinary text, at most encode_memory() where the text is one endless word.
+  // Errors: kInvalidArgument (longer than kMaxTextBytes), kOutOfMemory; nothing is held after them.
+  [[nodiscard]] virtual Result<std::vector<Token>> try_encode(
+      std::string_view text, const EncodeOptions& options = {}) const = 0;
+  // The same for programs that end when memory does.
+  [[nodiscard]] std::vector<Token> encode(std::string_view text,
+                                          const EncodeOptions& options = {}) const;
   // The bytes that a token stands for in running text; control tokens are empty unless
   // `special`. May end inside a UTF-8 character.
   [[nodiscard]] virtual std::string token_bytes(Token token, bool special = false) const = 0;
@@ -46,6 +59,9 @@ class Tokenizer {
   [[nodiscard]] virtual bool adds_bos() const = 0;
   [[nodiscard]] virtual bool is_end_of_generation(Token token) const = 0;  // EOS, EOT, ...
   [[nodiscard]] virtual bool is_control(Token token) const = 0;
+  // The tokens that plain text never becomes and other text may: those whose texts have to be
+  // marked as plain where a user wrote them.
+  [[nodiscard]] virtual std::vector<Token> gated_tokens() const = 0;
   // True when decoding must drop the one space that starts the text.
   [[nodiscard]] virtual bool strips_leading_space() const = 0;
   [[nodiscard]] virtual std::string_view piece(Token token) const = 0;  // as stored in the file
@@ -54,6 +70,12 @@ class Tokenizer {
 
 // Upper bound of memory that create() will hold and use at its peak, from the header alone.
 [[nodiscard]] uint64_t estimate_memory(const gguf::Header& header);
+
+// Upper bound of the memory that encoding valid UTF-8 of this length takes, the result included and
+// the text itself not, where the vocabulary's normalizer does not lengthen it.
+[[nodiscard]] constexpr uint64_t encode_memory(uint64_t text_bytes) {
+  return 72 * text_bytes + (4 << 10);
+}
 
 // Turns token bytes into text that is always whole UTF-8: an unfinished character waits for its
 // rest, invalid bytes become U+FFFD.

@@ -34,7 +34,7 @@ class Unigram final : public BaseTokenizer {
  private:
   [[nodiscard]] Status read_scores(const gguf::Header& header);
   [[nodiscard]] Status build_index();
-  [[nodiscard]] std::string normalized(std::string_view text) const;
+  [[nodiscard]] bool normalize(std::string_view text, bool starts, std::string* result) const;
 
   PrefixIndex index_;         // tokens that text may become
   PrefixIndex user_defined_;  // tokens that normalization leaves alone
@@ -103,25 +103,28 @@ Status Unigram::build_index() {
   return {};
 }
 
-std::string Unigram::normalized(std::string_view text) const {
-  std::string result;
-  bool in_word = false;
-  bool started = false;
+// False when memory is out.
+bool Unigram::normalize(std::string_view text, bool starts, std::string* result) const {
+  bool in_word = !starts;
+  bool started = !starts;
   const auto put = [&](std::string_view bytes) {
+    if (!make_room_for(result, (kSpaceMark.size() + 1) * bytes.size())) return false;
     for (const char c : bytes) {
       if (c == ' ') {
         in_word = false;
-        if (!remove_extra_whitespaces_) result += kSpaceMark;
+        if (!remove_extra_whitespaces_) *result += kSpaceMark;
         continue;
       }
       if (!in_word && (remove_extra_whitespaces_ || (add_space_prefix_ && !started))) {
-        result += kSpaceMark;
+        *result += kSpaceMark;
       }
       in_word = true;
       started = true;
-      result += c;
+      *result += c;
     }
+    return true;
   };
+  if (!make_room(result, text.size() + text.size() / 2)) return false;
   for (size_t pos = 0; pos < text.size();) {
     size_t kept = 0;
     if (user_defined_.may_start(text[pos])) {
@@ -129,32 +132,40 @@ std::string Unigram::normalized(std::string_view text) const {
     }
     const Charsmap::Rule rule = kept != 0 ? Charsmap::Rule{} : charsmap_.longest(text, pos);
     const Decoded c = decode_utf8(text, pos);
+    std::string_view put_instead;
     if (kept != 0) {
-      put(text.substr(pos, kept));
+      put_instead = text.substr(pos, kept);
     } else if (rule.bytes != 0) {
-      put(rule.replacement);
+      put_instead = rule.replacement;
       kept = rule.bytes;
     } else if (c.cp == kInvalidCodepoint) {
-      put(kReplacement);
+      put_instead = kReplacement;
       kept = 1;
     } else {
-      put(text.substr(pos, c.bytes));
+      put_instead = text.substr(pos, c.bytes);
       kept = c.bytes;
     }
+    if (!put(put_instead)) return false;
     pos += kept;
   }
-  return result;
+  return true;
 }
 
-void Unigram::encode_text(std::string_view raw, bool, MergeScratch*,
+void Unigram::encode_text(std::string_view raw, bool starts, MergeScratch* scratch,
                           std::vector<Token>* out) const {
   struct Best {
     double score = -DBL_MAX;
     uint32_t begin = 0;  // of the last token of the best way to here
     Token id = kNoToken;
   };
-  const std::string text = normalized(raw);
-  std::vector<Best> best(text.size() + 1);
+  std::string text;
+  std::vector<Best> best;
+  if (!normalize(raw, starts, &text) || !make_room(&best, text.size() + 1) ||
+      !make_room_for(out, text.size())) {
+    scratch->out_of_memory = true;
+    return;
+  }
+  best.resize(text.size() + 1);
   best[0].score = 0;
   for (size_t pos = 0; pos < text.size();) {
     const Decoded c = decode_utf8(text, pos);

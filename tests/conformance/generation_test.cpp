@@ -207,7 +207,7 @@ TEST_F(Generating, LogprobsAreTheModelsOwn) {
   EXPECT_NE(found.pieces[0].token, likeliest);
   std::vector<Token> text = prompt_;
   for (const Piece& piece : found.pieces) {
-    opened_.session->rewind(0);
+    opened_.session->clear();
     ASSERT_TRUE(opened_.session->begin(text).ok());
     ASSERT_TRUE(opened_.model->run(*opened_.session).ok());
     const std::span<const float> logits = opened_.session->logits();
@@ -254,7 +254,7 @@ TEST_F(Generating, APromptThatWasCutCountsWhatItComputed) {
   EXPECT_EQ(greedy(opened_, prompt_, 1).size(), 1u);  // from here on no step waits for weights
   int32_t most = 0;
   for (int steps = 0;; ++steps) {
-    opened_.session->rewind(0);
+    opened_.session->clear();
     const Answer found = answer(opened_, prompt_, greedy_options(5), 20, steps);
     if (found.finish != Finish::kCancelled || !found.pieces.empty()) break;
     EXPECT_EQ(found.counts.prompt, n);

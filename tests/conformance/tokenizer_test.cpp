@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -68,7 +69,12 @@ std::vector<std::string> vocabulary_files() {
   for (const std::string& folder : {kFixtures, own}) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder + "/tokenizer", ignored)) {
-      if (entry.path().extension() == ".gguf") files.push_back(entry.path().string());
+      if (entry.path().extension() != ".gguf") continue;
+      if (entry.path().filename().string().find("bert") != std::string::npos) {
+        std::printf("skipped, WordPiece is refused: %s\n", entry.path().c_str());
+        continue;
+      }
+      files.push_back(entry.path().string());
     }
   }
   std::sort(files.begin(), files.end());

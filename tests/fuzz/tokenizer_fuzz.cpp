@@ -2,6 +2,7 @@
 // Any file must give a typed error or a tokenizer whose ids are in range, whose stream is valid
 // UTF-8, and which makes no control token out of user text.
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "tokenizer/tokenizer.h"
@@ -29,6 +30,12 @@ void use(const sluice::tokenizer::Tokenizer& tokenizer, std::string_view text) {
     check(sluice::tokenizer::is_valid_utf8(tokenizer.decode(ids, true)));
   }
   (void)tokenizer.encode(text);
+  const std::string quoted = "\xEF\xB7\x90" + std::string(text);  // marked as plain to the end
+  if (text.find("\xEF\xB7") != text.npos) return;
+  for (const Token id :
+       tokenizer.encode(quoted, {.add_bos = false, .continues = true, .marked = true})) {
+    check(id >= 0 && id < tokenizer.n_vocab() && !tokenizer.is_control(id));
+  }
 }
 
 }  // namespace

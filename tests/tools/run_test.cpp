@@ -226,6 +226,8 @@ TEST(Run, EndsAtASignalWhileAServerIsSilent) {
   ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
   ASSERT_EQ(listen(listener, 4), 0);
   ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  const timeval patience{60, 0};  // a program that never asks must not hold up the others
+  setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   const std::string url =
       "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/model.gguf";
   Program program({url, "-p", "Once"});

@@ -428,18 +428,6 @@ TEST(GgufSplit, RefusesWhatDoesNotFit) {
   EXPECT_EQ(split_count(parse(text).header).status().code(), Code::kBadHeader);
 }
 
-TEST(GgufSplit, Names) {
-  EXPECT_EQ(split_name("m-00001-of-00003.gguf", 1, 3), "m-00002-of-00003.gguf");
-  EXPECT_EQ(split_name("/a/b-00001-of-00003.gguf", 2, 3), "/a/b-00003-of-00003.gguf");
-  EXPECT_EQ(split_name("https://h/m-00001-of-00003.gguf?download=true", 1, 3),
-            "https://h/m-00002-of-00003.gguf?download=true");
-  EXPECT_EQ(split_name("m.gguf", 1, 3), "");
-  EXPECT_EQ(split_name("m-00001-of-00003.gguf", 3, 3), "");
-  EXPECT_EQ(split_name("m-00001-of-00004.gguf", 1, 3), "");
-  EXPECT_EQ(split_name("m-0001-of-00003.gguf", 1, 3), "");
-  EXPECT_EQ(split_name("", 0, 1), "");
-}
-
 // --- fixtures and mutations
 
 std::vector<uint8_t> read_file(const std::filesystem::path& path) {

@@ -111,7 +111,7 @@ function answer(request, response, kind, file, state) {
     'Content-Type': 'application/octet-stream',
     ...(file.etag ? { ETag: file.etag } : {}),
   };
-  const match = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '');
+  const match = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
   if (kind === 'gzip') {
     const packed = gzipSync(bytes);
     response.writeHead(200, { ...headers, 'Content-Encoding': 'gzip', 'Content-Length': packed.length });
@@ -123,7 +123,7 @@ function answer(request, response, kind, file, state) {
     return send(response, bytes, null, state);
   }
   let first = Number(match[1]);
-  const last = Math.min(Number(match[2]), bytes.length - 1);
+  const last = Math.min(Number(match[2] || Infinity), bytes.length - 1);
   if (first > last) return response.writeHead(416, { 'Content-Range': `bytes */${bytes.length}` }).end();
   state.ranges.push([first, last]);
   if (kind === 'wrong-range') first = Math.max(0, first - 100);

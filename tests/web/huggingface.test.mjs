@@ -65,3 +65,38 @@ test('what goes wrong has a code', async () => {
   await assert.rejects(listHuggingFaceFiles('a/b', { fetch: async () => { throw new TypeError('offline'); } }), { code: 'NETWORK' });
   assert.deepEqual(await listHuggingFaceFiles('a/b', answer('[{"type":"file","path":"x.gguf","size":"big"}]')), []);
 });
+
+test('what is no language model is never chosen, and not offered', async () => {
+  const listing = ['m-imatrix.gguf', 'imatrix.gguf', 'mmproj-model-f16.gguf', 'x/mmproj-F16.gguf', 'ggml-vocab-m.gguf', 'm-Q8_0.gguf', 'm-Q5_0.gguf'];
+  const answer = { fetch: async () => new Response(JSON.stringify(listing.map((path, i) => file(path, i + 1)))) };
+  assert.equal((await findHuggingFaceFile('a/b', {}, answer)).path, 'm-Q8_0.gguf'); // the smallest of those that are models
+  assert.equal((await findHuggingFaceFile('a/b', { maxBytes: 6 }, answer)).path, 'm-Q8_0.gguf');
+  await assert.rejects(findHuggingFaceFile('a/b', { maxBytes: 5 }, answer), (e) => e.code === 'NOT_FOUND' && !/matrix|mmproj|F16/.test(e.message));
+});
+
+test('an abort while the listing comes rejects with its reason', async () => {
+  const control = new AbortController();
+  const reason = new Error('left');
+  const body = new ReadableStream({
+    start: (stream) => control.signal.addEventListener('abort', () => stream.error(new DOMException('aborted', 'AbortError'))),
+  });
+  const fetch = async () => {
+    setTimeout(() => control.abort(reason), 5);
+    return new Response(body);
+  };
+  await assert.rejects(listHuggingFaceFiles('a/b', { fetch, signal: control.signal }), (e) => e === reason);
+  const hung = () => new Promise((_, reject) => reject(new DOMException('aborted', 'AbortError')));
+  await assert.rejects(listHuggingFaceFiles('a/b', { fetch: hung, signal: control.signal }), (e) => e === reason);
+});
+
+test('a long listing is followed to its end, an endless one is refused by code', async () => {
+  let last = 30;
+  const fetch = async (url) => {
+    const page = Number(new URL(url).searchParams.get('cursor') ?? 0);
+    const link = page < last ? { Link: `<${url.replace(/&cursor.*/, '')}&cursor=${page + 1}>; rel="next"` } : {};
+    return new Response(JSON.stringify([file(`m${page}-Q8_0.gguf`, page)]), { headers: link });
+  };
+  assert.equal((await listHuggingFaceFiles('a/b', { fetch })).length, 31);
+  last = Infinity;
+  await assert.rejects(listHuggingFaceFiles('a/b', { fetch }), { code: 'NOT_SUPPORTED' });
+});

@@ -56,7 +56,7 @@ const capabilities = () => ({
   store: typeof navigator.storage?.getDirectory === 'function',
 });
 
-/** In the page: waits for the model, asks for a story, waits for its end. */
+/** In the page: loads the model that is named, asks for a story, waits for its end. */
 async function useThePage() {
   const by = (id) => document.getElementById(id);
   const until = async (what, test) => {
@@ -65,6 +65,7 @@ async function useThePage() {
       await new Promise((ok) => setTimeout(ok, 100));
     }
   };
+  by('load').click();
   await until('loading', () => document.body.classList.contains('loaded') && !by('send').disabled);
   by('prompt').value = 'Tell me a story about a dog and a boat.';
   by('prompt').dispatchEvent(new Event('input', { bubbles: true }));

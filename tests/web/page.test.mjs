@@ -4,53 +4,35 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { buildSite } from '../../examples/browser/build.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
-import { launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
+import { idle, load, models, openSite, ready, say } from './page-site.mjs';
 
-const site = join(root, 'build', 'web-tests', 'site');
 const shots = join(root, 'build', 'screenshots');
-const models = join(root, 'examples', 'models');
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 const asked = []; // ranges of models
-let browser;
 let server;
+let pages;
 
 before(async () => {
-  await buildSite({ site });
   rmSync(shots, { recursive: true, force: true });
   mkdirSync(shots, { recursive: true });
-  browser = await launch();
   const onRequest = ({ url, headers }) => void (url.startsWith('/models/') && asked.push(headers.range ?? 'no range'));
-  server = await serve([['/models/', models], ['/', site]], { onRequest });
+  pages = await openSite('site', { onRequest });
+  server = pages.server;
 });
-after(async () => {
-  await browser.close();
-  await server.close();
-});
+after(() => pages.close());
 
-/** `expected` are error messages of the browser that the test itself provokes. */
-async function withPage(options, work, { query = '', expected = /^$/, from = server } = {}) {
-  const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
-  const page = await context.newPage();
-  page.setDefaultTimeout(120_000); // a slow machine is no failure
-  const errors = [];
-  page.on('pageerror', (error) => errors.push(error.message));
-  page.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
-  try {
-    await page.goto(`${from.url}/${query}`);
+/** `expected` are error messages of the browser that the test itself provokes. A model that is named is loaded. */
+const withPage = (options, work, { query = '', ...more } = {}) =>
+  pages.withTabs(async (open) => {
+    const page = await open(query);
+    if (query) await page.click('#load');
     await work(page);
-    assert.deepEqual(errors.filter((error) => !expected.test(error)), []);
-  } finally {
-    await context.close();
-  }
-}
+  }, { ...options, ...more });
 
 const model = '?model=/models/sluice-tales-F16.gguf&budget=1700000';
-const ready = (page) => page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
-const idle = (page) => page.waitForSelector('#stop', { state: 'hidden' });
 const shot = (page, name) => page.screenshot({ path: join(shots, `${name}.png`) });
 
 async function holds(page, label, checks = [lowContrast, tooWide, unnamed]) {
@@ -59,11 +41,6 @@ async function holds(page, label, checks = [lowContrast, tooWide, unnamed]) {
 
 /** Picks how many tokens an answer may have, without opening the settings. */
 const limit = (page, tokens) => page.evaluate((n) => (document.querySelector('[name=maxTokens]').value = n), tokens);
-
-async function say(page, text) {
-  await page.fill('#prompt', text);
-  await page.press('#prompt', 'Enter');
-}
 
 /** Has a text told that does not end by itself, until more than `length` characters are shown. */
 async function beginText(page, length) {
@@ -206,7 +183,7 @@ test('a conversation that is deleted while its answer is written does not come b
     await page.waitForTimeout(300); // an answer writes its end when it stops
     assert.equal(await page.locator('#talk-list li').count(), 0);
     await page.reload();
-    await ready(page);
+    await load(page);
     assert.equal(await page.locator('#talk-list li').count(), 0);
   }, { query: model }));
 
@@ -283,7 +260,7 @@ test('lists what is stored, deletes it, evicts the oldest, and says when a model
   withPage({}, async (page) => {
     for (const name of ['Q4_0', 'Q8_0']) {
       await page.goto(`${server.url}/?model=/models/sluice-tales-${name}.gguf`);
-      await ready(page);
+      await load(page);
       await page.waitForFunction((n) => document.querySelectorAll('#stored-list li').length === n, name === 'Q4_0' ? 1 : 2);
     }
     await page.click('#stored > summary');
@@ -303,7 +280,7 @@ test('lists what is stored, deletes it, evicts the oldest, and says when a model
 
 test('a download can be paused and goes on where it was', async (t) => {
   const size = statSync(join(models, 'sluice-tales-F16.gguf')).size;
-  const slow = await serve([['/dist/', join(site, 'dist')], ['/models/', models], ['/', site]], { rate: 500_000 });
+  const slow = await serve([['/dist/', join(pages.site, 'dist')], ['/models/', models], ['/', pages.site]], { rate: 500_000 });
   t.after(() => slow.close());
   await withPage({}, async (page) => {
     await page.waitForSelector('#pause:visible');
@@ -331,9 +308,11 @@ test('wrong choices are explained: what happened, its code, what to do', () =>
     };
     await problem(`${server.url}/models/none.gguf`, /404.*Check the address.*HTTP_STATUS.*signed in/);
     await problem(`${server.url}/index.html`, /NOT_GGUF.*address must be that of the file itself/);
+    await problem('http://[bad', /“http:\/\/\[bad” is no address.*INVALID_ARGUMENT/);
     await problem('http://localhost:1/x.gguf', /NETWORK.*download the file and drop it here/);
     await page.goto(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=800000`);
-    await page.waitForFunction(() => /BUDGET_TOO_SMALL.*Move the budget up/s.test(document.querySelector('#problem').textContent));
+    await page.click('#load');
+    await page.waitForFunction(() => /BUDGET_TOO_SMALL.*Move the budget up.*Use/s.test(document.querySelector('#problem').textContent));
     await page.click('#problem button');
     await page.waitForSelector('#preflight dl');
     await page.click('#load');
@@ -371,7 +350,7 @@ test('the copy button gives the answer, "again" another one, code stays code', (
   }, { query: model }));
 
 test('any static host will do: no isolation, no service worker, one thread', async (t) => {
-  const plain = await serve([['/', site]], { isolation: false });
+  const plain = await serve([['/', pages.site]], { isolation: false });
   t.after(() => plain.close());
   await withPage({ serviceWorkers: 'block' }, async (page) => {
     await page.click('[data-sample]');

@@ -9,7 +9,8 @@ import { fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
 
 const { RemoteFile } = await importWeb('remote-file');
 const { nodeBackend } = await importWeb('store-node');
-const { StoreManager, keyOf } = await importWeb('store');
+const { StoreManager } = await importWeb('store-manager');
+const { keyOf } = await importWeb('store');
 
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
 const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };
@@ -224,7 +225,7 @@ for (const [how, fail] of [
   ['throws', () => { throw new DOMException('disk full', 'QuotaExceededError'); }],
   ['writes a part', (write, bytes, at) => write(bytes.subarray(0, bytes.length / 2), at)],
 ]) {
-  test(`a full disk that ${how} degrades to the network`, () =>
+  test(`a full disk that ${how} degrades to the network, and the download says so`, () =>
     withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
       const real = nodeBackend(folder());
       let room = 20;
@@ -238,8 +239,13 @@ for (const [how, fail] of [
         },
       };
       const warnings = [];
-      await load(url, model, full, { onWarning: (code) => warnings.push(code) });
+      const file = await RemoteFile.open(url, full, { ...options, onWarning: (code) => warnings.push(code) });
+      await assert.rejects(file.download(), { code: 'QUOTA' });
+      assert.ok((await readAll(file)).equals(model));
+      await assert.rejects(file.download(), { code: 'QUOTA' });
       assert.deepEqual(warnings, ['QUOTA']);
+      file.close();
+      await load(url, model, real); // what had room is still there
     }));
 }
 
@@ -247,9 +253,10 @@ test('a second reader of the same entry does not write and reads right', () =>
   withServer({ bytes: model, etag: '"1"' }, () => null, async ({ url }) => {
     const store = nodeBackend(folder());
     const first = await RemoteFile.open(url, store, options);
-    await load(url, model, store);
+    const second = load(url, model, store);
     const [all] = await Promise.all([readAll(first), first.download()]);
     assert.ok(all.equals(model));
+    await second;
     first.close();
   }));
 

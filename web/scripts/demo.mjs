@@ -123,7 +123,7 @@ async function main() {
   const query = new URLSearchParams({ model: url, budget: String(options.budget), prompt: options.prompt });
   console.log(`${server.url}/?${query}`);
   if (!options.headless) {
-    console.log('Open it in a browser; Ctrl-C ends the server.');
+    console.log('Open it in a browser and press Load; Ctrl-C ends the server.');
     return;
   }
   try {

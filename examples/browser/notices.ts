@@ -1,0 +1,24 @@
+// What concerns the whole page is said above it, until it is dismissed; and every event handler ends here,
+// so that nothing goes wrong without a word.
+
+import { SluiceError } from 'sluice-llm';
+
+import { byId, iconButton, make } from './dom.js';
+
+const kMost = 4;
+
+export function notice(text: string): void {
+  const box = byId('notices');
+  if ([...box.children].some((other) => other.firstElementChild?.textContent === text)) return;
+  const line = make('div', { class: 'notice' }, make('p', {}, text));
+  line.append(iconButton('close', 'Dismiss', () => line.remove()));
+  box.append(line);
+  while (box.childElementCount > kMost) box.firstElementChild!.remove();
+}
+
+export function report(error: unknown): void {
+  const { name, message } = (error ?? {}) as Partial<Error>;
+  if (name === 'AbortError') return;
+  const code = error instanceof SluiceError ? ` (${error.code})` : '';
+  notice(`${message || String(error)}${code}`);
+}

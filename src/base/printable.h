@@ -1,0 +1,20 @@
+// Text that comes from files and servers, as messages may show it: control characters would reach
+// the terminal, where they move the cursor, set its title or answer for whoever sits there.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+namespace sluice {
+
+// Puts '?' in place of control characters: C0, DEL, and C1 as UTF-8 spells them.
+inline void hide_controls(std::span<char> text) {
+  for (size_t i = 0; i < text.size(); i++) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte < 0x20 || byte == 0x7f) text[i] = '?';
+    if (byte == 0xc2 && next >= 0x80 && next < 0xa0) text[i] = text[i + 1] = '?';
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,351 @@
+// Random sequences of public calls, each answer held against an engine of its own that computes the
+// whole text anew with room for everything: conversations that go on, go back and begin again, on
+// two timelines at a time and others saved; answers cut at random moments; budgets that move, also
+// in the middle of a pass; prompts that are refused. Whatever came before, the tokens and the bits
+// of the logits are those of the text alone, or the call is a typed error after which everything
+// goes on. SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the
+// seed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <random>
+
+#include "fixtures_util.h"
+#include "generate/generation.h"
+
+namespace sluice::test {
+namespace {
+
+using generate::Finish;
+using session::Token;
+using Tokens = std::vector<Token>;
+
+uint64_t setting(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+struct Answer {
+  Tokens tokens;
+  std::vector<float> logits;  // of the prompt's last token
+};
+
+// The truth: one session, emptied before each answer, everything resident, one thread.
+class Fresh {
+ public:
+  Fresh(const std::string& path, int32_t n_ctx) {
+    session::EngineOptions options;
+    options.n_ctx = n_ctx;
+    options.n_threads = 1;
+    opened_ = open_model(path, options);
+  }
+  Answer answer(const Tokens& prompt, size_t n) {
+    Answer out;
+    opened_.session->clear();
+    Tokens next = prompt;
+    while (true) {
+      EXPECT_TRUE(opened_.session->begin(next).ok());
+      EXPECT_TRUE(opened_.model->run(*opened_.session).ok());
+      const auto logits = opened_.session->logits();
+      if (out.logits.empty()) out.logits.assign(logits.begin(), logits.end());
+      if (out.tokens.size() == n) return out;
+      const auto best = std::max_element(logits.begin(), logits.end());
+      out.tokens.push_back(static_cast<Token>(best - logits.begin()));
+      next = {out.tokens.back()};
+    }
+  }
+
+ private:
+  Opened opened_;
+};
+
+class Operations {
+ public:
+  Operations(const std::string& path, int32_t n_ctx, int threads, uint64_t seed)
+      : random_(seed), n_ctx_(n_ctx), fresh_(path, n_ctx) {
+    options_.n_ctx = n_ctx;
+    options_.n_threads = threads;
+    options_.n_sessions = 2;
+    options_.n_checkpoints = static_cast<int32_t>(2 + random_() % 6);
+    least_ = smallest_budget(path, options_);
+    options_.memory_budget = budget();
+    native::LoadOptions load;
+    load.engine = options_;
+    auto model = native::Model::open(path, load);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    if (!model.ok()) return;
+    model_ = std::move(*model);
+    for (auto& live : live_) {
+      auto session = session::Session::create(model_->engine());
+      EXPECT_TRUE(session.ok());
+      if (session.ok()) live.session = std::move(*session);
+    }
+    n_vocab_ = static_cast<Token>(model_->engine().program().hp.n_vocab);
+  }
+
+  [[nodiscard]] bool ready() const { return model_ != nullptr; }
+
+  void run(uint64_t count) {
+    for (uint64_t i = 0; i < count && !testing::Test::HasFailure(); ++i) {
+      const uint64_t kind = random_() % 16;
+      SCOPED_TRACE("operation " + std::to_string(i) + ", kind " + std::to_string(kind));
+      Live& live = live_[random_() % std::size(live_)];
+      if (kind < 7) {
+        answer(live, /*cut=*/false);
+      } else if (kind < 9) {
+        answer(live, /*cut=*/true);
+      } else if (kind < 11) {
+        move_budget();
+      } else if (kind == 11) {
+        save(live);
+      } else if (kind == 12) {
+        restore(live);
+      } else if (kind == 13) {
+        refuse(live);
+      } else if (kind == 14) {
+        rewind(live);
+      } else {
+        damage(live);
+      }
+    }
+  }
+
+ private:
+  struct Live {
+    std::unique_ptr<session::Session> session;
+  };
+  struct Saved {
+    std::vector<uint8_t> bytes;
+    Tokens tokens;
+  };
+
+  // At and near the smallest, somewhat above it, or without a limit.
+  uint64_t budget() {
+    switch (random_() % 4) {
+      case 0:
+        return least_;
+      case 1:
+        return least_ + random_() % 200000;
+      case 2:
+        return least_ + random_() % (least_ + 1);
+      default:
+        return 0;
+    }
+  }
+
+  // A text that goes on from what the session holds, from a part of it, or begins anew.
+  Tokens prompt(const session::Session& session) {
+    const auto held = session.tokens();
+    Tokens out;
+    const uint64_t how = random_() % 8;
+    if (how < 4) out.assign(held.begin(), held.end());
+    if (how >= 4 && how < 6)
+      out.assign(held.begin(), held.begin() + held.size() * (random_() % 5) / 4);
+    const size_t room =
+        static_cast<size_t>(n_ctx_) - std::min<size_t>(out.size(), static_cast<size_t>(n_ctx_));
+    const size_t longest = random_() % 4 == 0 ? static_cast<size_t>(n_ctx_) : 40;
+    size_t more = 1 + random_() % longest;
+    if (more + 8 > room) {
+      out.clear();
+      more = std::min<size_t>(more, static_cast<size_t>(n_ctx_) - 8);
+    }
+    while (more-- > 0)
+      out.push_back(static_cast<Token>(random_() % static_cast<uint64_t>(n_vocab_)));
+    return out;
+  }
+
+  void answer(Live& live, bool cut) {
+    const Tokens text = prompt(*live.session);
+    generate::Options options;
+    options.sampling.temperature = 0;
+    options.ignore_eos = true;
+    options.reuse_prefix = random_() % 8 != 0;
+    options.max_tokens = static_cast<int64_t>(random_() % 6);
+    auto generation = generate::Generation::begin(*live.session, text, options);
+    ASSERT_TRUE(generation.ok()) << generation.status().message();
+    const int32_t max_ops = random_() % 3 == 0 ? 1 + static_cast<int32_t>(random_() % 20) : 0;
+    uint64_t steps_left = cut ? random_() % 60 : UINT64_MAX;
+    const bool move = random_() % 6 == 0;
+    std::vector<float> logits;
+    Tokens tokens;
+    for (;; --steps_left) {
+      if (steps_left == 0) {
+        (*generation)->cancel();
+        break;
+      }
+      if (move && random_() % 8 == 0) move_budget();
+      if (logits.empty() && !live.session->busy()) {
+        const auto now = live.session->logits();
+        logits.assign(now.begin(), now.end());
+      }
+      const session::Step step = drive(**generation, cut ? 1 + max_ops : max_ops);
+      for (const auto& piece : (*generation)->take_pieces()) tokens.push_back(piece.token);
+      ASSERT_NE(step, session::Step::kFailed) << (*generation)->failure().message();
+      if (step == session::Step::kDone) break;
+    }
+    if (cut && (*generation)->finish() == Finish::kCancelled) {
+      const auto held = live.session->tokens();
+      ASSERT_LE(held.size(), text.size() + tokens.size() + 1);
+      const size_t n = std::min(held.size(), text.size());
+      ASSERT_TRUE(std::equal(held.begin(), held.begin() + static_cast<int64_t>(n), text.begin()));
+      return;
+    }
+    if (logits.empty()) {
+      const auto now = live.session->logits();
+      logits.assign(now.begin(), now.end());
+    }
+    const Answer expected = fresh_.answer(text, tokens.size());
+    ASSERT_EQ(tokens, expected.tokens) << "after " << text.size() << " tokens, "
+                                       << (*generation)->counts().cached << " of them held";
+    ASSERT_EQ(logits.size(), expected.logits.size());
+    ASSERT_EQ(std::memcmp(logits.data(), expected.logits.data(), logits.size() * sizeof(float)), 0)
+        << "after " << text.size() << " tokens, " << (*generation)->counts().cached << " held";
+  }
+
+  // One step, and the reads that it waits for.
+  session::Step drive(generate::Generation& generation, int32_t max_ops) {
+    const session::Step step = generation.step(max_ops);
+    if (step == session::Step::kBlocked) {
+      const Status status = model_->wait();
+      EXPECT_TRUE(status.ok()) << status.message();
+    }
+    return step;
+  }
+
+  void move_budget() {
+    const uint64_t wanted = budget();
+    const Status status = model_->set_memory_budget(wanted);
+    ASSERT_TRUE(status.ok()) << wanted << " where " << least_
+                             << " is the smallest: " << status.message();
+    const session::MemoryPlan& plan = model_->engine().plan();
+    ASSERT_TRUE(wanted == 0 || plan.total() <= wanted);
+    ASSERT_EQ(model_->set_memory_budget(least_ / 2).code(), Code::kBudgetTooSmall);
+  }
+
+  void save(Live& live) {
+    Saved saved;
+    saved.bytes.resize(live.session->state_bytes());
+    for (size_t at = 0; at < saved.bytes.size();) {
+      const size_t n = std::min<size_t>(1 + random_() % 70000, saved.bytes.size() - at);
+      ASSERT_TRUE(live.session->read_state(at, {&saved.bytes[at], n}).ok());
+      at += n;
+    }
+    saved.tokens.assign(live.session->tokens().begin(), live.session->tokens().end());
+    if (saved_.size() >= 4) saved_.erase(saved_.begin());
+    saved_.push_back(std::move(saved));
+  }
+
+  Status write(session::Session& session, const std::vector<uint8_t>& bytes) {
+    SLUICE_RETURN_IF_ERROR(session.begin_restore(bytes.size()));
+    for (size_t at = 0; at < bytes.size();) {
+      const size_t n = std::min<size_t>(1 + random_() % 70000, bytes.size() - at);
+      SLUICE_RETURN_IF_ERROR(session.write_state({&bytes[at], n}));
+      at += n;
+    }
+    return {};
+  }
+
+  void restore(Live& live) {
+    if (saved_.empty()) return;
+    const Saved& saved = saved_[random_() % saved_.size()];
+    const Status status = write(*live.session, saved.bytes);
+    ASSERT_TRUE(status.ok()) << status.message();
+    const auto held = live.session->tokens();
+    ASSERT_TRUE(std::equal(held.begin(), held.end(), saved.tokens.begin(), saved.tokens.end()));
+  }
+
+  // A state with a flipped bit or cut short is refused, and leaves an empty timeline.
+  void damage(Live& live) {
+    if (saved_.empty()) return;
+    std::vector<uint8_t> bytes = saved_[random_() % saved_.size()].bytes;
+    if (random_() % 2 == 0) {
+      bytes[random_() % bytes.size()] ^= static_cast<uint8_t>(1 << random_() % 8);
+    } else {
+      bytes.resize(random_() % bytes.size());
+    }
+    const Status status = write(*live.session, bytes);
+    ASSERT_TRUE(status.code() == Code::kCorrupt || status.code() == Code::kContextFull)
+        << status.message();
+    ASSERT_EQ(live.session->position(), 0);
+  }
+
+  // Refused prompts change nothing.
+  void refuse(Live& live) {
+    const int32_t before = live.session->position();
+    const Tokens too_long(static_cast<size_t>(n_ctx_) + 1 + random_() % 100, 1);
+    EXPECT_EQ(live.session->sync(too_long).status().code(), Code::kPromptTooLong);
+    const Tokens foreign = {1, n_vocab_};
+    EXPECT_EQ(live.session->sync(foreign).status().code(), Code::kInvalidArgument);
+    EXPECT_EQ(live.session->sync({}).status().code(), Code::kPromptEmpty);
+    ASSERT_EQ(live.session->position(), before);
+  }
+
+  void rewind(Live& live) {
+    const int32_t to = static_cast<int32_t>(random_() % 200);
+    const int32_t before = live.session->position();
+    const int32_t reached = live.session->rewind(to);
+    ASSERT_LE(reached, std::min(to, before));
+    ASSERT_EQ(reached, live.session->position());
+  }
+
+  std::mt19937_64 random_;
+  int32_t n_ctx_;
+  Fresh fresh_;
+  session::EngineOptions options_;
+  uint64_t least_ = 0;
+  std::unique_ptr<native::Model> model_;
+  Live live_[2];
+  std::vector<Saved> saved_;
+  Token n_vocab_ = 0;
+};
+
+struct Case {
+  Reference reference;
+  int threads;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  const auto add = [&out](std::vector<Reference> references) {
+    for (Reference& r : references) {
+      out.push_back({r, 1});
+      out.push_back({r, 2});
+    }
+  };
+  add(read_manifest(fixture_folder("arch")));
+  add(read_manifest(own_folder("families")));
+  return out;
+}
+
+class RandomOperationsTest : public testing::TestWithParam<Case> {};
+
+TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
+  const Case& c = GetParam();
+  const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 20);
+  const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
+  // Attention in one part, in several, and with rings that come round.
+  for (const int32_t n_ctx : {200, 700, 1700}) {
+    SCOPED_TRACE("SLUICE_RANDOM_SEED=" + std::to_string(seed) + ", context " +
+                 std::to_string(n_ctx));
+    Operations operations(c.reference.path, n_ctx, c.threads, seed);
+    ASSERT_TRUE(operations.ready());
+    operations.run(n_ctx > 1000 ? count / 3 : count);
+    if (HasFailure()) return;
+  }
+}
+
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  std::string name = info.param.reference.name + "_" + std::to_string(info.param.threads);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RandomOperationsTest, testing::ValuesIn(cases()), case_name);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RandomOperationsTest);
+
+}  // namespace
+}  // namespace sluice::test

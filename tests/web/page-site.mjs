@@ -1,0 +1,105 @@
+// What the tests of the page share: the site, built once a test file and served over the package or over
+// the stand-in of page-engine/, and pages in Chromium in which any uncaught error fails the test.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { buildSite } from '../../examples/browser/build.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+import { launch } from './chromium.mjs';
+import { root } from './helpers.mjs';
+
+export const models = join(root, 'examples', 'models');
+const stand = join(root, 'tests', 'web', 'page-engine');
+
+/** { browser, server, site, withTabs, close } for one test file; `name` keeps the files of several apart. */
+export async function openSite(name, { fake = false, onRequest } = {}) {
+  const site = join(root, 'build', 'web-tests', name);
+  await buildSite({ site });
+  const browser = await launch();
+  const server = await serve([...(fake ? [['/dist/', stand]] : []), ['/models/', models], ['/', site]], { onRequest });
+
+  /** `work` gets open(query), which opens tabs of one browser profile; none may have an uncaught error. */
+  async function withTabs(work, { expected = /^$/, from = server, ...options } = {}) {
+    const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
+    context.setDefaultTimeout(fake ? 60_000 : 120_000); // a slow machine is no failure
+    const errors = [];
+    context.on('weberror', (error) => errors.push(error.error().message)); // unhandled rejections too
+    context.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
+    const open = async (query = '') => {
+      const page = await context.newPage();
+      await page.goto(`${from.url}/${query}`);
+      return page;
+    };
+    try {
+      await work(open, context);
+      assert.deepEqual(errors.filter((error) => !expected.test(error)), []);
+    } finally {
+      await context.close();
+    }
+  }
+  const close = async () => {
+    await browser.close();
+    await server.close();
+  };
+  return { browser, server, site, withTabs, close };
+}
+
+export const ready = (page) => page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
+export const idle = (page) => page.waitForSelector('#stop', { state: 'hidden' });
+
+/** Presses Load, where an address is in the field already. */
+export async function load(page) {
+  await page.click('#load');
+  await ready(page);
+}
+
+export async function say(page, text) {
+  await page.fill('#prompt', text);
+  await page.press('#prompt', 'Enter');
+}
+
+/** The page's own records, by id; in the page. */
+export const records = (page) => page.evaluate(() => new Promise((resolve, reject) => {
+  const opening = indexedDB.open('sluice-page', 1);
+  opening.onerror = () => reject(opening.error);
+  opening.onsuccess = () => {
+    const database = opening.result;
+    const all = database.transaction('talks').objectStore('talks').getAll();
+    all.onsuccess = () => (database.close(), resolve(all.result));
+  };
+}));
+
+export const model = '?model=/models/any.gguf';
+export const titles = (page) => page.locator('#talk-list .name').allTextContents();
+export const users = (page) => page.locator('.user .body').allTextContents();
+export const noticed = (page, text) => page.waitForFunction((t) => document.querySelector('#notices').textContent.includes(t), text);
+export const until = (page, test, argument) => page.waitForFunction(test, argument);
+export const listed = (page, n) => until(page, (n) => document.querySelectorAll('#talk-list li').length === n, n);
+
+/** An answer that has ended. */
+export async function ask(page, text) {
+  await say(page, text);
+  await until(page, (text) => [...document.querySelectorAll('.user .body')].at(-1)?.textContent === text && document.querySelector('#stop').hidden, text);
+}
+
+export async function rename(page, title, name) {
+  await page.click(`[aria-label="Rename ${title}"]`);
+  await page.keyboard.type(name);
+  await page.keyboard.press('Enter');
+}
+
+export async function remove(page, title) {
+  await page.click(`[aria-label="Delete ${title}"]`);
+  await page.click('[aria-label^="Really delete"]');
+}
+
+export const good = { id: 'good', title: 'Good', mode: 'chat', system: '', updated: 5, turns: [{ role: 'user', content: 'Kept' }, { role: 'assistant', content: 'Yes' }] };
+
+/** Puts records where the page keeps its conversations, before it starts. */
+export const plant = (page, values) => page.evaluate((list) => new Promise((done) => {
+  const opening = indexedDB.open('sluice-page', 1);
+  opening.onsuccess = () => {
+    const transaction = opening.result.transaction('talks', 'readwrite');
+    for (const value of list) transaction.objectStore('talks').put(value);
+    transaction.oncomplete = () => (opening.result.close(), done());
+  };
+}), values);

@@ -1,0 +1,337 @@
+// The page where something is wrong: a database that is damaged, closed to us or full, an address that is
+// none, a link from a stranger, an engine that fails, texts that look like HTML. It says so, and goes on.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { serve } from '../../web/scripts/serve.mjs';
+import { root } from './helpers.mjs';
+import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
+import { ask, good, listed, load, model, noticed, openSite, plant, records, remove, rename, say, titles, until, users } from './page-site.mjs';
+
+let pages;
+let policy = null;
+const onRequest = (_, response) => void (policy && response.setHeader('Content-Security-Policy', policy));
+before(async () => (pages = await openSite('site-trouble', { fake: true, onRequest })));
+after(() => pages.close());
+
+test('damaged records are left out and counted; the rest is there', () =>
+  pages.withTabs(async (open) => {
+    const a = await open();
+    await a.waitForSelector('#no-talks:visible');
+    await plant(a, [
+      good, { id: 'empty' }, { ...good, id: 'turns', updated: 9, turns: 7 }, { ...good, id: 'turn', turns: [null] },
+      { ...good, id: 'time', updated: NaN }, { ...good, id: 'mode', mode: 'no' }, { ...good, id: 'role', turns: [{ role: 'system', content: '' }] },
+      { ...good, id: 'content', updated: 8, turns: [{ role: 'user', content: { a: 1 } }] },
+    ]);
+    await a.goto(`${pages.server.url}/${model}`);
+    await noticed(a, '7 stored conversations are damaged and left out');
+    assert.deepEqual(await titles(a), ['Good']);
+    await load(a);
+    await ask(a, 'More');
+    assert.deepEqual(await users(a), ['Kept', 'More']);
+    assert.equal((await records(a)).length, 8, 'nothing was thrown away');
+  }));
+
+test('a record that the browser itself cannot read takes no other one with it', () =>
+  pages.withTabs(async (open, context) => {
+    const a = await open();
+    await a.waitForSelector('#no-talks:visible');
+    await plant(a, [good, { ...good, id: 'bad' }]);
+    await context.addInitScript(() => {
+      const { get } = IDBObjectStore.prototype;
+      const fails = (key) => {
+        if (key === 'bad') throw new DOMException('Failed to read large IndexedDB value', 'DataError');
+      };
+      IDBObjectStore.prototype.get = function (key) {
+        return fails(key), get.call(this, key);
+      };
+      IDBObjectStore.prototype.getAll = () => fails('bad');
+    });
+    await a.reload();
+    await noticed(a, 'A stored conversation is damaged and left out');
+    assert.deepEqual(await titles(a), ['Good']);
+  }));
+
+for (const [what, spoil] of [
+  ['that throws', () => Object.defineProperty(globalThis, 'indexedDB', { get: () => { throw new DOMException('The operation is insecure.', 'SecurityError'); } })],
+  ['of a newer version', async () => {
+    const { open } = IDBFactory.prototype;
+    IDBFactory.prototype.open = function (name) {
+      IDBFactory.prototype.open = open;
+      open.call(indexedDB, name, 9).onsuccess = ({ target }) => target.result.close();
+      return open.call(indexedDB, name, 1);
+    };
+  }],
+]) {
+  test(`a database ${what}: the page works without it, and says so`, () =>
+    pages.withTabs(async (open, context) => {
+      await context.addInitScript(spoil);
+      const a = await open(model);
+      await noticed(a, 'Conversations cannot be kept here: they last as long as this page.');
+      await load(a);
+      await ask(a, 'First');
+      await rename(a, 'First', 'Renamed');
+      await a.click('#new-talk');
+      await ask(a, 'Second');
+      await remove(a, 'Renamed');
+      await listed(a, 1);
+      assert.deepEqual(await titles(a), ['Second']);
+    }));
+}
+
+test('a database that is full: said once, nothing lost on the page, stored when there is room again', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(model);
+    await load(a);
+    await ask(a, 'First');
+    await a.evaluate(() => {
+      const { put } = IDBObjectStore.prototype;
+      window.full = true;
+      IDBObjectStore.prototype.put = function (value) {
+        if (window.full) throw new DOMException('The quota has been exceeded.', 'QuotaExceededError');
+        return put.call(this, value);
+      };
+    });
+    await ask(a, 'Second');
+    await noticed(a, 'A conversation could not be stored');
+    assert.equal(await a.locator('.notice').count(), 1);
+    await rename(a, 'First', 'Renamed');
+    assert.deepEqual(await users(a), ['First', 'Second']);
+    await remove(a, 'Renamed');
+    await noticed(a, 'could not be deleted');
+    await a.evaluate(() => (window.full = false));
+    await ask(a, 'Third');
+    await a.waitForTimeout(100);
+    const [record] = await records(a);
+    assert.equal(record.title, 'Renamed');
+    assert.deepEqual(record.turns.filter(({ role }) => role === 'user').map(({ content }) => content), ['First', 'Second', 'Third']);
+    await a.click('.notice button');
+  }));
+
+test('a link fills the fields and asks nothing of anybody before a click', () =>
+  pages.withTabs(async (open, context) => {
+    const foreign = [];
+    await context.route((url) => url.host.endsWith('example'), (route) => (foreign.push(route.request().url()), route.abort()));
+    const a = await open('?model=https://host.example/m.gguf&budget=2000000&prompt=Say%20it');
+    await until(a, () => /names https:\/\/host\.example\/m\.gguf.*before you press/.test(document.querySelector('#warning').textContent));
+    await a.waitForTimeout(300);
+    const seen = await a.evaluate(() => ({
+      url: document.querySelector('#url').value, prompt: document.querySelector('#prompt').value,
+      budget: document.querySelector('#budget-value').textContent, plan: document.querySelector('#plan').hidden,
+      asked: [fake.inspected, fake.loaded],
+    }));
+    assert.deepEqual(seen, { url: 'https://host.example/m.gguf', prompt: 'Say it', budget: '1.91 MB', plan: true, asked: [[], []] });
+    await a.click('#check');
+    await a.waitForSelector('#preflight dl');
+    assert.deepEqual(await a.evaluate(() => fake.inspected), [['https://host.example/m.gguf', 'default']]);
+    assert.deepEqual(foreign, []);
+    for (const address of ['http://[bad', 'hf:owner/repo/m.gguf', '../m.gguf']) {
+      await a.goto(`${pages.server.url}/?model=${encodeURIComponent(address)}&budget=1e999`);
+      await until(a, (address) => document.querySelector('#url').value === address, address);
+    }
+  }));
+
+test('the model of the last visit is reported from the store alone', () =>
+  pages.withTabs(async (open, context) => {
+    await context.addInitScript(() => location.protocol === 'http:' && localStorage.setItem('last-model', 'https://host.example/m.gguf'));
+    await context.route('**/dist/index.js', async (route) => {
+      const response = await route.fetch();
+      const stored = "[{ url: 'https://host.example/m.gguf', size: 9, bytesStored: 9, complete: true, used: new Date() }]";
+      await route.fulfill({ response, body: (await response.text()).replace('list: async () => []', `list: async () => ${stored}`) });
+    });
+    const a = await open();
+    await a.waitForSelector('#preflight dl');
+    assert.deepEqual(await a.evaluate(() => fake.inspected), [['https://host.example/m.gguf', 'only']]);
+  }));
+
+test('no address is an error in the page, not one nobody sees', () =>
+  pages.withTabs(async (open) => {
+    const a = await open();
+    await a.fill('#url', 'http://[bad');
+    for (const button of ['#load', '#check']) {
+      await a.click(button);
+      await until(a, () => /“http:\/\/\[bad” is no address/.test(document.querySelector('#problem').textContent));
+      await a.focus('#budget');
+      await a.keyboard.press('PageDown');
+      await a.waitForTimeout(300); // the slider asks again
+    }
+    await a.fill('#url', '/models/any.gguf');
+    await load(a);
+  }));
+
+const setBudget = (page) => page.evaluate(() => {
+  const slider = document.querySelector('#budget');
+  slider.value = '3';
+  for (const type of ['input', 'change']) slider.dispatchEvent(new Event(type));
+});
+
+test('a budget that cannot be moved to: the error is shown, and one press loads the model again', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(`${model}&budget=3000000`);
+    await load(a);
+    await ask(a, 'First');
+    await a.evaluate(() => (document.querySelector('#url').value = '/models/other.gguf')); // not what runs
+    await a.evaluate(() => (fake.fails = { setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'] }));
+    await setBudget(a);
+    await until(a, () => /no memory for the weights.*OUT_OF_MEMORY/s.test(document.querySelector('#problem').textContent));
+    await a.waitForSelector('#budget:enabled');
+    assert.equal(await a.textContent('#budget-value'), '2.86 MB');
+    await ask(a, 'Second'); // the page goes on
+    await a.evaluate(() => (fake.fails = { generate: ['ENGINE_GONE', 'the worker has ended'] }));
+    await ask(a, 'Third');
+    await until(a, () => /ENGINE_GONE.*Load the model again/s.test(document.querySelector('.message .problem').textContent));
+    await a.click('#problem button');
+    await until(a, () => fake.loaded.length === 2 && document.querySelector('body.loaded'));
+    assert.match(await a.evaluate(() => fake.loaded[1]), /any\.gguf$/);
+    await a.click('.message .problem button');
+    await until(a, () => fake.loaded.length === 3 && document.querySelector('body.loaded'));
+    await ask(a, 'Fourth');
+    assert.equal(await a.evaluate(() => fake.engines), 1, 'the others were disposed of');
+    assert.deepEqual(await a.evaluate(() => fake.sessions.at(-1).messages.filter((m) => m.role === 'user').map((m) => m.content)), ['First', 'Second', 'Fourth']);
+  }));
+
+test('a move that never ends leaves the way out open', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(model);
+    await load(a);
+    await a.evaluate(() => (fake.fails = { setMemoryBudget: 'never' }));
+    await setBudget(a);
+    await a.waitForSelector('#budget:disabled');
+    await a.click('#unload');
+    await a.waitForSelector('#budget:enabled');
+    await load(a);
+    await setBudget(a);
+    await until(a, () => document.querySelector('#announcer').textContent.includes('The budget is now'));
+  }));
+
+test('pressing Load twice loads once; a slider that moves while it loads is heard', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(model);
+    await load(a);
+    await a.evaluate(() => {
+      fake.loading = 200;
+      document.querySelector('#source').open = true;
+      document.querySelector('#load').click();
+    });
+    await setBudget(a);
+    await until(a, () => fake.loaded.length === 2 && document.querySelector('body.loaded'));
+    await until(a, () => fake.engine.info.plan.budget > 0);
+    assert.equal(await a.evaluate(() => fake.engines), 1);
+    await a.evaluate(() => {
+      document.querySelector('#source').open = true;
+      for (let i = 0; i < 2; i++) document.querySelector('#load').click(); // the second one is Cancel
+    });
+    await until(a, () => document.querySelector('#load').textContent === 'Load');
+    assert.equal(await a.evaluate(() => fake.engines), 0);
+    await load(a);
+  }));
+
+test('what a handler fails at is told at the top of the page', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(model);
+    await load(a);
+    await ask(a, 'First');
+    await a.evaluate(() => {
+      fake.fails = { evictOldest: ['STORE_BUSY', 'the store is in use'] };
+      document.querySelector('#evict').click();
+      navigator.clipboard.writeText = () => Promise.reject(new DOMException('Write permission denied.', 'NotAllowedError'));
+    });
+    await noticed(a, 'the store is in use (STORE_BUSY)');
+    await a.click('[aria-label=Copy]');
+    await noticed(a, 'Write permission denied.');
+  }));
+
+test('where threads need a reload, a page on which something was begun is left alone', async (t) => {
+  const held = [];
+  const plain = await serve([['/dist/', join(root, 'tests', 'web', 'page-engine')], ['/', pages.site]], {
+    isolation: false,
+    onRequest(request, response) {
+      if (!request.headers['service-worker']) return false;
+      held.push(() => response.writeHead(200, { 'Content-Type': 'text/javascript' }).end(readFileSync(join(pages.site, 'isolate.js'))));
+      return true;
+    },
+  });
+  t.after(() => plain.close());
+  for (const begun of [false, true]) {
+    await pages.withTabs(async (open) => {
+      const a = await open(model);
+      if (begun) await a.fill('#prompt', 'half a thought');
+      await a.evaluate(() => (window.first = true));
+      for (let i = 0; i < 500 && held.length === 0; i++) await a.waitForTimeout(20);
+      held.pop()();
+      if (!begun) return void (await until(a, () => crossOriginIsolated && !window.first));
+      await a.evaluate(() => navigator.serviceWorker.ready.then(() => {}));
+      await a.waitForTimeout(500);
+      assert.equal(await a.inputValue('#prompt'), 'half a thought');
+      await load(a);
+    }, { from: plain });
+  }
+});
+
+const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
+for (const [name, options] of Object.entries({ light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' }, phone })) {
+  test(`notices, a link's word and a failed move can be read and dismissed: ${name}`, () =>
+    pages.withTabs(async (open) => {
+      const a = await open(model);
+      const holds = async (label) => {
+        const checks = [lowContrast, tooWide, unnamed, ...(name === 'phone' ? [smallTargets] : [])];
+        for (const check of checks) assert.deepEqual(await a.evaluate(check), [], `${label}: ${check.name}`);
+        await a.screenshot({ path: join(root, 'build', 'screenshots', `${name}-${label}.png`) });
+      };
+      await a.waitForSelector('#warning:visible');
+      await holds('link');
+      await load(a);
+      await ask(a, 'First');
+      await a.evaluate(() => (fake.fails = { evictOldest: ['STORE_BUSY', 'the store is in use by another tab of this browser'] }));
+      await a.evaluate(() => document.querySelector('#evict').click());
+      await noticed(a, 'the store is in use');
+      await a.evaluate(() => (fake.fails = { setMemoryBudget: ['OUT_OF_MEMORY', 'no memory for the weights'], generate: ['ENGINE_GONE', 'the worker has ended'] }));
+      await ask(a, 'Second');
+      await setBudget(a);
+      await a.waitForSelector('#problem button:visible');
+      await holds('problems');
+      await a.click('.notice button');
+      await a.waitForSelector('.notice', { state: 'detached' });
+    }, options));
+}
+
+const nasty = (mark) => `<img src=x onerror="pwned='${mark}'"><script>pwned='${mark}'</script>\n\`\`\`<b onclick=pwned()>\n</code></pre><iframe srcdoc=x>\n\`\`\`\n# <u>h</u>\n**<svg onload=pwned=1>** \`<a href="javascript:pwned=1">\``;
+const kTags = 'ARTICLE BUTTON CODE DD DETAILS DIV DL DT H3 I LI P PRE SMALL SPAN STRONG SUMMARY UL path svg'.split(' ');
+
+test('whatever a model, a file, a record, a link or an error says stays text: no HTML is ever made of it', (t) => {
+  policy = "require-trusted-types-for 'script'; trusted-types 'none'; script-src 'self'";
+  t.after(() => (policy = null));
+  return pages.withTabs(async (open) => {
+    const a = await open(`?model=${encodeURIComponent(`/models/${nasty('link')}.gguf`)}&prompt=${encodeURIComponent(nasty('prompt'))}`);
+    await plant(a, [{ ...good, title: nasty('title'), system: nasty('system'), turns: [{ role: 'user', content: nasty('asked') }, { role: 'assistant', content: `<think>${nasty('thought')}</think>${nasty('answer')}`, note: nasty('note') }] }]);
+    await a.reload();
+    await a.locator('#talk-list .pick').click(); // a link's prompt waits in a conversation of its own
+    await a.locator('.assistant').waitFor();
+    await a.evaluate((text) => Object.assign(fake, { name: text, words: 2, word: () => text }), nasty('engine'));
+    await a.click('#check');
+    await a.locator('#preflight dl').waitFor();
+    await a.click('#load');
+    await a.locator('body.loaded').waitFor();
+    await a.press('#prompt', 'Enter');
+    await a.locator('.assistant .note:not(:empty)').nth(1).waitFor();
+    await a.evaluate((text) => (fake.fails = { generate: ['INTERNAL', text], evictOldest: ['IO', text] }), nasty('error'));
+    await a.evaluate(() => document.querySelector('#evict').click());
+    await a.locator('.notice').waitFor();
+    await say(a, nasty('said'));
+    await a.locator('.message .problem').waitFor();
+    const seen = await a.evaluate(() => {
+      const made = [...document.querySelectorAll('#log .message *, #talk-list *, #notices *, #preflight *, #problem *')];
+      return {
+        tags: [...new Set(made.map((element) => element.tagName))],
+        handlers: made.filter((element) => [...element.attributes].some(({ name }) => /^(on|src|href)/.test(name))).length,
+        pwned: typeof pwned, text: document.querySelector('#log').textContent,
+      };
+    });
+    assert.deepEqual(seen.tags.filter((tag) => !kTags.includes(tag)), []);
+    assert.deepEqual([seen.handlers, seen.pwned], [0, 'undefined']);
+    for (const mark of ['asked', 'thought', 'answer', 'note', 'prompt', 'engine', 'said', 'error']) {
+      assert.ok(seen.text.includes(`pwned='${mark}'"><script>`), mark);
+    }
+  });
+});
