@@ -78,12 +78,17 @@ export class ChatCompletions {
       tools,
       template: params.chat_template,
       variables: params.chat_template_kwargs,
+      contentSpecial: params.content_special,
     });
     const thinking = /<think>\s*$/.test(prompt.text);
     const opening = toolOpening(params, tools, prompts);
     const sampling = samplingOptions(params, controller.signal);
-    const generation = this.engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
+    const closing = opening && thinking ? '\n</think>\n\n' : '';
+    // The name in it is the caller's.
+    const quoted = prompt.marked ? opening.replace(/(?<="name": ")[^]*(?=", ")/, '\uFDD0$&\uFDD1') : opening;
+    const generation = this.engine.generate(prompt.text + closing + quoted, {
       ...sampling,
+      marked: prompt.marked,
       special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
       maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
       stop: [...prompt.stop, ...(sampling.stop as string[])],

@@ -20,6 +20,7 @@ import type {
   SamplingOptions,
   Snapshot,
   SourceSpec,
+  TokenizeSpec,
   UnitState,
   WorkerEvent,
   WorkerPort,
@@ -77,8 +78,20 @@ export interface InspectOptions {
 /** What Engine.load takes. */
 export type EngineOptions = InspectOptions;
 
-/** What a generation takes. */
-export interface GenerateOptions extends SamplingOptions {
+/** How a text becomes tokens. */
+export interface TokenizeOptions {
+  /** Prepend BOS as the model's metadata says. Default true. */
+  addBos?: boolean;
+  /** Read "<|im_end|>" and the like as control tokens. Default true. */
+  parseSpecial?: boolean;
+  /** What stands between U+FDD0 and U+FDD1 is never read so; the two vanish. Default false. */
+  marked?: boolean;
+  /** The text goes on from other text: no BOS, no space before its first word. Default false. */
+  continues?: boolean;
+}
+
+/** What a generation takes; `addBos` and the like are of text prompts. */
+export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   /** Default: until the context is full or the model ends. */
   maxTokens?: number;
   /** Strings that end the text; they are not part of it. */
@@ -87,10 +100,6 @@ export interface GenerateOptions extends SamplingOptions {
   signal?: AbortSignal;
   /** true: the log-probability of each token; a number: also so many of the likeliest. */
   logprobs?: boolean | number;
-  /** Prepend BOS as the model's metadata says (text prompts). Default true. */
-  addBos?: boolean;
-  /** Read "<|im_end|>" and the like in a text prompt as control tokens. Default true. */
-  parseSpecial?: boolean;
   /** Emit the text of control tokens too. Default false. */
   special?: boolean;
   /** Keep what the KV cache already holds of this prompt. Default true. */
@@ -227,7 +236,7 @@ export class Engine {
     return (this.renderer ??= new PromptRenderer(this.info, (message) => {
       if (!this.options.onProgress) console.warn(message);
       this.options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
-    }));
+    }, () => this.rpc.call('controlTexts', [])));
   }
 
   /** @internal */
@@ -253,11 +262,11 @@ export class Engine {
   /** Token ids of a text. */
   async tokenize(
     text: string,
-    options: { addBos?: boolean; parseSpecial?: boolean } = {},
+    options: TokenizeOptions = {},
   ): Promise<Int32Array> {
     signalOf(options);
     if (!isText(text)) invalid('Only text can be tokenized: pass a string.');
-    return this.rpc.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
+    return this.rpc.call('tokenize', [text, tokenizeSpec(options)]);
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
@@ -457,6 +466,10 @@ function tokenIds(tokens: ArrayLike<number>): Int32Array {
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
+function tokenizeSpec({ addBos = true, parseSpecial = true, marked = false, continues = false }: TokenizeOptions): TokenizeSpec {
+  return { addBos, parseSpecial, marked, continues };
+}
+
 function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions): GenerateSpec {
   const { stop, logprobs, signal: _, ...sampling } = options;
   const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
@@ -469,8 +482,7 @@ function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptio
     stop: stops.filter((stop) => stop !== ''),
     logprobs: logprobs === true ? 0 : logprobs === false ? undefined : logprobs && count('logprobs', logprobs),
     seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
-    addBos: options.addBos ?? true,
-    parseSpecial: options.parseSpecial ?? true,
+    ...tokenizeSpec(options),
     special: options.special ?? false,
     reusePrefix: options.reusePrefix ?? true,
     ignoreEos: options.ignoreEos ?? false,

@@ -42,10 +42,10 @@ export class Generator {
   }
 
   private promptTokens(): Int32Array {
-    const { prompt, addBos, parseSpecial } = this.spec;
+    const { prompt } = this.spec;
     if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
     if (typeof prompt !== 'string') return prompt;
-    return this.host.binding.tokenize(prompt, addBos, parseSpecial).slice();
+    return this.host.tokenize(prompt, this.spec);
   }
 
   /** Rewinds to what the cache shares with the prompt; at least one token is left to compute. */

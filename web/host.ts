@@ -2,7 +2,7 @@
 // between two calls of step(): nothing blocks the event loop for longer than about one layer, so an
 // abort is heard at once. One generation runs at a time; further ones wait in line.
 
-import { Step, type EngineBinding, type OpenOptions } from './binding.js';
+import { Step, TokenizeFlags, type EngineBinding, type OpenOptions } from './binding.js';
 import { openDirectory, parseDirectory, placeOf, type ModelDirectory } from './directory.js';
 import { SluiceError, type PlainError } from './errors.js';
 import { collectGarbage } from './garbage.js';
@@ -21,6 +21,7 @@ import type {
   ProgressEvent,
   Role,
   Snapshot,
+  TokenizeSpec,
   WasmSource,
   WorkerEvent,
   WorkerPort,
@@ -106,8 +107,8 @@ export class Host {
       inspect: (spec: LoadSpec) => this.inspect(spec),
       generate: (id: number, spec: GenerateSpec) => this.generate(id, spec),
       cancel: (id: number) => this.cancel(id),
-      tokenize: (text: string, addBos: boolean, parseSpecial: boolean) =>
-        this.binding.tokenize(text, addBos, parseSpecial).slice(),
+      tokenize: (text: string, spec: TokenizeSpec) => this.tokenize(text, spec),
+      controlTexts: () => JSON.parse(this.binding.controlTexts()) as string[],
       detokenize: (tokens: Int32Array, special: boolean) =>
         this.binding.detokenize(tokens, special),
       logits: (tokens: Int32Array) => this.inLine(() => this.logits(tokens)),
@@ -485,6 +486,14 @@ export class Host {
   }
 
   // --- reporting -----------------------------------------------------------------------------
+
+  tokenize(text: string, { addBos, parseSpecial, marked, continues }: TokenizeSpec): Int32Array {
+    const flags = [TokenizeFlags.AddBos, TokenizeFlags.ParseSpecial, TokenizeFlags.Continues, TokenizeFlags.Marked];
+    const how = [addBos, parseSpecial, continues, marked].reduce((sum, on, i) => sum + (on ? flags[i]! : 0), 0);
+    const ids = this.binding.tokenize(new TextEncoder().encode(text), how);
+    if (!ids) throw this.engineError();
+    return ids;
+  }
 
   engineError(): SluiceError {
     return errorOf(this.binding);

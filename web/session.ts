@@ -3,7 +3,7 @@
 // follow-up hands the engine the tokens it already has, so that only the new ones are computed.
 
 import { abortable, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
-import type { GenerateOptions, SavedState } from './engine.js';
+import type { GenerateOptions, SavedState, TokenizeOptions } from './engine.js';
 import { begun, Generation } from './generation.js';
 import type { ChatMessage, PromptOptions, PromptRenderer } from './prompt.js';
 import type { Piece } from './protocol.js';
@@ -15,7 +15,7 @@ export interface SessionEngine {
   readonly prompts: PromptRenderer;
   /** Generates at once, whatever the cache holds. */
   start(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation;
-  tokenize(text: string, options: { addBos?: boolean }): Promise<Int32Array>;
+  tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
   saveState(): Promise<SavedState>;
   restoreState(saved: SavedState): Promise<void>;
 }
@@ -37,6 +37,9 @@ export interface SavedSession extends SavedState {
   /** False where a stop string cut the text inside a token. */
   exact: boolean;
 }
+
+/** The caller's own characters that would mark text as plain, replaced. */
+const withoutMarks = (text: string): string => text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
 
 /** Refuses what no save gave. */
 export function checkSaved(saved: SavedState): void {
@@ -169,7 +172,7 @@ export class Session {
 
   /** The text of the timeline: prompts and answers. */
   get text(): string {
-    return this.written;
+    return this.written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
   /** @internal */
@@ -181,7 +184,7 @@ export class Session {
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
       if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
-      return this.run(() => this.extended(this.written + text, options.addBos ?? true), options);
+      return this.run(() => this.extended(this.written + withoutMarks(text), options.addBos ?? true, true), options);
     });
   }
 
@@ -202,7 +205,7 @@ export class Session {
       const rendered = await this.table.engine.prompts.render([...this.list, ...added], this.options);
       merged.stop = [...given, ...rendered.stop];
       thinking = /<think>\s*$/.test(rendered.text);
-      return this.extended(rendered.text, rendered.addBos);
+      return this.extended(rendered.text, rendered.addBos, rendered.marked);
     };
     return this.run(prompt, merged, (answer) => {
       const filter = new ThinkFilter(thinking);
@@ -295,15 +298,15 @@ export class Session {
    * Tokens of `text`. Where the text goes on from the timeline but the model wrote it in other
    * tokens than the tokenizer would, the timeline's are kept, so that nothing is computed twice.
    */
-  private async extended(text: string, addBos: boolean): Promise<Int32Array> {
+  private async extended(text: string, addBos: boolean, marked: boolean): Promise<Int32Array> {
     this.asked = text;
     const { engine } = this.table;
-    const whole = await engine.tokenize(text, { addBos });
+    const whole = await engine.tokenize(text, { addBos, marked });
     const known = this.tokens;
     const continues = this.faithful && known.length > 0 && text.startsWith(this.written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
     const rest = text.slice(this.written.length);
-    const more = rest ? await engine.tokenize(rest, { addBos: false }) : new Int32Array(0);
+    const more = rest ? await engine.tokenize(rest, { addBos: false, continues: true, marked }) : new Int32Array(0);
     return Int32Array.from([...known, ...more]);
   }
 }
