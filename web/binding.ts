@@ -21,6 +21,15 @@ export const enum Step {
   Failed = 3,
 }
 
+export const enum TokenizeFlags {
+  AddBos = 1,
+  ParseSpecial = 2,
+  /** The text goes on from other text: no BOS, no space before its first word. */
+  Continues = 4,
+  /** Between U+FDD0 and U+FDD1 no control token is recognized; the marks vanish. */
+  Marked = 8,
+}
+
 export interface OpenOptions {
   /** Bytes that weights, KV cache, activations, tokenizer and scratch may take together. 0: as much as the model wants. */
   memoryBudget: number;
@@ -100,7 +109,10 @@ export interface EngineBinding {
   pump(): void;
 
   // --- text ----------------------------------------------------------------------------------------
-  tokenize(text: string, addBos: boolean, parseSpecial: boolean): Int32Array;
+  /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
+  tokenize(text: Uint8Array, how: number): Int32Array | null;
+  /** JSON: the texts that become control tokens, and must not where a user wrote them. */
+  controlTexts(): string;
   /** Whole-sequence decode. */
   detokenize(tokens: Int32Array, special: boolean): string;
 

@@ -248,9 +248,28 @@ class EngineBinding {
   void pump() { engine_->pump(); }
 
   // --- text
-  val tokenize(const std::string& text, bool add_bos, bool parse_special) {
-    const std::vector<Token> ids = engine_->tokenizer().encode(text, {add_bos, parse_special});
-    return copy_out(ids.data(), ids.size(), "Int32Array");
+  // The text comes as bytes, because a string is copied in without asking for room.
+  val tokenize(const val& bytes, unsigned how) {
+    const size_t n = bytes["length"].as<size_t>();
+    AlignedBuffer text;
+    if (Status s = text.allocate(n); !s.ok()) return fail(s), val::null();
+    if (n > 0) {
+      val(emscripten::typed_memory_view(n, text.as<uint8_t>())).call<void>("set", bytes);
+    }
+    const auto ids =
+        engine_->tokenizer().try_encode({text.as<char>(), n}, {.add_bos = (how & 1) != 0,
+                                                               .parse_special = (how & 2) != 0,
+                                                               .continues = (how & 4) != 0,
+                                                               .marked = (how & 8) != 0});
+    if (!ids.ok()) return fail(ids.status()), val::null();
+    return copy_out(ids->data(), ids->size(), "Int32Array");
+  }
+  std::string control_texts() {
+    val out = val::array();
+    for (const Token id : engine_->tokenizer().gated_tokens()) {
+      out.call<void>("push", std::string(engine_->tokenizer().piece(id)));
+    }
+    return to_text(out);
   }
   std::string detokenize(const val& tokens, bool special) {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
@@ -520,6 +539,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("fillQueue", &EngineBinding::fill_queue)
       .function("pump", &EngineBinding::pump)
       .function("tokenize", &EngineBinding::tokenize)
+      .function("controlTexts", &EngineBinding::control_texts)
       .function("detokenize", &EngineBinding::detokenize)
       .function("position", &EngineBinding::position)
       .function("tokens", &EngineBinding::tokens)

@@ -207,9 +207,12 @@ class FakeEngine implements EngineBinding {
     }
   }
 
-  tokenize(text: string, addBos: boolean): Int32Array {
-    const codes = [...new TextEncoder().encode(text)].map((byte) => byte + 3);
-    return Int32Array.from(addBos ? [1, ...codes] : codes);
+  tokenize(text: Uint8Array, how: number): Int32Array {
+    const codes = [...text].map((byte) => byte + 3);
+    return Int32Array.from(how & 1 ? [1, ...codes] : codes);
+  }
+  controlTexts(): string {
+    return '["<|im_start|>", "<|im_end|>"]';
   }
   detokenize(tokens: Int32Array): string {
     const bytes = [...tokens].filter((token) => token >= 3).map((token) => token - 3);
