@@ -3,15 +3,15 @@
 // abort is heard at once. One generation runs at a time; further ones wait in line.
 
 import { Step, type EngineBinding, type OpenOptions } from './binding.js';
-import { openDirectory, parseDirectory, placeOf, type ModelDirectory } from './directory.js';
 import { SluiceError, type PlainError } from './errors.js';
 import { collectGarbage } from './garbage.js';
 import { initialMemory } from './glue.js';
 import { QueueView } from './fill-server.js';
-import type { Io, IoEvents, IoPlatform, OpenedFile } from './io.js';
+import type { Io, IoEvents, IoPlatform } from './io.js';
 import { LocalIo } from './io.js';
 import { RemoteIo } from './io-worker.js';
 import { Generator } from './generator.js';
+import { errorOf, Opening } from './opening.js';
 import type {
   EngineStats,
   GenerateSpec,
@@ -63,8 +63,7 @@ export interface Loaded {
   simd128: boolean;
 }
 
-const kHeaderGuess = 1 << 20; // a small model's header is small, and its budget may be too
-const kHeaderLeast = 1 << 16;
+const kHeaderRoom = 1 << 30; // for a header alone
 const kLayerOps = 10;
 const kSliceMs = 12;
 const kSnapshotMs = 100;
@@ -83,8 +82,7 @@ export class Host {
   private wasm: WasmInstance | null = null;
   private loaded!: { spec: LoadSpec; compiled: CompiledWasm };
   private io!: Io;
-  private first: OpenedFile = { name: '', size: 0 };
-  private directory: ModelDirectory | null = null;
+  private opening!: Opening;
   private queue!: QueueView;
   private ioError: unknown = null;
   private line: Promise<unknown> = Promise.resolve();
@@ -143,12 +141,12 @@ export class Host {
   /** The header's answer to "will it run here, and how fast", without weights. */
   private async inspect(spec: LoadSpec): Promise<ModelInfo> {
     const compiled = await this.prepare({ ...spec, ioWorker: false });
-    const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
+    const headerRoom = Math.max(spec.memoryBudget, kHeaderRoom);
     const budget = this.budgetFor(spec.memoryBudget);
     const threads = this.threadsFor(spec, budget);
     this.wasm = await this.instantiate(compiled, headerRoom, threads);
     this.binding = this.wasm.binding;
-    await this.parseHeaders(this.wasm);
+    await this.opening.read(this.wasm);
     const options = openOptions(spec, budget, threads);
     const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
     const ownReads = spec.ioWorker && this.platform.isolated && this.readsOwn(threads);
@@ -169,10 +167,16 @@ export class Host {
       : new LocalIo(spec.source, spec.io, this.platform, events);
     const compiling = this.platform.compile(spec.wasm, spec.kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
-    const place = placeOf(spec.source);
-    if (place) this.directory = await openDirectory(this.io, place);
-    else this.first = await this.io.openFile(0);
-    return await compiling;
+    this.opening = new Opening(this.io, spec.source);
+    const opened = await this.opening.first();
+    const compiled = await compiling;
+    if (!opened) {
+      // Budget and threads follow from the model's size, and that from what the directory holds.
+      const scout = await this.instantiate(compiled, kHeaderRoom, 1);
+      await this.opening.read(scout, true);
+      scout.binding.delete();
+    }
+    return compiled;
   }
 
   private instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
@@ -199,7 +203,7 @@ export class Host {
     try {
       this.wasm = await this.instantiate(compiled, budget, threads);
       this.binding = this.wasm.binding;
-      await this.parseHeaders(this.wasm);
+      await this.opening.read(this.wasm);
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
@@ -229,9 +233,9 @@ export class Host {
 
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
   private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
-    this.wasm = await this.instantiate(compiled, 1 << 30, 1);
+    this.wasm = await this.instantiate(compiled, kHeaderRoom, 1);
     this.binding = this.wasm.binding;
-    await this.parseHeaders(this.wasm);
+    await this.opening.read(this.wasm);
     const { plan } = describe(this.binding, { ...options, memoryBudget: 0 });
     const least = Math.max(plan.minimum, initialMemory);
     throw new SluiceError(
@@ -256,7 +260,7 @@ export class Host {
     let info: ModelInfo;
     try {
       next = await this.instantiate(compiled, budget, threads);
-      await this.parseHeaders(next);
+      await this.opening.read(next);
       info = describe(next.binding, options);
     } catch (error) {
       next?.endThreads();
@@ -290,53 +294,8 @@ export class Host {
     await this.io.attach(memory, this.binding.fillQueue());
   }
 
-  private async parseHeaders(wasm: WasmInstance): Promise<void> {
-    const { directory } = this;
-    const { binding } = wasm;
-    if (directory) {
-      const parseFile = this.parseHeader.bind(this, wasm);
-      return parseDirectory(binding, this.io, directory, parseFile, () => errorOf(binding));
-    }
-    for (let file = 0; ; file++) {
-      const { size } = file === 0 ? this.first : await this.io.openFile(file);
-      await this.parseHeader(wasm, file, size, (bytes) => binding.headerParse(bytes, size));
-      if (file + 1 >= binding.fileCount()) return;
-    }
-  }
-
-  private async parseHeader(
-    { binding, memory }: WasmInstance,
-    file: number,
-    size: number,
-    parse: (bytes: number) => number,
-  ): Promise<void> {
-    let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, Math.floor(size / 16))));
-    for (;;) {
-      const bytes = await this.io.readPrefix(file, want);
-      const address = binding.headerReserve(bytes.length);
-      if (address === 0) {
-        throw new SluiceError('OUT_OF_MEMORY', 'The budget does not even hold the file header.');
-      }
-      new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
-      const more = parse(bytes.length);
-      if (more < 0) throw errorOf(binding);
-      if (more === 0) return;
-      if (bytes.length >= size) {
-        throw new SluiceError('TRUNCATED', 'The file ends inside its header.');
-      }
-      want = Math.min(size, Math.max(more, bytes.length * 2));
-    }
-  }
-
-  /** Bytes of all files of the model, as far as their names and sizes tell. */
-  private modelBytes(): number {
-    const parts = /-of-(\d{5})\.gguf/.exec(this.first.name);
-    const files = this.directory?.shards ?? [this.first];
-    return files.reduce((sum, { size }) => sum + size, 0) * (parts ? Number(parts[1]) : 1);
-  }
-
   private budgetFor(bytes: number): number {
-    return bytes || Math.min(this.platform.budgetCap, Math.ceil(this.modelBytes() * 1.1) + (512 << 20));
+    return bytes || Math.min(this.platform.budgetCap, Math.ceil(this.opening.bytes * 1.1) + (512 << 20));
   }
 
   /**
@@ -345,7 +304,7 @@ export class Host {
    */
   private threadsFor(spec: LoadSpec, budget: number): number {
     if (!this.platform.isolated) return 1;
-    const streams = spec.ioWorker && 2 * budget < this.modelBytes() && !this.readsOwn(2);
+    const streams = spec.ioWorker && 2 * budget < this.opening.bytes && !this.readsOwn(2);
     return spec.threads || Math.max(1, this.platform.hardwareThreads - (streams ? 1 : 0));
   }
 
@@ -542,11 +501,6 @@ function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
   const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
   if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
   return info;
-}
-
-function errorOf(binding: EngineBinding): SluiceError {
-  const { code, message } = binding.error();
-  return new SluiceError(code, message);
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
