@@ -3,12 +3,13 @@
 // timelines away and is ended, or opens them again when the other could not be.
 
 import type { Io } from './io.js';
-import { errorOf, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
+import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { SluiceError } from './errors.js';
 import type { GenerateSpec, LoadSpec, ModelInfo, Port, Snapshot, TokenizeSpec } from './protocol.js';
 import { Reporter, type OwnStats } from './reporter.js';
 import { serveRpc, Transferred } from './rpc.js';
 import { Running, type Ticket } from './running.js';
+import { errorOf } from './opening.js';
 import { Parking } from './stash.js';
 import { Timelines, type LeftTimelines } from './timelines.js';
 import { tokenize } from './tokenize.js';

@@ -2,7 +2,7 @@
 
 import { TokenizeFlags, type EngineBinding } from './binding.js';
 import type { TokenizeSpec } from './protocol.js';
-import { errorOf } from './loading.js';
+import { errorOf } from './opening.js';
 
 /** Token ids; throws the engine's error, after which nothing of the text is held. */
 export function tokenize(binding: EngineBinding, text: string, { addBos, parseSpecial, marked, continues }: TokenizeSpec): Int32Array {
