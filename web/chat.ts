@@ -45,8 +45,8 @@ export async function answerChat(
   const opening = toolOpening(params, tools, prompts);
   const sampling = samplingOptions(params, call.controller.signal);
   const closing = opening && thinking ? '\n</think>\n\n' : '';
-  // The name in it is the caller's.
-  const quoted = prompt.marked ? opening.replace(/(?<="name": ")[^]*(?=", ")/, '\uFDD0$&\uFDD1') : opening;
+  // The name in it is the caller's; an ordinary one is part of no control token.
+  const quoted = prompt.marked && !/"name": "[\w.-]*"/.test(opening) ? opening.replace(/(?<="name": ")[^]*(?=", ")/, '\uFDD0$&\uFDD1') : opening;
   const generation = engine.generate(prompt.text + closing + quoted, {
     ...sampling,
     marked: prompt.marked,
