@@ -21,6 +21,15 @@ export const enum Step {
   Failed = 3,
 }
 
+export const enum TokenizeFlags {
+  AddBos = 1,
+  ParseSpecial = 2,
+  /** The text goes on from other text: no BOS, no space before its first word. */
+  Continues = 4,
+  /** Between U+FDD0 and U+FDD1 no control token is recognized; the marks vanish. */
+  Marked = 8,
+}
+
 export interface OpenOptions {
   /** Bytes that weights, KV cache, activations, tokenizer and scratch may take together. 0: as much as the model wants. */
   memoryBudget: number;
@@ -70,23 +79,44 @@ export interface Answer {
 /** Bytes of a state that travel at once; the binding has room for as many. */
 export const kStageBytes = 1 << 16;
 
+export const enum Want {
+  /** Open the file `name`, which is number `file` of the model: opened(). */
+  File = 0,
+  /** `length` bytes from `offset` of file `file`. */
+  Bytes = 1,
+  /** All of the small file `name`, of at most `length` bytes. */
+  Text = 2,
+  /** Nothing: the header is there. */
+  Done = 3,
+}
+
+export interface Need {
+  want: Want;
+  file: number;
+  /** A path or URL; of chosen files the name, and `choice` its number. */
+  name: string;
+  choice: number;
+  offset: number;
+  length: number;
+  /** It may be absent. */
+  optional: boolean;
+}
+
 export interface EngineBinding {
-  // --- header: a prefix of each file is copied to the reserved place and parsed -----------------
-  /** Reserves room for `bytes` of the current file's prefix (what was there stays); returns its address, 0 when memory is out. */
-  headerReserve(bytes: number): number;
-  /** Parses `bytes` of prefix. 0: this file is done; > 0: call again with at least so many bytes; < 0: error(). */
-  headerParse(bytes: number, fileSize: number): number;
-  /** Files the model consists of, known after the first is parsed. Each further header is parsed in order. */
-  fileCount(): number;
-  // A Hugging Face directory takes four calls instead of headerParse (web/directory.ts):
-  /** Keeps a small file: 0 config.json, 1 tokenizer.json, 2 tokenizer_config.json, 3 chat_template.jinja. false: error(). */
-  directoryText(part: number, content: Uint8Array): boolean;
-  /** headerParse for the directory of the next safetensors file, which messages call `name`. */
-  shardParse(name: string, bytes: number, fileSize: number): number;
-  /** Makes a header of everything; `name` is the model's. false: error(). */
-  directoryDescribe(name: string): boolean;
-  /** The content of one more file, after the last shard, that describing made; mostly empty. */
-  madeFile(): Uint8Array;
+  // --- header: the engine says what it wants next of the model's files (web/opening.ts) ---------
+  /** Begins with a model at this address, or among chosen files of these names, each followed by a slash. */
+  source(address: string, names: string): void;
+  /** What is wanted next, until it is answered; null: error(), which is final. */
+  need(): Need | null;
+  /** Answers Want.File: its size. false: error(). */
+  opened(bytes: number): boolean;
+  /** Answers Want.Text where there is no such file; `why` says how that is known. false: error(). */
+  absent(why: string): boolean;
+  /** Address where `bytes` that answer Want.Bytes or Want.Text are written before supply(); 0: error(). */
+  reserve(bytes: number): number;
+  supply(): boolean;
+  /** The content of one more file, after the last one, that was computed; mostly empty. */
+  synthesizedFile(): Uint8Array;
   /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}. */
   inspect(options: OpenOptions): string;
   /** Allocates everything within the budget. false: error(). */
@@ -100,7 +130,10 @@ export interface EngineBinding {
   pump(): void;
 
   // --- text ----------------------------------------------------------------------------------------
-  tokenize(text: string, addBos: boolean, parseSpecial: boolean): Int32Array;
+  /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
+  tokenize(text: Uint8Array, how: number): Int32Array | null;
+  /** JSON: the texts that become control tokens, and must not where a user wrote them. */
+  controlTexts(): string;
   /** Whole-sequence decode. */
   detokenize(tokens: Int32Array, special: boolean): string;
 

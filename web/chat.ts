@@ -38,13 +38,18 @@ export async function answerChat(
     tools,
     template: params.chat_template,
     variables: params.chat_template_kwargs,
+    contentSpecial: params.content_special,
   });
   throwIfAborted(call.controller.signal);
   const thinking = /<think>\s*$/.test(prompt.text);
   const opening = toolOpening(params, tools, prompts);
   const sampling = samplingOptions(params, call.controller.signal);
-  const generation = engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
+  const closing = opening && thinking ? '\n</think>\n\n' : '';
+  // The name in it is the caller's; an ordinary one is part of no control token.
+  const quoted = prompt.marked && !/"name": "[\w.-]*"/.test(opening) ? opening.replace(/(?<="name": ")[^]*(?=", ")/, '\uFDD0$&\uFDD1') : opening;
+  const generation = engine.generate(prompt.text + closing + quoted, {
     ...sampling,
+    marked: prompt.marked,
     special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
     maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
     stop: [...prompt.stop, ...(sampling.stop as string[])],
@@ -225,7 +230,7 @@ async function* textChunks(
 
 const kIgnored = 'user store metadata parallel_tool_calls service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
 const kShared = 'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
-const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice response_format chat_template chat_template_kwargs reasoning_format';
+const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice response_format chat_template chat_template_kwargs content_special reasoning_format';
 const kText = 'prompt logprobs';
 true satisfies Same<Words<typeof kIgnored>, keyof IgnoredParams>;
 true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kChat>, keyof ChatCompletionParams>;

@@ -6,7 +6,7 @@ import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAb
 import { begun, Generation } from './generation.js';
 import type { Left, Loaded } from './host.js';
 import { Link } from './link.js';
-import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds } from './options.js';
+import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
 import { platform } from './platform.js';
 import { PromptRenderer } from './prompt.js';
 import type {
@@ -75,8 +75,20 @@ export interface InspectOptions {
 /** What Engine.load takes. */
 export type EngineOptions = InspectOptions;
 
-/** What a generation takes. */
-export interface GenerateOptions extends SamplingOptions {
+/** How a text becomes tokens. */
+export interface TokenizeOptions {
+  /** Prepend BOS as the model's metadata says. Default true. */
+  addBos?: boolean;
+  /** Read "<|im_end|>" and the like as control tokens. Default true. */
+  parseSpecial?: boolean;
+  /** What stands between U+FDD0 and U+FDD1 is never read so; the two vanish. Default false. */
+  marked?: boolean;
+  /** The text goes on from other text: no BOS, no space before its first word. Default false. */
+  continues?: boolean;
+}
+
+/** What a generation takes; `addBos` and the like are of text prompts. */
+export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   /** Default: until the context is full or the model ends. */
   maxTokens?: number;
   /** Strings that end the text; they are not part of it. */
@@ -85,10 +97,6 @@ export interface GenerateOptions extends SamplingOptions {
   signal?: AbortSignal;
   /** true: the log-probability of each token; a number: also so many of the likeliest. */
   logprobs?: boolean | number;
-  /** Prepend BOS as the model's metadata says (text prompts). Default true. */
-  addBos?: boolean;
-  /** Read "<|im_end|>" and the like in a text prompt as control tokens. Default true. */
-  parseSpecial?: boolean;
   /** Emit the text of control tokens too. Default false. */
   special?: boolean;
   /** Keep what the KV cache already holds of this prompt. Default true. */
@@ -135,7 +143,7 @@ export class Engine {
 
   /** What the header says of the model, and how it is laid out in the budget. */
   readonly info!: ModelInfo;
-  /** Resolves when the whole file is in the store (or at once where nothing is stored). */
+  /** Resolves when the whole file is in the store (at once where nothing is stored); rejects, with QUOTA say, when it will not be. */
   readonly downloaded: Promise<void>;
   /** OpenAI's chat.completions.create on this engine. */
   readonly chat = { completions: new ChatCompletions(this) };
@@ -218,7 +226,7 @@ export class Engine {
     return (this.renderer ??= new PromptRenderer(this.info, (message) => {
       if (!this.options.onProgress) console.warn(message);
       this.options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
-    }));
+    }, () => this.call('controlTexts', [])));
   }
 
   /** @internal Begins an answer on a timeline, in line behind the others, when there is a prompt. */
@@ -268,11 +276,11 @@ export class Engine {
   /** Token ids of a text. */
   async tokenize(
     text: string,
-    options: { addBos?: boolean; parseSpecial?: boolean } = {},
+    options: TokenizeOptions = {},
   ): Promise<Int32Array> {
-    onlyKnown('tokenize()', options, 'addBos parseSpecial');
+    onlyKnown('tokenize()', options, 'addBos parseSpecial marked continues');
     if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
-    return this.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
+    return this.call('tokenize', [text, tokenizeSpec(options)]);
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */

@@ -3,14 +3,16 @@
 // timelines away and is ended, or opens them again when the other could not be.
 
 import type { Io } from './io.js';
-import { errorOf, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
+import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { SluiceError } from './errors.js';
-import type { GenerateSpec, LoadSpec, ModelInfo, Port, Snapshot } from './protocol.js';
+import type { GenerateSpec, LoadSpec, ModelInfo, Port, Snapshot, TokenizeSpec } from './protocol.js';
 import { Reporter, type OwnStats } from './reporter.js';
 import { serveRpc, Transferred } from './rpc.js';
 import { Running, type Ticket } from './running.js';
+import { errorOf } from './opening.js';
 import { Parking } from './stash.js';
 import { Timelines, type LeftTimelines } from './timelines.js';
+import { tokenize } from './tokenize.js';
 
 export interface Loaded {
   info: ModelInfo;
@@ -50,7 +52,8 @@ export class Host {
         const ticket = this.tickets.get(id);
         if (ticket) ticket.cancelled = true;
       },
-      tokenize: (text: string, addBos: boolean, parseSpecial: boolean) => this.engine.binding.tokenize(text, addBos, parseSpecial).slice(),
+      tokenize: (text: string, spec: TokenizeSpec) => tokenize(this.engine.binding, text, spec),
+      controlTexts: () => JSON.parse(this.engine.binding.controlTexts()) as string[],
       detokenize: (tokens: Int32Array, special: boolean) => this.engine.binding.detokenize(tokens, special),
       logits: (tokens: Int32Array) => this.work(() => this.logits(tokens)),
       saveState: (timeline: number) => this.work(() => this.saveState(timeline)),
@@ -156,9 +159,9 @@ export class Host {
     const { binding } = this.engine;
     try {
       return await this.work(async () => {
-        const { prompt, addBos, parseSpecial, timeline } = spec;
+        const { prompt, timeline } = spec;
         if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
-        const tokens = typeof prompt === 'string' ? binding.tokenize(prompt, addBos, parseSpecial).slice() : prompt;
+        const tokens = typeof prompt === 'string' ? tokenize(binding, prompt, spec) : prompt;
         await this.timelines.use(timeline);
         return this.running.answer(tokens, spec, ticket, {
           begun: () => this.timelines.settle(),

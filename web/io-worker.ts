@@ -19,6 +19,9 @@ type IoMessage = { stats: IoStats } & (
 
 const kStatsMs = 100;
 
+const moved = <T>(bytes: T): T | Transferred =>
+  bytes instanceof Uint8Array ? new Transferred(bytes, [bytes.buffer]) : bytes;
+
 /** The worker's end. */
 export function runIoWorker(port: Port, platform: IoPlatform): void {
   let io: LocalIo;
@@ -34,13 +37,11 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     start: (source: SourceSpec, options: IoOptions) => {
       io = new LocalIo(source, options, platform, events);
     },
-    openFile: (index: number, name?: string) => io.openFile(index, name),
+    openFile: (index: number, address: string, choice: number) => io.openFile(index, address, choice),
     addFile: (index: number, bytes: Uint8Array) => io.addFile(index, bytes),
-    readFile: (name: string, optional: boolean) => io.readFile(name, optional),
-    readPrefix: async (index: number, length: number) => {
-      const bytes = await io.readPrefix(index, length);
-      return new Transferred(bytes, [bytes.buffer]);
-    },
+    readText: async (address: string, choice: number, most: number, optional: boolean) =>
+      moved(await io.readText(address, choice, most, optional)),
+    read: async (index: number, offset: number, length: number) => moved(await io.read(index, offset, length)),
     attach: async (memory: WebAssembly.Memory, address: number) => {
       await io.attach(memory, address);
       void io.serveForever();
@@ -80,19 +81,19 @@ export class RemoteIo implements Io {
     this.rpc.call('start', [source, options]).catch(() => {});
   }
 
-  async openFile(index: number, name?: string): Promise<OpenedFile> {
-    const file = await this.rpc.call<OpenedFile>('openFile', [index, name]);
+  async openFile(index: number, address: string, choice: number): Promise<OpenedFile> {
+    const file = await this.rpc.call<OpenedFile>('openFile', [index, address, choice]);
     this.shared[index] = file.shared;
     return file;
   }
   addFile(index: number, bytes: Uint8Array): Promise<void> {
     return this.rpc.call('addFile', [index, bytes]);
   }
-  readFile(name: string, optional: boolean): Promise<Uint8Array | null> {
-    return this.rpc.call('readFile', [name, optional]);
+  readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
+    return this.rpc.call('readText', [address, choice, most, optional]);
   }
-  readPrefix(index: number, length: number): Promise<Uint8Array> {
-    return this.rpc.call('readPrefix', [index, length]);
+  read(index: number, offset: number, length: number): Promise<Uint8Array> {
+    return this.rpc.call('read', [index, offset, length]);
   }
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
     await this.rpc.call('attach', [memory, queueAddress]);

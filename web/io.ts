@@ -2,8 +2,6 @@
 // header, the fill queue, the background download and its progress. LocalIo does the work in the
 // thread that it is in; RemoteIo (io-worker.ts) is the same thing in a worker of its own.
 
-import { publicUrl } from './address.js';
-import { baseName, placeOf } from './directory.js';
 import { isAbort, SluiceError, type PlainError, serializeError } from './errors.js';
 import { FillServer } from './fill-server.js';
 import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
@@ -41,17 +39,14 @@ export interface Io {
   readonly stats: IoStats;
   /** Of the files opened last, by number: what the engine's threads may open too. */
   readonly shared: (SharedFile | undefined)[];
-  /**
-   * Opens the next file: the one of this name in a model directory, else the source itself, whose
-   * name tells those of a split model's other parts.
-   */
-  openFile(index: number, name?: string): Promise<OpenedFile>;
+  /** Opens file `index` of the model: the one at this address, or of chosen files number `choice`. */
+  openFile(index: number, address: string, choice: number): Promise<OpenedFile>;
   /** Takes bytes that were computed as file `index`. */
   addFile(index: number, bytes: Uint8Array): Promise<void>;
-  /** The whole of a small file of a model directory; null when it is optional and not there. */
-  readFile(name: string, optional: boolean): Promise<Uint8Array | null>;
-  /** The first `length` bytes of an open file. */
-  readPrefix(index: number, length: number): Promise<Uint8Array>;
+  /** The whole of a small file of at most `most` bytes; when it is not there, what says so. */
+  readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
+  /** Bytes of an open file's header. */
+  read(index: number, offset: number, length: number): Promise<Uint8Array>;
   /** Serves this queue from now on, and no other. */
   attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void>;
   /** The engine may have pushed requests. */
@@ -64,16 +59,7 @@ export interface Io {
   reopen(): Promise<void>;
 }
 
-/** The name of part `index` of a split model, when `name` is its first part; else null. */
-export function splitName(name: string, index: number): string | null {
-  const match = /^(.*-)(\d{5})(-of-\d{5}\.gguf)((?:[?#].*)?)$/.exec(name);
-  if (!match) return null;
-  const part = String(Number(match[2]) + index).padStart(5, '0');
-  return match[1]! + part + match[3]! + match[4]!;
-}
-
 const kReportMs = 100;
-const kMaxSmallFile = 128 << 20; // tokenizer.json is the largest
 const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a file that is not there
 
 export class LocalIo implements Io {
@@ -115,9 +101,11 @@ export class LocalIo implements Io {
     return sum;
   }
 
-  async openFile(index: number, name?: string): Promise<OpenedFile> {
-    this.ways[index] = () => (name === undefined ? this.open(index) : this.openNamed(name));
-    const file = (this.files[index] ??= await this.ways[index]());
+  async openFile(index: number, address: string, choice: number): Promise<OpenedFile> {
+    this.ways[index] = () => this.open(address, choice);
+    const file = await this.ways[index]();
+    this.files[index]?.close();
+    this.files[index] = file;
     return { name: file.name, size: file.size, shared: file.shared };
   }
 
@@ -126,35 +114,28 @@ export class LocalIo implements Io {
     this.files[index] = await this.ways[index]();
   }
 
-  async readFile(name: string, optional: boolean): Promise<Uint8Array | null> {
+  async readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
     let file: ModelFile | null = null;
     try {
-      file = await this.openNamed(name, optional);
-      if (file.size > kMaxSmallFile) throw new SluiceError('BAD_HEADER', `${name} is too large (${file.size} bytes).`);
+      file = await this.open(address, choice, optional);
+      if (file.size > most) throw new SluiceError('BAD_HEADER', `${file.name} is too large (${file.size} bytes).`);
       const bytes = new Uint8Array(file.size);
       await file.read(0, bytes);
       return bytes;
     } catch (error) {
       const { code, message } = error as SluiceError;
-      const absent = code === 'NOT_FOUND' || (code === 'HTTP_STATUS' && kAbsent.test(message));
-      if (optional && absent) return null;
-      if (!absent) throw error;
-      const hint = name === 'config.json' ? ' A GGUF file is opened by its own name.' : '';
-      throw new SluiceError('NOT_FOUND', `The model directory has no ${name}: ${message}${hint}`, { cause: error });
+      if (code === 'NOT_FOUND' || (code === 'HTTP_STATUS' && kAbsent.test(message))) return message;
+      throw error;
     } finally {
       file?.close();
     }
   }
 
-  async readPrefix(index: number, length: number): Promise<Uint8Array> {
+  async read(index: number, offset: number, length: number): Promise<Uint8Array> {
     const file = this.files[index]!;
-    const bytes = new Uint8Array(Math.min(length, file.size));
-    await file.read(0, bytes);
-    this.events.onProgress({
-      phase: 'header',
-      bytesLoaded: bytes.length,
-      bytesTotal: file.size,
-    });
+    const bytes = new Uint8Array(length);
+    await file.read(offset, bytes);
+    this.events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
     return bytes;
   }
 
@@ -227,48 +208,22 @@ export class LocalIo implements Io {
     this.files = await Promise.all(this.ways.map((open) => open()));
   }
 
-  private async open(index: number): Promise<ModelFile> {
+  private async open(address: string, choice: number, optional = false): Promise<ModelFile> {
     const { source } = this;
-    if (source.kind === 'blob') {
-      const blob = source.blobs[index];
-      if (!blob) throw new SluiceError('NOT_FOUND', `Part ${index + 1} of the model is missing.`);
-      return new BlobFile(blob, source.names[index] ?? 'model');
-    }
-    const first = source.kind === 'url' ? source.url : source.path;
-    const name = index === 0 ? first : splitName(first, index);
-    if (name === null) {
-      throw new SluiceError('NOT_FOUND', `${publicUrl(first)} is part of a split model; open its first part.`);
-    }
+    if (source.kind === 'blob') return new BlobFile(source.blobs[choice]!, address);
     if (source.kind === 'path') {
       if (!this.platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
-      return this.platform.openPath(name);
+      return this.platform.openPath(address);
     }
-    return this.openUrl(name);
-  }
-
-  /** A file of a model directory. */
-  private async openNamed(name: string, optional = false): Promise<ModelFile> {
-    const { source } = this;
-    if (source.kind === 'blob') {
-      const at = source.names.findIndex((path) => baseName(path) === name);
-      if (at < 0) throw new SluiceError('NOT_FOUND', `${name} is not among the chosen files.`);
-      return new BlobFile(source.blobs[at]!, name);
+    if (this.offline && this.options.cache === 'default') {
+      // Not worth the patience that one file had; what was never stored counts as not there.
+      const stored = await this.openUrl(address, 'only').catch((error: unknown) => {
+        if (optional) throw error;
+        return null;
+      });
+      if (stored) return stored;
     }
-    const { base, query } = placeOf(source)!;
-    if (source.kind === 'url') {
-      const url = base + name + query;
-      if (this.offline && this.options.cache === 'default') {
-        // Not worth the patience that one file had; what was never stored counts as not there.
-        const stored = await this.openUrl(url, 'only').catch((error: unknown) => {
-          if (optional) throw error;
-          return null;
-        });
-        if (stored) return stored;
-      }
-      return this.openUrl(url);
-    }
-    if (!this.platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
-    return this.platform.openPath(base + name);
+    return this.openUrl(address);
   }
 
   private async openUrl(url: string, cache = this.options.cache): Promise<ModelFile> {

@@ -3,11 +3,11 @@
 // Engine.inspect and Engine.load alike.
 
 import type { EngineBinding, OpenOptions } from './binding.js';
-import { openDirectory, parseDirectory, placeOf, type ModelDirectory } from './directory.js';
 import { SluiceError, type PlainError } from './errors.js';
 import { initialMemory } from './glue.js';
-import { LocalIo, type Io, type IoEvents, type IoPlatform, type OpenedFile } from './io.js';
+import { LocalIo, type Io, type IoEvents, type IoPlatform } from './io.js';
 import { RemoteIo } from './io-worker.js';
+import { errorOf, Opening } from './opening.js';
 import type { LoadSpec, ModelInfo, Role, WasmSource, WorkerPort } from './protocol.js';
 import type { Reporter } from './reporter.js';
 import type { Stash } from './stash.js';
@@ -51,13 +51,11 @@ export interface Opened {
   io: Io;
 }
 
-const kHeaderGuess = 1 << 20; // a small model's header is small, and its budget may be too
-const kHeaderLeast = 1 << 16;
+const kHeaderRoom = 1 << 30;
 
 export class Loading {
   private io!: Io;
-  private first: OpenedFile = { name: '', size: 0 };
-  private directory: ModelDirectory | null = null;
+  private opening!: Opening;
 
   constructor(
     private readonly spec: LoadSpec,
@@ -76,7 +74,7 @@ export class Loading {
     let wasm!: WasmInstance;
     try {
       wasm = await this.instantiate(compiled, budget, threads);
-      await this.parseHeaders(wasm);
+      await this.opening.read(wasm);
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
@@ -99,10 +97,10 @@ export class Loading {
     const { spec } = this;
     const compiled = await this.prepare(opened, false);
     const budget = this.budget();
-    const headerRoom = Math.max(budget, 1 << 30);
+    const headerRoom = Math.max(budget, kHeaderRoom);
     const threads = this.threads(budget);
     const wasm = await this.instantiate(compiled, headerRoom, threads);
-    await this.parseHeaders(wasm);
+    await this.opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
     const ownReads = spec.ioWorker && this.platform.isolated && this.readsOwn(threads);
     const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), ownReads, storeBandwidth });
@@ -116,10 +114,16 @@ export class Loading {
     opened(this.io);
     const compiling = platform.compile(spec.wasm, spec.kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
-    const place = placeOf(spec.source);
-    if (place) this.directory = await openDirectory(this.io, place);
-    else this.first = await this.io.openFile(0);
-    return await compiling;
+    this.opening = new Opening(this.io, spec.source);
+    const first = await this.opening.first();
+    const compiled = await compiling;
+    if (!first) {
+      // Budget and threads follow from the model's size, and that from what the directory holds.
+      const scout = await this.instantiate(compiled, kHeaderRoom, 1);
+      await this.opening.read(scout, true);
+      scout.binding.delete();
+    }
+    return compiled;
   }
 
   private makeIo(ioWorker: boolean): Io {
@@ -152,60 +156,15 @@ export class Loading {
 
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
   private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
-    const wasm = await this.instantiate(compiled, 1 << 30, 1);
-    await this.parseHeaders(wasm);
+    const wasm = await this.instantiate(compiled, kHeaderRoom, 1);
+    await this.opening.read(wasm);
     const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
   }
 
-  private async parseHeaders(wasm: WasmInstance): Promise<void> {
-    const { directory } = this;
-    const { binding } = wasm;
-    if (directory) {
-      const parseFile = this.parseHeader.bind(this, wasm);
-      return parseDirectory(binding, this.io, directory, parseFile, () => errorOf(binding));
-    }
-    for (let file = 0; ; file++) {
-      const { size } = file === 0 ? this.first : await this.io.openFile(file);
-      await this.parseHeader(wasm, file, size, (bytes) => binding.headerParse(bytes, size));
-      if (file + 1 >= binding.fileCount()) return;
-    }
-  }
-
-  private async parseHeader(
-    { binding, memory }: WasmInstance,
-    file: number,
-    size: number,
-    parse: (bytes: number) => number,
-  ): Promise<void> {
-    let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, Math.floor(size / 16))));
-    for (;;) {
-      const bytes = await this.io.readPrefix(file, want);
-      const address = binding.headerReserve(bytes.length);
-      if (address === 0) {
-        throw new SluiceError('OUT_OF_MEMORY', 'The budget does not even hold the file header.');
-      }
-      new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
-      const more = parse(bytes.length);
-      if (more < 0) throw errorOf(binding);
-      if (more === 0) return;
-      if (bytes.length >= size) {
-        throw new SluiceError('TRUNCATED', 'The file ends inside its header.');
-      }
-      want = Math.min(size, Math.max(more, bytes.length * 2));
-    }
-  }
-
-  /** Bytes of all files of the model, as far as their names and sizes tell. */
-  private modelBytes(): number {
-    const parts = /-of-(\d{5})\.gguf/.exec(this.first.name);
-    const files = this.directory?.shards ?? [this.first];
-    return files.reduce((sum, { size }) => sum + size, 0) * (parts ? Number(parts[1]) : 1);
-  }
-
   /** What was asked for, or what the device can give; no more than a wasm memory can have. */
   budget(bytes = this.spec.memoryBudget): number {
-    const chosen = Math.min(this.platform.budgetCap, Math.ceil(this.modelBytes() * 1.1) + (512 << 20));
+    const chosen = Math.min(this.platform.budgetCap, Math.ceil(this.opening.bytes * 1.1) + (512 << 20));
     return Math.min(bytes || chosen, kMaxBudget);
   }
 
@@ -216,7 +175,7 @@ export class Loading {
   threads(budget: number): number {
     const { spec, platform } = this;
     if (!platform.isolated) return 1;
-    const streams = spec.ioWorker && 2 * budget < this.modelBytes() && !this.readsOwn(2);
+    const streams = spec.ioWorker && 2 * budget < this.opening.bytes && !this.readsOwn(2);
     return spec.threads || Math.max(1, platform.hardwareThreads - (streams ? 1 : 0));
   }
 }
@@ -226,11 +185,6 @@ function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
   const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
   if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
   return info;
-}
-
-export function errorOf(binding: EngineBinding): SluiceError {
-  const { code, message } = binding.error();
-  return new SluiceError(code, message);
 }
 
 export function tooSmall(budget: number, least: number, context: number): SluiceError {

@@ -111,6 +111,8 @@ export interface ChatCompletionParams extends SamplingParams {
   chat_template?: string;
   /** Further variables for the template, such as enable_thinking. */
   chat_template_kwargs?: Record<string, unknown>;
+  /** Read "<|im_end|>" and the like in messages, tools and arguments as control tokens. Default: false, they are text. */
+  content_special?: boolean;
   /** 'inline' leaves <think>…</think> in the content. Default: reasoning_content. */
   reasoning_format?: 'separate' | 'inline';
 }

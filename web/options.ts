@@ -3,10 +3,10 @@
 // default in silence, gets past here.
 
 import { invalid, onlyKnown, shownAddress, signalOf, SluiceError, throwIfAborted } from './errors.js';
-import type { GenerateOptions, InspectOptions, ModelSource } from './engine.js';
+import type { GenerateOptions, InspectOptions, ModelSource, TokenizeOptions } from './engine.js';
 import { huggingFaceUrl } from './huggingface.js';
 import { platform } from './platform.js';
-import type { GenerateSpec, LoadSpec, SourceSpec } from './protocol.js';
+import type { GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from './protocol.js';
 import type { CacheMode } from './remote-file.js';
 import { kNumbers, seedText } from './sampling.js';
 
@@ -15,7 +15,7 @@ export type Words<Text extends string> = Text extends `${infer Word} ${infer Res
 export type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : never) : never;
 
 const kLoad = 'memoryBudget contextLength threads kernels signal cache cacheDir onProgress wasmUrl wasmBinary workerUrl ioWorker';
-const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial special reusePrefix ignoreEos';
+const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
 
@@ -107,6 +107,10 @@ export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Ar
 
 const isText = (value: unknown): value is string => typeof value === 'string';
 
+export function tokenizeSpec({ addBos = true, parseSpecial = true, marked = false, continues = false }: TokenizeOptions): TokenizeSpec {
+  return { addBos, parseSpecial, marked, continues };
+}
+
 export function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions, vocabulary: number, timeline: number): GenerateSpec {
   const { stop, logprobs, logitBias, signal: _, ...sampling } = options;
   const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
@@ -128,8 +132,7 @@ export function generateSpec(prompt: string | ArrayLike<number>, options: Genera
     stop: stops.filter((stop) => stop !== ''),
     logprobs: (logprobs ?? false) === false ? undefined : Math.min(count('logprobs', logprobs === true ? 0 : (logprobs as number)), kMostCount),
     seed: seedText(options.seed),
-    addBos: options.addBos ?? true,
-    parseSpecial: options.parseSpecial ?? true,
+    ...tokenizeSpec(options),
     special: options.special ?? false,
     reusePrefix: options.reusePrefix ?? true,
     ignoreEos: options.ignoreEos ?? false,

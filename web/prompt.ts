@@ -32,10 +32,14 @@ export interface PromptOptions {
   template?: string | undefined;
   /** Further variables, such as enable_thinking. */
   variables?: Record<string, unknown> | undefined;
+  /** Read "<|im_end|>" and the like in messages, tools and documents as control tokens. Default false. */
+  contentSpecial?: boolean | undefined;
 }
 
 export interface RenderedPrompt {
   text: string;
+  /** Whether the tokenizer is to be told of marks around plain text. */
+  marked: boolean;
   /** Whether BOS is still to be prepended: a model's own template writes it where it belongs. */
   addBos: boolean;
   /** Strings that end a turn where the model's end tokens may not. */
@@ -49,7 +53,7 @@ export const defaultTemplate = `{%- for message in messages -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}`;
 
 interface Template {
-  render(variables: Record<string, unknown>): string;
+  render(variables: Record<string, unknown>, now: undefined, controls: readonly string[]): string;
 }
 
 /** What only pages that chat need: the renderer of templates, and what makes answers of OpenAI's shape. */
@@ -63,10 +67,13 @@ export const chatModule = () =>
 export class PromptRenderer {
   private readonly parsed = new Map<string, Template>();
   private readonly warned = new Set<string>();
+  private controls: Promise<string[]> | null = null;
 
   constructor(
     private readonly info: ModelInfo,
     private readonly warn: (message: string) => void,
+    /** The texts of the model's control tokens. */
+    private readonly controlTexts: () => Promise<string[]> = async () => [],
   ) {}
 
   async render(messages: readonly ChatMessage[], options: PromptOptions = {}): Promise<RenderedPrompt> {
@@ -93,8 +100,10 @@ export class PromptRenderer {
       unk_token: info.unkToken,
       pad_token: info.padToken,
     };
+    const marked = !options.contentSpecial;
+    const controls = marked ? await this.known() : [];
     try {
-      return { text: template.render(variables), addBos: !own, stop: own ? [] : ['<|im_end|>'] };
+      return { text: template.render(variables, undefined, controls), marked, addBos: !own, stop: own ? [] : ['<|im_end|>'] };
     } catch (cause) {
       throw templateError(cause);
     }
@@ -103,6 +112,13 @@ export class PromptRenderer {
   /** How the model writes tool calls, as its template (or `template`) teaches. */
   toolFormat(template?: string): ToolFormat | null {
     return toolFormat(template ?? this.info.chatTemplate);
+  }
+
+  private known(): Promise<string[]> {
+    return (this.controls ??= this.controlTexts().catch((error) => {
+      this.controls = null;
+      throw error;
+    }));
   }
 
   private warnOnce(message: string): void {

@@ -121,12 +121,19 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   logprobs?: number | undefined;
   addBos: boolean;
   parseSpecial: boolean;
+  /** Stretches of the prompt between U+FDD0 and U+FDD1 hold no control tokens. */
+  marked: boolean;
+  /** The prompt goes on from other text. */
+  continues: boolean;
   /** Emit the text of control tokens too. */
   special: boolean;
   /** Keep what the KV cache already holds of this prompt. */
   reusePrefix: boolean;
   ignoreEos: boolean;
 }
+
+/** How a text becomes tokens. */
+export type TokenizeSpec = Pick<GenerateSpec, 'addBos' | 'parseSpecial' | 'marked' | 'continues'>;
 
 /** A token that was likely in a place. */
 export interface TokenLogprob {

@@ -65,7 +65,12 @@ export class Quotation {
 
   /** The prompt out of what the template made, with marks where they are needed. */
   finish(rendered: string): string {
-    rendered = rendered.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
+    // JSON that escapes all but ASCII has escaped the stand-ins too.
+    rendered = rendered.replace(/[\uFDD0\uFDD1]/g, '\uFFFD').replace(/\\u([ef][0-9a-f]{3})/g, (escape, hex: string) => {
+      const code = String.fromCharCode(parseInt(hex, 16));
+      const char = this.originals.get(code);
+      return char === undefined ? escape : char < '\x7f' ? code : `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
+    });
     const text = this.plain(rendered);
     if (text === rendered) return text;
     let out = '';

@@ -5,7 +5,8 @@
 import { Step, type Answer } from './binding.js';
 import { SluiceError } from './errors.js';
 import { QueueView } from './fill-server.js';
-import { errorOf, type Opened } from './loading.js';
+import type { Opened } from './loading.js';
+import { errorOf } from './opening.js';
 import type { GenerateSpec, GenerationResult, Piece } from './protocol.js';
 import type { Reporter } from './reporter.js';
 import { yieldToEvents } from './rpc.js';

@@ -3,10 +3,10 @@
 // has already (timelines.ts). So a turn that fails, or is given up, leaves the session as it was.
 
 import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
-import type { GenerateOptions, SavedState } from './engine.js';
+import type { GenerateOptions, SavedState, TokenizeOptions } from './engine.js';
 import { begun, Generation } from './generation.js';
 import type { Same, Words } from './options.js';
-import type { ChatMessage, PromptOptions, PromptRenderer } from './prompt.js';
+import type { ChatMessage, PromptOptions, PromptRenderer, RenderedPrompt } from './prompt.js';
 import type { Piece } from './protocol.js';
 import { ThinkFilter } from './think.js';
 
@@ -20,7 +20,7 @@ export interface SessionEngine {
     timeline: number,
     heard: (pieces: Piece[]) => void,
   ): Generation;
-  tokenize(text: string, options: { addBos?: boolean }): Promise<Int32Array>;
+  tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
   call<T>(method: string, args: unknown[]): Promise<T>;
 }
 
@@ -32,7 +32,10 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
   messages?: readonly ChatMessage[];
 }
 
-const kOptions = 'system messages tools documents template variables';
+/** What a turn begins with; in marked text no control token is read between the marks. */
+type Prompt = Pick<RenderedPrompt, 'text' | 'addBos' | 'marked'>;
+
+const kOptions = 'system messages tools documents template variables contentSpecial';
 true satisfies Same<Words<typeof kOptions>, keyof SessionOptions>;
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
@@ -44,6 +47,9 @@ export interface SavedSession extends SavedState {
   /** False where a stop string cut the text inside a token. */
   exact: boolean;
 }
+
+/** The caller's own characters that would mark text as plain, replaced. */
+const withoutMarks = (text: string): string => text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
 
 /** Refuses what no save gave. */
 export function checkSaved(saved: SavedState): void {
@@ -84,14 +90,14 @@ export class Session {
 
   /** The text of the timeline: prompts and answers. */
   get text(): string {
-    return this.written;
+    return this.written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
   /** Adds text to the timeline and continues it. An answer that was aborted or failed leaves it as it was. */
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
       if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
-      return this.run(async () => ({ text: this.written + text, addBos: options.addBos ?? true }), options, () => {});
+      return this.run(async () => ({ text: this.written + withoutMarks(text), addBos: options.addBos ?? true, marked: true }), options, () => {});
     });
   }
 
@@ -108,7 +114,7 @@ export class Session {
     let thinking = false;
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
-    const prompt = async (): Promise<{ text: string; addBos: boolean }> => {
+    const prompt = async (): Promise<Prompt> => {
       const rendered = await this.engine.prompts.render([...this.list, ...added], this.options);
       merged.stop = [...given, ...rendered.stop];
       thinking = /<think>\s*$/.test(rendered.text);
@@ -191,7 +197,7 @@ export class Session {
   }
 
   private run(
-    prompt: () => Promise<{ text: string; addBos: boolean }>,
+    prompt: () => Promise<Prompt>,
     options: GenerateOptions,
     answered: (text: string) => void,
   ): Generation {
@@ -202,15 +208,15 @@ export class Session {
     let tokens: Int32Array;
     const input = async (): Promise<Int32Array> => {
       await before;
-      const { text, addBos } = await prompt();
+      const { text, addBos, marked } = await prompt();
       asked = text;
-      return (tokens = await this.extended(text, addBos));
+      return (tokens = await this.extended(text, addBos, marked));
     };
     const generation = this.engine.start(input, options, this.timeline, (pieces) => said.push(...pieces.map((piece) => piece.token)));
     const adopted = generation.result.then(
       (result) => {
         this.tokens = Int32Array.from([...tokens, ...said]);
-        this.written = asked + result.text;
+        this.written = asked + withoutMarks(result.text);
         this.faithful = result.stopString === undefined;
         answered(result.text);
       },
@@ -224,13 +230,13 @@ export class Session {
    * Tokens of `text`. Where the text goes on from the timeline but the model wrote it in other
    * tokens than the tokenizer would, the timeline's are kept, so that nothing is computed twice.
    */
-  private async extended(text: string, addBos: boolean): Promise<Int32Array> {
+  private async extended(text: string, addBos: boolean, marked: boolean): Promise<Int32Array> {
     const { engine, tokens: known } = this;
-    const whole = await engine.tokenize(text, { addBos });
+    const whole = await engine.tokenize(text, { addBos, marked });
     const continues = this.faithful && known.length > 0 && text.startsWith(this.written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
     const rest = text.slice(this.written.length);
-    const more = rest ? await engine.tokenize(rest, { addBos: false }) : [];
+    const more = rest ? await engine.tokenize(rest, { continues: true, marked }) : [];
     return Int32Array.from([...known, ...more]);
   }
 }

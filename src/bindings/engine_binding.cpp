@@ -4,12 +4,11 @@
 #include <emscripten/val.h>
 #include <unistd.h>
 
-#include <array>
 #include <memory>
 
 #include "base/aligned.h"
 #include "generate/generation.h"
-#include "gguf/hf_config.h"
+#include "open/opener.h"
 #include "session/session.h"
 #include "session/speed.h"
 
@@ -111,86 +110,51 @@ const char* finish_name(generate::Finish finish) {
 }  // namespace
 
 class EngineBinding {
-  static constexpr unsigned kDirectoryTexts = 4;
   static constexpr size_t kStageBytes = 1 << 16;  // web/binding.ts has it, too
 
  public:
   // --- header
-  unsigned header_reserve(unsigned bytes) {
-    std::vector<uint8_t>& prefix = prefixes_.empty() ? prefixes_.emplace_back() : prefixes_.back();
-    if (bytes > gguf::kMaxHeaderBytes || !has_room(bytes)) return 0;
-    prefix.resize(std::max<size_t>(prefix.size(), bytes));
-    return static_cast<unsigned>(reinterpret_cast<uintptr_t>(prefix.data()));
-  }
-
-  double header_parse(unsigned bytes, double file_size) {
-    const gguf::Bytes prefix{prefixes_.back().data(), bytes};
-    gguf::Header part;
-    gguf::Header& target = files_ == 0 ? header_ : part;
-    Result<gguf::ParseProgress> parsed =
-        gguf::parse_header(prefix, static_cast<uint64_t>(file_size), &target);
-    if (!parsed.ok()) return fail(parsed.status()), -1;
-    if (!parsed->done) return static_cast<double>(parsed->need_bytes);
-    if (files_ == 0) {
-      const Result<uint32_t> count = gguf::split_count(header_);
-      if (!count.ok()) return fail(count.status()), -1;
-      file_count_ = *count;
-    } else if (Status s = gguf::merge_split(&header_, part, files_); !s.ok()) {
-      return fail(s), -1;
+  void source(const std::string& address, const std::string& names) {
+    open::Source source{address, false, {}};
+    for (size_t at = 0, end; at < names.size(); at = end + 1) {  // each ends with a '/'
+      end = names.find('/', at);
+      source.names.push_back(names.substr(at, end - at));
     }
-    ++files_;
-    prefixes_.emplace_back();
-    note_base();
-    return 0;
+    opener_ = std::make_unique<open::Opener>(std::move(source));
   }
 
-  unsigned file_count() const { return file_count_; }
-
-  // --- a Hugging Face directory
-  bool directory_text(unsigned part, const val& content) {
-    const size_t n = content["length"].as<size_t>();
-    if (part >= kDirectoryTexts || n > gguf::kMaxHeaderBytes) {
-      return fail(
-          sluice::error(Code::kBadHeader, "a file of the directory is too large (%zu bytes)", n));
-    }
-    if (!has_room(n)) return fail(no_room());
-    std::string& text = directory_texts_[part];
-    text.resize(n);
-    if (n > 0) val(emscripten::typed_memory_view(n, text.data())).call<void>("set", content);
-    return true;
+  val need() {
+    const Result<open::Need> need = opener_->need();
+    if (!need.ok()) return fail(need.status()), val::null();
+    if (need->want == open::Want::kDone) note_base();
+    val out = val::object();
+    const auto number = [&out](const char* key, double value) { out.set(key, value); };
+    number("want", static_cast<double>(need->want));
+    number("file", need->file);
+    number("choice", need->choice);
+    number("offset", static_cast<double>(need->offset));
+    number("length", static_cast<double>(need->length));
+    out.set("name", need->name);
+    out.set("optional", need->optional);
+    return out;
   }
 
-  double shard_parse(const std::string& name, unsigned bytes, double file_size) {
-    gguf::SafetensorsFile shard;
-    const auto parsed = gguf::parse_safetensors(
-        {prefixes_.back().data(), bytes}, static_cast<uint64_t>(file_size), name.c_str(), &shard);
-    if (!parsed.ok()) return fail(parsed.status()), -1;
-    if (!parsed->done) return static_cast<double>(parsed->need_bytes);
-    shards_.push_back(std::move(shard));
-    prefixes_.clear();
-    return 0;
+  bool opened(double bytes) { return checked(opener_->opened(static_cast<uint64_t>(bytes))); }
+  bool absent(const std::string& why) { return checked(opener_->absent(why)); }
+  bool supply() { return checked(opener_->supply()); }
+  unsigned reserve(unsigned bytes) {
+    const Result<std::span<uint8_t>> place = opener_->reserve(bytes);
+    if (!place.ok()) return fail(place.status()), 0;
+    return static_cast<unsigned>(reinterpret_cast<uintptr_t>(place->data()));
   }
-
-  bool directory_describe(const std::string& name) {
-    // What the vocabulary takes while it is read, with its tables.
-    if (!has_room(4 * directory_texts_[1].size() + (64 << 10))) return fail(no_room());
-    gguf::HfDirectory directory{directory_texts_[0], directory_texts_[1], directory_texts_[2],
-                                directory_texts_[3], std::move(shards_),  name};
-    Result<gguf::HfModel> model = gguf::describe_hf_model(directory);
-    for (std::string& text : directory_texts_) text = std::string();
-    shards_ = {};
-    if (!model.ok()) return fail(model.status());
-    header_ = std::move(model->header);
-    made_ = std::move(model->made);
-    file_count_ = header_.n_files;
-    note_base();
-    return true;
+  val synthesized_file() const {
+    const std::span<const uint8_t> bytes = opener_->synthesized_file();
+    return copy_out(bytes.data(), bytes.size(), "Uint8Array");
   }
-
-  val made_file() const { return copy_out(made_.data(), made_.size(), "Uint8Array"); }
 
   std::string inspect(const val& options) {
-    Result<session::Inspection> found = session::inspect(header_, engine_options(options));
+    Result<session::Inspection> found =
+        session::inspect(opener_->header(), engine_options(options));
     if (!found.ok()) {
       fail(found.status());
       val problem = val::object();
@@ -207,7 +171,7 @@ class EngineBinding {
       }
       std::visit([&](const auto& v) { target.set(key, v); }, value);
     };
-    session::report_model(header_, *found, sink);
+    session::report_model(opener_->header(), *found, sink);
     session::report_plan(found->plan, sink);
     if (options["storeBandwidth"].isNumber()) {
       const double rate = number_or(options, "storeBandwidth", 0);
@@ -222,15 +186,13 @@ class EngineBinding {
 
   bool open(const val& options) {
     Result<std::unique_ptr<session::Engine>> engine =
-        session::Engine::open(header_, engine_options(options));
+        session::Engine::open(opener_->header(), engine_options(options));
     if (!engine.ok()) return fail(engine.status());
     engine_ = std::move(*engine);
     Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
     if (!session.ok()) return fail(session.status());
     session_ = std::move(*session);
-    header_ = {};
-    prefixes_.clear();
-    prefixes_.shrink_to_fit();
+    opener_.reset();
     return true;
   }
 
@@ -248,9 +210,28 @@ class EngineBinding {
   void pump() { engine_->pump(); }
 
   // --- text
-  val tokenize(const std::string& text, bool add_bos, bool parse_special) {
-    const std::vector<Token> ids = engine_->tokenizer().encode(text, {add_bos, parse_special});
-    return copy_out(ids.data(), ids.size(), "Int32Array");
+  // The text comes as bytes, because a string is copied in without asking for room.
+  val tokenize(const val& bytes, unsigned how) {
+    const size_t n = bytes["length"].as<size_t>();
+    AlignedBuffer text;
+    if (Status s = text.allocate(n); !s.ok()) return fail(s), val::null();
+    if (n > 0) {
+      val(emscripten::typed_memory_view(n, text.as<uint8_t>())).call<void>("set", bytes);
+    }
+    const auto ids =
+        engine_->tokenizer().try_encode({text.as<char>(), n}, {.add_bos = (how & 1) != 0,
+                                                               .parse_special = (how & 2) != 0,
+                                                               .continues = (how & 4) != 0,
+                                                               .marked = (how & 8) != 0});
+    if (!ids.ok()) return fail(ids.status()), val::null();
+    return copy_out(ids->data(), ids->size(), "Int32Array");
+  }
+  std::string control_texts() {
+    val out = val::array();
+    for (const Token id : engine_->tokenizer().gated_tokens()) {
+      out.call<void>("push", std::string(engine_->tokenizer().piece(id)));
+    }
+    return to_text(out);
   }
   std::string detokenize(const val& tokens, bool special) {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
@@ -471,26 +452,12 @@ class EngineBinding {
     pass_ms_ = stats.compute_ms;
     pass_tokens_ = stats.tokens;
   }
-  // A failed allocation would end the program: ask first.
-  static bool has_room(size_t bytes) {
-    AlignedBuffer probe;
-    return probe.allocate(bytes).ok();
-  }
-  static Status no_room() {
-    return sluice::error(Code::kOutOfMemory,
-                         "the budget does not even hold the model's description");
-  }
   // What the heap holds once the header is parsed. The rest is what malloc loses to alignment and
   // to the holes that the header leaves.
   void note_base() { base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10); }
 
-  gguf::Header header_;
-  std::vector<std::vector<uint8_t>> prefixes_;
-  std::array<std::string, kDirectoryTexts> directory_texts_;
-  std::vector<gguf::SafetensorsFile> shards_;
-  std::string made_;
-  uint32_t files_ = 0, file_count_ = 1;
-  uint64_t base_bytes_ = 0;  // of the heap, once the header is parsed
+  std::unique_ptr<open::Opener> opener_;  // until open(), which lets the header go
+  uint64_t base_bytes_ = 0;               // of the heap, once the header is parsed
   SharedFiles shared_files_;
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
@@ -507,19 +474,20 @@ class EngineBinding {
 EMSCRIPTEN_BINDINGS(sluice) {
   emscripten::class_<EngineBinding>("Engine")
       .constructor<>()
-      .function("headerReserve", &EngineBinding::header_reserve)
-      .function("headerParse", &EngineBinding::header_parse)
-      .function("fileCount", &EngineBinding::file_count)
-      .function("directoryText", &EngineBinding::directory_text)
-      .function("shardParse", &EngineBinding::shard_parse)
-      .function("directoryDescribe", &EngineBinding::directory_describe)
-      .function("madeFile", &EngineBinding::made_file)
+      .function("source", &EngineBinding::source)
+      .function("need", &EngineBinding::need)
+      .function("opened", &EngineBinding::opened)
+      .function("absent", &EngineBinding::absent)
+      .function("reserve", &EngineBinding::reserve)
+      .function("supply", &EngineBinding::supply)
+      .function("synthesizedFile", &EngineBinding::synthesized_file)
       .function("inspect", &EngineBinding::inspect)
       .function("open", &EngineBinding::open)
       .function("error", &EngineBinding::error)
       .function("fillQueue", &EngineBinding::fill_queue)
       .function("pump", &EngineBinding::pump)
       .function("tokenize", &EngineBinding::tokenize)
+      .function("controlTexts", &EngineBinding::control_texts)
       .function("detokenize", &EngineBinding::detokenize)
       .function("position", &EngineBinding::position)
       .function("tokens", &EngineBinding::tokens)

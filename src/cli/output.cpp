@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "gguf/gguf.h"
+#include "open/address.h"
 
 namespace sluice::cli {
 namespace {
@@ -37,7 +38,7 @@ bool is_part_of(const std::string& model, const fs::path& path) {
     std::from_chars(model.data() + of + 4, model.data() + model.size(), count);
   }
   for (uint32_t i = 0; i < count && i < gguf::kMaxSplits; ++i) {
-    const std::string part = gguf::split_name(model, i, count);
+    const std::string part = open::split_name(model, i, count);
     if (!part.empty() && same_file(part, path)) return true;
   }
   return false;

@@ -287,8 +287,7 @@ Status Model::wait_for_fill(uint32_t seen) {
 Status Model::run(session::Session& session) {
   session::Step last = session::Step::kDone;
   SLUICE_RETURN_IF_ERROR(drive([&](int32_t max_ops) { return last = session.step(max_ops); }));
-  if (last == session::Step::kFailed) return error(Code::kInternal, "the pass failed");
-  return {};
+  return last == session::Step::kFailed ? session.failure() : Status();
 }
 
 Status Model::drive(const Stepper& step) {
@@ -319,6 +318,7 @@ Status Model::preload(Progress progress, void* context) {
   for (;;) {
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
     engine_->pump();
+    if (!engine_->failure().ok()) return engine_->failure();
     uint64_t loaded = 0, total = 0;
     for (uint32_t u = 0; u < plan.units.size(); ++u) {
       if (!plan.units[u].pinned) continue;

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <optional>
 
+#include "base/aligned.h"
 #include "gguf/hf_config.h"
-#include "gguf/printable.h"
 #include "open/address.h"
-#include "open/block.h"
 
 namespace sluice::open {
 namespace {
@@ -31,8 +31,25 @@ struct {
                              {"tokenizer_config.json", true},
                              {"chat_template.jinja", true}};
 
+// Memory that may be refused, for bytes that stay where they are until more of them are wanted. (A
+// vector would end the program when a browser's heap is full.)
+struct Block {
+  AlignedBuffer memory;
+
+  // What is held stays at the front.
+  [[nodiscard]] bool grow(uint64_t bytes) {
+    AlignedBuffer larger;
+    if (!larger.allocate(bytes).ok()) return false;
+    if (memory.size() > 0)
+      std::memcpy(larger.data(), memory.data(), std::min(memory.size(), larger.size()));
+    memory.swap(larger);
+    return true;
+  }
+  [[nodiscard]] std::span<uint8_t> bytes() const { return {memory.as<uint8_t>(), memory.size()}; }
+  [[nodiscard]] std::string_view text() const { return {memory.as<char>(), memory.size()}; }
+};
+
 struct File {
-  std::string name;
   uint64_t size = 0;
   uint64_t wanted = 0;  // bytes of the prefix that the parser is to see next
   Block prefix;
@@ -59,7 +76,7 @@ struct Opener::Impl {
   Status want_shard();
   Status want_text();
   Status want_bytes();
-  Status want(Want what, std::string name);
+  Status want(Want what, std::string name, uint32_t choice);
   [[nodiscard]] std::optional<uint32_t> chosen(std::string_view name) const;
 
   Status parse_gguf();
@@ -67,6 +84,7 @@ struct Opener::Impl {
   Status ask_for(uint64_t bytes);
   Status describe();
   [[nodiscard]] Status truncated() const;
+  [[nodiscard]] std::string part_name() const;
   [[nodiscard]] Status in_part(const Status& status) const;
 
   Source source;
@@ -110,7 +128,7 @@ void Opener::Impl::advance() {
 
 Status Opener::Impl::next_of_gguf() {
   if (files.size() > n_parsed) return want_bytes();
-  return n_parsed < n_parts ? want_part() : want(Want::kDone, {});
+  return n_parsed < n_parts ? want_part() : want(Want::kDone, {}, 0);
 }
 
 Status Opener::Impl::next_of_directory() {
@@ -129,11 +147,11 @@ Status Opener::Impl::next_of_directory() {
   return n_parsed < files.size() ? want_bytes() : describe();
 }
 
-Status Opener::Impl::want(Want what, std::string name) {
-  need = {};
+Status Opener::Impl::want(Want what, std::string name, uint32_t choice) {
   need.want = what;
   need.file = static_cast<uint32_t>(what == Want::kFile ? files.size() : n_parsed);
   need.name = std::move(name);
+  need.choice = choice;
   return {};
 }
 
@@ -145,28 +163,29 @@ std::optional<uint32_t> Opener::Impl::chosen(std::string_view name) const {
   return {};
 }
 
+// Of the part that is opened or read next; "" where names do not tell.
+std::string Opener::Impl::part_name() const {
+  const std::string& name = source.names.empty() ? source.address : source.names[first];
+  return n_parsed == 0 ? name : split_name(name, n_parsed, n_parts);
+}
+
 Status Opener::Impl::want_part() {
-  const std::string& first_name = source.names.empty() ? source.address : source.names[first];
-  std::string name = n_parsed == 0 ? first_name : split_name(first_name, n_parsed, n_parts);
+  std::string name = part_name();
   uint32_t choice = first;
-  if (source.names.empty()) {
-    if (n_parsed > 0 && name.empty()) {
-      return error(Code::kInvalidArgument,
-                   "the model has %u parts but the name of its first does not end in "
-                   "-00001-of-%05u.gguf",
-                   n_parts, n_parts);
-    }
-  } else if (n_parsed > 0) {  // files without such names are in order
+  if (n_parsed > 0 && !source.names.empty()) {  // files without such names are in order
     choice = name.empty() ? n_parsed : chosen(base_name(name)).value_or(UINT32_MAX);
     if (choice >= source.names.size()) {
       return error(Code::kNotFound, "part %u of %u of the model is not among the chosen files",
                    n_parsed + 1, n_parts);
     }
     name = source.names[choice];
+  } else if (n_parsed > 0 && name.empty()) {
+    return error(Code::kInvalidArgument,
+                 "the model has %u parts but the name of its first does not end in "
+                 "-00001-of-%05u.gguf",
+                 n_parts, n_parts);
   }
-  SLUICE_RETURN_IF_ERROR(want(Want::kFile, std::move(name)));
-  need.choice = choice;
-  return {};
+  return want(Want::kFile, std::move(name), choice);
 }
 
 Status Opener::Impl::want_shard() {
@@ -175,9 +194,7 @@ Status Opener::Impl::want_shard() {
   if (!source.names.empty() && !choice) {
     return error(Code::kNotFound, "%s is not among the chosen files", name.c_str());
   }
-  SLUICE_RETURN_IF_ERROR(want(Want::kFile, place.file(name)));
-  need.choice = choice.value_or(0);
-  return {};
+  return want(Want::kFile, place.file(name), choice.value_or(0));
 }
 
 Status Opener::Impl::want_text() {
@@ -188,11 +205,10 @@ Status Opener::Impl::want_text() {
     ++n_texts;
     return next_of_directory();
   }
-  SLUICE_RETURN_IF_ERROR(want(Want::kText, place.file(name)));
-  need.choice = choice.value_or(0);
   need.optional = optional;
+  need.offset = 0;
   need.length = kMaxSmallFile;
-  return {};
+  return want(Want::kText, place.file(name), choice.value_or(0));
 }
 
 Status Opener::Impl::want_bytes() {
@@ -200,29 +216,28 @@ Status Opener::Impl::want_bytes() {
   if (file.wanted == 0) return in_part(truncated());
   uint64_t held = 0;
   for (const File& f : files) held += f.prefix.bytes().size();
-  SLUICE_RETURN_IF_ERROR(want(Want::kBytes, file.name));
   need.offset = file.prefix.bytes().size();
   need.length = file.wanted - need.offset;
   if (held + need.length > gguf::kMaxHeaderBytes) {
     return error(Code::kBadHeader, "the headers of the model's files have more than %llu bytes",
                  static_cast<unsigned long long>(gguf::kMaxHeaderBytes));
   }
-  return {};
+  return want(Want::kBytes, {}, 0);
 }
 
 // --- what was supplied
 
 Status Opener::Impl::truncated() const {
-  const std::string name = gguf::printable(base_name(files[n_parsed].name));
   return error(Code::kTruncated, "%s ends inside its header",
-               directory ? name.c_str() : "the file");
+               directory ? shard_names[n_parsed].c_str() : "the file");
 }
 
 // Errors of a later part name it.
 Status Opener::Impl::in_part(const Status& status) const {
   if (status.ok() || directory || n_parsed == 0) return status;
-  const std::string name = gguf::printable(base_name(files[n_parsed].name));
-  return {status.code(), name + ": " + status.message()};
+  const std::string name = part_name();
+  return error(status.code(), "%.80s: %s", std::string(base_name(name)).c_str(),
+               status.message().c_str());
 }
 
 Status Opener::Impl::ask_for(uint64_t bytes) {
@@ -271,7 +286,7 @@ Status Opener::Impl::parse_shard() {
 Status Opener::Impl::describe() {
   // What the vocabulary takes while it is read, with its tables.
   const uint64_t room = 4 * texts[kTokenizer].bytes().size() + (64 << 10);
-  if (!Block().resize(room)) return no_memory(room);
+  if (!AlignedBuffer().allocate(room).ok()) return no_memory(room);
   gguf::HfDirectory from{
       texts[kConfig].text(),       texts[kTokenizer].text(), texts[kTokenizerConfig].text(),
       texts[kChatTemplate].text(), std::move(shards),        place.model_name()};
@@ -281,7 +296,7 @@ Status Opener::Impl::describe() {
   if (!model.ok()) return model.status();
   header = std::move(model->header);
   made = std::move(model->made);
-  return want(Want::kDone, {});
+  return want(Want::kDone, {}, 0);
 }
 
 // --- the opener
@@ -302,7 +317,9 @@ Status Opener::opened(uint64_t size) {
   if (!m.failure.ok() || m.need.want != Want::kFile) return no_answer();
   const uint64_t most = m.files.empty() || m.directory ? kMostFirstBytes : kLeastFirstBytes;
   const uint64_t wanted = std::min(size, std::clamp(size / 16, kLeastFirstBytes, most));
-  m.files.push_back({std::move(m.need.name), size, wanted, {}});
+  File& file = m.files.emplace_back();
+  file.size = size;
+  file.wanted = wanted;
   m.advance();
   return {};
 }
@@ -311,21 +328,20 @@ Status Opener::absent(std::string_view why) {
   Impl& m = *impl_;
   const Want want = m.need.want;
   if (!m.failure.ok() || (want != Want::kFile && want != Want::kText)) return no_answer();
-  if (m.need.optional) {
+  if (want == Want::kText && m.need.optional) {
     ++m.n_texts;
     m.reserved = false;
     m.texts[m.n_texts - 1] = {};
     m.advance();
     return {};
   }
-  const char* config = kText[kConfig].name;
-  std::string text(base_name(m.need.name));
-  if (m.directory) text.insert(0, "the model directory has no ");
-  text.append(m.directory ? ": " : " is missing: ").append(why);
-  if (m.directory && base_name(m.need.name) == config) {
-    text.append(why.ends_with('.') ? "" : ".").append(" A GGUF file is opened by its own name.");
-  }
-  m.failure = Status(Code::kNotFound, std::move(text));
+  const std::string name(base_name(m.need.name)), reason(why);
+  const bool config = m.directory && name == kText[kConfig].name;
+  m.failure = error(Code::kNotFound, "%s%.80s%s: %.300s%s%s",
+                    m.directory ? "the model directory has no " : "", name.c_str(),
+                    m.directory ? "" : " is missing", reason.c_str(),
+                    config && !why.ends_with('.') ? "." : "",
+                    config ? " A GGUF file is opened by its own name." : "");
   return {};
 }
 
@@ -339,7 +355,7 @@ Result<std::span<uint8_t>> Opener::reserve(uint64_t size) {
                  static_cast<unsigned long long>(size));
   }
   Block& block = text ? m.texts[m.n_texts] : m.files[m.n_parsed].prefix;
-  if (!block.resize(m.need.offset + size)) return no_memory(size);
+  if (!block.grow(m.need.offset + size)) return no_memory(size);
   m.reserved = true;
   return block.bytes().subspan(static_cast<size_t>(m.need.offset));
 }

@@ -29,10 +29,10 @@ enum class Want : uint8_t {
 struct Need {
   Want want = Want::kDone;
   uint32_t file = 0;      // number of the model's file, as FillRequest::file counts them
-  std::string name;       // a path or URL, query included; of chosen files the name
+  std::string name;       // kFile, kText: a path or URL, query included; of chosen files the name
   uint32_t choice = 0;    // kFile, kText: which of Source::names that is
-  uint64_t offset = 0;    // in bytes
-  uint64_t length = 0;    // in bytes
+  uint64_t offset = 0;    // kBytes, in bytes
+  uint64_t length = 0;    // kBytes, kText: in bytes
   bool optional = false;  // kText: absent() is an answer like any other
 };
 

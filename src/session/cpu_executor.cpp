@@ -52,7 +52,13 @@ Step CpuExecutor::step(int32_t* max_ops) {
   engine_.pump();
   for (; *max_ops > 0; --*max_ops) {
     observe_before(ops[pc_]);
-    if (!run_op(ops[pc_])) {
+    const bool ran = run_op(ops[pc_]);
+    if (!engine_.failure().ok()) {  // of weights that it has met
+      active_ = false;
+      failure_ = engine_.failure();
+      return Step::kFailed;
+    }
+    if (!ran) {
       if (read_failed_) {  // what the batch has computed is incomplete
         restart();
         continue;

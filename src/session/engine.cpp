@@ -128,6 +128,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   SLUICE_RETURN_IF_ERROR(engine->timelines_.init(plan.kv_shape, plan.n_sessions));
   engine->executor_ = std::make_unique<CpuExecutor>(*engine);
   SLUICE_RETURN_IF_ERROR(engine->residency_.init(plan.weights, options.own_reads, plan.n_threads));
+  engine->weight_check_.reset(plan.weights.units.size());
   return engine;
 }
 
@@ -154,6 +155,7 @@ Status Engine::adopt(MemoryPlan plan) {
   ++replans_;
   SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
+  weight_check_.reset(plan_.weights.units.size());
 #if defined(__GLIBC__)
   malloc_trim(0);  // what was freed goes back to the system, which is the point of a smaller budget
 #endif
@@ -186,12 +188,18 @@ void Engine::settle_unit(uint32_t unit, int thread) {
   uint8_t* memory = residency_.data(unit);
   if (u.kind == MatrixKind::kVector) {
     const int32_t index = item_vec_[static_cast<size_t>(u.matrix)];
-    convert_vector(program_.vecs[static_cast<size_t>(index)], memory, u.packed_bytes);
+    const model::Vec& v = program_.vecs[static_cast<size_t>(index)];
+    const uint8_t* in = memory + (u.packed_bytes - v.bytes);
+    weight_check_.look(unit, static_cast<kernels::Type>(v.type), in, v.n);
+    convert_vector(v, memory, u.packed_bytes);
     return;
   }
-  if (u.kind == MatrixKind::kEmbedding) return;  // stays in file layout
   const model::Mat& m =
       program_.mats[static_cast<size_t>(item_mat_[static_cast<size_t>(u.matrix)])];
+  if (u.kind == MatrixKind::kEmbedding) {  // stays in file layout
+    weight_check_.look(unit, m.type, memory, u.rows * m.cols);
+    return;
+  }
   // Packed groups grow from the front towards the file bytes at the end; a group's own bytes are
   // moved aside first, so the front never overtakes what is still to be read.
   const uint8_t* from = memory + (u.packed_bytes - u.bytes);
@@ -201,6 +209,7 @@ void Engine::settle_unit(uint32_t unit, int thread) {
   for (int64_t row = 0; row < u.rows; row += table_->row_group) {
     const int64_t rows = std::min<int64_t>(table_->row_group, u.rows - row);
     std::memcpy(aside, from + row * m.row_bytes, static_cast<size_t>(rows * m.row_bytes));
+    weight_check_.look(unit, m.type, aside, rows * m.cols);
     table_->pack_group(m.type, aside, static_cast<int32_t>(rows), m.cols, to);
     to += group_bytes;
   }
@@ -212,7 +221,27 @@ void Engine::settle_arrivals() {
   pool_->parallel_for(static_cast<int64_t>(arrived.size()), [&](int64_t task, int thread) {
     settle_unit(arrived[static_cast<size_t>(task)], thread);
   });
+  for (const uint32_t unit : arrived) weight_check_.done(unit);
   residency_.mark_arrived_ready();
+  settle_check();
+}
+
+void Engine::settle_check() {
+  if (weight_check_.bad() == residency::kNoUnit) return;
+  const residency::Unit& u = residency_.plan().units[weight_check_.bad()];
+  const size_t item = static_cast<size_t>(u.matrix);
+  const std::string& name = u.kind == MatrixKind::kVector
+                                ? program_.vecs[static_cast<size_t>(item_vec_[item])].name
+                                : program_.mats[static_cast<size_t>(item_mat_[item])].name;
+  refuse_weights(name, u.row0, u.row0 + u.rows - 1);
+}
+
+void Engine::refuse_weights(const std::string& tensor, int64_t first, int64_t last) {
+  if (!failure_.ok()) return;
+  std::string rows = first == last ? "row " : "rows " + std::to_string(first) + " to ";
+  rows += std::to_string(last);
+  failure_ = error(Code::kBadWeights, "the tensor %s has a value that is not a number (%s)",
+                   tensor.c_str(), rows.c_str());
 }
 
 bool Engine::pump() {

@@ -13,6 +13,7 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/memory_plan.h"
+#include "session/weight_check.h"
 #include "session/working_memory.h"
 #include "tokenizer/tokenizer.h"
 
@@ -54,7 +55,7 @@ class Engine {
   // weights that stay pinned are not read again. A pass under way starts its batch anew. No fill
   // may be under way. Errors, after which everything is as before: plan_memory's, kInvalidArgument,
   // kOutOfMemory; where the platform refuses even the former memory again, failure() says so from
-  // then on.
+  // then on. So it does when weights are not numbers: kBadWeights, naming the tensor.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
   [[nodiscard]] const Status& failure() const { return failure_; }
   // Counts changes of the budget.
@@ -86,6 +87,11 @@ class Engine {
   [[nodiscard]] const float* vec(int32_t index) const;
   // Packs pinned weights and converts small tensors whose bytes have arrived.
   void settle_arrivals();
+  [[nodiscard]] WeightCheck& weight_check() { return weight_check_; }
+  // After a look at weights: what has been found becomes failure().
+  void settle_check();
+  // The rows [first, last] of a tensor hold what is not a number.
+  void refuse_weights(const std::string& tensor, int64_t first, int64_t last);
   // Takes over fills and asks for more; true when something arrived.
   bool pump();
   // Has the threads serve requests beside the driver, while there is nothing to compute: a device
@@ -107,6 +113,7 @@ class Engine {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<ThreadPool> pool_;
   residency::Residency residency_;
+  WeightCheck weight_check_;
   std::vector<int32_t> item_mat_, item_vec_;  // the inverse of the plan's maps
   WorkingMemory working_;
   kv::KvPool timelines_;

@@ -127,8 +127,10 @@ bool CpuExecutor::op_embed(const Op& op) {
   for (int32_t t = 0; t < batch_; ++t) {
     float* x = buffer(op.out) + t * engine_.width(op.out);
     if (!row_held_[static_cast<size_t>(t)]) {
-      engine_.table().dequantize(m.type, engine_.working().embedding_rows() + t * m.row_bytes,
-                                 m.cols, x);
+      const uint8_t* row = engine_.working().embedding_rows() + t * m.row_bytes;
+      const Token token = timeline_->token(first_ + t);
+      if (!kernels::all_finite(m.type, row, m.cols)) engine_.refuse_weights(m.name, token, token);
+      engine_.table().dequantize(m.type, row, m.cols, x);
     }
     if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
     if (positions != nullptr) {

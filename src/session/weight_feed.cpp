@@ -54,6 +54,7 @@ void WeightFeed::run_pieces() {
     p.first_task = n_tasks;
     n_tasks += (p.args.w.rows + p.chunk - 1) / p.chunk;
   }
+  WeightCheck& check = engine_.weight_check();
   engine_.pool().parallel_for(n_tasks, [&](int64_t task, int thread) {
     size_t i = pieces_.size() - 1;
     while (pieces_[i].first_task > task) --i;
@@ -65,14 +66,20 @@ void WeightFeed::run_pieces() {
     if (p.ring != nullptr && !read_piece(p, p.ring + static_cast<uint64_t>(thread) * part, &args)) {
       return;
     }
+    if (!args.w.packed && check.due(p.unit)) {
+      const auto* rows = static_cast<const uint8_t*>(args.w.data) + args.r0 * p.row_bytes;
+      check.look(p.unit, args.w.type, rows, (args.r1 - args.r0) * args.w.cols);
+    }
     table.matmul(args);
   });
   residency::Residency& r = engine_.residency();
   for (const Piece& p : pieces_) {
+    if (!reads_.failed) check.done(p.unit);
     if (p.ring != nullptr) r.note_own_read(p.unit);
     r.advance_past(p.unit);
   }
   pieces_.clear();
+  engine_.settle_check();
 }
 
 // Reads the rows [r0, r1) of a piece into `room`, and makes `args` a product of these.
@@ -136,9 +143,9 @@ void WeightFeed::gather(std::span<const Product> products) {
     const model::Mat& m = engine_.program().mats[static_cast<size_t>(product.mat)];
     Piece piece;
     piece.unit = unit;
+    piece.row_bytes = m.row_bytes;
     if (direct) {
       piece.ring = ring;
-      piece.row_bytes = m.row_bytes;
       direct_bytes += u.bytes;
     }
     piece.args.w = {m.type, r.packed(unit), u.rows, m.cols, direct ? nullptr : r.data(unit)};

@@ -114,7 +114,7 @@ class GgufBuilder {
   static void put(std::vector<uint8_t>& out, T value) {
     uint8_t bytes[sizeof(T)];
     std::memcpy(bytes, &value, sizeof value);
-    out.insert(out.end(), bytes, bytes + sizeof(T));
+    for (const uint8_t byte : bytes) out.push_back(byte);  // GCC 12 sees overflows in insert()
   }
   static void put_string(std::vector<uint8_t>& out, std::string_view text) {
     put(out, uint64_t{text.size()});

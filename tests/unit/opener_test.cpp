@@ -26,8 +26,9 @@ struct Driver {
   explicit Driver(Files from) : files(std::move(from)) {}
 
   Status answer(Opener& opener, const Need& need) {
-    const auto found = files.find(need.name);
-    asked.push_back(need.name);
+    const std::string name = need.want == Want::kBytes ? opened.at(need.file) : need.name;
+    const auto found = files.find(name);
+    asked.push_back(name);
     if (need.want != Want::kBytes && found == files.end()) return opener.absent("nothing there.");
     if (need.want == Want::kFile) {
       EXPECT_EQ(need.file, opened.size());
@@ -36,7 +37,6 @@ struct Driver {
     }
     std::string bytes = found->second;
     if (need.want == Want::kBytes) {
-      EXPECT_EQ(need.name, opened.at(need.file));
       EXPECT_GT(need.length, 0u);
       EXPECT_LE(need.offset + need.length, bytes.size());
       bytes = bytes.substr(static_cast<size_t>(need.offset), static_cast<size_t>(need.length));
@@ -268,7 +268,7 @@ TEST(Opener, ChosenDirectory) {
     if (need->want == Want::kDone) break;
     ASSERT_LT(need->choice, names.size());
     const bool shard = need->want == Want::kBytes;
-    const std::string_view name = shard ? need->name : base_name(names[need->choice]);
+    const std::string_view name = shard ? "model.safetensors" : base_name(names[need->choice]);
     const std::string& bytes = files.at(std::string(name));
     if (need->want == Want::kFile) {
       ASSERT_TRUE(opener.opened(bytes.size()).ok());
@@ -424,10 +424,10 @@ TEST(Opener, CapsWhatItIsTold) {
   Opener parts({"m-00001-of-00002.gguf", false, {}});
   for (int file = 0; file < 2; file++) {
     ASSERT_EQ(parts.need()->want, Want::kFile);
+    driver.opened.push_back(parts.need()->name);
     ASSERT_TRUE(
         parts.opened(file == 0 ? driver.files["m-00001-of-00002.gguf"].size() : uint64_t{1} << 40)
             .ok());
-    driver.opened.push_back(parts.need()->name);
     ASSERT_TRUE(driver.answer(parts, *parts.need()).ok());
   }
   EXPECT_EQ(parts.need().status().code(), Code::kBadHeader);

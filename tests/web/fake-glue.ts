@@ -6,7 +6,7 @@
 // Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes a unit, then padding
 // to the header's end and the units.
 
-import { Step, type Answer, type AnswerOptions, type EngineBinding, type EngineModule, type OpenOptions } from '../../web/binding.js';
+import { Step, Want, type Answer, type AnswerOptions, type EngineBinding, type EngineModule, type Need, type OpenOptions } from '../../web/binding.js';
 import type { GlueOptions } from '../../web/glue.js';
 import type { Piece, Port } from '../../web/protocol.js';
 
@@ -36,8 +36,10 @@ interface Unit {
 class FakeEngine implements EngineBinding {
   private problem = { code: 'INTERNAL', message: 'no error' };
   private header: Uint8Array | null = null;
-  private headerAt = 0;
-  private fileSize = 0;
+  private address = '';
+  private have = 0; // bytes of the header that are there
+  private wanted = 0;
+  private fileSize = -1;
   private unitBytes = 0;
   private units: Unit[] = [];
   private ring: number[] = [];
@@ -82,30 +84,48 @@ class FakeEngine implements EngineBinding {
     }
   }
 
-  headerReserve(bytes: number): number {
-    this.headerAt = kSlots;
-    return this.room(kSlots + bytes) ? kSlots : 0;
+  source(address: string): void {
+    this.address = address;
   }
-  headerParse(bytes: number, fileSize: number): number {
-    const view = new DataView(this.wasmMemory.buffer, this.headerAt, bytes);
-    if (bytes < 20) return 20;
-    if (view.getUint32(0, false) !== 0x46414b45) {
-      this.fail('NOT_GGUF', 'This is not a model file.');
-      return -1;
-    }
+  need(): Need | null {
+    const rest = this.wanted - this.have;
+    const want = this.header ? Want.Done : this.fileSize < 0 ? Want.File : Want.Bytes;
+    if (want === Want.Bytes && rest <= 0) return null;
+    return { want, file: 0, name: this.address, choice: 0, offset: this.have, length: rest, optional: false };
+  }
+  opened(bytes: number): boolean {
+    this.fileSize = bytes;
+    return this.more(20);
+  }
+  absent(): boolean {
+    return this.fail('INVALID_ARGUMENT', 'The file is not optional.');
+  }
+  private more(bytes: number): boolean {
+    if (bytes <= this.fileSize) this.wanted = bytes;
+    else this.fail('TRUNCATED', 'The file ends inside its header.');
+    return true;
+  }
+  reserve(bytes: number): number {
+    if (this.room(kSlots + this.have + bytes)) return kSlots + this.have;
+    this.fail('OUT_OF_MEMORY', 'No room for the header.');
+    return 0;
+  }
+  supply(): boolean {
+    this.have = this.wanted;
+    const view = new DataView(this.wasmMemory.buffer, kSlots, this.have);
+    if (view.getUint32(0, false) !== 0x46414b45) return this.fail('NOT_GGUF', 'This is not a model file.');
     const length = view.getUint32(8, true);
-    if (bytes < length) return length;
-    this.header = new Uint8Array(this.wasmMemory.buffer.slice(this.headerAt, this.headerAt + length));
-    this.fileSize = fileSize;
+    if (this.have < length) return this.more(length);
+    this.header = new Uint8Array(this.wasmMemory.buffer.slice(kSlots, kSlots + length));
     this.unitBytes = view.getUint32(16, true);
     const count = view.getUint32(12, true);
     this.units = Array.from({ length: count }, (_, i) => ({
       offset: length + i * this.unitBytes, slot: 0, pinned: false, state: 0, request: -1,
     }));
-    return 0;
+    return true;
   }
-  fileCount(): number {
-    return 1;
+  synthesizedFile(): Uint8Array {
+    return new Uint8Array(0);
   }
   inspect(options: OpenOptions): string {
     const bytes = this.units.length * this.unitBytes;
@@ -207,9 +227,12 @@ class FakeEngine implements EngineBinding {
     }
   }
 
-  tokenize(text: string, addBos: boolean): Int32Array {
-    const codes = [...new TextEncoder().encode(text)].map((byte) => byte + 3);
-    return Int32Array.from(addBos ? [1, ...codes] : codes);
+  tokenize(text: Uint8Array, how: number): Int32Array {
+    const codes = [...text].map((byte) => byte + 3);
+    return Int32Array.from(how & 1 ? [1, ...codes] : codes);
+  }
+  controlTexts(): string {
+    return '["<|im_start|>", "<|im_end|>"]';
   }
   detokenize(tokens: Int32Array): string {
     const bytes = [...tokens].filter((token) => token >= 3).map((token) => token - 3);

@@ -1,0 +1,136 @@
+// Models in several files through the package, in Node: the parts of a split GGUF from paths, a server
+// and chosen files in any order give the logits of the whole; a part that is missing is named. And a
+// budget in which not even the header fits says, whatever it is, what the smallest one would be.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { root } from './helpers.mjs';
+
+const model = join(root, 'tests', 'data', 'families', 'llama-biases.gguf');
+const tokens = [1, 5, 9, 40];
+const names = ['m-00001-of-00003.gguf', 'm-00002-of-00003.gguf', 'm-00003-of-00003.gguf'];
+const options = { contextLength: 64, threads: 1 };
+let Engine;
+let folder;
+let whole;
+
+/** A GGUF as `count` files, with a share of the tensors each. */
+function split(bytes, count) {
+  let at = 24;
+  const u32 = () => bytes.readUInt32LE((at += 4) - 4);
+  const u64 = () => Number(bytes.readBigUInt64LE((at += 8) - 8));
+  const move = (n) => (at += n);
+  const skipText = () => move(u64());
+  const skip = (type) => {
+    if (type === 8) return skipText();
+    if (type !== 9) return move([1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8][type]);
+    const element = u32();
+    for (let n = u64(); n > 0; n--) skip(element);
+  };
+  for (let n = Number(bytes.readBigUInt64LE(16)); n > 0; n--) {
+    skipText();
+    skip(u32());
+  }
+  const metadata = bytes.subarray(24, at);
+  const tensors = Array.from({ length: Number(bytes.readBigUInt64LE(8)) }, () => {
+    const start = at;
+    skipText();
+    move(8 * u32() + 4);
+    const info = Buffer.from(bytes.subarray(start, at + 8));
+    return { info, offset: u64() };
+  });
+  const data = bytes.subarray(Math.ceil(at / 32) * 32);
+  const pair = (key, type, value) => {
+    const out = Buffer.alloc(8 + key.length + 8);
+    out.writeBigUInt64LE(BigInt(key.length));
+    out.write(key, 8);
+    out.writeUInt32LE(type, 8 + key.length);
+    out.writeUInt32LE(value, 12 + key.length);
+    return out;
+  };
+  const share = Math.ceil(tensors.length / count);
+  return Array.from({ length: count }, (_, part) => {
+    const mine = tensors.slice(part * share, (part + 1) * share);
+    const base = mine[0].offset;
+    for (const { info, offset } of mine) info.writeBigUInt64LE(BigInt(offset - base), info.length - 8);
+    const own = [['split.no', part], ['split.count', count], ['split.tensors.count', tensors.length]];
+    const preamble = Buffer.from(bytes.subarray(0, 24));
+    preamble.writeBigUInt64LE(BigInt(mine.length), 8);
+    preamble.writeBigUInt64LE(BigInt(own.length) + (part === 0 ? bytes.readBigUInt64LE(16) : 0n), 16);
+    const header = Buffer.concat([
+      preamble, part === 0 ? metadata : Buffer.alloc(0), ...own.map(([key, value]) => pair(key, 4, value)),
+      ...mine.map(({ info }) => info),
+    ]);
+    const padding = Buffer.alloc(-header.length & 31);
+    return Buffer.concat([header, padding, data.subarray(base, tensors[(part + 1) * share]?.offset)]);
+  });
+}
+
+async function logits(source, more = {}) {
+  const engine = await Engine.load(source, { ...options, ...more });
+  try {
+    return Array.from(await engine.logits(tokens));
+  } finally {
+    await engine.dispose();
+  }
+}
+
+const refused = (source, more) => logits(source, more).then(() => assert.fail('it loaded'), (error) => error);
+const blob = (name) => new File([readFileSync(join(folder, name))], name);
+
+before(async () => {
+  ({ Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href));
+  folder = mkdtempSync(join(tmpdir(), 'sluice-opening-'));
+  split(readFileSync(model), 3).forEach((bytes, i) => writeFileSync(join(folder, names[i]), bytes));
+  whole = await logits(model);
+});
+after(() => rmSync(folder, { recursive: true }));
+
+test('a split model from paths and from a server', async () => {
+  assert.deepEqual(await logits(join(folder, names[0])), whole);
+  const files = await serve([['/', folder]]);
+  try {
+    assert.deepEqual(await logits(`${files.url}/${names[0]}?download=true`, { cache: 'none' }), whole);
+  } finally {
+    await files.close();
+  }
+});
+
+test('chosen parts in any order; without telling names in theirs', async () => {
+  for (const order of [[0, 1, 2], [2, 0, 1], [1, 2, 0]]) {
+    assert.deepEqual(await logits(order.map((i) => blob(names[i]))), whole, `${order}`);
+  }
+  assert.deepEqual(await logits(names.map((name) => new Blob([readFileSync(join(folder, name))]))), whole);
+});
+
+test('a part that is missing, or is not the first, is named', async () => {
+  const few = await refused([blob(names[0]), blob(names[2])]);
+  assert.equal(few.code, 'NOT_FOUND');
+  assert.match(few.message, /part 2 of 3/);
+  const later = await refused(join(folder, names[1]));
+  assert.equal(later.code, 'INVALID_ARGUMENT');
+  assert.match(later.message, /file 2 .* in 3 files/);
+  const alone = join(folder, 'alone.gguf');
+  writeFileSync(alone, readFileSync(join(folder, names[0])));
+  const nameless = await refused(alone);
+  assert.equal(nameless.code, 'INVALID_ARGUMENT');
+  assert.match(nameless.message, /-00001-of-00003\.gguf/);
+});
+
+test('every budget below the smallest names it', async () => {
+  for (const source of [model, join(root, 'tests', 'data', 'hf', 'llama3')]) {
+    const smallest = (error) => Number(/smallest that works is (\d+)/.exec(error.message)?.[1]);
+    const least = smallest(await refused(source, { memoryBudget: 65536 }));
+    assert.ok(least > 0, basename(source));
+    for (let budget = 65536; budget < least; budget += 65536) {
+      const error = await refused(source, { memoryBudget: budget });
+      assert.equal(error.code, 'BUDGET_TOO_SMALL', `${basename(source)} in ${budget} bytes: ${error.message}`);
+      assert.ok(smallest(error) <= least, `${basename(source)} in ${budget} bytes: ${error.message}`);
+    }
+    await logits(source, { memoryBudget: Math.ceil(least / 65536) * 65536 });
+  }
+});
