@@ -161,7 +161,9 @@ test('loading goes on after an answer that was cancelled while it went on', asyn
     const second = loaded.generate('hello', { ...endless, signal: aborted.signal }).text();
     aborted.abort();
     await assert.rejects(second, { name: 'AbortError' });
-    while (!loaded.layers().every(({ state }) => state === 'pinned')) await sleep(20);
+    const there = () => loaded.layers().every(({ state }) => state === 'pinned');
+    for (let i = 0; i < 500 && !there(); i++) await sleep(20);
+    assert.ok(there(), 'weights are missing that nobody fetches');
     await loaded.dispose();
   }
 });
