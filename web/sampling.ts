@@ -1,5 +1,5 @@
-// The sampler's parameters on their way to the engine. JSON carries them, and what JSON cannot say is
-// text in it: minus infinity, which bans a token, and seeds, which have 64 bits.
+// The sampler's parameters on their way to the engine: numbers, but for the seed, which has 64 bits and
+// is text.
 
 import { invalid } from './errors.js';
 

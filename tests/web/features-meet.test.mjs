@@ -153,6 +153,19 @@ for (const [name, path] of Object.entries(models)) {
       assert.equal(session.messages.length, messages);
     });
 
+    test('biases and seeds of 64 bits reach the sampler', async () => {
+      const tokens = prompt(20, 6);
+      const [first] = await said(roomy.generate(tokens, greedy));
+      const [other] = await said(roomy.generate(tokens, { ...greedy, logitBias: { [first]: -Infinity } }));
+      assert.notEqual(other, first);
+      const [wanted] = await said(roomy.generate(tokens, { ...greedy, logitBias: { 7: 1000, [first]: 2.5 } }));
+      assert.equal(wanted, 7);
+      const drawn = (seed) => said(roomy.generate(tokens, { ...greedy, temperature: 2, topK: 0, seed }));
+      const large = await drawn(2n ** 63n + 5n);
+      assert.deepEqual(await drawn(-(2n ** 63n) + 5n), large); // the same modulo 2^64
+      for (const seed of [5, 2n ** 63n + 6n, 2n ** 62n + 5n]) assert.notDeepEqual(await drawn(seed), large, `${seed}`);
+    });
+
     test('timings are true: of no tokens, and of a prompt that was cut', async () => {
       const { timings } = await fresh(prompt(40, 8), { ...greedy, maxTokens: 0 });
       assert.equal(timings.tokensPerSecond, 0);
