@@ -65,6 +65,45 @@ for (const isolation of [true, false]) {
     }));
 }
 
+for (const isolation of [true, false]) {
+  test(`large sessions wait in the file store, through changes of the budget, ${isolation ? 'with' : 'without'} isolation`, () =>
+    inTab(browser, dist, { isolation }, async ({ page }) => {
+      const found = await page.evaluate(async ([source, tuning]) => {
+        const engine = await Engine.load(source, { memoryBudget: 700_000, contextLength: 2e5, tuning });
+        const greedy = { maxTokens: 12, temperature: 0 };
+        const sessions = [engine.session(), engine.session()];
+        const names = async () => {
+          const root = await navigator.storage.getDirectory();
+          const folder = await root.getDirectoryHandle('sluice-sessions', { create: true });
+          const list = [];
+          for await (const name of folder.keys()) list.push(name);
+          return list.length;
+        };
+        const engines = await Promise.all([0, 1].map(() => Engine.load(source, { memoryBudget: 4e6, contextLength: 2e5, tuning })));
+        const alone = engines.map((undisturbed) => undisturbed.session());
+        for (const set of [sessions, alone]) {
+          for (const [i, session] of set.entries()) await session.generate('xy'[i].repeat(70_000), greedy).result;
+        }
+        const kept = [];
+        const texts = [];
+        const waiting = [];
+        for (const budget of [350_000, 4e6]) {
+          await engine.setMemoryBudget(budget);
+          waiting.push(await names());
+          for (const [i, session] of sessions.entries()) {
+            const { text, usage } = await session.generate(' more', greedy).result;
+            kept.push(usage.cachedTokens >= 70_000);
+            texts.push(text === await alone[i].generate(' more', greedy).text());
+          }
+        }
+        for (const each of [engine, ...engines]) await each.dispose();
+        return { kept, texts, waiting, left: await names(), isolated: crossOriginIsolated };
+      }, [server.url, tuning]);
+      const all = [true, true, true, true];
+      assert.deepEqual(found, { kept: all, texts: all, waiting: [2, 2], left: 0, isolated: isolation });
+    }));
+}
+
 test('a strict content security policy', () =>
   inTab(browser, dist,
     { headers: { 'Content-Security-Policy': "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; connect-src *" } },

@@ -56,6 +56,7 @@ class FakeEngine implements EngineBinding {
   private pieces: Piece[] = []; // held back
   private ready: Piece[] = [];
   private entering = new Uint8Array(0);
+  private leaving = new Uint8Array(0);
   private entered = 0;
   private budget = 0;
   private context = 64;
@@ -364,7 +365,7 @@ class FakeEngine implements EngineBinding {
         this.skipping = false;
         continue;
       }
-      this.held.push(...this.pending);
+      this.held = this.held.concat(this.pending);
       this.pending = [];
       if (this.asked === null || this.choose(this.asked)) return Step.Done;
       return Step.Progress;
@@ -406,7 +407,8 @@ class FakeEngine implements EngineBinding {
     return out;
   }
   readState(offset: number, length: number): boolean {
-    new Uint8Array(this.wasmMemory.buffer, 0, length).set(this.serialized().subarray(offset, offset + length));
+    if (offset === 0) this.leaving = this.serialized();
+    new Uint8Array(this.wasmMemory.buffer, 0, length).set(this.leaving.subarray(offset, offset + length));
     return true;
   }
   beginRestore(bytes: number): boolean {
