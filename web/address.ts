@@ -5,7 +5,7 @@
 /** Any "user:password@": up to the last @ of the host, or further where a password hides the host. */
 const kUser = /^([a-z][\w+.-]*:\/\/)(?:[^/?#]*@|(?!\[)[^/?#]*:(?!\d*(?:[/?#]|$)).*@)/is;
 const kSecret =
-  /^sig$|signature|token(?!iz)|secret|passw|credential|auth(?!or)|policy|expires|^x-(amz|goog)-|api.?key|access.?key|key-pair/i;
+  /^sig$|signature|token(?!iz)|secret|passw|credential|auth(?!or)|policy|expires|^x-(amz|goog)|api.?key|access.?key|key.?pair/i;
 
 /** For messages. */
 export const publicUrl = (url: string): string => url.replace(kUser, '$1').replace(/[?#].*/s, '');
@@ -19,7 +19,7 @@ export const hasUser = (url: string): boolean => kUser.test(url);
 /** What the store knows a file by. */
 export function storedUrl(url: string): string {
   const [path = '', query] = url.replace(kUser, '$1').replace(/#.*/s, '').split(/\?(.*)/s);
-  const kept = query?.split('&').filter((part) => !kSecret.test(part.split('=', 1)[0]!));
+  const kept = query?.split('&').filter((part) => part && !kSecret.test(part.split('=', 1)[0]!));
   return kept?.length ? `${path}?${kept.join('&')}` : path;
 }
 

@@ -1,7 +1,8 @@
 // A language model for the Vercel AI SDK (interface version 3), over a loaded engine:
 //   import { sluice } from 'sluice-llm/ai-sdk';
 //   const { textStream } = streamText({ model: sluice(engine), prompt: 'Once upon a time' });
-// Types alone come from @ai-sdk/provider.
+// providerOptions.sluice holds further parameters of chat.completions.create, such as min_p; one that is
+// not known is refused by name. Types alone come from @ai-sdk/provider.
 
 import type {
   LanguageModelV3,
@@ -19,7 +20,7 @@ import type { Engine } from './engine.js';
 import type { ChatCompletionParams, CompletionUsage, ToolCall } from './openai.js';
 import type { ChatMessage } from './prompt.js';
 
-/** The engine as a model of the AI SDK. */
+/** The engine as a model of the AI SDK; `providerOptions.sluice` may hold further parameters of chat.completions.create. */
 export function sluice(engine: Engine, modelId = engine.info.name): LanguageModelV3 {
   return {
     specificationVersion: 'v3',
@@ -44,7 +45,7 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
     async doStream(options) {
       const params = { ...chatParams(options), stream: true as const, stream_options: { include_usage: true } };
       const stream = await engine.chat.completions.create(params, { signal: options.abortSignal });
-      const parts = streamParts(stream, warningsFor(options));
+      const parts = streamParts(stream, warningsFor(options), options.abortSignal);
       return {
         stream: new ReadableStream<LanguageModelV3StreamPart>({
           async pull(controller) {
@@ -71,7 +72,11 @@ function toolCall({ id, function: called }: ToolCall): LanguageModelV3ToolCall {
 
 type Chunks = AsyncIterable<import('./openai.js').ChatCompletionChunk>;
 
-async function* streamParts(chunks: Chunks, warnings: SharedV3Warning[]): AsyncGenerator<LanguageModelV3StreamPart, void> {
+async function* streamParts(
+  chunks: Chunks,
+  warnings: SharedV3Warning[],
+  signal: AbortSignal | undefined,
+): AsyncGenerator<LanguageModelV3StreamPart, void> {
   yield { type: 'stream-start', warnings };
   let open: 'text' | 'reasoning' | null = null;
   let reason: Reason = 'stop';
@@ -91,6 +96,7 @@ async function* streamParts(chunks: Chunks, warnings: SharedV3Warning[]): AsyncG
       yield* (choice?.delta.tool_calls ?? []).map(toolCall);
     }
   } catch (error) {
+    if (signal?.aborted) throw error; // what fails with the signal's reason was aborted, not wrong
     yield { type: 'error', error };
     return;
   }
@@ -138,6 +144,7 @@ function chatParams(options: LanguageModelV3CallOptions): ChatCompletionParams &
     stop: options.stopSequences,
     tools,
     tool_choice: choice?.type === 'tool' ? { type: 'function', function: { name: choice.toolName } } : choice?.type,
+    ...options.providerOptions?.['sluice'],
   };
 }
 

@@ -1,7 +1,7 @@
 // Every public name of the package, whatever the platform.
 
 export { Engine, type EngineOptions, type GenerateOptions, type InspectOptions, type LayerState, type ModelSource } from './engine.js';
-export { ChatCompletions, ChatStream, Completions } from './chat.js';
+export { ChatCompletions, ChatStream, Completions } from './completions.js';
 export type * from './openai.js';
 export type { ChatMessage, TextPart } from './prompt.js';
 export { Session, type SavedSession, type SessionOptions } from './session.js';

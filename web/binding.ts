@@ -2,6 +2,8 @@
 // One wasm instance holds one engine. No call blocks on I/O: the engine writes read requests into the
 // fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
 
+import type { FinishReason, Piece, SamplingOptions } from './protocol.js';
+
 /** A failed call: stable code and one sentence. */
 export interface BindingError {
   code: string;
@@ -13,10 +15,19 @@ export const enum Step {
   Blocked = 0,
   /** Worked up to its limit; call again. */
   Progress = 1,
-  /** The pass is complete; logits of its last token are ready. */
+  /** The pass is complete, its last token's logits are ready; the answer is, and says how. */
   Done = 2,
   /** See error(). */
   Failed = 3,
+}
+
+export const enum TokenizeFlags {
+  AddBos = 1,
+  ParseSpecial = 2,
+  /** The text goes on from other text: no BOS, no space before its first word. */
+  Continues = 4,
+  /** Between U+FDD0 and U+FDD1 no control token is recognized; the marks vanish. */
+  Marked = 8,
 }
 
 export interface OpenOptions {
@@ -33,6 +44,40 @@ export interface OpenOptions {
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
   storeBandwidth?: number;
 }
+
+/** What an answer takes: sampling parameters by the names of protocol.ts, where what is missing takes defaults. */
+export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
+  /** In decimal. */
+  seed: string;
+  /** Infinity: until the context is full. */
+  maxTokens: number;
+  stop: string[];
+  logprobs?: number | undefined;
+  special: boolean;
+  reusePrefix: boolean;
+  ignoreEos: boolean;
+}
+
+/** The state of an answer. */
+export interface Answer {
+  /** Why it ended; '' while it goes on. */
+  finish: FinishReason | '';
+  stopString: string;
+  promptTokens: number;
+  cachedTokens: number;
+  completionTokens: number;
+  promptMs: number;
+  /** 0: there was no token yet. */
+  firstMs: number;
+  generateMs: number;
+  inPrompt: boolean;
+  /** Tokens a second, of the prompt's that were computed and of the answer's; 0 where there were none. */
+  promptRate: number;
+  generateRate: number;
+}
+
+/** Bytes of a state that travel at once; the binding has room for as many. */
+export const kStageBytes = 1 << 16;
 
 export interface EngineBinding {
   // --- header: a prefix of each file is copied to the reserved place and parsed -----------------
@@ -64,41 +109,44 @@ export interface EngineBinding {
   pump(): void;
 
   // --- text ----------------------------------------------------------------------------------------
-  tokenize(text: string, addBos: boolean, parseSpecial: boolean): Int32Array;
+  /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
+  tokenize(text: Uint8Array, how: number): Int32Array | null;
+  /** JSON: the texts that become control tokens, and must not where a user wrote them. */
+  controlTexts(): string;
   /** Whole-sequence decode. */
   detokenize(tokens: Int32Array, special: boolean): string;
-  /**
-   * Streaming decode of generated text: what became complete with this token. The text continues a
-   * prompt, so a leading space stays. decodeFinish() ends it and starts afresh.
-   */
-  decodePush(token: number, special: boolean): string;
-  decodeFinish(): string;
-  isEndOfGeneration(token: number): boolean;
 
-  // --- one timeline ----------------------------------------------------------------------------------
-  /** Tokens in the KV cache. */
+  // --- the timeline that the engine holds ----------------------------------------------------------
+  /** Number of tokens in its KV cache, and the tokens. */
   position(): number;
-  /** Forgets all after the first n tokens (also aborts a pass under way). */
-  rewind(n: number): void;
-  /** Begins a pass over these tokens, appended at position(). false: error(). */
-  prefill(tokens: Int32Array): boolean;
-  /** Runs up to maxOps operations (about ten a layer); returns a Step. */
-  step(maxOps: number): number;
-  /**
-   * Parameters of the sampler; resets its random state. JSON with the names of sample::Params
-   * (temperature, top_k, …, seed a whole number below 2^53, logit_bias [[token, bias]…]); missing
-   * fields take defaults. false: error().
-   */
-  setSampler(paramsJson: string): boolean;
-  /** Chooses the next token from the logits of the finished pass, by the sampler. < 0: error(). */
-  sample(): number;
-  /** JSON [[token, logprob]…] of the n likeliest and, last, of `chosen`, from the raw logits. */
-  topLogprobs(n: number, chosen: number): string;
+  tokens(): Int32Array;
+  /** Forgets them, and what is under way. */
+  clear(): void;
+  /** Begins a pass over these tokens, behind those there are. false: error(). */
+  append(tokens: Int32Array): boolean;
   /** Copy of the raw logits of the finished pass's last token. */
   logits(): Float32Array;
-  /** Serialised KV cache of the first position() tokens, and its way back. */
-  saveState(): Uint8Array;
-  restoreState(state: Uint8Array): boolean;
+  /** Begins the answer to `prompt`, which becomes the timeline; what the two share stays. false: error(). */
+  begin(prompt: Int32Array, options: AnswerOptions): boolean;
+  /** Works on the answer or the pass: up to maxOps operations (about ten a layer); returns a Step. */
+  step(maxOps: number): number;
+  /** Ends the answer where it stands. */
+  cancel(): void;
+  /** The pieces that have become certain since the last call. */
+  takePieces(): Piece[];
+  /** How far the answer is. */
+  answer(): Answer;
+  // Its state, tokens included, in pieces through one place of kStageBytes:
+  stateStage(): number;
+  stateBytes(): number;
+  /** Copies [offset, offset + length) of the state to the stage. false: error(). */
+  readState(offset: number, length: number): boolean;
+  /**
+   * Empties the timeline, for a state of so many bytes; writeState() takes it from the stage, in order.
+   * The last piece completes it. false: error(), and the timeline is empty.
+   */
+  beginRestore(bytes: number): boolean;
+  writeState(length: number): boolean;
 
   // --- insight -----------------------------------------------------------------------------------------
   /** JSON: budget, weights, pinned, ring, kv, activations, tokenizer, scratch, other, total, heap. */

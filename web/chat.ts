@@ -1,7 +1,8 @@
-// engine.chat.completions and engine.completions: OpenAI's calls on the local engine. A stream is an
-// async iterable with a `controller`, as in OpenAI's client; leaving the loop stops the engine.
+// The answers of engine.chat.completions and engine.completions in OpenAI's shapes, whole and in chunks.
+// Part of templates.js, which comes with the first such call (completions.ts).
 
-import { invalid, signalOf, type CallOptions } from './errors.js';
+import type { Call, ChatEngine } from './completions.js';
+import { invalid, onlyKnown, throwIfAborted } from './errors.js';
 import type { GenerateOptions } from './engine.js';
 import type { Generation } from './generation.js';
 import type {
@@ -16,87 +17,52 @@ import type {
   CompletionLogprobs,
   CompletionParams,
   CompletionUsage,
+  IgnoredParams,
   SamplingParams,
 } from './openai.js';
+import type { Same, Words } from './options.js';
 import type { PromptRenderer } from './prompt.js';
 import type { GenerationResult, Piece } from './protocol.js';
 import { ThinkFilter } from './think.js';
 import { forcedOpening, ToolCallFilter, type ToolCall } from './tool-calls.js';
 
-/** What the calls need of an engine. */
-export interface ChatEngine {
-  readonly info: { name: string };
-  readonly prompts: PromptRenderer;
-  generate(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation;
-}
-
-/** A stream of chunks. */
-export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
-  /** @internal */
-  constructor(
-    private readonly chunks: () => AsyncGenerator<Chunk, void, undefined>,
-    /** abort() ends the stream and the generation. */
-    readonly controller: AbortController,
-  ) {}
-
-  /** The chunks as they come; leaving the loop stops the generation. */
-  [Symbol.asyncIterator](): AsyncIterator<Chunk> {
-    return this.chunks();
-  }
-
-  /** One line of JSON a chunk, in bytes: the form that OpenAI's client reads back. */
-  toReadableStream(): ReadableStream<Uint8Array> {
-    const iterator = this.chunks();
-    const encoder = new TextEncoder();
-    return new ReadableStream<Uint8Array>({
-      pull: async (controller) => {
-        const { done, value } = await iterator.next();
-        if (done) controller.close();
-        else controller.enqueue(encoder.encode(`${JSON.stringify(value)}\n`));
-      },
-      cancel: async () => {
-        await iterator.return();
-      },
-    });
-  }
-}
-
-/** engine.chat.completions. */
-export class ChatCompletions {
-  /** @internal */
-  constructor(private readonly engine: ChatEngine) {}
-
-  create(params: ChatCompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<ChatCompletionChunk>>;
-  create(params: ChatCompletionParams & { stream?: false | null }, options?: CallOptions): Promise<ChatCompletion>;
-  create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
-  /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
-  async create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
-    const tools = checkChat(params);
-    const controller = linked(params, options);
-    const { prompts } = this.engine;
-    const prompt = await prompts.render(params.messages, {
-      tools,
-      template: params.chat_template,
-      variables: params.chat_template_kwargs,
-    });
-    const thinking = /<think>\s*$/.test(prompt.text);
-    const opening = toolOpening(params, tools, prompts);
-    const sampling = samplingOptions(params, controller.signal);
-    const generation = this.engine.generate(prompt.text + (opening && thinking ? '\n</think>\n\n' : '') + opening, {
-      ...sampling,
-      special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
-      maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
-      stop: [...prompt.stop, ...(sampling.stop as string[])],
-      logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
-      addBos: prompt.addBos,
-    });
-    const separate = params.reasoning_format !== 'inline';
-    const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
-    const head = { id: newId('chatcmpl'), created: now(), model: this.engine.info.name };
-    if (!params.stream) return completion(head, generation, reader);
-    const withUsage = params.stream_options?.include_usage ?? false;
-    return new ChatStream(() => chatChunks(head, generation, reader, withUsage), controller);
-  }
+/** Answers the messages: whole, or the chunks of the answer. */
+export async function answerChat(
+  engine: ChatEngine,
+  params: ChatCompletionParams,
+  call: Call,
+): Promise<ChatCompletion | AsyncGenerator<ChatCompletionChunk, void>> {
+  const tools = checkChat(params);
+  const { prompts } = engine;
+  const prompt = await prompts.render(params.messages, {
+    tools,
+    template: params.chat_template,
+    variables: params.chat_template_kwargs,
+    contentSpecial: params.content_special,
+  });
+  throwIfAborted(call.controller.signal);
+  const thinking = /<think>\s*$/.test(prompt.text);
+  const opening = toolOpening(params, tools, prompts);
+  const sampling = samplingOptions(params, call.controller.signal);
+  const closing = opening && thinking ? '\n</think>\n\n' : '';
+  // The name in it is the caller's.
+  const quoted = prompt.marked ? opening.replace(/(?<="name": ")[^]*(?=", ")/, '\uFDD0$&\uFDD1') : opening;
+  const generation = engine.generate(prompt.text + closing + quoted, {
+    ...sampling,
+    marked: prompt.marked,
+    special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
+    maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
+    stop: [...prompt.stop, ...(sampling.stop as string[])],
+    logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
+    addBos: prompt.addBos,
+  });
+  call.until(generation);
+  const separate = params.reasoning_format !== 'inline';
+  const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
+  const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
+  if (!params.stream) return completion(head, generation, reader);
+  const withUsage = params.stream_options?.include_usage ?? false;
+  return chatChunks(head, generation, reader, withUsage);
 }
 
 interface Head {
@@ -214,36 +180,33 @@ async function* chatChunks(
   if (withUsage) yield chunk([], { usage: usageOf(result) });
 }
 
-/** engine.completions. */
-export class Completions {
-  /** @internal */
-  constructor(private readonly engine: ChatEngine) {}
-
-  create(params: CompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<CompletionChunk>>;
-  create(params: CompletionParams & { stream?: false | null }, options?: CallOptions): Promise<Completion>;
-  create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>>;
-  /** Continues the prompt. */
-  async create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>> {
-    refuse(params, ['best_of', 'echo', 'suffix']);
-    const controller = linked(params, options);
-    const generation = this.engine.generate(onePrompt(params.prompt), {
-      ...samplingOptions(params, controller.signal),
-      maxTokens: params.max_tokens ?? 16,
-      logprobs: params.logprobs ?? undefined,
-    });
-    const head = { id: newId('cmpl'), created: now(), model: this.engine.info.name, object: 'text_completion' as const };
-    if (params.stream) return new ChatStream(() => textChunks(head, generation, params), controller);
-    const pieces: Piece[] = [];
-    for await (const piece of generation) pieces.push(piece);
-    const result = await generation.result;
-    const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
-    return {
-      ...head,
-      choices: [{ index: 0, text: result.text, logprobs, finish_reason: finishReason(result) }],
-      usage: usageOf(result),
-      timings: result.timings,
-    };
-  }
+/** Continues the prompt: the whole text, or its chunks. */
+export async function answerText(
+  engine: ChatEngine,
+  params: CompletionParams,
+  call: Call,
+): Promise<Completion | AsyncGenerator<CompletionChunk, void>> {
+  check('completions.create()', params, kText, 'echo suffix');
+  if ((params as { best_of?: number }).best_of! > 1) invalid('best_of must be 1.');
+  throwIfAborted(call.controller.signal);
+  const generation = engine.generate(onePrompt(params.prompt), {
+    ...samplingOptions(params, call.controller.signal),
+    maxTokens: params.max_tokens ?? 16,
+    logprobs: params.logprobs ?? undefined,
+  });
+  call.until(generation);
+  const head = { id: newId('cmpl'), created: now(), model: engine.info.name, object: 'text_completion' as const };
+  if (params.stream) return textChunks(head, generation, params);
+  const pieces: Piece[] = [];
+  for await (const piece of generation) pieces.push(piece);
+  const result = await generation.result;
+  const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
+  return {
+    ...head,
+    choices: [{ index: 0, text: result.text, logprobs, finish_reason: finishReason(result) }],
+    usage: usageOf(result),
+    timings: result.timings,
+  };
 }
 
 async function* textChunks(
@@ -259,23 +222,35 @@ async function* textChunks(
   }
   const result = await generation.result;
   const last = { index: 0, text: '', logprobs: null, finish_reason: finishReason(result) };
-  const usage = params.stream_options?.include_usage ? { usage: usageOf(result) } : {};
-  yield { ...head, choices: [last], timings: result.timings, ...usage };
+  yield { ...head, choices: [last], timings: result.timings };
+  if (params.stream_options?.include_usage) yield { ...head, choices: [], usage: usageOf(result) };
 }
 
 // --- parameters ---------------------------------------------------------------------------------
 
-function refuse(params: SamplingParams, names: string[]): void {
+const kIgnored = 'user store metadata parallel_tool_calls service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
+const kShared = 'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
+const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice response_format chat_template chat_template_kwargs content_special reasoning_format';
+const kText = 'prompt logprobs';
+true satisfies Same<Words<typeof kIgnored>, keyof IgnoredParams>;
+true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kChat>, keyof ChatCompletionParams>;
+true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
+
+/** Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the answer, unless they are switched off. */
+function check(call: string, params: SamplingParams, own: string, off: string): void {
   if (typeof (params ?? 0) !== 'object') invalid('create() takes an object, { messages: … } or { prompt: … }.');
-  for (const name of names) {
+  for (const name of off.split(' ')) {
     if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
   }
+  onlyKnown(call, Object.fromEntries(Object.entries(params).filter(([name]) => !`${off} best_of modalities ${kIgnored}`.split(' ').includes(name))), `${own} ${kShared}`);
   if ((params.n ?? 1) !== 1) invalid('n must be 1.');
 }
 
 /** Refuses what cannot be done; returns the tools on offer. */
 function checkChat(params: ChatCompletionParams): ChatTool[] {
-  refuse(params, ['functions', 'function_call', 'audio', 'prediction', 'web_search_options']);
+  check('chat.completions.create()', params, kChat, 'functions function_call audio prediction web_search_options moderation reasoning_effort verbosity');
+  const { modalities } = params as { modalities?: unknown };
+  if ([modalities ?? 'text'].flat().some((kind) => kind !== 'text')) invalid("modalities: only 'text' is supported.");
   const format = params.response_format?.type ?? 'text';
   if (format !== 'text') {
     invalid(`response_format '${format}' is not supported: ask for JSON in a message and check the answer.`);
@@ -306,8 +281,8 @@ function toolOpening({ tool_choice: choice, chat_template }: ChatCompletionParam
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
   const one = Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
   if (typeof one === 'string') return one;
-  if (!Array.isArray(prompt)) invalid('prompt must be one text or one list of token ids.');
-  return prompt as readonly number[];
+  if (typeof prompt !== 'object') invalid('prompt must be one text or one list of token ids.');
+  return prompt as ArrayLike<number>;
 }
 
 function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateOptions {
@@ -326,16 +301,6 @@ function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateO
   };
   if (params.logit_bias) options.logitBias = params.logit_bias as unknown as Record<number, number>;
   return options;
-}
-
-/** A controller that follows the signals given. */
-function linked(...given: (CallOptions | undefined)[]): AbortController {
-  const controller = new AbortController();
-  for (const signal of given.map(signalOf)) {
-    if (signal?.aborted) controller.abort(signal.reason);
-    signal?.addEventListener('abort', () => controller.abort(signal.reason), { once: true, signal: controller.signal });
-  }
-  return controller;
 }
 
 // --- answers ------------------------------------------------------------------------------------

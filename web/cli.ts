@@ -87,7 +87,7 @@ async function generate(model: string, values: Values): Promise<void> {
     temperature: number(values, 'temp'), topK: number(values, 'top-k'), topP: number(values, 'top-p'), minP: number(values, 'min-p'),
     repeatPenalty: number(values, 'repeat-penalty'), frequencyPenalty: number(values, 'frequency-penalty'),
     presencePenalty: number(values, 'presence-penalty'), penaltyLastN: number(values, 'repeat-last-n'),
-    seed: number(values, 'seed'), stop: values['stop'] as string[] | undefined, ignoreEos: values['ignore-eos'] === true,
+    seed: /^-?\d+$/.test(`${values['seed']}`) ? BigInt(values['seed'] as string) : number(values, 'seed'), stop: values['stop'] as string[] | undefined, ignoreEos: values['ignore-eos'] === true,
   };
   let interrupted = false;
   const engine = await Engine.load(model, engineOptions(values));

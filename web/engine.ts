@@ -1,33 +1,31 @@
 // The public Engine: one loaded model in a worker of its own. It keeps the last snapshot that the
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
-import { ChatCompletions, Completions } from './chat.js';
-import { abortable, deserializeError, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
+import { ChatCompletions, Completions } from './completions.js';
+import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
 import { begun, Generation } from './generation.js';
-import type { Loaded } from './host.js';
-import { huggingFaceUrl } from './huggingface.js';
+import type { Left, Loaded } from './host.js';
+import { Link } from './link.js';
+import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
 import { platform } from './platform.js';
 import { PromptRenderer } from './prompt.js';
 import type {
   EngineStats,
-  GenerateSpec,
   GenerationResult,
   IoTuning,
   LoadSpec,
   MemoryReport,
   ModelInfo,
+  Piece,
   ProgressEvent,
   SamplingOptions,
   Snapshot,
-  SourceSpec,
   UnitState,
   WorkerEvent,
-  WorkerPort,
 } from './protocol.js';
 import type { CacheMode } from './remote-file.js';
-import { RpcClient } from './rpc.js';
-import { checkSaved, Session, SessionTable, type SessionOptions } from './session.js';
-import { Parking } from './stash.js';
+import { checkSaved, Session, type SessionOptions } from './session.js';
+import { startWorker } from './start.js';
 import { StoreManager } from './store-manager.js';
 
 /** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
@@ -66,7 +64,7 @@ export interface InspectOptions {
   wasmUrl?: string | URL;
   /** The engine's wasm itself, where it cannot be fetched. */
   wasmBinary?: Uint8Array | ArrayBuffer;
-  /** The worker script, where it is not next to the script; must be same-origin. */
+  /** The worker script, where it is not next to the script; of another origin it must be readable (CORS). */
   workerUrl?: string | URL;
   /** False: no I/O worker even where one is possible. */
   ioWorker?: boolean;
@@ -77,8 +75,20 @@ export interface InspectOptions {
 /** What Engine.load takes. */
 export type EngineOptions = InspectOptions;
 
-/** What a generation takes. */
-export interface GenerateOptions extends SamplingOptions {
+/** How a text becomes tokens. */
+export interface TokenizeOptions {
+  /** Prepend BOS as the model's metadata says. Default true. */
+  addBos?: boolean;
+  /** Read "<|im_end|>" and the like as control tokens. Default true. */
+  parseSpecial?: boolean;
+  /** What stands between U+FDD0 and U+FDD1 is never read so; the two vanish. Default false. */
+  marked?: boolean;
+  /** The text goes on from other text: no BOS, no space before its first word. Default false. */
+  continues?: boolean;
+}
+
+/** What a generation takes; `addBos` and the like are of text prompts. */
+export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   /** Default: until the context is full or the model ends. */
   maxTokens?: number;
   /** Strings that end the text; they are not part of it. */
@@ -87,10 +97,6 @@ export interface GenerateOptions extends SamplingOptions {
   signal?: AbortSignal;
   /** true: the log-probability of each token; a number: also so many of the likeliest. */
   logprobs?: boolean | number;
-  /** Prepend BOS as the model's metadata says (text prompts). Default true. */
-  addBos?: boolean;
-  /** Read "<|im_end|>" and the like in a text prompt as control tokens. Default true. */
-  parseSpecial?: boolean;
   /** Emit the text of control tokens too. Default false. */
   special?: boolean;
   /** Keep what the KV cache already holds of this prompt. Default true. */
@@ -118,8 +124,6 @@ export interface SavedState {
 }
 
 const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pinned-absent'];
-const kDisposeMs = 2000;
-const kMostThreads = 64; // each is a worker
 
 /** Engines whose loading was aborted give the store back first. */
 let leaving: Promise<unknown> = Promise.resolve();
@@ -137,36 +141,31 @@ export class Engine {
 
   /** What the header says of the model, and how it is laid out in the budget. */
   readonly info!: ModelInfo;
-  /** Resolves when the whole file is in the store (or at once where nothing is stored). */
+  /** Resolves when the whole file is in the store (at once where nothing is stored); rejects, with QUOTA say, when it will not be. */
   readonly downloaded: Promise<void>;
   /** OpenAI's chat.completions.create on this engine. */
   readonly chat = { completions: new ChatCompletions(this) };
   /** OpenAI's completions.create on this engine. */
   readonly completions = new Completions(this);
-  private readonly sessions: SessionTable;
   private renderer: PromptRenderer | null = null;
-  private readonly rpc: RpcClient<WorkerEvent>;
-  /** The engine's own, and those that it asked for. */
-  private readonly workers: WorkerPort[] = [];
+  /** The worker that has the model, and one that is to follow it. */
+  private link: Link;
+  private next: Link | null = null;
+  private spec!: LoadSpec;
+  /** Ends with the changes of the budget that have been asked for; null: none is under way. */
+  private moving: Promise<unknown> | null = null;
   /** The last that the worker sent; there is one once load() has resolved. */
   private snapshot!: Snapshot;
-  private readonly generations = new Map<number, Generation>();
+  private readonly generations = new Map<number, { generation: Generation; heard: (pieces: Piece[]) => void }>();
   private nextGeneration = 1;
   private disposing: Promise<void> | null = null;
+  private stored = false;
   private onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
 
   private constructor(private readonly options: InspectOptions) {
-    this.sessions = new SessionTable(this, new Parking(() => platform().stash()));
     this.downloaded = new Promise((resolve, reject) => (this.onDownloaded = { resolve, reject }));
     this.downloaded.catch(() => {});
-    this.rpc = new RpcClient(
-      this.startWorker(),
-      (event) => this.onEvent(event),
-      (error) => {
-        for (const worker of this.workers) worker.terminate();
-        this.onGone(error);
-      },
-    );
+    this.link = this.connect();
   }
 
   /**
@@ -195,13 +194,13 @@ export class Engine {
    * abort only the next one waits for that.
    */
   private static async open<T>(method: string, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
-    const signal = signalOf(options);
-    const { onProgress } = options;
-    if (typeof (onProgress ?? Date) !== 'function') invalid('onProgress must be a function.');
+    checkLoad(options);
+    const { signal } = options;
+    const spec = await loadSpec(source, options);
     const engine = new Engine(options);
+    engine.spec = spec;
     try {
-      const spec = await loadSpec(source, options);
-      return [engine, await abortable(options, () => leaving.then(() => engine.rpc.call<T>(method, [spec])))];
+      return [engine, await abortable({ signal }, () => leaving.then(() => engine.link.rpc.call<T>(method, [spec])))];
     } catch (error) {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
@@ -212,14 +211,12 @@ export class Engine {
 
   /** Continues a text or a sequence of tokens. Generations of one engine run one after another. */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
-    return begun(options, () =>
-      this.sessions.busy ? this.sessions.generate(null, () => prompt, options) : this.start(prompt, options),
-    );
+    return begun(options, () => this.start(() => prompt, options));
   }
 
   /** A timeline of its own, with a memory for what was said; any number share the engine. */
   session(options: SessionOptions = {}): Session {
-    return new Session(this.sessions, options);
+    return new Session(this, options);
   }
 
   /** @internal */
@@ -227,20 +224,38 @@ export class Engine {
     return (this.renderer ??= new PromptRenderer(this.info, (message) => {
       if (!this.options.onProgress) console.warn(message);
       this.options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
-    }));
+    }, () => this.call('controlTexts', [])));
   }
 
-  /** @internal */
-  start(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
+  /** @internal Begins an answer on a timeline, in line behind the others, when there is a prompt. */
+  start(
+    prompt: () => string | ArrayLike<number> | Promise<Int32Array>,
+    options: GenerateOptions,
+    timeline = 0,
+    heard: (pieces: Piece[]) => void = () => {},
+  ): Generation {
     const { signal } = options;
     const id = this.nextGeneration++;
-    const cancel = (): void => void this.rpc.call('cancel', [id]).catch(() => {});
+    let sent = false;
+    let cancelled = false;
+    const cancel = (): void => {
+      cancelled = true;
+      if (sent) this.link.rpc.call('cancel', [id]).catch(() => {});
+    };
     const generation = new Generation({ cancel }, signal);
-    this.generations.set(id, generation);
+    this.generations.set(id, { generation, heard });
     const run = async (): Promise<void> => {
       try {
         throwIfAborted(signal);
-        generation.finish(await this.rpc.call<GenerationResult>('generate', [id, generateSpec(prompt, options)]));
+        // Without a pause where none is needed: what is called first comes first.
+        const input = prompt();
+        const spec = generateSpec(input instanceof Promise ? await input : input, options, this.info.vocabulary, timeline);
+        if (this.moving) await this.moved();
+        throwIfAborted(signal);
+        const ending = this.link.rpc.call<GenerationResult>('generate', [id, spec]);
+        sent = true;
+        if (cancelled) cancel();
+        generation.finish(await ending);
       } catch (error) {
         generation.fail(error);
       }
@@ -250,20 +265,26 @@ export class Engine {
     return generation;
   }
 
+  /** @internal A call to the worker that has the model, behind a change of the budget. */
+  async call<T>(method: string, args: unknown[] = []): Promise<T> {
+    if (this.moving) await this.moved();
+    return this.link.rpc.call<T>(method, args);
+  }
+
   /** Token ids of a text. */
   async tokenize(
     text: string,
-    options: { addBos?: boolean; parseSpecial?: boolean } = {},
+    options: TokenizeOptions = {},
   ): Promise<Int32Array> {
-    signalOf(options);
-    if (!isText(text)) invalid('Only text can be tokenized: pass a string.');
-    return this.rpc.call('tokenize', [text, options.addBos ?? true, options.parseSpecial ?? true]);
+    onlyKnown('tokenize()', options, 'addBos parseSpecial marked continues');
+    if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
+    return this.call('tokenize', [text, tokenizeSpec(options)]);
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
   async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
-    signalOf(options);
-    return this.rpc.call('detokenize', [tokenIds(tokens), options.special ?? false]);
+    onlyKnown('detokenize()', options, 'special');
+    return this.call('detokenize', [tokenIds(tokens, this.info.vocabulary), options.special ?? false]);
   }
 
   /** Number of tokens of a text, BOS included. */
@@ -276,7 +297,7 @@ export class Engine {
    * vocabulary's length a token. Every token is a pass of its own.
    */
   logits(tokens: ArrayLike<number>, options?: CallOptions): Promise<Float32Array> {
-    return abortable(options, async () => this.rpc.call('logits', [tokenIds(tokens)]));
+    return abortable(options, async () => this.call('logits', [tokenIds(tokens, this.info.vocabulary)]));
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
@@ -299,30 +320,68 @@ export class Engine {
   }
 
   /**
-   * Changes the budget, down or up; conversations go on where they are. The engine moves to a memory
-   * whose maximum is the new budget and reads its weights again from where they are stored. Waits
-   * for what is being generated. 0: as load() chooses. When it throws BUDGET_TOO_SMALL everything
-   * is as before; an abort rejects at once, and a move that has begun ends by itself.
+   * Changes the budget, down or up; conversations go on where they are. The engine moves to a worker
+   * whose memory has the new budget for its maximum, and reads its weights again from where they are
+   * stored; the old one ends with its memory. Waits for what is being generated. 0: as load() chooses.
+   * When it throws everything is as before; an abort rejects at once, and a move that has begun ends
+   * by itself.
    */
   setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
-    return abortable(options, async () => {
-      type Moved = Pick<Loaded, 'info' | 'snapshot'>;
-      const { info, snapshot } = await this.rpc.call<Moved>('setMemoryBudget', [count('memoryBudget', bytes)]);
-      this.snapshot = snapshot;
-      (this as { info: ModelInfo }).info = info;
+    return abortable(options, () => {
+      const memoryBudget = count('memoryBudget', bytes);
+      const move = Promise.resolve(this.moving).then(() => this.move(memoryBudget));
+      const over: Promise<unknown> = (this.moving = move.catch(() => {}).then(() => {
+        if (this.moving === over) this.moving = null;
+      }));
+      return move;
     });
+  }
+
+  private async move(memoryBudget: number): Promise<void> {
+    const { link, spec } = this;
+    const { cache } = spec.io;
+    const left = await link.rpc.call<Left>('release', [memoryBudget]);
+    const { bytesStored, bytesTotal } = this.snapshot.stats;
+    try {
+      const next = (this.next = this.connect());
+      const moved: LoadSpec = {
+        ...spec,
+        memoryBudget,
+        contextLength: this.info.plan.contextLength,
+        wasm: { ...spec.wasm, module: left.module },
+        // What is stored is not asked for again, and what has been fetched anew is new.
+        io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },
+      };
+      const { info } = await next.rpc.call<Loaded>('load', [moved, true]);
+      if (info.bytes !== this.info.bytes || info.name !== this.info.name) throw new SluiceError('SOURCE_CHANGED', 'The model is another one by now; load it anew.');
+      (this as { info: ModelInfo }).info = info;
+      this.link = next;
+    } catch (error) {
+      await this.next?.end(error);
+      await link.rpc.call('resume').catch(() => {}); // where it fails, the next call tries again
+      throw error;
+    } finally {
+      this.next = null;
+    }
+    link.rpc.gone(new SluiceError('ENGINE_GONE', 'The engine has moved to another worker.'));
+    this.snapshot = await this.link.rpc.call<Snapshot>('begin', [left, !this.stored]);
+  }
+
+  /** Resolves when no change of the budget is under way. */
+  private async moved(): Promise<void> {
+    while (this.moving) await this.moving;
   }
 
   /** A copy of the KV cache and the tokens in it. */
   saveState(options?: CallOptions): Promise<SavedState> {
-    return abortable(options, () => this.rpc.call('saveState'));
+    return abortable(options, () => this.call('saveState', [0]));
   }
 
   /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
   restoreState(saved: SavedState, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
       checkSaved(saved);
-      return this.rpc.call('restoreState', [saved.tokens, saved.state]);
+      return this.call('restoreState', [0, saved.state]);
     });
   }
 
@@ -340,43 +399,33 @@ export class Engine {
   private async shutDown(): Promise<void> {
     const gone = new SluiceError('DISPOSED', 'The engine was disposed of.');
     this.onGone(gone);
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const limit = new Promise((resolve) => (timer = setTimeout(resolve, kDisposeMs)));
-    await Promise.race([this.rpc.call('dispose').catch(() => {}), limit]);
-    clearTimeout(timer);
-    this.rpc.gone(gone);
+    await Promise.all([this.next?.end(gone), this.link.end(gone)]);
   }
 
-  private startWorker(): WorkerPort {
-    const worker = platform().startWorker(this.options.workerUrl);
-    this.workers.push(worker);
-    return worker;
+  private connect(): Link {
+    const link: Link = new Link(
+      () => startWorker(this.options.workerUrl, this.options.tuning?.greetMs),
+      (event) => this.onEvent(event),
+      (error) => {
+        if (link === this.link) this.onGone(error);
+      },
+    );
+    return link;
   }
 
   private onEvent(message: WorkerEvent): void {
     switch (message.event) {
-      case 'start': {
-        const { role, port } = message;
-        const { onerror } = this.workers[0]!; // without any of them the engine is gone
-        try {
-          const worker = this.startWorker();
-          worker.onerror = onerror;
-          worker.postMessage({ role, port }, [port]);
-        } catch (error) {
-          onerror!(error);
-        }
-        break;
-      }
-      case 'end':
-        this.workers[message.worker]!.terminate();
-        break;
       case 'snapshot':
         this.snapshot = message.snapshot;
         break;
-      case 'piece':
-        this.generations.get(message.generation)?.receive(message.pieces);
+      case 'piece': {
+        const { generation, heard } = this.generations.get(message.generation) ?? {};
+        heard?.(message.pieces);
+        generation?.receive(message.pieces);
         break;
+      }
       case 'downloaded':
+        this.stored = !message.error;
         if (message.error) this.onDownloaded.reject(deserializeError(message.error));
         else this.onDownloaded.resolve();
         break;
@@ -388,91 +437,6 @@ export class Engine {
 
   private onGone(error: unknown): void {
     this.onDownloaded.reject(error);
-    for (const generation of this.generations.values()) generation.fail(error);
+    for (const { generation } of this.generations.values()) generation.fail(error);
   }
-}
-
-function sourceSpec(source: ModelSource): SourceSpec {
-  try {
-    return specOf(source);
-  } catch (cause) {
-    if (cause instanceof SluiceError) throw cause;
-    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not an address that can be read.`, { cause });
-  }
-}
-
-function specOf(source: ModelSource): SourceSpec {
-  if (typeof source === 'string' && source.startsWith('hf:')) return { kind: 'url', url: huggingFaceUrl(source) };
-  if (typeof source === 'string') return platform().resolveSource(source);
-  if (source instanceof URL) {
-    return source.protocol === 'file:'
-      ? platform().resolveSource(decodeURIComponent(source.pathname))
-      : { kind: 'url', url: source.href };
-  }
-  const blobs = Array.isArray(source) ? source : [source];
-  if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
-    invalid('A model is an address, a Blob, or a list of Blobs.');
-  }
-  return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
-}
-
-async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
-  throwIfAborted(options.signal);
-  const { wasmUrl, kernels = '' } = options;
-  const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
-  return {
-    source: sourceSpec(source),
-    io: { cache: cacheMode(options.cache ?? 'default'), cacheDir: options.cacheDir, tuning: options.tuning },
-    wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
-    memoryBudget: count('memoryBudget', options.memoryBudget),
-    contextLength: Math.min(count('contextLength', options.contextLength), 2 ** 31 - 1),
-    threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
-    kernels,
-    ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
-  };
-}
-
-/**
- * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's own
- * is risk enough.
- */
-const nestedInFirefox = typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
-
-function cacheMode(mode: CacheMode): CacheMode {
-  return /^(default|only|reload|none)$/.test(mode) ? mode : invalid('cache must be default, only, reload or none.');
-}
-
-/** A whole number that is not negative; 0 when it is left out. */
-function count(name: string, value: number | undefined): number {
-  if (value === undefined) return 0;
-  if (Number.isFinite(value) && value >= 0) return Math.floor(value);
-  return invalid(`${name} must be a number that is not negative.`);
-}
-
-function tokenIds(tokens: ArrayLike<number>): Int32Array {
-  const list = typeof tokens === 'object' && tokens?.length >= 0 ? Array.from(tokens) : [NaN];
-  if (!list.every(Number.isInteger)) invalid('A list of token ids is needed here, or a text as a prompt; messages go to chat.completions.');
-  return Int32Array.from(list);
-}
-
-const isText = (value: unknown): value is string => typeof value === 'string';
-
-function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions): GenerateSpec {
-  const { stop, logprobs, signal: _, ...sampling } = options;
-  const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
-  const stops = [stop ?? []].flat();
-  if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
-  return {
-    ...sampling,
-    prompt: isText(prompt) ? prompt : tokenIds(prompt),
-    maxTokens,
-    stop: stops.filter((stop) => stop !== ''),
-    logprobs: logprobs === true ? 0 : logprobs === false ? undefined : logprobs && count('logprobs', logprobs),
-    seed: options.seed ?? Math.floor(Math.random() * 2 ** 32),
-    addBos: options.addBos ?? true,
-    parseSpecial: options.parseSpecial ?? true,
-    special: options.special ?? false,
-    reusePrefix: options.reusePrefix ?? true,
-    ignoreEos: options.ignoreEos ?? false,
-  };
 }

@@ -10,11 +10,11 @@
  * UNSUPPORTED_ARCHITECTURE, UNSUPPORTED_TYPE, MISSING_TENSOR, BAD_SHAPE, BAD_WEIGHTS,
  * BAD_TOKENIZER, UNSUPPORTED_TOKENIZER, BUDGET_TOO_SMALL, OUT_OF_MEMORY, PROMPT_EMPTY,
  * PROMPT_TOO_LONG, CONTEXT_FULL, HTTP_STATUS, NETWORK, NO_RANGE_SUPPORT, SOURCE_CHANGED, NOT_FOUND,
- * IO, CORRUPT, INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the engine was
- * disposed of), WASM_LOAD (the engine's own files could not be loaded), NOT_SUPPORTED (the platform
- * lacks something, named), STORE_BUSY (the entry is in use by another engine or tab), QUOTA
- * (the store is full), TEMPLATE
- * (a chat template failed or raised).
+ * IO, CORRUPT, INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the
+ * engine was disposed of), WORKER_LOAD, WASM_LOAD, MODULE_LOAD (a file of the package's own could not
+ * be loaded: the worker's script, the engine's wasm, templates.js), NOT_SUPPORTED (the platform lacks
+ * something, named), STORE_BUSY (the entry is in use by another engine or tab), QUOTA (the store is
+ * full), TEMPLATE (a chat template failed or raised).
  */
 export type ErrorCode =
   | 'INVALID_ARGUMENT'
@@ -44,7 +44,9 @@ export type ErrorCode =
   | 'INTERNAL'
   | 'ENGINE_GONE'
   | 'DISPOSED'
+  | 'WORKER_LOAD'
   | 'WASM_LOAD'
+  | 'MODULE_LOAD'
   | 'NOT_SUPPORTED'
   | 'STORE_BUSY'
   | 'QUOTA'
@@ -103,8 +105,38 @@ export function signalOf(options: object = {}): AbortSignal | undefined {
   return signal;
 }
 
+/**
+ * Refuses an option that is not among `names` (words) by its own name, with what was probably meant:
+ * the name that shares most pairs of letters with it.
+ */
+export function onlyKnown(call: string, options: object | undefined, names: string): void {
+  signalOf(options);
+  const list = names.split(' ');
+  for (const [name, value] of Object.entries(options ?? {})) {
+    if (value == null || list.includes(name)) continue;
+    const given = pairs(name);
+    const shared = (other: string): number => {
+      const theirs = pairs(other);
+      return given.filter((pair) => theirs.includes(pair)).length / Math.min(given.length, theirs.length);
+    };
+    const [near] = list.filter((other) => shared(other) >= 0.75).sort((a, b) => shared(b) - shared(a));
+    invalid(`'${name}' is not an option of ${call}: ${near ? `use ${near}` : `it takes ${list.join(', ')}`}.`);
+  }
+}
+
+function pairs(name: string): string[] {
+  const letters = name.toLowerCase().replace(/[^a-z]/g, '');
+  return Array.from({ length: letters.length - 1 }, (_, i) => letters.slice(i, i + 2));
+}
+
+/** An address as a message shows it, without what may be secret. */
+export function shownAddress(address: string): string {
+  return address.replace(/[?#].*/s, '').replace(/^(\w+:\/\/)[^/]*@/, '$1');
+}
+
 /** What `work` gives, or a rejection as soon as the signal aborts; what has begun goes on to its end. */
 export async function abortable<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
+  onlyKnown('this call', options, 'signal');
   const signal = signalOf(options);
   if (!signal) return work();
   return new Promise((resolve, reject) => {

@@ -288,7 +288,7 @@ export class Fetcher {
     const reader = response.body!.getReader();
     for (let last = 0; ; ) {
       guard.arm();
-      const { done, value } = await reader.read();
+      const { done, value } = await guard.race(reader.read());
       if (done) break;
       const now = performance.now();
       if (last) {
@@ -356,17 +356,27 @@ export function differs(a: Validators, b: Validators): boolean {
 class StallGuard {
   stalled = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
+  private onAbort = (): void => {};
 
   constructor(
     private readonly ms: number,
     private readonly control: AbortController,
-  ) {}
+  ) {
+    control.signal.addEventListener('abort', () => this.onAbort());
+  }
   arm(): void {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       this.stalled = true;
       this.control.abort();
     }, this.ms);
+  }
+  /** Node's bodies sometimes do not hear of an abort. */
+  race<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.onAbort = () => reject(abortError());
+      work.then(resolve, reject);
+    });
   }
   stop(): void {
     clearTimeout(this.timer);

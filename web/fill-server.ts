@@ -128,6 +128,10 @@ export class FillServer {
     private readonly events: FillEvents,
   ) {
     this.queue = new QueueView(memory, address);
+    const { words, pushed, capacity } = this.queue;
+    this.taken = this.seen = Math.max(0, pushed - capacity);
+    // What a server before this one has begun and left begins again.
+    for (let n = this.taken; n < pushed; n++) Atomics.compareExchange(words, this.queue.at(n) + 7, kTaken, kPending);
   }
 
   /**

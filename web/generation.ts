@@ -1,19 +1,58 @@
 // What generate() returns: pieces as they come, by `for await`, as a stream, as one text, or as a
-// result. Leaving the loop early cancels; an abort signal rejects at once, wherever it strikes.
+// result. Every reader gets all pieces; when the last one leaves early that cancels, at once, because
+// iterators here are no async generators, whose return() waits behind a next() under way. An abort
+// signal rejects at once, wherever it strikes.
 
-import { abortError, signalOf, SluiceError, type CallOptions } from './errors.js';
+import { abortError, SluiceError, type CallOptions } from './errors.js';
+import { checkGenerate } from './options.js';
 import type { GenerationResult, Piece } from './protocol.js';
 
 interface Source {
   cancel(): void;
 }
 
+const kDone = { done: true, value: undefined } as const;
+
+/** An iterator that can be left at any moment: `leave` is called once, when somebody does. */
+export function leavable<T>(next: () => Promise<IteratorResult<T, void>>, leave: () => void): AsyncIterableIterator<T> {
+  let left = false;
+  const end = (): void => {
+    if (!left) leave();
+    left = true;
+  };
+  return {
+    next: async () => (left ? kDone : next()),
+    return: async () => (end(), kDone),
+    throw: async (error) => {
+      end();
+      throw error;
+    },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+}
+
+/** What an iterator gives, as a stream; cancelling the stream leaves the iterator. */
+export function streamOf<T, Out>(iterator: AsyncIterator<T>, map: (value: T) => Out): ReadableStream<Out> {
+  return new ReadableStream<Out>({
+    pull: async (controller) => {
+      const { done, value } = await iterator.next();
+      if (done) controller.close();
+      else controller.enqueue(map(value));
+    },
+    cancel: () => void iterator.return!(),
+  });
+}
+
 /** A generation under way. It runs from the moment it is made, whether or not anybody reads it. */
 export class Generation implements AsyncIterable<Piece> {
   /** Finish reason, usage and timings, when it has ended; rejects when it failed or was aborted. */
   readonly result: Promise<GenerationResult>;
-  private readonly queue: Piece[] = [];
-  private wake: (() => void) | null = null;
+  private readonly pieces: Piece[] = [];
+  private readonly readers = new Set<object>();
+  /** Those who wait for a piece or the end. */
+  private waiting: (() => void)[] = [];
   private ended = false;
   private failure: unknown = null;
   private settle!: {
@@ -41,44 +80,38 @@ export class Generation implements AsyncIterable<Piece> {
     return (await this.result).text;
   }
 
-  /** The pieces as they come; leaving the loop cancels. */
-  async *[Symbol.asyncIterator](): AsyncGenerator<Piece, void, undefined> {
-    try {
+  /**
+   * The pieces as they come. Whoever asks gets all of them, from the first one on, at any time; leaving
+   * the loop cancels, unless somebody else is still reading.
+   */
+  [Symbol.asyncIterator](): AsyncIterableIterator<Piece> {
+    const reader = {};
+    let at = 0;
+    const next = async (): Promise<IteratorResult<Piece, void>> => {
+      if (at === 0) this.readers.add(reader);
       for (;;) {
-        const piece = this.queue.shift();
-        if (piece) yield piece;
-        else if (this.failure !== null) throw this.failure;
-        else if (this.ended) return;
-        else await new Promise<void>((resolve) => (this.wake = resolve));
+        if (this.failure !== null) throw this.failure;
+        if (at < this.pieces.length) return { done: false, value: this.pieces[at++]! };
+        if (this.ended || !this.readers.has(reader)) return kDone;
+        await new Promise<void>((resolve) => this.waiting.push(resolve));
       }
-    } finally {
-      this.cancel();
-    }
+    };
+    return leavable(next, () => {
+      this.readers.delete(reader);
+      if (this.readers.size === 0) this.cancel();
+      this.notify();
+    });
   }
 
-  /** The text as a stream of strings; cancelling the stream cancels the generation. */
+  /** The text as a stream of strings; cancelling the stream leaves the generation, as leaving a loop does. */
   toReadableStream(): ReadableStream<string> {
-    const iterator = this[Symbol.asyncIterator]();
-    return new ReadableStream<string>({
-      pull: async (controller) => {
-        try {
-          const { done, value } = await iterator.next();
-          if (done) controller.close();
-          else controller.enqueue(value.text);
-        } catch (error) {
-          controller.error(error);
-        }
-      },
-      cancel: async () => {
-        await iterator.return();
-      },
-    });
+    return streamOf(this[Symbol.asyncIterator](), (piece) => piece.text);
   }
 
   /** @internal */
   receive(pieces: Piece[]): void {
     if (this.ended) return;
-    this.queue.push(...pieces);
+    this.pieces.push(...pieces);
     this.notify();
   }
 
@@ -95,7 +128,6 @@ export class Generation implements AsyncIterable<Piece> {
     if (this.ended) return;
     this.end();
     this.failure = error ?? new SluiceError('INTERNAL', 'The generation failed.');
-    this.queue.length = 0;
     this.settle.reject(this.failure);
     this.notify();
   }
@@ -111,15 +143,16 @@ export class Generation implements AsyncIterable<Piece> {
   }
 
   private notify(): void {
-    this.wake?.();
-    this.wake = null;
+    const { waiting } = this;
+    this.waiting = [];
+    for (const wake of waiting) wake();
   }
 }
 
 /** The generation that `begin` starts; wrong options, and whatever it throws, make one that has failed. */
 export function begun(options: CallOptions, begin: () => Generation): Generation {
   try {
-    signalOf(options);
+    checkGenerate(options);
     return begin();
   } catch (error) {
     const failed = new Generation({ cancel() {} });

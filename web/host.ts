@@ -1,555 +1,206 @@
-// The engine's worker: owns the wasm instance, feeds it bytes and steps it. Everything here runs
-// between two calls of step(): nothing blocks the event loop for longer than about one layer, so an
-// abort is heard at once. One generation runs at a time; further ones wait in line.
+// The engine's worker as its owner sees it: one model, opened once, and calls that wait in one line. A
+// change of the budget is another worker (web/engine.ts): this one then closes its files, gives its
+// timelines away and is ended, or opens them again when the other could not be.
 
-import { Step, type EngineBinding, type OpenOptions } from './binding.js';
-import { openDirectory, parseDirectory, placeOf, type ModelDirectory } from './directory.js';
-import { SluiceError, type PlainError } from './errors.js';
-import { collectGarbage } from './garbage.js';
-import { initialMemory } from './glue.js';
-import { QueueView } from './fill-server.js';
-import type { Io, IoEvents, IoPlatform, OpenedFile } from './io.js';
-import { LocalIo } from './io.js';
-import { RemoteIo } from './io-worker.js';
-import { Generator } from './generator.js';
-import type {
-  EngineStats,
-  GenerateSpec,
-  LoadSpec,
-  ModelInfo,
-  Port,
-  ProgressEvent,
-  Role,
-  Snapshot,
-  WasmSource,
-  WorkerEvent,
-  WorkerPort,
-} from './protocol.js';
-import { serveRpc, Transferred, yieldToEvents } from './rpc.js';
-import type { SharedFile, SyncFile } from './store.js';
-import { instantiateWasm } from './wasm.js';
-
-export interface WasmInstance {
-  binding: EngineBinding;
-  memory: WebAssembly.Memory;
-  /** Opens these files in all threads, in place of those before. Not while the engine's threads run. */
-  shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
-  /** Ends the threads' workers, for an engine that makes room for another one in this worker. */
-  endThreads(): void;
-}
-
-/** What the engine's worker needs from its surroundings. */
-export interface HostPlatform extends IoPlatform {
-  /** True where a memory can be shared between threads. */
-  readonly isolated: boolean;
-  /** Most bytes that an engine takes when no budget is given. */
-  readonly budgetCap: number;
-  readonly hardwareThreads: number;
-  /** Opens a file beside others that have it open. */
-  openShared(file: SharedFile): Promise<SyncFile>;
-  /** Compiles the wasm that suits (or the one named by `kernels`). */
-  compile(source: WasmSource, kernels: string): Promise<CompiledWasm>;
-}
-
-export interface CompiledWasm {
-  module: WebAssembly.Module;
-  simd128: boolean;
-}
+import type { Io } from './io.js';
+import { errorOf, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
+import { SluiceError } from './errors.js';
+import type { GenerateSpec, LoadSpec, ModelInfo, Port, Snapshot, TokenizeSpec } from './protocol.js';
+import { Reporter, type OwnStats } from './reporter.js';
+import { serveRpc, Transferred } from './rpc.js';
+import { Running, type Ticket } from './running.js';
+import { Parking } from './stash.js';
+import { Timelines, type LeftTimelines } from './timelines.js';
+import { tokenize } from './tokenize.js';
 
 export interface Loaded {
   info: ModelInfo;
   snapshot: Snapshot;
-  /** A compiled module can be shared with further engines. */
-  simd128: boolean;
 }
 
-const kHeaderGuess = 1 << 20; // a small model's header is small, and its budget may be too
-const kHeaderLeast = 1 << 16;
-const kLayerOps = 10;
-const kSliceMs = 12;
-const kSnapshotMs = 100;
-const kBlockMs = 10;
+/** What an engine leaves to the one of another budget. */
+export interface Left {
+  module: WebAssembly.Module;
+  stats: OwnStats;
+  timelines: LeftTimelines;
+}
 
 export class Host {
-  binding!: EngineBinding;
-  /** Tokens in the KV cache, in order. */
-  history: number[] = [];
-  stats: Omit<EngineStats, 'bytesFetched' | 'bytesFromStore' | 'bytesStored' | 'bytesTotal' | 'position' | 'engine'> = {
-    promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0,
-    timeToFirstTokenMs: 0, tokensPerSecond: 0, loadMs: 0, threads: 1, kernels: '',
-  };
-  info!: ModelInfo;
-  layers = 1;
-  private wasm: WasmInstance | null = null;
-  private loaded!: { spec: LoadSpec; compiled: CompiledWasm };
-  private io!: Io;
-  private first: OpenedFile = { name: '', size: 0 };
-  private directory: ModelDirectory | null = null;
-  private queue!: QueueView;
-  private ioError: unknown = null;
+  private readonly reporter: Reporter;
+  private io: Io | null = null;
+  private opening!: Loading;
+  private engine!: Opened;
+  private running!: Running;
+  private timelines!: Timelines;
   private line: Promise<unknown> = Promise.resolve();
-  private waiting = 0;
-  private readonly running = new Map<number, { cancelled: boolean }>();
-  private lastSnapshot = 0;
-  private lastYield = 0;
-  private lastCompleted = -1;
-  private opsPerStep = kLayerOps;
-  private closed = false;
-  private workers = 0;
+  private readonly tickets = new Map<number, Ticket>();
+  /** The files are closed, since another engine was to read them. */
+  private released = false;
 
   constructor(
-    private readonly port: Port,
+    port: Port,
     private readonly platform: HostPlatform,
   ) {
+    this.reporter = new Reporter(port);
     serveRpc(port, {
-      load: (spec: LoadSpec) => this.load(spec),
-      inspect: (spec: LoadSpec) => this.inspect(spec),
+      load: (spec: LoadSpec, held: boolean) => this.load(spec, held),
+      begin: (left: Left | null, download: boolean) => this.begin(left, download),
+      inspect: (spec: LoadSpec) => this.loading(spec).inspect((io) => (this.io = io)),
       generate: (id: number, spec: GenerateSpec) => this.generate(id, spec),
-      cancel: (id: number) => this.cancel(id),
-      tokenize: (text: string, addBos: boolean, parseSpecial: boolean) =>
-        this.binding.tokenize(text, addBos, parseSpecial).slice(),
-      detokenize: (tokens: Int32Array, special: boolean) =>
-        this.binding.detokenize(tokens, special),
-      logits: (tokens: Int32Array) => this.inLine(() => this.logits(tokens)),
-      saveState: () => this.inLine(() => this.saveState()),
-      restoreState: (tokens: Int32Array, state: Uint8Array) =>
-        this.inLine(() => this.restoreState(tokens, state)),
-      setMemoryBudget: (bytes: number) => this.inLine(() => this.setMemoryBudget(bytes)).finally(() => void this.idle()),
+      cancel: (id: number) => {
+        const ticket = this.tickets.get(id);
+        if (ticket) ticket.cancelled = true;
+      },
+      tokenize: (text: string, spec: TokenizeSpec) => tokenize(this.engine.binding, text, spec),
+      controlTexts: () => JSON.parse(this.engine.binding.controlTexts()) as string[],
+      detokenize: (tokens: Int32Array, special: boolean) => this.engine.binding.detokenize(tokens, special),
+      logits: (tokens: Int32Array) => this.work(() => this.logits(tokens)),
+      saveState: (timeline: number) => this.work(() => this.saveState(timeline)),
+      restoreState: (timeline: number, state: Uint8Array) => this.work(() => this.timelines.restore(timeline, state)),
+      fork: (from: number, to: number) =>
+        this.work(async () => {
+          await this.timelines.use(from);
+          await this.timelines.fork(to);
+        }),
+      forget: (timeline: number) => this.work(() => this.timelines.forget(timeline)),
+      release: (budget: number) => this.work(() => this.release(budget)),
+      resume: () => this.work(async () => {}),
       dispose: () => this.dispose(),
     });
   }
 
-  // --- loading -------------------------------------------------------------------------------
+  // --- from load to disposal -----------------------------------------------------------------
 
-  private async load(spec: LoadSpec): Promise<Loaded> {
-    const started = performance.now();
-    const compiled = await this.prepare(spec);
-    const budget = this.budgetFor(spec.memoryBudget);
-    const threads = this.threadsFor(spec, budget);
-    const options = openOptions(spec, budget, threads);
-    this.loaded = { spec, compiled };
-    await this.start(spec, compiled, budget, threads, options);
-    await this.attach();
-    this.io.startDownload();
-    this.stats.threads = this.binding.threads();
-    this.stats.kernels = this.binding.kernelName();
-    this.layers = this.binding.unitStates().length;
-    this.stats.loadMs = performance.now() - started;
-    this.progress({ phase: 'ready', bytesTotal: this.io.stats.bytesTotal });
-    void this.idle();
-    return { info: this.info, snapshot: this.snapshot(), simd128: compiled.simd128 };
-  }
-
-  /** The header's answer to "will it run here, and how fast", without weights. */
-  private async inspect(spec: LoadSpec): Promise<ModelInfo> {
-    const compiled = await this.prepare({ ...spec, ioWorker: false });
-    const headerRoom = Math.max(spec.memoryBudget, 1 << 30);
-    const budget = this.budgetFor(spec.memoryBudget);
-    const threads = this.threadsFor(spec, budget);
-    this.wasm = await this.instantiate(compiled, headerRoom, threads);
-    this.binding = this.wasm.binding;
-    await this.parseHeaders(this.wasm);
-    const options = openOptions(spec, budget, threads);
-    const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
-    const ownReads = spec.ioWorker && this.platform.isolated && this.readsOwn(threads);
-    const info = describe(this.binding, { ...options, ownReads, storeBandwidth });
-    info.speed = { ...info.speed, ...network };
-    return info;
-  }
-
-  private async prepare(spec: LoadSpec): Promise<CompiledWasm> {
-    const events: IoEvents = {
-      onProgress: (progress) => this.progress(progress),
-      onError: (error) => (this.ioError = error),
-      onDownloaded: (error) => this.post({ event: 'downloaded', error }),
-    };
-    const separate = spec.ioWorker && this.platform.isolated;
-    this.io = separate
-      ? new RemoteIo(this.startWorker('io'), spec.source, spec.io, events)
-      : new LocalIo(spec.source, spec.io, this.platform, events);
-    const compiling = this.platform.compile(spec.wasm, spec.kernels);
-    compiling.catch(() => {}); // reported below, unless the file's error comes first
-    const place = placeOf(spec.source);
-    if (place) this.directory = await openDirectory(this.io, place);
-    else this.first = await this.io.openFile(0);
-    return await compiling;
-  }
-
-  private instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
-    const { openShared } = this.platform;
-    return instantiateWasm(wasm, budget, threads - 1, () => this.startWorker('thread'), openShared);
-  }
-
-  /** The way to a worker that the owner starts. */
-  private startWorker(role: Role): WorkerPort {
-    const { port1, port2 } = new MessageChannel();
-    const worker = ++this.workers;
-    this.post({ event: 'start', role, port: port2 }, [port2]);
-    const terminate = (): void => this.post({ event: 'end', worker });
-    return Object.assign(port1, { terminate }) as unknown as WorkerPort;
-  }
-
-  private async start(
-    spec: LoadSpec,
-    compiled: CompiledWasm,
-    budget: number,
-    threads: number,
-    options: OpenOptions,
-  ): Promise<void> {
-    try {
-      this.wasm = await this.instantiate(compiled, budget, threads);
-      this.binding = this.wasm.binding;
-      await this.parseHeaders(this.wasm);
-    } catch (error) {
-      const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
-      if (!room || !spec.memoryBudget) throw error;
-      await this.refuseBudget(compiled, options);
-    }
-    this.info = describe(this.binding, options);
-    const opening = await this.withFiles(this.wasm!, options);
-    if (!this.binding.open(opening)) throw this.engineError();
-  }
-
-  /** Several threads read for themselves what is local, where they can share its files. */
-  private async withFiles(wasm: WasmInstance, options: OpenOptions): Promise<OpenOptions> {
-    const ownReads = this.io.concurrent && this.readsOwn(options.threads);
-    if (ownReads) await wasm.shareFiles(this.io.shared);
-    return { ...options, ownReads };
-  }
-
-  private readsOwn(threads: number): boolean {
-    return threads > 1 && this.io.shared.every(Boolean);
-  }
-
-  /** Ends the threads of an engine that is no more; its files are closed when this resolves. */
-  private async leave({ shareFiles, endThreads }: WasmInstance): Promise<void> {
-    await shareFiles([]);
-    endThreads();
-  }
-
-  /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
-  private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
-    this.wasm = await this.instantiate(compiled, 1 << 30, 1);
-    this.binding = this.wasm.binding;
-    await this.parseHeaders(this.wasm);
-    const { plan } = describe(this.binding, { ...options, memoryBudget: 0 });
-    const least = Math.max(plan.minimum, initialMemory);
-    throw new SluiceError(
-      'BUDGET_TOO_SMALL',
-      `a memory budget of ${options.memoryBudget} bytes is too small for this model with a context of ` +
-        `${plan.contextLength}: the smallest that works is ${least} bytes`,
-    );
-  }
-
-  /**
-   * Moves to a memory with another maximum: the KV cache comes along, weights are read again. When
-   * the new budget is refused everything stays as it was.
-   */
-  private async setMemoryBudget(bytes: number): Promise<Omit<Loaded, 'simd128'>> {
-    this.begin();
-    const { spec, compiled } = this.loaded;
-    const { contextLength, minimum } = this.info.plan;
-    const budget = this.budgetFor(bytes);
-    const threads = this.threadsFor(spec, budget);
-    const options = openOptions({ ...spec, contextLength }, budget, threads);
-    let next: WasmInstance | null = null;
-    let info: ModelInfo;
-    try {
-      next = await this.instantiate(compiled, budget, threads);
-      await this.parseHeaders(next);
-      info = describe(next.binding, options);
-    } catch (error) {
-      next?.endThreads();
-      if (!(error instanceof SluiceError) || error.code !== 'OUT_OF_MEMORY') throw error;
-      const text = `a memory budget of ${bytes} bytes is too small for this model: the smallest that works is ${minimum} bytes`;
-      throw new SluiceError('BUDGET_TOO_SMALL', text);
-    }
-    const opening = await this.withFiles(next, options);
-    const state = this.history.length > 0 ? this.binding.saveState().slice() : null;
-    // Without a pause, because texts are tokenized at any time.
-    const before = this.wasm!;
-    before.binding.delete();
-    this.wasm = next;
-    this.binding = next.binding;
-    this.info = info;
-    if (!this.binding.open(opening)) throw this.engineError();
-    if (state && !this.binding.restoreState(state)) throw this.engineError();
-    await this.leave(before);
-    await this.attach();
-    this.stats.threads = this.binding.threads();
-    this.layers = this.binding.unitStates().length;
-    collectGarbage();
-    return { info, snapshot: this.snapshot() };
-  }
-
-  /** Lets the engine's read requests be served. */
-  private async attach(): Promise<void> {
-    const { memory } = this.wasm!;
-    this.queue = new QueueView(memory, this.binding.fillQueue());
-    this.lastCompleted = -1;
-    await this.io.attach(memory, this.binding.fillQueue());
-  }
-
-  private async parseHeaders(wasm: WasmInstance): Promise<void> {
-    const { directory } = this;
-    const { binding } = wasm;
-    if (directory) {
-      const parseFile = this.parseHeader.bind(this, wasm);
-      return parseDirectory(binding, this.io, directory, parseFile, () => errorOf(binding));
-    }
-    for (let file = 0; ; file++) {
-      const { size } = file === 0 ? this.first : await this.io.openFile(file);
-      await this.parseHeader(wasm, file, size, (bytes) => binding.headerParse(bytes, size));
-      if (file + 1 >= binding.fileCount()) return;
-    }
-  }
-
-  private async parseHeader(
-    { binding, memory }: WasmInstance,
-    file: number,
-    size: number,
-    parse: (bytes: number) => number,
-  ): Promise<void> {
-    let want = Math.min(size, Math.max(kHeaderLeast, Math.min(kHeaderGuess, Math.floor(size / 16))));
-    for (;;) {
-      const bytes = await this.io.readPrefix(file, want);
-      const address = binding.headerReserve(bytes.length);
-      if (address === 0) {
-        throw new SluiceError('OUT_OF_MEMORY', 'The budget does not even hold the file header.');
-      }
-      new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
-      const more = parse(bytes.length);
-      if (more < 0) throw errorOf(binding);
-      if (more === 0) return;
-      if (bytes.length >= size) {
-        throw new SluiceError('TRUNCATED', 'The file ends inside its header.');
-      }
-      want = Math.min(size, Math.max(more, bytes.length * 2));
-    }
-  }
-
-  /** Bytes of all files of the model, as far as their names and sizes tell. */
-  private modelBytes(): number {
-    const parts = /-of-(\d{5})\.gguf/.exec(this.first.name);
-    const files = this.directory?.shards ?? [this.first];
-    return files.reduce((sum, { size }) => sum + size, 0) * (parts ? Number(parts[1]) : 1);
-  }
-
-  private budgetFor(bytes: number): number {
-    return bytes || Math.min(this.platform.budgetCap, Math.ceil(this.modelBytes() * 1.1) + (512 << 20));
-  }
-
-  /**
-   * Where most of the model streams through the I/O worker, that gets a core: threads that wait for the
-   * one that lost its core to reading made a token take half as long again.
-   */
-  private threadsFor(spec: LoadSpec, budget: number): number {
-    if (!this.platform.isolated) return 1;
-    const streams = spec.ioWorker && 2 * budget < this.modelBytes() && !this.readsOwn(2);
-    return spec.threads || Math.max(1, this.platform.hardwareThreads - (streams ? 1 : 0));
-  }
-
-  // --- working -------------------------------------------------------------------------------
-
-  private inLine<T>(work: () => Promise<T> | T): Promise<T> {
-    this.waiting++;
-    const run = this.line.then(work).finally(() => this.waiting--);
-    this.line = run.catch(() => {});
-    return run;
-  }
-
-  private generate(id: number, spec: GenerateSpec): Promise<unknown> {
-    const ticket = { cancelled: false };
-    this.running.set(id, ticket);
-    return this.inLine(async () => {
-      const generator = new Generator(this, spec, ticket, (pieces) =>
-        this.post({ event: 'piece', generation: id, pieces }),
-      );
-      try {
-        await this.breathe(); // a cancel that came while waiting in line is heard first
-        return await generator.run();
-      } finally {
-        this.running.delete(id);
-        this.publish(true);
-        void this.idle();
-      }
+  private loading(spec: LoadSpec): Loading {
+    return new Loading(spec, this.platform, this.reporter, (error) => {
+      this.running.ioError = error; // of a read, and reads begin once it runs
     });
   }
 
-  private cancel(id: number): void {
-    const ticket = this.running.get(id);
-    if (ticket) ticket.cancelled = true;
-  }
-
-  /**
-   * A new piece of work: what failed to load before is worth another try, and steps begin short, since
-   * an operation on a prompt may take a hundred times as long as the last one on a token did.
-   */
-  begin(): void {
-    if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
-    this.opsPerStep = kLayerOps;
-    if (this.ioError === null) return;
-    this.ioError = null;
-    this.io.retry();
-  }
-
-  /**
-   * Runs the pass that prefill() began to its end. False when `ticket` was cancelled; the pass is
-   * then aborted, and what is in the KV cache is what position() says.
-   */
-  async pass(ticket: { cancelled: boolean }, onSlice?: () => void): Promise<boolean> {
-    for (;;) {
-      const before = performance.now();
-      if (before - this.lastYield > kSliceMs) {
-        onSlice?.();
-        this.publish(false);
-        await this.breathe();
-      }
-      if (ticket.cancelled) return false;
-      const step = this.binding.step(this.opsPerStep);
-      this.io.poke();
-      if (step === Step.Done) return true;
-      if (step === Step.Failed) throw this.engineError();
-      if (step === Step.Blocked) await this.waitForBytes();
-      else this.adapt(performance.now() - before);
+  /** `held`: nothing is read yet beside the header, until begin(). */
+  private async load(spec: LoadSpec, held: boolean): Promise<Loaded> {
+    const started = performance.now();
+    this.opening = this.loading(spec);
+    this.engine = await this.opening.load((io) => (this.io = io));
+    const { binding, info } = this.engine;
+    const { stats } = this.reporter;
+    stats.threads = binding.threads();
+    stats.kernels = binding.kernelName();
+    this.running = new Running(this.engine, this.reporter);
+    if (!held) {
+      await this.begin(null, true);
+      stats.loadMs = performance.now() - started;
+      this.reporter.progress({ phase: 'ready', bytesTotal: this.engine.io.stats.bytesTotal });
     }
+    return { info, snapshot: this.reporter.snapshot(this.engine) };
   }
 
-  /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */
-  private async logits(tokens: Int32Array): Promise<Transferred> {
-    const ticket = { cancelled: false };
-    this.begin();
-    this.running.set(-1, ticket);
-    this.history = [];
-    this.binding.rewind(0);
-    let out = new Float32Array(0);
-    for (let i = 0; i < tokens.length; i++) {
-      if (!this.binding.prefill(tokens.subarray(i, i + 1))) throw this.engineError();
-      if (!(await this.pass(ticket))) this.begin(); // says that the engine is gone
-      const row = this.binding.logits();
-      if (i === 0) out = new Float32Array(tokens.length * row.length);
-      out.set(row, i * row.length);
-    }
-    this.history = Array.from(tokens);
-    return new Transferred(out, [out.buffer]);
+  /** Lets weights arrive, and goes on with what an engine before this one has left. */
+  private async begin(left: Left | null, download: boolean): Promise<Snapshot> {
+    const { engine, reporter } = this;
+    const { threads, kernels } = reporter.stats;
+    if (left) reporter.stats = { ...left.stats, threads, kernels };
+    this.timelines = new Timelines(engine.binding, engine.memory, new Parking(() => this.platform.stash()), left?.timelines);
+    await this.running.attach();
+    if (download) engine.io.startDownload();
+    void this.running.idle();
+    return reporter.snapshot(engine);
   }
 
-  async breathe(): Promise<void> {
-    await yieldToEvents();
-    this.lastYield = performance.now();
+  /** Closes what another engine is to open, unless that cannot be. */
+  private async release(budget: number): Promise<Left> {
+    const { minimum, contextLength, threads } = this.engine.info.plan;
+    const least = this.opening.budget(budget);
+    if (least < minimum && this.opening.threads(least) >= threads) throw tooSmall(budget, minimum, contextLength);
+    const timelines = await this.timelines.leave();
+    const { bytesFetched, bytesFromStore } = this.reporter.counters(this.engine);
+    this.released = true;
+    await this.io!.close(); // not the threads' files, which they share and may go on with
+    return { module: this.engine.compiled.module, stats: { ...this.reporter.stats, bytesFetched, bytesFromStore }, timelines };
   }
 
-  /** Keeps one step() at around half a slice, whatever the model's size. */
-  private adapt(ms: number): void {
-    if (ms < kSliceMs / 4 && this.opsPerStep < 4096) this.opsPerStep *= 2;
-    else if (ms > kSliceMs && this.opsPerStep > 1) this.opsPerStep = Math.ceil(this.opsPerStep / 2);
-  }
-
-  private async waitForBytes(): Promise<void> {
-    const seen = this.queue.completed;
-    if (seen !== this.lastCompleted) {
-      this.lastCompleted = seen; // something arrived since the engine looked
-      return;
-    }
-    if (this.ioError !== null) throw this.ioError;
-    if (this.io.concurrent) this.queue.blockCompleted(seen, kBlockMs);
-    else await this.queue.waitCompleted(seen, 5 * kBlockMs);
-  }
-
-  /** Between generations: lets weights arrive. */
-  private async idle(): Promise<void> {
-    while (!this.closed && this.waiting === 0) {
-      const { completed } = this.queue; // all that pump() takes over, and perhaps some more
-      this.binding.pump();
-      this.io.poke();
-      if (completed === this.queue.pushed) return this.publish(true);
-      await this.queue.waitCompleted(completed, kSnapshotMs);
-      await this.breathe();
-      this.publish(false);
-    }
-  }
-
-  private saveState(): Transferred {
-    const state = this.binding.saveState().slice();
-    const tokens = Int32Array.from(this.history);
-    return new Transferred({ tokens, state }, [tokens.buffer, state.buffer]);
-  }
-
-  private restoreState(tokens: Int32Array, state: Uint8Array): void {
-    if (!this.binding.restoreState(state)) {
-      this.history = [];
-      this.binding.rewind(0);
-      throw this.engineError();
-    }
-    this.history = Array.from(tokens.subarray(0, this.binding.position()));
-  }
-
-  // --- reporting -----------------------------------------------------------------------------
-
-  engineError(): SluiceError {
-    return errorOf(this.binding);
-  }
-
-  progress(progress: ProgressEvent): void {
-    this.post({ event: 'progress', progress });
-  }
-
-  private post(event: WorkerEvent, transfer?: Transferable[]): void {
-    this.port.postMessage(event, transfer);
-  }
-
-  private snapshot(): Snapshot {
-    const io = this.io.stats;
-    const engine = JSON.parse(this.binding.stats()) as Record<string, number>;
-    const stats: EngineStats = {
-      ...this.stats,
-      bytesFetched: io.bytesFetched,
-      bytesFromStore: io.bytesFromStore + engine.ownBytes!,
-      bytesStored: io.bytesLocal,
-      bytesTotal: io.bytesTotal,
-      position: this.binding.position(),
-      engine,
-    };
-    const memory = JSON.parse(this.binding.memory()) as Snapshot['memory'];
-    memory.heap = this.wasm!.memory.buffer.byteLength;
-    return { stats, memory, units: this.binding.unitStates().slice() };
-  }
-
-  /** Sends a snapshot, at most ten a second unless it is the last of something. */
-  publish(now: boolean): void {
-    const time = performance.now();
-    if (this.closed || (!now && time - this.lastSnapshot < kSnapshotMs)) return;
-    this.lastSnapshot = time;
-    this.post({ event: 'snapshot', snapshot: this.snapshot() });
+  /** Has the files again that release() closed; a failure is this piece of work's, and the next one tries again. */
+  private async reopen(): Promise<void> {
+    const { io } = this.engine;
+    await io.reopen();
+    this.released = false;
+    await this.running.attach();
+    io.startDownload();
   }
 
   /** Closes what is open. The owner ends all of the engine's workers next. */
   private async dispose(): Promise<void> {
-    if (this.closed) return;
-    this.closed = true;
-    for (const ticket of this.running.values()) ticket.cancelled = true;
+    if (this.running) this.running.closed = true;
     await this.line;
+    await this.timelines?.forgetAll();
     await this.io?.close();
-    const { wasm } = this;
-    this.wasm = null;
-    wasm?.binding.delete();
-    if (wasm) await this.leave(wasm);
+    this.engine?.binding.delete(); // its threads hear of nothing until they are over
+    await this.engine?.wasm.shareFiles([]);
   }
-}
 
-/** What the header says; must come before open(), which lets the header go. */
-function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
-  const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
-  if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
-  return info;
-}
+  // --- work ----------------------------------------------------------------------------------
 
-function errorOf(binding: EngineBinding): SluiceError {
-  const { code, message } = binding.error();
-  return new SluiceError(code, message);
-}
+  /** In line behind the work before. */
+  private work<T>(work: () => Promise<T>): Promise<T> {
+    const run = this.line.then(() =>
+      this.running.during(async () => {
+        if (this.released) await this.reopen();
+        return work();
+      }),
+    );
+    this.line = run.catch(() => {});
+    return run;
+  }
 
-function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const { contextLength, kernels } = spec;
-  return { memoryBudget: budget, contextLength, threads, kernels };
+  private async generate(id: number, spec: GenerateSpec): Promise<unknown> {
+    const ticket = { cancelled: false };
+    this.tickets.set(id, ticket);
+    const { binding } = this.engine;
+    try {
+      return await this.work(async () => {
+        const { prompt, timeline } = spec;
+        if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
+        const tokens = typeof prompt === 'string' ? tokenize(binding, prompt, spec) : prompt;
+        await this.timelines.use(timeline);
+        return this.running.answer(tokens, spec, ticket, {
+          begun: () => this.timelines.settle(),
+          pieces: (pieces) => this.reporter.post({ event: 'piece', generation: id, pieces }),
+        });
+      });
+    } finally {
+      this.tickets.delete(id);
+    }
+  }
+
+  /** Computes tokens behind those that the engine holds. */
+  private async read(tokens: Int32Array): Promise<void> {
+    const { binding } = this.engine;
+    if (!binding.append(tokens)) throw errorOf(binding);
+    await this.running.pass({ cancelled: false });
+  }
+
+  /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */
+  private async logits(tokens: Int32Array): Promise<Transferred> {
+    await this.timelines.borrow();
+    let out = new Float32Array(0);
+    for (let i = 0; i < tokens.length; i++) {
+      await this.read(tokens.subarray(i, i + 1));
+      const row = this.engine.binding.logits();
+      if (i === 0) out = new Float32Array(tokens.length * row.length);
+      out.set(row, i * row.length);
+    }
+    return new Transferred(out, [out.buffer]);
+  }
+
+  private async saveState(timeline: number): Promise<Transferred> {
+    const { timelines } = this;
+    await timelines.use(timeline);
+    if (timelines.owed) {
+      await this.read(timelines.owed);
+      timelines.settle();
+    }
+    const state = await timelines.save();
+    const tokens = this.engine.binding.tokens().slice();
+    return new Transferred({ tokens, state }, [tokens.buffer, state.buffer]);
+  }
 }

@@ -3,35 +3,33 @@
 import { SluiceError } from './errors.js';
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
-import { opfsStash } from './stash.js';
+import { isOther, workerFrom } from './start.js';
 import { opfsBackend } from './store-opfs.js';
 
-let blobUrl: string | undefined;
+const addressOf = (workerUrl?: string | URL): string =>
+  workerUrl ? new URL(workerUrl, globalThis.location?.href).href : import.meta.url.replace(/[^/]*$/, 'worker.js');
 
 function startWorker(workerUrl?: string | URL): Worker {
   if (typeof Worker === 'undefined') {
     throw new SluiceError('NOT_SUPPORTED', 'There are no workers here (a server, a service worker): load the engine in a page or a worker.');
   }
-  if (workerUrl) return new Worker(workerUrl, { type: 'module', name: 'sluice' });
+  const address = addressOf(workerUrl);
   try {
     // Bundlers recognise only this literal form.
-    return new Worker(new URL('./worker.js', import.meta.url), {
+    if (!workerUrl && !isOther(address)) return new Worker(new URL('./worker.js', import.meta.url), {
       type: 'module',
       name: 'sluice',
     });
   } catch (error) {
-    // From a CDN the worker's script is of another origin, which only a module may import.
-    const script = import.meta.url.replace(/[^/]*$/, 'worker.js');
-    if ((error as Error).name !== 'SecurityError' || !script.startsWith('http')) throw error;
-    blobUrl ??= URL.createObjectURL(new Blob([`import ${JSON.stringify(script)};`], { type: 'text/javascript' }));
-    return new Worker(blobUrl, { type: 'module', name: 'sluice' });
+    if (!(error instanceof TypeError)) throw error; // trusted types
   }
+  return workerFrom(address);
 }
 
 setPlatform({
   startWorker: (workerUrl) => startWorker(workerUrl) as unknown as WorkerPort,
+  workerAddress: addressOf,
   storeBackend: opfsBackend,
-  stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 

@@ -7,18 +7,17 @@ import workerSource from 'inlined:worker.js';
 
 import { setPlatform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
-import { opfsStash } from './stash.js';
 import { opfsBackend } from './store-opfs.js';
+import { workerFrom } from './start.js';
 import { variantFor } from './variant.js';
 
 /** One for all workers. */
 let workerUrl: string | undefined;
 
 function startWorker(url?: string | URL): Worker {
-  const name = 'sluice';
-  if (url) return new Worker(url, { type: 'module', name });
+  if (url) return workerFrom(new URL(url, location.href).href);
   workerUrl ??= URL.createObjectURL(new Blob([workerSource], { type: 'text/javascript' }));
-  return new Worker(workerUrl, { name }); // classic: all that a page from the disk may start
+  return workerFrom(workerUrl, { name: 'sluice' }); // classic: all that a page from the disk may start
 }
 
 async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
@@ -30,9 +29,9 @@ async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
 
 setPlatform({
   startWorker: (url) => startWorker(url) as unknown as WorkerPort,
+  workerAddress: (url) => (url ? new URL(url, globalThis.location?.href).href : (workerUrl ?? 'blob:')),
   wasmBinary,
   storeBackend: opfsBackend,
-  stash: opfsStash,
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 

@@ -4,7 +4,6 @@
 
 import type { PlainError } from './errors.js';
 import { deserializeError, serializeError } from './errors.js';
-import { collectGarbage } from './garbage.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type OpenedFile } from './io.js';
 import { QueueView } from './fill-server.js';
 import type { IoOptions, Port, ProgressEvent, SourceSpec, WorkerPort } from './protocol.js';
@@ -44,7 +43,6 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     },
     attach: async (memory: WebAssembly.Memory, address: number) => {
       await io.attach(memory, address);
-      collectGarbage(); // the memory of the queue before
       void io.serveForever();
       let last = '';
       clearInterval(reporting);
@@ -58,6 +56,7 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     retry: () => io.retry(),
     startDownload: () => io.startDownload(),
     close: () => io.close(),
+    reopen: () => io.reopen(),
   });
 }
 
@@ -118,6 +117,9 @@ export class RemoteIo implements Io {
   /** The worker itself ends with the engine's. */
   async close(): Promise<void> {
     await this.rpc.call('close').catch(() => {});
+  }
+  reopen(): Promise<void> {
+    return this.rpc.call('reopen');
   }
 
   private fire(method: string): void {

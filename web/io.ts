@@ -60,6 +60,8 @@ export interface Io {
   retry(): void;
   startDownload(): void;
   close(): Promise<void>;
+  /** Opens again what was open when it was closed; attach() comes next. */
+  reopen(): Promise<void>;
 }
 
 /** The name of part `index` of a split model, when `name` is its first part; else null. */
@@ -76,9 +78,10 @@ const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a fil
 
 export class LocalIo implements Io {
   readonly concurrent = false;
-  private readonly files: ModelFile[] = [];
+  private files: ModelFile[] = [];
+  private readonly ways: (() => Promise<ModelFile>)[] = [];
   private readonly opening: Promise<ModelFile>[] = [];
-  private readonly abort = new AbortController();
+  private abort = new AbortController();
   private backend: Promise<StoreBackend | null> | undefined;
   private server: FillServer | null = null;
   private offline = false;
@@ -113,15 +116,14 @@ export class LocalIo implements Io {
   }
 
   async openFile(index: number, name?: string): Promise<OpenedFile> {
-    // Named ones may be opened anew; the parts of a split file stay open for the next engine here.
-    const open = name === undefined ? this.files[index] : undefined;
-    const file = open ?? (name === undefined ? await this.open(index) : await this.openNamed(name));
-    this.files[index] = file;
+    this.ways[index] = () => (name === undefined ? this.open(index) : this.openNamed(name));
+    const file = (this.files[index] ??= await this.ways[index]());
     return { name: file.name, size: file.size, shared: file.shared };
   }
 
   async addFile(index: number, bytes: Uint8Array): Promise<void> {
-    this.files[index] = new BlobFile(new Blob([bytes as BlobPart]), 'computed');
+    this.ways[index] = async () => new BlobFile(new Blob([bytes as BlobPart]), 'computed');
+    this.files[index] = await this.ways[index]();
   }
 
   async readFile(name: string, optional: boolean): Promise<Uint8Array | null> {
@@ -218,6 +220,11 @@ export class LocalIo implements Io {
     for (const file of this.files) file.close();
     // Those that are being opened give the store back when they hear of the abort.
     for (const file of await Promise.allSettled(this.opening)) if (file.status === 'fulfilled') file.value.close();
+  }
+
+  async reopen(): Promise<void> {
+    this.abort = new AbortController();
+    this.files = await Promise.all(this.ways.map((open) => open()));
   }
 
   private async open(index: number): Promise<ModelFile> {

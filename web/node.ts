@@ -3,26 +3,38 @@
 import * as fs from 'node:fs';
 import * as os from 'node:os';
 import * as path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 
 import { wrapWorker } from './node-port.js';
 import { setPlatform } from './platform.js';
-import { nodeStash } from './stash-node.js';
+import { stashFolder } from './stash-node.js';
 import { nodeBackend } from './store-node.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
 export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
 
+process.once('exit', () => fs.rmSync(stashFolder, { recursive: true, force: true }));
+
+const workerAt = (workerUrl?: string | URL): URL => new URL(workerUrl ?? './worker-node.js', import.meta.url);
+
+/** A file's URL as a path, a percent sign that escapes nothing included. */
+function pathOf(url: string): string {
+  try {
+    return fileURLToPath(url);
+  } catch {
+    return new URL(url).pathname;
+  }
+}
+
 setPlatform({
-  startWorker(workerUrl) {
-    const url = new URL(workerUrl ?? './worker-node.js', import.meta.url);
-    return wrapWorker(new Worker(url));
-  },
+  startWorker: (workerUrl) => wrapWorker(new Worker(workerAt(workerUrl))),
+  workerAddress: (workerUrl) => workerAt(workerUrl).href,
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
-  stash: async () => nodeStash(),
   resolveSource(source) {
-    if (/^https?:/.test(source)) return { kind: 'url', url: source };
-    const full = path.resolve(source);
+    const scheme = /^[a-z][\w+.-]+:/i.exec(source)?.[0].toLowerCase();
+    if (scheme && (/^https?:/.test(scheme) || source.startsWith('//', scheme.length)) && scheme !== 'file:') return { kind: 'url', url: source };
+    const full = path.resolve(scheme === 'file:' ? pathOf(source) : source);
     const folder = fs.statSync(full, { throwIfNoEntry: false })?.isDirectory() ?? false;
     return { kind: 'path', path: folder ? `${full}/` : full };
   },

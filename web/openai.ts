@@ -22,14 +22,36 @@ export interface CompletionUsage {
 /** Not OpenAI's: durations and rates, as in GenerationResult. */
 export type Timings = GenerationResult['timings'];
 
-/** What chat and text completions have in common. */
-export interface SamplingParams {
+/** Parameters of OpenAI's that mean nothing here: they are accepted, and change nothing. */
+export interface IgnoredParams {
+  /** Ignored. */
+  user?: unknown;
+  /** Ignored. */
+  store?: unknown;
+  /** Ignored. */
+  metadata?: unknown;
+  /** Ignored: whether one call comes or several is the model's choice. */
+  parallel_tool_calls?: unknown;
+  /** Ignored. */
+  service_tier?: unknown;
+  /** Ignored. */
+  safety_identifier?: unknown;
+  /** Ignored. */
+  prompt_cache_key?: unknown;
+  /** Ignored. */
+  prompt_cache_options?: unknown;
+  /** Ignored. */
+  prompt_cache_retention?: unknown;
+}
+
+/** What chat and text completions have in common; a parameter that is not known is refused by name. */
+export interface SamplingParams extends IgnoredParams {
   /** Ignored: an engine has one model. */
   model?: string;
   /** true: the call resolves to a stream of chunks. */
   stream?: boolean | null;
   /** include_usage: a last chunk without choices has the usage. */
-  stream_options?: { include_usage?: boolean } | null;
+  stream_options?: { include_usage?: boolean; include_obfuscation?: boolean } | null;
   /** 0: greedy. Default 0.8. */
   temperature?: number | null;
   /** 1: off. Default 0.95. */
@@ -44,15 +66,15 @@ export interface SamplingParams {
   max_tokens?: number | null;
   /** Strings that end the answer; they are not part of it. */
   stop?: string | readonly string[] | null;
-  /** The same seed gives the same answer. */
-  seed?: number | null;
+  /** The same seed gives the same answer; as in GenerateOptions. */
+  seed?: number | bigint | null;
   /** Only 1. */
   n?: number | null;
   /** Lowers tokens by how often they have come. */
   frequency_penalty?: number | null;
   /** Lowers tokens that have come at all. */
   presence_penalty?: number | null;
-  /** Added to the logits of these token ids. */
+  /** Added to the logits of these token ids; -Infinity bans one. */
   logit_bias?: Record<string, number> | null;
   /** Aborts the call; the second argument of create() takes one too. */
   signal?: AbortSignal;
@@ -89,6 +111,8 @@ export interface ChatCompletionParams extends SamplingParams {
   chat_template?: string;
   /** Further variables for the template, such as enable_thinking. */
   chat_template_kwargs?: Record<string, unknown>;
+  /** Read "<|im_end|>" and the like in messages, tools and arguments as control tokens. Default: false, they are text. */
+  content_special?: boolean;
   /** 'inline' leaves <think>…</think> in the content. Default: reasoning_content. */
   reasoning_format?: 'separate' | 'inline';
 }
@@ -96,7 +120,7 @@ export interface ChatCompletionParams extends SamplingParams {
 /** What completions.create takes. */
 export interface CompletionParams extends SamplingParams {
   /** A text, or token ids. */
-  prompt: string | readonly number[] | readonly string[];
+  prompt: string | ArrayLike<number> | readonly string[];
   /** So many of the likeliest tokens. */
   logprobs?: number | null;
 }
@@ -210,8 +234,8 @@ export interface Completion {
   timings?: Timings;
 }
 
-/** A streamed piece of a Completion; the last has the finish reason. */
+/** A streamed piece of a Completion. */
 export interface CompletionChunk extends Omit<Completion, 'choices'> {
-  /** The next piece of the text. */
+  /** The next piece of the text, with the finish reason when it is the last; none in the chunk that has the usage. */
   choices: (Omit<Completion['choices'][number], 'finish_reason'> & { finish_reason: 'stop' | 'length' | null })[];
 }

@@ -3,17 +3,16 @@
 
 import { SluiceError } from './errors.js';
 import type { SourceSpec, WorkerPort } from './protocol.js';
-import type { Stash } from './stash.js';
 import type { StoreBackend } from './store.js';
 
 export interface Platform {
   startWorker(workerUrl?: string | URL): WorkerPort;
+  /** Where startWorker() finds the script, as far as it can be known: a bundler may have moved it. */
+  workerAddress(workerUrl?: string | URL): string;
   /** The engine's wasm, where the entry itself carries it. */
   wasmBinary?(kernels: string): Promise<ArrayBuffer>;
   storeBackend(cacheDir?: string): Promise<StoreBackend>;
-  /** Where idle sessions wait; null: in memory. */
-  stash(): Promise<Stash | null>;
-  /** A string that is no URL: a relative URL, or a path in Node. */
+  /** An address: a URL, a relative one, or a path in Node. */
   resolveSource(source: string): SourceSpec;
 }
 

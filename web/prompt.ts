@@ -32,10 +32,14 @@ export interface PromptOptions {
   template?: string | undefined;
   /** Further variables, such as enable_thinking. */
   variables?: Record<string, unknown> | undefined;
+  /** Read "<|im_end|>" and the like in messages, tools and documents as control tokens. Default false. */
+  contentSpecial?: boolean | undefined;
 }
 
 export interface RenderedPrompt {
   text: string;
+  /** Whether the tokenizer is to be told of marks around plain text. */
+  marked: boolean;
   /** Whether BOS is still to be prepended: a model's own template writes it where it belongs. */
   addBos: boolean;
   /** Strings that end a turn where the model's end tokens may not. */
@@ -49,17 +53,27 @@ export const defaultTemplate = `{%- for message in messages -%}
 {%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}`;
 
 interface Template {
-  render(variables: Record<string, unknown>): string;
+  render(variables: Record<string, unknown>, now: undefined, controls: readonly string[]): string;
 }
+
+/** What only pages that chat need: the renderer of templates, and what makes answers of OpenAI's shape. */
+export const chatModule = () =>
+  import('./templates.js').catch((cause: Error) => {
+    const advice = `copy the package's templates.js beside its other files (${cause.message})`;
+    throw new SluiceError('MODULE_LOAD', `The part of the package that chats cannot be loaded: ${advice}.`, { cause });
+  });
 
 /** Renders prompts for one model; parses each template once. */
 export class PromptRenderer {
   private readonly parsed = new Map<string, Template>();
   private readonly warned = new Set<string>();
+  private controls: Promise<string[]> | null = null;
 
   constructor(
     private readonly info: ModelInfo,
     private readonly warn: (message: string) => void,
+    /** The texts of the model's control tokens. */
+    private readonly controlTexts: () => Promise<string[]> = async () => [],
   ) {}
 
   async render(messages: readonly ChatMessage[], options: PromptOptions = {}): Promise<RenderedPrompt> {
@@ -86,8 +100,10 @@ export class PromptRenderer {
       unk_token: info.unkToken,
       pad_token: info.padToken,
     };
+    const marked = !options.contentSpecial;
+    const controls = marked ? await this.known() : [];
     try {
-      return { text: template.render(variables), addBos: !own, stop: own ? [] : ['<|im_end|>'] };
+      return { text: template.render(variables, undefined, controls), marked, addBos: !own, stop: own ? [] : ['<|im_end|>'] };
     } catch (cause) {
       throw templateError(cause);
     }
@@ -96,6 +112,13 @@ export class PromptRenderer {
   /** How the model writes tool calls, as its template (or `template`) teaches. */
   toolFormat(template?: string): ToolFormat | null {
     return toolFormat(template ?? this.info.chatTemplate);
+  }
+
+  private known(): Promise<string[]> {
+    return (this.controls ??= this.controlTexts().catch((error) => {
+      this.controls = null;
+      throw error;
+    }));
   }
 
   private warnOnce(message: string): void {
@@ -107,7 +130,7 @@ export class PromptRenderer {
   private async parse(source: string): Promise<Template> {
     const known = this.parsed.get(source);
     if (known) return known;
-    const { ChatTemplate } = await import('./templates.js');
+    const { ChatTemplate } = await chatModule();
     try {
       const template = new ChatTemplate(source) as unknown as Template;
       if (this.parsed.size >= 16) this.parsed.clear();
@@ -134,9 +157,9 @@ function plainMessage(message: ChatMessage): Record<string, unknown> {
   return out;
 }
 
-function partText(part: { type: string; text?: unknown }): string {
-  if (part.type === 'text' && typeof part.text === 'string') return part.text;
-  invalid(`Only text can be read, not a part of type '${part.type}'.`);
+function partText(part: { type: string; text?: unknown } | null): string {
+  if (part?.type === 'text' && typeof part.text === 'string') return part.text;
+  invalid(`Only text can be read, not a part of type '${part?.type}'.`);
 }
 
 function plainToolCall(call: any): unknown {

@@ -28,6 +28,8 @@ export interface IoTuning {
   retryMs?: number;
   retryMaxMs?: number;
   stallMs?: number;
+  /** How long the worker's script may take until it says that it is there. */
+  greetMs?: number;
 }
 
 /** Where the engine's wasm comes from; all optional. */
@@ -101,13 +103,17 @@ export interface SamplingOptions {
   presencePenalty?: number;
   /** Tokens that the penalties look back at; -1: all. Default 64. */
   penaltyLastN?: number;
-  /** The same seed gives the same text. Default: random. */
-  seed?: number;
-  /** Added to the logits of these token ids. */
+  /** The same seed gives the same text: a whole number from -2^63 to 2^64-1, taken modulo 2^64. Default: random. */
+  seed?: number | bigint;
+  /** Added to the logits of these token ids; -Infinity bans one. */
   logitBias?: Record<number, number>;
 }
 
-export interface GenerateSpec extends SamplingOptions {
+export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
+  /** 0: the engine's own; a session's. */
+  timeline: number;
+  /** In decimal. */
+  seed: string;
   prompt: string | Int32Array;
   maxTokens: number;
   stop: string[];
@@ -115,12 +121,19 @@ export interface GenerateSpec extends SamplingOptions {
   logprobs?: number | undefined;
   addBos: boolean;
   parseSpecial: boolean;
+  /** Stretches of the prompt between U+FDD0 and U+FDD1 hold no control tokens. */
+  marked: boolean;
+  /** The prompt goes on from other text. */
+  continues: boolean;
   /** Emit the text of control tokens too. */
   special: boolean;
   /** Keep what the KV cache already holds of this prompt. */
   reusePrefix: boolean;
   ignoreEos: boolean;
 }
+
+/** How a text becomes tokens. */
+export type TokenizeSpec = Pick<GenerateSpec, 'addBos' | 'parseSpecial' | 'marked' | 'continues'>;
 
 /** A token that was likely in a place. */
 export interface TokenLogprob {
@@ -382,14 +395,14 @@ export interface Call {
 export type Reply = { id: number; result: unknown } | { id: number; error: PlainError };
 
 export type WorkerEvent =
+  /** The first thing that a worker says: that its script is the right one. */
+  | { event: 'hello' }
   | { event: 'progress'; progress: ProgressEvent }
   | { event: 'snapshot'; snapshot: Snapshot }
   | { event: 'piece'; generation: number; pieces: Piece[] }
   | { event: 'downloaded'; error?: PlainError | undefined }
   /** The engine wants one more worker, and talks to it through the other end of `port`. */
-  | { event: 'start'; role: Role; port: MessagePort }
-  /** The n-th worker that it wanted is no longer needed. */
-  | { event: 'end'; worker: number };
+  | { event: 'start'; role: Role; port: MessagePort };
 
 /** What the two kinds of workers and their owners talk through. */
 export interface Port {

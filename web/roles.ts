@@ -1,14 +1,17 @@
 // What a worker becomes: the engine, its I/O worker or one of its threads. All of them run the same
 // script, started by whoever owns the engine, because a worker that starts workers blocks for good now
-// and then (Firefox), or keeps its memory when it ends before them (Chromium). The first message tells
-// the part; the I/O worker and the threads get a port to the engine with it.
+// and then (Firefox), or keeps its memory when it ends before them (Chromium). It greets, which tells its
+// owner that the script is the right one; the first message then tells the part, and brings the I/O
+// worker and the threads a port to the engine.
 
 import { serveThread } from './glue.js';
-import { Host, type HostPlatform } from './host.js';
+import { Host } from './host.js';
 import { runIoWorker } from './io-worker.js';
+import type { HostPlatform } from './loading.js';
 import type { Port } from './protocol.js';
 
 export function takeRole(owner: Port, platform: HostPlatform): void {
+  owner.postMessage({ event: 'hello' });
   owner.onmessage = (event) => {
     const { role, port } = event.data;
     if (role === 'thread') return serveThread(port, (file) => platform.openShared(file));

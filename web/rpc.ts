@@ -22,6 +22,7 @@ export class RpcClient<Event> {
   ) {
     port.onmessage = ({ data }) => this.receive(data as Reply | Event);
     port.onerror = (event) => {
+      if (event instanceof SluiceError) return this.gone(event);
       event?.preventDefault?.();
       const reason = event?.message || event?.error?.message || 'it could not be started or crashed';
       this.gone(new SluiceError('ENGINE_GONE', `The engine's worker is gone: ${reason}`));

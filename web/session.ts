@@ -1,23 +1,27 @@
-// Sessions: several timelines on one engine. The engine's KV cache holds one of them; when another
-// one's turn comes, the first is saved and moved out (stash.ts), and comes back the same way. A
-// follow-up hands the engine the tokens it already has, so that only the new ones are computed.
+// Sessions: conversations and texts on one engine. A session knows what was said, and the tokens that
+// stand for it; each turn hands all of them to the engine's worker, which finds out how many of them it
+// has already (timelines.ts). So a turn that fails, or is given up, leaves the session as it was.
 
-import { abortable, invalid, signalOf, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
-import type { GenerateOptions, SavedState } from './engine.js';
+import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from './errors.js';
+import type { GenerateOptions, SavedState, TokenizeOptions } from './engine.js';
 import { begun, Generation } from './generation.js';
-import type { ChatMessage, PromptOptions, PromptRenderer } from './prompt.js';
+import type { Same, Words } from './options.js';
+import type { ChatMessage, PromptOptions, PromptRenderer, RenderedPrompt } from './prompt.js';
 import type { Piece } from './protocol.js';
-import type { Parked, Parking } from './stash.js';
 import { ThinkFilter } from './think.js';
 
 /** What sessions need of an engine. */
 export interface SessionEngine {
   readonly prompts: PromptRenderer;
-  /** Generates at once, whatever the cache holds. */
-  start(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation;
-  tokenize(text: string, options: { addBos?: boolean }): Promise<Int32Array>;
-  saveState(): Promise<SavedState>;
-  restoreState(saved: SavedState): Promise<void>;
+  /** Begins an answer on a timeline, as soon as there is a prompt. */
+  start(
+    prompt: () => Promise<Int32Array>,
+    options: GenerateOptions,
+    timeline: number,
+    heard: (pieces: Piece[]) => void,
+  ): Generation;
+  tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
+  call<T>(method: string, args: unknown[]): Promise<T>;
 }
 
 /** How a session begins. */
@@ -27,6 +31,12 @@ export interface SessionOptions extends Omit<PromptOptions, 'addGenerationPrompt
   /** A conversation to go on with. */
   messages?: readonly ChatMessage[];
 }
+
+/** What a turn begins with; in marked text no control token is read between the marks. */
+type Prompt = Pick<RenderedPrompt, 'text' | 'addBos' | 'marked'>;
+
+const kOptions = 'system messages tools documents template variables contentSpecial';
+true satisfies Same<Words<typeof kOptions>, keyof SessionOptions>;
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
 export interface SavedSession extends SavedState {
@@ -38,124 +48,35 @@ export interface SavedSession extends SavedState {
   exact: boolean;
 }
 
+/** The caller's own characters that would mark text as plain, replaced. */
+const withoutMarks = (text: string): string => text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
+
 /** Refuses what no save gave. */
 export function checkSaved(saved: SavedState): void {
   if (!(saved?.tokens instanceof Int32Array && saved.state instanceof Uint8Array)) invalid('Only what was saved can be restored: tokens and state.');
 }
 
-/** Gives the engine's one KV cache to one session at a time. */
-export class SessionTable {
-  /** The session whose tokens the cache holds. */
-  private active: Session | null = null;
-  private line: Promise<unknown> = Promise.resolve();
-  private waiting = 0;
-
-  constructor(
-    readonly engine: SessionEngine,
-    private readonly parking: Parking,
-  ) {}
-
-  /** True while a generation that belongs to no session would disturb one. */
-  get busy(): boolean {
-    return this.active !== null || this.waiting > 0;
-  }
-
-  /** Runs `work` while the cache is `session`'s (or nobody's). */
-  async during<T>(session: Session | null, work: () => Promise<T>): Promise<T> {
-    this.waiting++;
-    const run = this.line.then(async () => {
-      await this.make(session);
-      return work();
-    });
-    this.line = run.catch(() => {});
-    try {
-      return await run;
-    } finally {
-      this.waiting--;
-    }
-  }
-
-  /** A generation in line behind the others; `finished` hears what it did. */
-  generate(
-    session: Session | null,
-    prompt: () => Promise<string | ArrayLike<number>> | string | ArrayLike<number>,
-    options: GenerateOptions,
-    finished: (pieces: Piece[], exact: boolean, prompt: string | ArrayLike<number>) => void = () => {},
-  ): Generation {
-    let inner: Generation | null = null;
-    let cancelled = false;
-    const cancel = (): void => {
-      cancelled = true;
-      inner?.cancel();
-    };
-    const outer = new Generation({ cancel }, options.signal);
-    const run = async (): Promise<void> => {
-      const input = await prompt();
-      inner = this.engine.start(input, options);
-      if (cancelled) inner.cancel();
-      const pieces: Piece[] = [];
-      try {
-        for await (const piece of inner) {
-          pieces.push(piece);
-          outer.receive([piece]);
-        }
-        const result = await inner.result;
-        finished(pieces, result.stopString === undefined, input);
-        outer.finish(result);
-      } catch (error) {
-        finished(pieces, false, input);
-        throw error;
-      }
-    };
-    this.during(session, run).catch((error) => outer.fail(error));
-    return outer;
-  }
-
-  forget(session: Session): void {
-    if (this.active === session) this.active = null;
-  }
-
-  private async make(session: Session | null): Promise<void> {
-    if (this.active === session) return;
-    const { active, engine } = this;
-    this.active = null;
-    if (active && !active.empty) active.parked = await this.park(await engine.saveState());
-    if (!session) return;
-    const { parked } = session;
-    session.parked = null;
-    if (parked) await engine.restoreState({ tokens: parked.tokens, state: await parked.state.take() });
-    this.active = session;
-  }
-
-  async park({ tokens, state }: SavedState): Promise<ParkedState> {
-    return { tokens, state: await this.parking.park(state) };
-  }
-}
-
-interface ParkedState {
-  tokens: Int32Array;
-  state: Parked;
-}
+/** The next session's timeline; 0 is the engine's own. */
+let next = 1;
 
 /** One conversation or text, with its KV cache. */
 export class Session {
-  /** @internal */
-  parked: ParkedState | null = null;
+  private readonly timeline = next++;
   /** Tokens of the timeline and the text they stand for. */
-  private tokens: number[] = [];
+  private tokens = new Int32Array(0);
   private written = '';
-  private asked = '';
   /** False when a stop string has cut the text inside a token. */
   private faithful = true;
-  private readonly list: ChatMessage[];
+  private list: ChatMessage[];
+  private line: Promise<unknown> = Promise.resolve();
   private disposed = false;
 
   /** @internal */
   constructor(
-    private readonly table: SessionTable,
+    private readonly engine: SessionEngine,
     private readonly options: SessionOptions,
   ) {
-    signalOf(options);
+    onlyKnown('session()', options, kOptions);
     const { messages = [] } = options;
     if (!Array.isArray(messages)) invalid('messages must be a list of messages.');
     this.list = [...messages];
@@ -169,19 +90,14 @@ export class Session {
 
   /** The text of the timeline: prompts and answers. */
   get text(): string {
-    return this.written;
+    return this.written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
-  /** @internal */
-  get empty(): boolean {
-    return this.tokens.length === 0;
-  }
-
-  /** Adds text to the timeline and continues it. */
+  /** Adds text to the timeline and continues it. An answer that was aborted or failed leaves it as it was. */
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
       if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
-      return this.run(() => this.extended(this.written + text, options.addBos ?? true), options);
+      return this.run(async () => ({ text: this.written + withoutMarks(text), addBos: options.addBos ?? true, marked: true }), options, () => {});
     });
   }
 
@@ -190,19 +106,19 @@ export class Session {
    * conversation then holds both; an answer that was aborted or failed leaves it as it was.
    */
   send(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions = {}): Generation {
-    return begun(options, () => this.answer(said, options));
+    return begun(options, () => this.reply(said, options));
   }
 
-  private answer(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions): Generation {
+  private reply(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions): Generation {
     const added: readonly ChatMessage[] = typeof said === 'string' ? [{ role: 'user', content: said }] : Array.isArray(said) ? said : [said as ChatMessage];
     let thinking = false;
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
-    const prompt = async (): Promise<Int32Array> => {
-      const rendered = await this.table.engine.prompts.render([...this.list, ...added], this.options);
+    const prompt = async (): Promise<Prompt> => {
+      const rendered = await this.engine.prompts.render([...this.list, ...added], this.options);
       merged.stop = [...given, ...rendered.stop];
       thinking = /<think>\s*$/.test(rendered.text);
-      return this.extended(rendered.text, rendered.addBos);
+      return rendered;
     };
     return this.run(prompt, merged, (answer) => {
       const filter = new ThinkFilter(thinking);
@@ -214,10 +130,10 @@ export class Session {
   /** A copy of everything, to be kept anywhere. */
   save(options?: CallOptions): Promise<SavedSession> {
     return this.alive(options, async () => {
-      const nothing = { state: new Uint8Array(0) };
-      const { state } = this.empty ? nothing : await this.table.engine.saveState();
-      // The cache lags behind: the last token has not been read back.
-      return { state, tokens: Int32Array.from(this.tokens), messages: [...this.list], text: this.written, exact: this.faithful };
+      const { tokens } = this;
+      const state = tokens.length === 0 ? new Uint8Array(0) : (await this.engine.call<SavedState>('saveState', [this.timeline])).state;
+      // The state lags behind: the last token has not been read back.
+      return { ...this.copy(), tokens: tokens.slice(), state };
     });
   }
 
@@ -227,27 +143,27 @@ export class Session {
       throwIfAborted(options?.signal);
       checkSaved(saved);
       if (!Array.isArray(saved.messages)) invalid("Only a session's save() can be restored here.");
-      if (saved.tokens.length > 0) await this.table.engine.restoreState(saved);
+      const { tokens, state } = saved;
+      await (tokens.length > 0 ? this.engine.call('restoreState', [this.timeline, state]) : this.engine.call('forget', [this.timeline]));
       this.adopt(saved);
     });
   }
 
   /** A second session that goes on from here on its own. */
-  async fork(options?: CallOptions): Promise<Session> {
-    const saved = await this.save(options);
-    const other = new Session(this.table, this.options);
-    other.adopt(saved);
-    if (!other.empty) other.parked = await this.table.park(saved);
-    return other;
+  fork(options?: CallOptions): Promise<Session> {
+    return this.alive(options, async () => {
+      const other = new Session(this.engine, this.options);
+      if (this.tokens.length > 0) await this.engine.call('fork', [this.timeline, other.timeline]);
+      other.adopt({ ...this.copy(), tokens: this.tokens });
+      return other;
+    });
   }
 
   /** Forgets the session and what it keeps. The engine stays. */
   async dispose(): Promise<void> {
     if (this.disposed) return;
     this.disposed = true;
-    this.table.forget(this);
-    await this.parked?.state.drop();
-    this.parked = null;
+    await this.engine.call('forget', [this.timeline]).catch(() => {}); // an engine that is gone has forgotten it
   }
 
   /** For `await using`. */
@@ -255,10 +171,13 @@ export class Session {
     return this.dispose();
   }
 
+  /** Does `work` behind what this session does already. */
   private alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
-    return abortable(options, async () => {
+    return abortable(options, () => {
       this.mustLive();
-      return this.table.during(this, work);
+      const done = this.line.then(work);
+      this.line = done.catch(() => {});
+      return done;
     });
   }
 
@@ -266,28 +185,44 @@ export class Session {
     if (this.disposed) throw new SluiceError('DISPOSED', 'The session was disposed of.');
   }
 
-  private adopt(saved: SavedSession): void {
-    this.tokens = [...saved.tokens];
-    this.written = saved.text;
-    this.faithful = saved.exact;
-    this.list.splice(0, this.list.length, ...saved.messages);
+  private copy(): Pick<SavedSession, 'messages' | 'text' | 'exact'> {
+    return { messages: [...this.list], text: this.written, exact: this.faithful };
+  }
+
+  private adopt({ tokens, text, exact, messages }: Omit<SavedSession, 'state'>): void {
+    this.tokens = new Int32Array(tokens);
+    this.written = text;
+    this.faithful = exact;
+    this.list = [...messages];
   }
 
   private run(
-    prompt: () => Promise<Int32Array>,
+    prompt: () => Promise<Prompt>,
     options: GenerateOptions,
-    answered: (text: string) => void = () => {},
+    answered: (text: string) => void,
   ): Generation {
     this.mustLive();
-    const generation = this.table.generate(this, prompt, options, (pieces, exact, input) => {
-      this.tokens = [...(input as Int32Array), ...pieces.map((piece) => piece.token)];
-      this.written = this.asked + pieces.map((piece) => piece.text).join('');
-      this.faithful = exact;
-    });
-    generation.result.then(
-      (result) => answered(result.text),
+    const before = this.line;
+    const said: number[] = [];
+    let asked = '';
+    let tokens: Int32Array;
+    const input = async (): Promise<Int32Array> => {
+      await before;
+      const { text, addBos, marked } = await prompt();
+      asked = text;
+      return (tokens = await this.extended(text, addBos, marked));
+    };
+    const generation = this.engine.start(input, options, this.timeline, (pieces) => said.push(...pieces.map((piece) => piece.token)));
+    const adopted = generation.result.then(
+      (result) => {
+        this.tokens = Int32Array.from([...tokens, ...said]);
+        this.written = asked + withoutMarks(result.text);
+        this.faithful = result.stopString === undefined;
+        answered(result.text);
+      },
       () => {},
     );
+    this.line = Promise.all([before, adopted]);
     return generation;
   }
 
@@ -295,15 +230,13 @@ export class Session {
    * Tokens of `text`. Where the text goes on from the timeline but the model wrote it in other
    * tokens than the tokenizer would, the timeline's are kept, so that nothing is computed twice.
    */
-  private async extended(text: string, addBos: boolean): Promise<Int32Array> {
-    this.asked = text;
-    const { engine } = this.table;
-    const whole = await engine.tokenize(text, { addBos });
-    const known = this.tokens;
+  private async extended(text: string, addBos: boolean, marked: boolean): Promise<Int32Array> {
+    const { engine, tokens: known } = this;
+    const whole = await engine.tokenize(text, { addBos, marked });
     const continues = this.faithful && known.length > 0 && text.startsWith(this.written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
     const rest = text.slice(this.written.length);
-    const more = rest ? await engine.tokenize(rest, { addBos: false }) : new Int32Array(0);
+    const more = rest ? await engine.tokenize(rest, { continues: true, marked }) : [];
     return Int32Array.from([...known, ...more]);
   }
 }

@@ -1,98 +1,97 @@
-// Where the KV caches of idle sessions wait: in memory while they are small, else in the browser's
-// file store or a temporary directory. What a killed page left behind is swept a day later.
+// Where timelines wait that the engine does not hold: small ones in memory, others in files, piece by
+// piece, so that no copy of a KV cache ever stands in memory. What finds no place is not kept. A
+// waiting state is plain data, so that the engine of another worker can take it over; what a killed
+// page left behind is swept a day later.
 
-/** Keeps byte strings by name. */
+import { kStageBytes as kPiece } from './binding.js';
+import { yieldToEvents } from './rpc.js';
+import type { SyncFile } from './store.js';
+
+/** Keeps files by name. */
 export interface Stash {
-  write(name: string, bytes: Uint8Array): Promise<void>;
-  read(name: string): Promise<Uint8Array>;
+  open(name: string): Promise<SyncFile>;
   remove(name: string): Promise<void>;
   names(): Promise<string[]>;
 }
 
-const kInMemory = 32 << 20;
+/** A state that waits, in memory or under a name in the stash. */
+export type Parked = { size: number } & ({ bytes: Uint8Array } | { name: string });
+
+/** Gives [offset, offset + length) of a state; good until the next call. */
+export type ReadPiece = (offset: number, length: number) => Uint8Array;
+
+const kInMemory = 4 << 20;
+const kPiecesAtOnce = 64; // then the event loop runs
 const kStaleMs = 24 * 3600_000;
 
-/** The origin's private files; null where they cannot be written from here. */
-export async function opfsStash(): Promise<Stash | null> {
-  const root = await globalThis.navigator?.storage?.getDirectory?.().catch(() => null);
-  if (!root || !('createWritable' in FileSystemFileHandle.prototype)) return null;
-  const folder = await root.getDirectoryHandle('sluice-sessions', { create: true });
-  return {
-    async write(name, bytes) {
-      const file = await (await folder.getFileHandle(name, { create: true })).createWritable();
-      await file.write(bytes as Uint8Array<ArrayBuffer>);
-      await file.close();
-    },
-    async read(name) {
-      return new Uint8Array(await (await (await folder.getFileHandle(name)).getFile()).arrayBuffer());
-    },
-    remove: (name) => folder.removeEntry(name),
-    async names() {
-      const names: string[] = [];
-      for await (const name of (folder as any).keys() as AsyncIterable<string>) names.push(name);
-      return names;
-    },
-  };
-}
-
-/** A byte string that waits somewhere. */
-export interface Parked {
-  readonly bytes: number;
-  /** The bytes; they are then no longer kept. */
-  take(): Promise<Uint8Array>;
-  copy(): Promise<Uint8Array>;
-  drop(): Promise<void>;
+/** Calls `each` for the pieces of `size` bytes. */
+export async function eachPiece(size: number, each: (offset: number, length: number) => void): Promise<void> {
+  for (let at = 0, n = 1; at < size; at += kPiece, n++) {
+    each(at, Math.min(kPiece, size - at));
+    if (n % kPiecesAtOnce === 0) await yieldToEvents();
+  }
 }
 
 /** One engine's parking place. */
 export class Parking {
   private inMemory = 0;
-  private stash: Promise<Stash | null> | null = null;
+  private stash: Promise<Stash | null> | undefined;
 
   constructor(
     private readonly open: () => Promise<Stash | null>,
     private readonly memoryLimit = kInMemory,
   ) {}
 
-  async park(bytes: Uint8Array): Promise<Parked> {
-    if (this.inMemory + bytes.length <= this.memoryLimit) return this.hold(bytes);
-    this.stash ??= this.sweep();
-    const stash = await this.stash;
-    if (!stash) return this.hold(bytes);
-    const name = `${Date.now()}-${crypto.randomUUID()}`;
+  /** Keeps a state; null where there is no room for it. What `piece` throws means the same. */
+  async park(size: number, piece: ReadPiece): Promise<Parked | null> {
+    const small = this.inMemory + size <= this.memoryLimit;
+    const parked: Parked = small ? { size, bytes: new Uint8Array(size) } : { size, name: `${Date.now()}-${crypto.randomUUID()}` };
+    this.adopt(parked);
+    let file: SyncFile | undefined;
     try {
-      await stash.write(name, bytes);
+      if ('name' in parked) file = await (await this.folder())!.open(parked.name);
+      await eachPiece(size, (at, length) => {
+        if ('bytes' in parked) parked.bytes.set(piece(at, length), at);
+        else if (file!.write(piece(at, length), { at }) !== length) throw new Error('The store is full.');
+      });
+      file?.close();
+      return parked;
     } catch {
-      await stash.remove(name).catch(() => {});
-      return this.hold(bytes); // no room in the store
+      file?.close();
+      await this.drop(parked);
+      return null;
     }
-    const drop = (): Promise<void> => stash.remove(name).catch(() => {});
-    return {
-      bytes: bytes.length,
-      copy: () => stash.read(name),
-      take: async () => {
-        const out = await stash.read(name);
-        await drop();
-        return out;
-      },
-      drop,
-    };
   }
 
-  private hold(bytes: Uint8Array): Parked {
-    this.inMemory += bytes.length;
-    const drop = async (): Promise<void> => {
-      this.inMemory -= bytes.length;
-    };
-    return {
-      bytes: bytes.length,
-      copy: async () => bytes.slice(),
-      take: async () => {
-        await drop();
-        return bytes;
-      },
-      drop,
-    };
+  /** Hands a state over, piece by piece and in order. */
+  async read(parked: Parked, take: (piece: Uint8Array) => void): Promise<void> {
+    if ('bytes' in parked) return eachPiece(parked.size, (at, length) => take(parked.bytes.subarray(at, at + length)));
+    const file = await (await this.folder())!.open(parked.name);
+    try {
+      const piece = new Uint8Array(kPiece);
+      await eachPiece(parked.size, (at, length) => {
+        const part = piece.subarray(0, length);
+        if (file.read(part, { at }) !== length) throw new Error('The state was cut off.');
+        take(part);
+      });
+    } finally {
+      file.close();
+    }
+  }
+
+  /** Counts a state that another engine has left. */
+  adopt(parked: Parked): void {
+    if ('bytes' in parked) this.inMemory += parked.size;
+  }
+
+  async drop(parked: Parked | null | undefined): Promise<void> {
+    if (!parked) return;
+    if ('bytes' in parked) this.inMemory -= parked.size;
+    else await (await this.folder())?.remove(parked.name).catch(() => {});
+  }
+
+  private folder(): Promise<Stash | null> {
+    return (this.stash ??= this.sweep());
   }
 
   private async sweep(): Promise<Stash | null> {

@@ -15,8 +15,8 @@ export class NodeFile implements SyncFile {
   private fd: number;
   private open = true;
 
-  constructor(file: string, flags = 'r+') {
-    if (flags !== 'r') fs.closeSync(fs.openSync(file, 'a'));
+  constructor(file: string, flags = 'r+', mode?: number) {
+    if (flags !== 'r') fs.closeSync(fs.openSync(file, 'a', mode));
     this.fd = fs.openSync(file, flags);
   }
   read(into: Uint8Array, { at }: { at: number }): number {

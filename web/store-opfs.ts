@@ -3,6 +3,7 @@
 // ('readwrite-unsafe') another tab reads along, otherwise it goes to the network.
 
 import { SluiceError } from './errors.js';
+import type { Stash } from './stash.js';
 import type { EntryFiles, SharedFile, StoreBackend, SyncFile } from './store.js';
 
 const kRoot = 'sluice-llm';
@@ -111,4 +112,20 @@ export async function opfsBackend(): Promise<StoreBackend> {
   }
   const root = await storage.getDirectory();
   return new OpfsBackend(await root.getDirectoryHandle(kRoot, { create: true }));
+}
+
+/** The stash in the origin's private files; null where there are none. */
+export async function opfsStash(): Promise<Stash | null> {
+  const root = await navigator.storage?.getDirectory?.();
+  if (!root) return null;
+  const folder = await root.getDirectoryHandle('sluice-sessions', { create: true });
+  return {
+    open: async (name) => ((await folder.getFileHandle(name, { create: true })) as HandleWithSync).createSyncAccessHandle(),
+    remove: (name) => folder.removeEntry(name),
+    async names() {
+      const names: string[] = [];
+      for await (const name of folder.keys()) names.push(name);
+      return names;
+    },
+  };
 }

@@ -1,11 +1,13 @@
 // Chat templates, rendered with the variables that Hugging Face transformers sets. A bundle of its
-// own with the renderer inside, imported only when a chat begins, so that pages that never chat do
-// not load it. Errors are plain: chat.ts turns them into SluiceErrors with the code TEMPLATE.
+// own with the renderer inside and the answers in OpenAI's shapes, imported only when a chat begins, so
+// that pages that never chat do not load it. Errors are plain: prompt.ts turns them into SluiceErrors with the code TEMPLATE.
 
 import * as library from '@huggingface/jinja';
 
 import { pythonInterpreter, type Jinja, type Node } from './jinja-python.js';
 import { marked, Quotation } from './quoted.js';
+
+export { answerChat, answerText } from './chat.js';
 
 const jinja = library as unknown as Jinja;
 const kMaxTemplate = 1 << 20;

@@ -2,14 +2,15 @@
 // compiling it, and making an instance whose memory can never grow past the budget.
 
 import { createEngine, initialMemory } from './glue.js';
-import { SluiceError } from './errors.js';
-import type { CompiledWasm, WasmInstance } from './host.js';
+import { shownAddress, SluiceError } from './errors.js';
+import type { CompiledWasm, WasmInstance } from './loading.js';
 import type { WasmSource, WorkerPort } from './protocol.js';
 import type { SharedFile, SyncFile } from './store.js';
 import { variantFor, type Variant } from './variant.js';
 
 const kPage = 65536;
-const kMaxPages = 65536;
+/** The most that a memory can have: all that 32 bits address but a page, so that its end has an address. */
+export const kMaxBudget = 65535 * kPage;
 
 /** Compiles from what the caller gave, or else from `fetchDefault`. */
 export async function compileWasm(
@@ -19,29 +20,33 @@ export async function compileWasm(
 ): Promise<CompiledWasm> {
   const variant = variantFor(kernels);
   const simd128 = source.url ? !/relaxed/.test(source.url) : variant === 'simd128';
+  if (source.module) return { module: source.module, simd128 };
+  let from = source.binary ? 'wasmBinary' : (source.url ?? `engine.${variant}.wasm`);
   try {
-    if (source.module) return { module: source.module, simd128 };
     const bytes = source.binary ?? (await fetchBytes(variant, source.url));
-    if (typeof Response !== 'undefined' && bytes instanceof Response) {
-      return { module: await compileResponse(bytes), simd128 };
+    if (typeof Response === 'undefined' || !(bytes instanceof Response)) {
+      return { module: await WebAssembly.compile(bytes as ArrayBuffer), simd128 };
     }
-    return { module: await WebAssembly.compile(bytes as ArrayBuffer), simd128 };
+    from = bytes.url;
+    return { module: await compileResponse(bytes), simd128 };
   } catch (cause) {
-    if (cause instanceof SluiceError) throw cause;
-    const message = `The engine's wasm could not be loaded: ${(cause as Error).message}`;
-    throw new SluiceError('WASM_LOAD', message, { cause });
+    const { message } = cause as Error;
+    const cure = /unsafe-eval|CSP|Content.Security/.test(message)
+      ? "allow 'wasm-unsafe-eval' in script-src of the worker's Content-Security-Policy"
+      : "copy the package's engine.*.wasm beside worker.js, or give an address as wasmUrl";
+    throw new SluiceError('WASM_LOAD', `The engine's wasm cannot be loaded from ${shownAddress(from)}: ${message}; ${cure}.`, { cause });
   }
 }
 
 async function compileResponse(response: Response): Promise<WebAssembly.Module> {
-  if (!response.ok) {
-    throw new SluiceError('WASM_LOAD', `${response.url} answered ${response.status}.`);
-  }
-  const type = response.headers.get('content-type') ?? '';
+  if (!response.ok) throw new Error(`it answered ${response.status}`);
+  const type = `${response.headers.get('content-type')}`;
   if (type.startsWith('application/wasm') && WebAssembly.compileStreaming) {
     return WebAssembly.compileStreaming(response);
   }
-  return WebAssembly.compile(await response.arrayBuffer());
+  const bytes = await response.arrayBuffer();
+  if (WebAssembly.validate(bytes.slice(0, 8))) return WebAssembly.compile(bytes);
+  throw new Error(`it is no wasm but ${type}`);
 }
 
 /** An instance in a memory of at most `budget` bytes; throws OUT_OF_MEMORY when that is too small. */
@@ -53,7 +58,7 @@ export async function instantiateWasm(
   openShared: (file: SharedFile) => Promise<SyncFile>,
 ): Promise<WasmInstance> {
   const initial = Math.ceil(initialMemory / kPage);
-  const maximum = Math.min(kMaxPages, Math.floor(budget / kPage));
+  const maximum = Math.floor(budget / kPage);
   if (maximum < initial) {
     throw new SluiceError('OUT_OF_MEMORY', `The engine itself needs ${initialMemory} bytes.`);
   }
@@ -89,6 +94,5 @@ export async function instantiateWasm(
     own.push(...(await Promise.all(files.map((file) => (file ? openShared(file).catch(() => null) : null)))));
     await Promise.all(answers);
   };
-  const endThreads = (): void => threads.forEach((thread) => thread.terminate());
-  return { binding: new module.Engine(), memory, shareFiles, endThreads };
+  return { binding: new module.Engine(), memory, shareFiles };
 }

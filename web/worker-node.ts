@@ -7,10 +7,11 @@ import { fileURLToPath } from 'node:url';
 import { parentPort } from 'node:worker_threads';
 
 import { SluiceError } from './errors.js';
-import type { HostPlatform } from './host.js';
+import type { HostPlatform } from './loading.js';
 import { LocalFile } from './model-file.js';
 import type { Port } from './protocol.js';
 import { takeRole } from './roles.js';
+import { nodeStash } from './stash-node.js';
 import { NodeFile, nodeBackend } from './store-node.js';
 import { compileWasm } from './wasm.js';
 
@@ -35,6 +36,7 @@ const platform: HostPlatform = {
   hardwareThreads: Math.min(16, os.availableParallelism()),
   store: async ({ cacheDir }) => (cacheDir ? nodeBackend(cacheDir) : null),
   openPath,
+  stash: () => nodeStash(),
   openShared: async (file) => new NodeFile(file as string, 'r'),
   compile: (source, kernels) =>
     compileWasm(source, kernels, async (variant, url) => {

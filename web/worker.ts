@@ -1,10 +1,10 @@
 // The worker script of the browser: one file for the engine, its I/O worker and its threads, so that a
 // bundler has one worker to find and nothing else.
 
-import type { HostPlatform } from './host.js';
+import type { HostPlatform } from './loading.js';
 import type { Port } from './protocol.js';
 import { takeRole } from './roles.js';
-import { openShared, opfsBackend } from './store-opfs.js';
+import { openShared, opfsBackend, opfsStash } from './store-opfs.js';
 import type { Variant } from './variant.js';
 import { compileWasm } from './wasm.js';
 
@@ -33,6 +33,7 @@ const platform: HostPlatform = {
   budgetCap: budgetCap(),
   hardwareThreads: Math.min(8, navigator.hardwareConcurrency || 1),
   store: () => opfsBackend(),
+  stash: opfsStash,
   openShared,
   compile: (source, kernels) =>
     compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),

@@ -26,6 +26,8 @@ const kAdvice: Partial<Record<ErrorCode, string>> = {
   IO: 'The file cannot be read any more: choose it again.',
   STORE_BUSY: 'Another tab uses this model: close it there first.',
   ENGINE_GONE: 'The tab may have run out of memory. Load the model again, with a smaller budget.',
+  WORKER_LOAD: "The page's own files are missing or too old: reload the page.",
+  MODULE_LOAD: "The page's own files are missing or too old: reload the page.",
   WASM_LOAD: "The page's own files are missing or too old: reload the page.",
   NOT_SUPPORTED: 'A current browser is needed.',
   TEMPLATE: 'The model brings a chat template that does not take this conversation: use Text in place of Chat.',

@@ -1,5 +1,5 @@
 // The Embind surface of the engine, as web/binding.ts types it. No logic: it converts arguments,
-// keeps the last error, and owns the header, the engine and its one session.
+// keeps the last error, and owns the header, the engine, its one session and the answer under way.
 #include <emscripten/bind.h>
 #include <emscripten/val.h>
 #include <unistd.h>
@@ -8,8 +8,8 @@
 #include <memory>
 
 #include "base/aligned.h"
+#include "generate/generation.h"
 #include "gguf/hf_config.h"
-#include "sample/sampler.h"
 #include "session/session.h"
 #include "session/speed.h"
 
@@ -53,29 +53,66 @@ std::vector<Token> to_tokens(const val& array) {
 
 sample::Params sampling_params(const val& o) {
   sample::Params p;
-  p.temperature = static_cast<float>(number_or(o, "temperature", p.temperature));
-  p.top_k = static_cast<int32_t>(number_or(o, "top_k", p.top_k));
-  p.top_p = static_cast<float>(number_or(o, "top_p", p.top_p));
-  p.min_p = static_cast<float>(number_or(o, "min_p", p.min_p));
-  p.repeat_penalty = static_cast<float>(number_or(o, "repeat_penalty", p.repeat_penalty));
-  p.frequency_penalty = static_cast<float>(number_or(o, "frequency_penalty", 0));
-  p.presence_penalty = static_cast<float>(number_or(o, "presence_penalty", 0));
-  p.penalty_last_n = static_cast<int32_t>(number_or(o, "penalty_last_n", p.penalty_last_n));
-  p.seed = static_cast<uint64_t>(std::max(0.0, number_or(o, "seed", 0)));
-  const val bias = o["logit_bias"];
-  if (bias.isArray()) {
-    const size_t n = bias["length"].as<size_t>();
-    for (size_t i = 0; i < n; ++i) {
-      p.logit_bias.emplace_back(bias[i][0].as<int32_t>(), bias[i][1].as<float>());
-    }
+  const auto number = [&o](const char* key, auto fallback) {
+    return static_cast<decltype(fallback)>(number_or(o, key, static_cast<double>(fallback)));
+  };
+  p.temperature = number("temperature", p.temperature);
+  p.top_k = number("topK", p.top_k);
+  p.top_p = number("topP", p.top_p);
+  p.min_p = number("minP", p.min_p);
+  p.repeat_penalty = number("repeatPenalty", p.repeat_penalty);
+  p.frequency_penalty = number("frequencyPenalty", p.frequency_penalty);
+  p.presence_penalty = number("presencePenalty", p.presence_penalty);
+  p.penalty_last_n = number("penaltyLastN", p.penalty_last_n);
+  const val seed = o["seed"];  // text, since numbers end at 2^53
+  if (seed.isString()) p.seed = std::strtoull(seed.as<std::string>().c_str(), nullptr, 10);
+  const val bias = o["logitBias"];
+  if (bias.isUndefined() || bias.isNull()) return p;
+  const val entries = val::global("Object").call<val>("entries", bias);
+  const size_t n = std::min<size_t>(entries["length"].as<size_t>(), sample::kMaxLogitBias + 1);
+  for (size_t i = 0; i < n; ++i) {
+    const std::string token = entries[i][0].as<std::string>();
+    p.logit_bias.emplace_back(std::atoi(token.c_str()), entries[i][1].as<float>());
   }
   return p;
+}
+
+generate::Options answer_options(const val& o) {
+  generate::Options out;
+  out.sampling = sampling_params(o);
+  const double most = number_or(o, "maxTokens", -1);
+  out.max_tokens = most < 0 || most > INT32_MAX ? -1 : static_cast<int64_t>(most);
+  const val stops = o["stop"];
+  const size_t n = std::min<size_t>(stops["length"].as<size_t>(), generate::kMaxStops + 1);
+  for (size_t i = 0; i < n; ++i) out.stop.push_back(stops[i].as<std::string>());
+  out.logprobs = static_cast<int32_t>(number_or(o, "logprobs", -1));
+  out.special = o["special"].isTrue();
+  out.ignore_eos = o["ignoreEos"].isTrue();
+  out.reuse_prefix = o["reusePrefix"].isTrue();
+  return out;
+}
+
+const char* finish_name(generate::Finish finish) {
+  switch (finish) {
+    case generate::Finish::kStop:
+      return "stop";
+    case generate::Finish::kLength:
+    case generate::Finish::kContext:
+      return "length";
+    case generate::Finish::kCancelled:
+      return "cancelled";
+    case generate::Finish::kNone:
+    case generate::Finish::kFailed:
+      break;
+  }
+  return "";
 }
 
 }  // namespace
 
 class EngineBinding {
   static constexpr unsigned kDirectoryTexts = 4;
+  static constexpr size_t kStageBytes = 1 << 16;  // web/binding.ts has it, too
 
  public:
   // --- header
@@ -191,8 +228,6 @@ class EngineBinding {
     Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
     if (!session.ok()) return fail(session.status());
     session_ = std::move(*session);
-    decoder_ = std::make_unique<tokenizer::StreamDecoder>(engine_->tokenizer());
-    sampler_ = std::make_unique<sample::Sampler>(sample::Params{}, engine_->program().hp.n_vocab);
     header_ = {};
     prefixes_.clear();
     prefixes_.shrink_to_fit();
@@ -213,87 +248,119 @@ class EngineBinding {
   void pump() { engine_->pump(); }
 
   // --- text
-  val tokenize(const std::string& text, bool add_bos, bool parse_special) {
-    const std::vector<Token> ids = engine_->tokenizer().encode(text, {add_bos, parse_special});
-    return copy_out(ids.data(), ids.size(), "Int32Array");
+  // The text comes as bytes, because a string is copied in without asking for room.
+  val tokenize(const val& bytes, unsigned how) {
+    const size_t n = bytes["length"].as<size_t>();
+    AlignedBuffer text;
+    if (Status s = text.allocate(n); !s.ok()) return fail(s), val::null();
+    if (n > 0) {
+      val(emscripten::typed_memory_view(n, text.as<uint8_t>())).call<void>("set", bytes);
+    }
+    const auto ids =
+        engine_->tokenizer().try_encode({text.as<char>(), n}, {.add_bos = (how & 1) != 0,
+                                                               .parse_special = (how & 2) != 0,
+                                                               .continues = (how & 4) != 0,
+                                                               .marked = (how & 8) != 0});
+    if (!ids.ok()) return fail(ids.status()), val::null();
+    return copy_out(ids->data(), ids->size(), "Int32Array");
+  }
+  std::string control_texts() {
+    val out = val::array();
+    for (const Token id : engine_->tokenizer().gated_tokens()) {
+      out.call<void>("push", std::string(engine_->tokenizer().piece(id)));
+    }
+    return to_text(out);
   }
   std::string detokenize(const val& tokens, bool special) {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
   }
-  std::string decode_push(Token token, bool special) { return decoder_->push(token, special); }
-  std::string decode_finish() {
-    std::string rest = decoder_->finish();
-    decoder_->reset();
-    return rest;
-  }
-  bool is_end_of_generation(Token token) {
-    return engine_->tokenizer().is_end_of_generation(token);
-  }
 
-  // --- one timeline
+  // --- the timeline
   int position() const { return session_->position(); }
-  void rewind(int n) { session_->rewind(n); }
-  bool prefill(const val& tokens) {
-    const Status status = session_->begin(to_tokens(tokens));
-    return status.ok() ? true : fail(status);
+  val tokens() const {
+    const std::span<const Token> held = session_->tokens();
+    return copy_out(held.data(), held.size(), "Int32Array");
   }
-  int step(int max_ops) {
-    const session::Step step = session_->step(max_ops);
-    ++steps_;
-    compute_ms_ += session_->stats().compute_ms - pass_ms_;
-    pass_ms_ = session_->stats().compute_ms;
-    if (step == session::Step::kBlocked) ++blocked_;
-    if (step == session::Step::kDone) {
-      pass_ms_ = 0;
-      ++passes_;
-      tokens_ += session_->stats().tokens;
-    }
-    return static_cast<int>(step);
+  void clear() {
+    answer_ = {};
+    session_->clear();
   }
-  bool set_sampler(const std::string& json) {
-    const int64_t n_vocab = engine_->program().hp.n_vocab;
-    const sample::Params params = sampling_params(val::global("JSON").call<val>("parse", json));
-    const Status status = sample::validate(params, n_vocab);
-    if (!status.ok()) return fail(status);
-    sampler_ = std::make_unique<sample::Sampler>(params, n_vocab);
-    return true;
-  }
-  int sample() { return sampler_->sample(session_->logits(), session_->history()); }
-  std::string top_logprobs(int n, Token chosen) {
-    val out = val::array();
-    int i = 0;
-    for (const sample::Candidate& c : sample::top_logprobs(session_->logits(), n, chosen)) {
-      val pair = val::array();
-      pair.set(0, c.token);
-      pair.set(1, c.logprob);
-      out.set(i++, pair);
-    }
-    return to_text(out);
+  bool append(const val& tokens) {
+    answer_ = {};
+    pass_ms_ = 0;
+    pass_tokens_ = 0;
+    if (!fits(tokens)) return false;
+    return checked(session_->begin(to_tokens(tokens)));
   }
   val logits() {
     const std::span<float> values = session_->logits();
     return copy_out(values.data(), values.size(), "Float32Array");
   }
-  val save_state() {
-    AlignedBuffer state;
-    const size_t n = static_cast<size_t>(session_->saved_bytes());
-    Status status = state.allocate(n);
-    if (status.ok()) status = session_->save({state.as<uint8_t>(), n});
-    if (!status.ok()) {
-      fail(status);
-      return copy_out(static_cast<const uint8_t*>(nullptr), 0, "Uint8Array");
-    }
-    return copy_out(state.as<uint8_t>(), n, "Uint8Array");
+  bool begin(const val& prompt, const val& options) {
+    answer_ = {};  // before the next one, so that there is memory for one at a time
+    if (!fits(prompt)) return false;
+    const generate::Options chosen = answer_options(options);
+    with_logprobs_ = chosen.logprobs >= 0;
+    auto answer = generate::Generation::begin(*session_, to_tokens(prompt), chosen);
+    if (!answer.ok()) return fail(answer.status());
+    answer_ = std::move(*answer);
+    pass_ms_ = 0;
+    pass_tokens_ = 0;
+    return true;
   }
-  bool restore_state(const val& bytes) {
-    AlignedBuffer state;
-    const size_t n = bytes["length"].as<size_t>();
-    Status status = state.allocate(n);
-    if (status.ok() && n > 0) {
-      val(emscripten::typed_memory_view(n, state.as<uint8_t>())).call<void>("set", bytes);
-      status = session_->restore({state.as<uint8_t>(), n});
+  int step(int max_ops) {
+    const session::Step step = answer_ ? answer_->step(max_ops) : session_->step(max_ops);
+    count(step);
+    if (step == session::Step::kFailed) {
+      fail(answer_ ? answer_->failure() : session_->failure());
     }
-    return status.ok() ? true : fail(status);
+    return static_cast<int>(step);
+  }
+  void cancel() {
+    if (answer_) answer_->cancel();
+  }
+  val take_pieces() {
+    val list = val::array();
+    if (!answer_) return list;
+    for (const generate::Piece& piece : answer_->take_pieces()) {
+      list.call<void>("push", to_val(piece));
+    }
+    return list;
+  }
+  val answer() const {
+    val out = val::object();
+    if (!answer_) return out;
+    const generate::Counts& counts = answer_->counts();
+    out.set("finish", std::string(finish_name(answer_->finish())));
+    out.set("stopString", answer_->stop_string());
+    out.set("inPrompt", answer_->in_prompt());
+    out.set("promptTokens", counts.prompt);
+    out.set("cachedTokens", counts.cached);
+    out.set("completionTokens", counts.generated);
+    out.set("promptMs", counts.prompt_ms);
+    out.set("firstMs", counts.first_ms);
+    out.set("generateMs", counts.generate_ms);
+    out.set("promptRate", counts.prompt_rate());
+    out.set("generateRate", counts.generate_rate());
+    return out;
+  }
+
+  // --- its state
+  unsigned state_stage() const {
+    return static_cast<unsigned>(reinterpret_cast<uintptr_t>(stage_.data()));
+  }
+  double state_bytes() const { return static_cast<double>(session_->state_bytes()); }
+  bool read_state(double offset, unsigned length) {
+    if (length > stage_.size()) return fail(too_long());
+    return checked(session_->read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));
+  }
+  bool begin_restore(double bytes) {
+    answer_ = {};
+    return checked(session_->begin_restore(static_cast<uint64_t>(bytes)));
+  }
+  bool write_state(unsigned length) {
+    if (length > stage_.size()) return fail(too_long());
+    return checked(session_->write_state({stage_.data(), length}));
   }
 
   // --- insight
@@ -376,6 +443,53 @@ class EngineBinding {
     error_ = status;
     return false;
   }
+  bool checked(const Status& status) { return status.ok() || fail(status); }
+  static Status too_long() {
+    return sluice::error(Code::kInvalidArgument, "a piece of a state has at most %zu bytes",
+                         kStageBytes);
+  }
+  // Tokens are copied, and the plan has room for as many as the context holds.
+  bool fits(const val& tokens) {
+    const size_t n = tokens["length"].as<size_t>();
+    const int32_t n_ctx = engine_->plan().n_ctx;
+    if (n <= static_cast<size_t>(n_ctx)) return true;
+    return fail(sluice::error(
+        Code::kPromptTooLong,
+        "the prompt has %zu tokens but the context holds %d: shorten it, or load with a larger one",
+        n, n_ctx));
+  }
+  val to_val(const generate::Piece& piece) const {
+    val out = val::object();
+    out.set("token", piece.token);
+    out.set("text", piece.text);
+    if (!with_logprobs_) return out;
+    out.set("logprob", piece.logprob);
+    val top = val::array();
+    for (const sample::Candidate& c : piece.top) {
+      val one = val::object();
+      one.set("token", c.token);
+      one.set("text", engine_->tokenizer().decode({&c.token, 1}, /*special=*/true));
+      one.set("logprob", c.logprob);
+      top.call<void>("push", one);
+    }
+    out.set("topLogprobs", top);
+    return out;
+  }
+  // What a session counts of a pass begins anew with the next one.
+  void count(session::Step step) {
+    const session::PassStats& stats = session_->stats();
+    ++steps_;
+    if (step == session::Step::kBlocked) ++blocked_;
+    if (stats.compute_ms < pass_ms_ || stats.tokens < pass_tokens_) {
+      pass_ms_ = 0;
+      pass_tokens_ = 0;
+    }
+    if (stats.tokens > 0 && pass_tokens_ == 0) ++passes_;
+    compute_ms_ += stats.compute_ms - pass_ms_;
+    tokens_ += stats.tokens - pass_tokens_;
+    pass_ms_ = stats.compute_ms;
+    pass_tokens_ = stats.tokens;
+  }
   // A failed allocation would end the program: ask first.
   static bool has_room(size_t bytes) {
     AlignedBuffer probe;
@@ -400,11 +514,12 @@ class EngineBinding {
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
   std::unique_ptr<session::Session> session_;
-  std::unique_ptr<tokenizer::StreamDecoder> decoder_;
-  std::unique_ptr<sample::Sampler> sampler_;
+  std::unique_ptr<generate::Generation> answer_;
+  bool with_logprobs_ = false;
+  std::array<uint8_t, kStageBytes> stage_;
   std::vector<uint8_t> states_;
   Status error_;
-  uint64_t passes_ = 0, tokens_ = 0, steps_ = 0, blocked_ = 0;
+  uint64_t passes_ = 0, tokens_ = 0, steps_ = 0, blocked_ = 0, pass_tokens_ = 0;
   double compute_ms_ = 0, pass_ms_ = 0;
 };
 
@@ -424,20 +539,23 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("fillQueue", &EngineBinding::fill_queue)
       .function("pump", &EngineBinding::pump)
       .function("tokenize", &EngineBinding::tokenize)
+      .function("controlTexts", &EngineBinding::control_texts)
       .function("detokenize", &EngineBinding::detokenize)
-      .function("decodePush", &EngineBinding::decode_push)
-      .function("decodeFinish", &EngineBinding::decode_finish)
-      .function("isEndOfGeneration", &EngineBinding::is_end_of_generation)
       .function("position", &EngineBinding::position)
-      .function("rewind", &EngineBinding::rewind)
-      .function("prefill", &EngineBinding::prefill)
-      .function("step", &EngineBinding::step)
-      .function("setSampler", &EngineBinding::set_sampler)
-      .function("sample", &EngineBinding::sample)
-      .function("topLogprobs", &EngineBinding::top_logprobs)
+      .function("tokens", &EngineBinding::tokens)
+      .function("clear", &EngineBinding::clear)
+      .function("append", &EngineBinding::append)
       .function("logits", &EngineBinding::logits)
-      .function("saveState", &EngineBinding::save_state)
-      .function("restoreState", &EngineBinding::restore_state)
+      .function("begin", &EngineBinding::begin)
+      .function("step", &EngineBinding::step)
+      .function("cancel", &EngineBinding::cancel)
+      .function("takePieces", &EngineBinding::take_pieces)
+      .function("answer", &EngineBinding::answer)
+      .function("stateStage", &EngineBinding::state_stage)
+      .function("stateBytes", &EngineBinding::state_bytes)
+      .function("readState", &EngineBinding::read_state)
+      .function("beginRestore", &EngineBinding::begin_restore)
+      .function("writeState", &EngineBinding::write_state)
       .function("memory", &EngineBinding::memory)
       .function("stats", &EngineBinding::stats)
       .function("unitStates", &EngineBinding::unit_states)

@@ -10,6 +10,13 @@ mergeInto(LibraryManager.library, {
       return -1;
     }
   },
+  // Normalization form C of UTF-8, in at most `room` bytes; the bytes that it takes.
+  sluice_nfc: function (text, bytes, out, room) {
+    var given = new TextDecoder("utf-8", { ignoreBOM: true }).decode(HEAPU8.slice(text >>> 0, (text >>> 0) + bytes));
+    var made = new TextEncoder().encode(given.normalize("NFC"));
+    HEAPU8.set(made.subarray(0, room), out >>> 0);
+    return made.length < room ? made.length : room;
+  },
   emscripten_set_canvas_element_size: function () { return -1; },
   emscripten_set_canvas_element_size__deps: [],
   emscripten_set_canvas_element_size__proxy: '',

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
+#include "io/address.h"
 #include "io/cache_native.h"
 
 namespace sluice::cli {
@@ -22,7 +23,7 @@ int list(const CacheOptions& options) {
       out.push_back({{"url", entry.url},
                      {"size", entry.size},
                      {"bytesStored", entry.stored_bytes},
-                     {"complete", entry.stored_bytes == entry.size},
+                     {"complete", entry.complete},
                      {"used", entry.used}});
       continue;
     }
@@ -42,10 +43,14 @@ int remove(const CacheOptions& options) {
   const Result<bool> found = io::delete_cached(options.dir, options.url);
   if (!found.ok()) return fail(found.status());
   if (*found) return 0;
-  return fail(error(Code::kNotFound, "%s is not in the cache", options.url.c_str()));
+  return fail(
+      error(Code::kNotFound, "%s is not in the cache", io::public_address(options.url).c_str()));
 }
 
 int evict(const CacheOptions& options) {
+  // An empty size means "as you like" elsewhere; here it would be everything.
+  if (options.size.empty())
+    return fail(error(Code::kInvalidArgument, "\"\" is not a size such as 8G"));
   const Result<uint64_t> bytes = parse_size(options.size);
   if (!bytes.ok()) return fail(bytes.status());
   for (const std::string& url : io::evict_cache(options.dir, *bytes)) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <unordered_map>
 
 #include "gguf/hf_pre_tokenizer.h"
@@ -27,6 +28,10 @@ struct AddedToken {
   int64_t id = -1;
   std::string content;
   bool special = false;
+  bool single_word = false;
+  bool lstrip = false;
+  bool rstrip = false;
+  std::optional<bool> normalized;  // not said: where it is not special
 };
 
 // What tokenizer.json says.
@@ -148,6 +153,10 @@ class TokenizerFile final : public JsonVisitor {
     if (path[2] == "id") token.id = value.kind == JsonScalar::Kind::kInteger ? value.integer : -1;
     if (path[2] == "content") token.content = value.text.substr(0, kMaxTokenBytes);
     if (path[2] == "special") token.special = value.boolean;
+    if (path[2] == "single_word") token.single_word = value.boolean;
+    if (path[2] == "lstrip") token.lstrip = value.boolean;
+    if (path[2] == "rstrip") token.rstrip = value.boolean;
+    if (path[2] == "normalized") token.normalized = value.boolean;
     return true;
   }
 
@@ -178,6 +187,115 @@ bool begins(std::string_view text, std::string_view with) {
 }
 bool ends(std::string_view text, std::string_view with) {
   return text.size() >= with.size() && text.substr(text.size() - with.size()) == with;
+}
+
+Status unsupported(const char* what, std::string_view name) {
+  return error(Code::kUnsupportedTokenizer, "tokenizer.json: the %s \"%s\" is not supported", what,
+               printable(name).c_str());
+}
+
+// --- normalizers and other steps -----------------------------------------------------------------
+
+// The paths of the steps of a component that may be a sequence: "normalizer." or
+// "normalizer.normalizers.0." and so on; in a sequence within a sequence too.
+void find_steps(const TokenizerFile& file, const std::string& at, const char* list, int depth,
+                std::vector<std::string>* steps) {
+  const std::string_view type = file.text(at + "type");
+  if (type != "Sequence" || depth > 4) {
+    if (!type.empty()) steps->push_back(at);
+    return;
+  }
+  for (int i = 0; i < 64; i++) {
+    const std::string step = at + list + "." + std::to_string(i) + ".";
+    if (file.text(step + "type").empty()) break;
+    find_steps(file, step, list, depth + 1, steps);
+  }
+}
+
+bool replaces(const TokenizerFile& file, const std::string& at, const char* kind,
+              std::string_view pattern, std::string_view content) {
+  return file.text(at + "type") == "Replace" && file.text(at + "pattern." + kind) == pattern &&
+         file.text(at + "content") == content;
+}
+
+enum class Kind { kByteLevel, kSentencePiece, kUnigram };
+
+// What the tokenizer does of its own accord, or can be told to; all else is refused by name.
+Status check_normalizer(const TokenizerFile& file, Kind kind, MetadataWriter* out) {
+  std::vector<std::string> steps;
+  find_steps(file, "normalizer.", "normalizers", 0, &steps);
+  for (const std::string& at : steps) {
+    const std::string_view type = file.text(at + "type");
+    bool known = false;
+    if (kind == Kind::kByteLevel) known = type == "NFC";
+    if (kind == Kind::kSentencePiece) {
+      known = (type == "Prepend" && file.text(at + "prepend") == kSpaceMark) ||
+              replaces(file, at, "String", " ", kSpaceMark);
+    }
+    if (kind == Kind::kUnigram) {
+      known = type == "Precompiled" || replaces(file, at, "Regex", " {2,}", " ") ||
+              replaces(file, at, "Regex", " {2,}", kSpaceMark);
+    }
+    if (!known) return unsupported("normalizer", type);
+  }
+  if (kind == Kind::kByteLevel && !steps.empty()) out->string("tokenizer.sluice.normalizer", "NFC");
+  return {};
+}
+
+// Of byte-level BPE hf_pre_tokenizer.h knows them.
+Status check_pre_tokenizer(const TokenizerFile& file, Kind kind) {
+  std::vector<std::string> steps;
+  find_steps(file, "pre_tokenizer.", "pretokenizers", 0, &steps);
+  for (const std::string& at : steps) {
+    const std::string_view type = file.text(at + "type");
+    if (type == "ByteLevel" && file.text(at + "add_prefix_space") == "true") {
+      return unsupported("pre-tokenizer", "ByteLevel with add_prefix_space");
+    }
+    if (kind == Kind::kByteLevel) continue;
+    const bool metaspace = type == "Metaspace" && file.text(at + "replacement") == kSpaceMark;
+    const bool spaces = kind == Kind::kUnigram
+                            ? type == "WhitespaceSplit"
+                            : type == "Split" && file.text(at + "pattern.String") == " ";
+    if (!metaspace && !spaces) return unsupported("pre-tokenizer", type);
+  }
+  return {};
+}
+
+Status check_model(const TokenizerFile& file) {
+  for (const char* name : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (!file.text(std::string("model.") + name).empty()) return unsupported("model with", name);
+  }
+  std::vector<std::string> steps;
+  find_steps(file, "post_processor.", "processors", 0, &steps);
+  for (const std::string& at : steps) {
+    const std::string_view type = file.text(at + "type");
+    if (type != "ByteLevel" && type != "TemplateProcessing") {
+      return unsupported("post-processor", type);
+    }
+  }
+  return {};
+}
+
+// The flags of added tokens: what surrounds them, and where they are looked for.
+Status write_added_flags(const TokenizerFile& file, bool normalizes, MetadataWriter* out) {
+  std::vector<int32_t> left, right, normalized;
+  for (const AddedToken& token : file.added) {
+    const std::string name = "added token " + token.content;
+    if (token.single_word) return unsupported("single_word of", name);
+    if (token.lstrip) left.push_back(static_cast<int32_t>(token.id));
+    if (token.rstrip) right.push_back(static_cast<int32_t>(token.id));
+    if (!normalizes || !token.normalized.value_or(!token.special)) continue;
+    // A control token may be a stretch of text that normalization moves: refused, as one that
+    // normalization changes is.
+    const bool plain = std::all_of(token.content.begin(), token.content.end(),
+                                   [](char c) { return static_cast<uint8_t>(c) < 0x80; });
+    if (token.special || !plain) return unsupported("normalized of", name);
+    normalized.push_back(static_cast<int32_t>(token.id));
+  }
+  if (!left.empty()) out->integers("tokenizer.sluice.strips_left", left);
+  if (!right.empty()) out->integers("tokenizer.sluice.strips_right", right);
+  if (!normalized.empty()) out->integers("tokenizer.sluice.normalized", normalized);
+  return {};
 }
 
 // --- pre-tokenizers of byte-level BPE ------------------------------------------------------------
@@ -490,6 +608,14 @@ Status describe_hf_tokenizer(const HfDirectory& directory, const Json& config, i
                  "supported",
                  printable(type).c_str(), bpe ? " without byte fallback" : "");
   }
+  const Kind kind = unigram         ? Kind::kUnigram
+                    : sentencepiece ? Kind::kSentencePiece
+                                    : Kind::kByteLevel;
+  SLUICE_RETURN_IF_ERROR(check_normalizer(file, kind, out));
+  SLUICE_RETURN_IF_ERROR(check_pre_tokenizer(file, kind));
+  SLUICE_RETURN_IF_ERROR(check_model(file));
+  const bool normalizes = byte_level && !file.text("normalizer.type").empty();
+  SLUICE_RETURN_IF_ERROR(write_added_flags(file, normalizes, out));
   Vocabulary vocabulary;
   SLUICE_RETURN_IF_ERROR(place_tokens(file, n_vocab, sentencepiece || unigram, &vocabulary));
   out->string("tokenizer.ggml.model", unigram ? "t5" : sentencepiece ? "llama" : "gpt2");

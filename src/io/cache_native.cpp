@@ -13,9 +13,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <optional>
 #include <string_view>
 #include <thread>
+
+#include "io/address.h"
 
 namespace sluice::io {
 
@@ -26,7 +29,7 @@ constexpr uint64_t kRecordsOffset = 16 << 10;
 constexpr size_t kMaxKeyBytes = 8 << 10;
 constexpr uint32_t kPresent = 0x4b4e4843;        // "CHNK"
 constexpr uint64_t kLockBase = 1ull << 40;       // byte-range locks live past the file's end
-constexpr uint64_t kMaxStoreBytes = 1ull << 44;  // 16 TB: a sane file, and small record tables
+constexpr uint64_t kMaxStoreBytes = 1ull << 42;  // 4 TB: a sane file, and small record tables
 
 struct MetaHeader {
   char magic[8];
@@ -166,9 +169,11 @@ bool remove_entry(const std::string& base) {
   return true;
 }
 
-// Removes the other versions of a URL, unless another process is using them.
-void remove_stale(const std::string& dir, const std::string& prefix, const std::string& keep) {
-  for_each_meta(dir, prefix, [&](const std::string& base) {
+// Removes the other versions of the file that `keep` is of, unless another process is using them.
+void remove_stale(const std::string& keep) {
+  const size_t slash = keep.rfind('/');
+  const std::string prefix = keep.substr(slash + 1, keep.find('-', slash) - slash);
+  for_each_meta(keep.substr(0, slash), prefix, [&](const std::string& base) {
     if (base != keep) remove_entry(base);
   });
 }
@@ -190,8 +195,12 @@ bool range_lock(int fd, uint64_t chunk, short type) {
 
 }  // namespace
 
-ChunkStore::ChunkStore(int meta, int data, uint64_t size)
-    : meta_(meta), data_(data), size_(size), checked_(static_cast<size_t>(n_chunks())) {}
+ChunkStore::ChunkStore(int meta, int data, uint64_t size, std::string base)
+    : meta_(meta),
+      data_(data),
+      size_(size),
+      base_(std::move(base)),
+      checked_(static_cast<size_t>(n_chunks())) {}
 
 ChunkStore::~ChunkStore() {
   ::close(data_);
@@ -222,9 +231,33 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(const std::string& dir, con
   }
   (void)::flock(meta.fd, LOCK_SH);
   if (!intact()) return error(Code::kIo, "the cache entry %s is damaged", base.c_str());
-  remove_stale(dir, prefix, base);
   ::futimens(meta.fd, nullptr);  // its time of use
-  return std::unique_ptr<ChunkStore>(new ChunkStore(meta.release(), data.release(), size));
+  std::unique_ptr<ChunkStore> store(new ChunkStore(meta.release(), data.release(), size, base));
+  if (store->has(0)) remove_stale(base);
+  return store;
+}
+
+std::optional<std::vector<uint8_t>> ChunkStore::beginning(const std::string& dir,
+                                                          const std::string& url,
+                                                          const std::string& version, uint64_t size,
+                                                          size_t most, bool* same) {
+  std::optional<std::vector<uint8_t>> found;
+  *same = false;
+  for_each_meta(dir, hash_name(url) + '-', [&](const std::string& base) {
+    Fd meta(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
+    Fd data(::open((base + ".data").c_str(), O_RDWR | O_CLOEXEC));
+    if (*same || meta.fd < 0 || data.fd < 0) return;
+    if (::flock(meta.fd, LOCK_SH | LOCK_NB) != 0) return;
+    uint64_t stored = 0;
+    const std::optional<std::string> key = read_meta(meta.fd, &stored);
+    if (!key || key->substr(0, key->find('\n')) != url) return;
+    ChunkStore store(meta.release(), data.release(), stored);
+    std::vector<uint8_t> bytes(std::min<size_t>(most, stored));
+    if (!store.has(0) || !store.read(0, 0, bytes).ok()) bytes.clear();
+    *same = *key == url + '\n' + version && stored == size;
+    if (*same || !found || found->empty()) found = std::move(bytes);
+  });
+  return found;
 }
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open_complete(const std::string& dir,
@@ -365,44 +398,106 @@ Status ChunkStore::Writer::commit() {
     return error(Code::kIo, "the cache cannot be written: %s", std::strerror(errno));
   }
   store_->set_checked(chunk_, true);
+  if (chunk_ == 0 && !store_->base_.empty()) remove_stale(store_->base_);
   return {};
 }
 
+namespace {
+
+// One file in one version.
+struct StoredFile {
+  std::string url, base;
+  uint64_t size = 0;
+  uint64_t stored_bytes = 0;
+  int64_t used = 0;
+};
+
+std::optional<StoredFile> describe(const std::string& base) {
+  const Fd meta(::open((base + ".meta").c_str(), O_RDONLY | O_CLOEXEC));
+  struct stat info {};
+  StoredFile file;
+  if (meta.fd < 0 || ::fstat(meta.fd, &info) != 0) return std::nullopt;
+  const std::optional<std::string> key = read_meta(meta.fd, &file.size);
+  if (!key) return std::nullopt;
+  file.url = stored_address(key->substr(0, key->find('\n')));
+  file.base = base;
+  file.used = info.st_mtime;
+  const uint64_t chunks = (file.size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
+  for (uint64_t i = 0; i < chunks; ++i) {
+    uint32_t record[2] = {0, 0};
+    if (!pread_all(meta.fd, record, sizeof record, kRecordsOffset + 8 * i)) break;
+    if (record[1] != kPresent) continue;
+    file.stored_bytes += std::min(ChunkStore::kChunkBytes, file.size - i * ChunkStore::kChunkBytes);
+  }
+  return file;
+}
+
+bool is_text(std::string_view url) {
+  const std::string_view path = url.substr(0, url.find('?'));
+  const auto ends = [&](std::string_view end) {
+    return path.size() > end.size() && path.substr(path.size() - end.size()) == end;
+  };
+  return ends(".json") || ends(".jinja");
+}
+
+// How many files of weights there are with this one: N of "-of-0000N.".
+size_t parts_of(std::string_view url) {
+  const size_t of = url.rfind("-of-");
+  if (of == std::string_view::npos || url.size() < of + 10 || url[of + 9] != '.') return 1;
+  size_t n = 0;
+  for (const char c : url.substr(of + 4, 5)) {
+    if (c < '0' || c > '9') return 1;
+    n = 10 * n + static_cast<size_t>(c - '0');
+  }
+  return n;
+}
+
+CacheEntry summarize(const std::string& url, std::vector<StoredFile> files) {
+  std::sort(files.begin(), files.end(),
+            [](const StoredFile& a, const StoredFile& b) { return a.size > b.size; });
+  CacheEntry entry;
+  entry.url = url;
+  size_t weights = 0;
+  size_t parts = 1;
+  for (const StoredFile& file : files) {
+    entry.size += file.size;
+    entry.stored_bytes += file.stored_bytes;
+    entry.used = std::max(entry.used, file.used);
+    entry.bases.push_back(file.base);
+    if (is_text(file.url)) continue;
+    if (weights++ == 0) parts = parts_of(file.url);
+  }
+  entry.complete = entry.stored_bytes == entry.size && weights >= parts;
+  return entry;
+}
+
+// False when the largest of its files is in use, which is then still there.
+bool remove_files(const CacheEntry& entry) {
+  return std::all_of(entry.bases.begin(), entry.bases.end(), remove_entry);
+}
+
+}  // namespace
+
 std::vector<CacheEntry> list_cache(const std::string& dir) {
-  std::vector<CacheEntry> entries;
+  std::map<std::string, std::vector<StoredFile>> models;
   for_each_meta(dir, "", [&](const std::string& base) {
-    const Fd meta(::open((base + ".meta").c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat info {};
-    CacheEntry entry;
-    if (meta.fd < 0 || ::fstat(meta.fd, &info) != 0) return;
-    const std::optional<std::string> key = read_meta(meta.fd, &entry.size);
-    if (!key) return;
-    entry.url = key->substr(0, key->find('\n'));
-    entry.used = info.st_mtime;
-    entry.base = base;
-    const uint64_t chunks = (entry.size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
-    for (uint64_t i = 0; i < chunks; ++i) {
-      uint32_t record[2] = {0, 0};
-      if (!pread_all(meta.fd, record, sizeof record, kRecordsOffset + 8 * i)) break;
-      if (record[1] != kPresent) continue;
-      entry.stored_bytes +=
-          std::min(ChunkStore::kChunkBytes, entry.size - i * ChunkStore::kChunkBytes);
-    }
-    entries.push_back(std::move(entry));
+    if (auto file = describe(base)) models[model_address(file->url)].push_back(std::move(*file));
   });
+  std::vector<CacheEntry> entries;
+  for (auto& [url, files] : models) entries.push_back(summarize(url, std::move(files)));
   std::sort(entries.begin(), entries.end(),
             [](const CacheEntry& a, const CacheEntry& b) { return a.used > b.used; });
   return entries;
 }
 
 Result<bool> delete_cached(const std::string& dir, const std::string& url) {
-  bool found = false;
+  const std::string model = model_address(stored_address(url));
   for (const CacheEntry& entry : list_cache(dir)) {
-    if (entry.url != url) continue;
-    if (!remove_entry(entry.base)) return error(Code::kStoreBusy, "%s is in use", url.c_str());
-    found = true;
+    if (entry.url != model) continue;
+    if (remove_files(entry)) return true;
+    return error(Code::kStoreBusy, "%s is in use", public_address(url).c_str());
   }
-  return found;
+  return false;
 }
 
 std::vector<std::string> evict_cache(const std::string& dir, uint64_t max_bytes) {
@@ -411,7 +506,7 @@ std::vector<std::string> evict_cache(const std::string& dir, uint64_t max_bytes)
   for (const CacheEntry& entry : entries) total += entry.stored_bytes;
   std::vector<std::string> evicted;
   for (size_t i = entries.size(); i-- > 0 && total > max_bytes;) {
-    if (!remove_entry(entries[i].base)) continue;
+    if (!remove_files(entries[i])) continue;
     total -= entries[i].stored_bytes;
     evicted.push_back(entries[i].url);
   }

@@ -4,13 +4,16 @@
 // so a crash at any moment costs at most the chunk under way; a checksum that does not match makes
 // a chunk missing again, so nothing needs fsync. Several processes share an entry: the entry holds
 // a shared flock, a chunk being fetched a byte-range lock.
-// KEY is made of the URL and of what identifies the version on the server: versions never mix.
+// KEY is made of the address (without what is secret in it) and of what identifies the version on
+// the server: versions never mix, and the others go only once the first chunk of a new one is
+// there.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,12 +26,21 @@ class ChunkStore {
  public:
   static constexpr uint64_t kChunkBytes = 4ull << 20;
 
-  // Opens or creates the entry of (url, version, size) in `dir`, which is created when absent, and
-  // removes entries of other versions of the url that nobody uses. Errors: kIo.
+  // Opens or creates the entry of (url, version, size) in `dir`, which is created when absent. As
+  // soon as it holds the first chunk, other versions of the url that nobody uses are removed.
+  // Errors: kIo.
   [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open(const std::string& dir,
                                                                 const std::string& url,
                                                                 const std::string& version,
                                                                 uint64_t size);
+  // The first bytes, at most `most`, of what is there of `url`, in this version if it is among the
+  // versions; `same` then says so. Nothing when no version is there, empty when its beginning is
+  // not.
+  [[nodiscard]] static std::optional<std::vector<uint8_t>> beginning(const std::string& dir,
+                                                                     const std::string& url,
+                                                                     const std::string& version,
+                                                                     uint64_t size, size_t most,
+                                                                     bool* same);
   // The entry of whatever version of `url` is there entirely; kNotFound when there is none.
   [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open_complete(const std::string& dir,
                                                                          const std::string& url);
@@ -86,7 +98,7 @@ class ChunkStore {
     uint32_t checksum;
     uint32_t mark;
   };
-  ChunkStore(int meta, int data, uint64_t size);
+  ChunkStore(int meta, int data, uint64_t size, std::string base = {});
   [[nodiscard]] Status check(uint64_t chunk);
   [[nodiscard]] bool read_record(uint64_t chunk, Record* record) const;
   void drop(uint64_t chunk);
@@ -96,23 +108,26 @@ class ChunkStore {
   const int meta_;
   const int data_;
   const uint64_t size_;
+  const std::string base_;  // path without the endings; empty: not in a cache directory
   std::mutex mutex_;
   std::vector<bool> checked_;  // chunks whose checksum this process has seen to match
 };
 
-// What a cache directory holds of one version of a file.
+// What a cache directory holds of what one address loads: a file, the parts of a split model, the
+// files of a directory.
 struct CacheEntry {
-  std::string url;
-  uint64_t size = 0;          // of the file, in bytes
-  uint64_t stored_bytes = 0;  // of it that are there
+  std::string url;            // without secrets
+  uint64_t size = 0;          // of its files, in bytes
+  uint64_t stored_bytes = 0;  // of them that are there
   int64_t used = 0;           // seconds since 1970
-  std::string base;           // path of the entry without its endings
+  bool complete = false;
+  std::vector<std::string> bases;  // paths of the files without their endings, the largest first
 };
 
 // The entry used last first. A directory that is not there has none.
 [[nodiscard]] std::vector<CacheEntry> list_cache(const std::string& dir);
-// Deletes every version of a file; false when there was none. Errors: kStoreBusy while it is in
-// use.
+// Deletes what an address loads, in every version; false when there was nothing. Errors: kStoreBusy
+// while it is in use.
 [[nodiscard]] Result<bool> delete_cached(const std::string& dir, const std::string& url);
 // Deletes the entries used longest ago, but none that is in use, until at most `max_bytes` are
 // stored; returns their addresses.

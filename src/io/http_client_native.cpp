@@ -9,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "io/address.h"
 #include "io/http_answer.h"
 
 namespace sluice::io {
@@ -23,10 +24,7 @@ constexpr int kMaxRequests = 1000;             // for one fetch, whatever the pr
 
 // scheme://host[:port]/path of a URL, as messages show it.
 std::string public_name(const std::string& url) {
-  std::string name = url.substr(0, url.find_first_of("?#"));
-  const size_t host = name.find("://") == std::string::npos ? 0 : name.find("://") + 3;
-  const size_t at = name.find('@', host);
-  if (at != std::string::npos && at < name.find('/', host)) name.erase(host, at + 1 - host);
+  std::string name = public_address(url);
   for (char& c : name) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
@@ -81,9 +79,10 @@ struct HttpClient::Transfer : HttpAnswer {
   bool redirected = false;  // asked at a remembered redirect target
   bool judged = false;
   bool accepted = false;
-  bool stop = false;  // the headers said all that is wanted
-  uint64_t skip = 0;  // bytes of the body before `done`
-  uint64_t body = 0;  // bytes of the body so far
+  bool stop = false;     // the headers said all that is wanted
+  bool shorter = false;  // all of a range came that the server had made shorter than asked for
+  uint64_t skip = 0;     // bytes of the body before `done`
+  uint64_t body = 0;     // bytes of the body so far
   uint64_t window_bytes = 0;
 
   Status failure;  // of this attempt
@@ -99,7 +98,7 @@ struct HttpClient::Transfer : HttpAnswer {
   }
   void begin_response() {
     static_cast<HttpAnswer&>(*this) = {};
-    judged = accepted = stop = false;
+    judged = accepted = stop = shorter = false;
   }
   void fail(Status s, bool again) {
     failure = std::move(s);
@@ -314,6 +313,8 @@ void HttpClient::conclude(int curl_code, const char* detail, Transfer* t) {
   if (t->stop || !t->failure.ok()) return;  // judged from the headers, or by the sink
   if (code == CURLE_OK && t->accepted) {
     if (t->done == t->length) return;
+    const ContentRange& r = t->range;
+    t->shorter = r.first && r.last && t->body == *r.last - *r.first + 1;
     t->fail(error(Code::kNetwork, "%s sent %llu of %llu bytes", name_.c_str(), ull(t->done),
                   ull(t->length)),
             true);
@@ -408,6 +409,12 @@ void HttpClient::check_probe(Transfer* t) {
   }
   remote_.etag = t->etag;
   remote_.last_modified = t->last_modified;
+  if (remote_.size > kMaxFileBytes) {
+    t->accepted = false;
+    t->fail(error(Code::kBadHeader, "%s claims to be %llu bytes long", name_.c_str(),
+                  ull(remote_.size)),
+            false);
+  }
 }
 
 void HttpClient::check_partial(Transfer* t) {
@@ -453,6 +460,7 @@ Status HttpClient::transfer_with_retries(Transfer* t) {
     state.requests++;
     if (t->failure.ok()) return {};
     if (!t->retry) return t->failure;
+    if (t->shorter && state.requests < kMaxRequests) continue;  // a server may cap what it sends
     if (t->done - before >= kProgressBytes) state.failures = 0;
     state.failures++;
     const bool was_redirected = t->redirected;

@@ -21,6 +21,9 @@
 
 namespace sluice::io {
 
+// No model is longer; what claims to be is refused before any table is made of it.
+constexpr uint64_t kMaxFileBytes = 1ull << 42;
+
 // What identifies a file on a server; a change of any of these is a different file.
 struct RemoteFile {
   uint64_t size = 0;

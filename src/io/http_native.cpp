@@ -14,6 +14,7 @@
 #include <set>
 #include <thread>
 
+#include "io/address.h"
 #include "io/byte_source.h"
 #include "io/cache_native.h"
 #include "io/http_client_native.h"
@@ -261,23 +262,63 @@ std::string version_of(const RemoteFile& file) {
   return file.etag.empty() ? file.last_modified : file.etag;
 }
 
-// Where the server names no version, the file's beginning does: a store that begins otherwise is of
-// another file and is emptied.
-Status check_beginning(HttpClient& client, ChunkStore& store) {
-  if (store.n_chunks() == 0 || !store.has(0) || !client.remote().ranges) return {};
-  std::vector<uint8_t> stored(std::min<size_t>(64 << 10, store.chunk_bytes(0)));
-  if (!store.read(0, 0, stored).ok()) return {};  // damaged: it will be fetched
-  size_t at = 0;
-  bool same = true;
-  const auto compare = [&](std::span<const uint8_t> bytes) {
-    same =
-        same && std::equal(bytes.begin(), bytes.end(), stored.begin() + static_cast<ptrdiff_t>(at));
-    at += bytes.size();
-    return true;
+using Bytes = std::vector<uint8_t>;
+
+Result<Bytes> read_head(HttpClient& client, size_t most) {
+  const bool ranges = client.remote().ranges;
+  const auto length = static_cast<size_t>(std::min<uint64_t>(most, client.remote().size));
+  Bytes head;
+  const auto take = [&](std::span<const uint8_t> bytes) {
+    const size_t n = std::min(bytes.size(), length - head.size());
+    head.insert(head.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
+    return ranges || head.size() < length;  // a whole file is left where that is enough
   };
-  SLUICE_RETURN_IF_ERROR(client.fetch(0, stored.size(), client.epoch(), compare));
-  if (!same) store.clear();
-  return {};
+  if (length == 0) return head;
+  Status status = ranges ? client.fetch(0, length, client.epoch(), take)
+                         : client.fetch_whole(client.epoch(), take);
+  if (head.size() < length) return status;
+  return head;
+}
+
+bool is_model(const Bytes& head) {
+  constexpr uint8_t kGguf[] = {'G', 'G', 'U', 'F'};
+  constexpr uint8_t kSafetensors[] = {0, 0, 0, '{'};  // the top of a length, then JSON
+  return (head.size() >= 4 && std::equal(kGguf, kGguf + 4, head.begin())) ||
+         (head.size() >= 9 && std::equal(kSafetensors, kSafetensors + 4, head.begin() + 5));
+}
+
+// May `fresh` begin a new version of the file that began with `old`? A portal serves no ranges, so
+// another JSON needs them, or the same first key. web/local-chunks.ts has the same rule.
+bool resembles(const Bytes& fresh, const Bytes& old, bool ranges) {
+  const auto same = static_cast<ptrdiff_t>(std::min<size_t>({8, fresh.size(), old.size()}));
+  if (same >= 4 && std::equal(fresh.begin(), fresh.begin() + same, old.begin())) return true;
+  if (is_model(fresh)) return true;
+  if (is_model(old) || (!ranges && !old.empty() && old[0] == '{')) return false;
+  const auto first = std::find_if(fresh.begin(), fresh.end(), [](uint8_t c) {
+    return c != ' ' && c != '\t' && c != '\n' && c != '\r';
+  });
+  return first != fresh.end() && *first != '<';
+}
+
+// Whether what answers is the cached file or can be a newer version of it. Where the server names
+// no version the beginning does: `*other` then says that what is cached of this very size is not
+// it.
+Status check_answer(HttpClient& client, const std::string& dir, const std::string& url,
+                    bool* other) {
+  constexpr size_t kCompareBytes = 64 << 10;
+  constexpr size_t kHeadBytes = 16;
+  const RemoteFile& remote = client.remote();
+  const std::string version = version_of(remote);
+  bool same = false;
+  const auto old = ChunkStore::beginning(dir, url, version, remote.size, kCompareBytes, &same);
+  if (!old || (same && !version.empty())) return {};
+  Result<Bytes> head = read_head(client, same ? kCompareBytes : kHeadBytes);
+  if (!head.ok()) return head.status();
+  if (same && *head == *old) return {};
+  *other = same && !old->empty();
+  if (resembles(*head, *old, remote.ranges)) return {};
+  return error(Code::kNetwork, "%s answers with something else than the cached model",
+               client.name().c_str());
 }
 
 // Why the whole file cannot be kept in `dir`.
@@ -301,9 +342,14 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
   const auto warn = [&](const std::string& text) {
     if (options.on_warning) options.on_warning(text);
   };
-  if (const Status status = client->open(); !status.ok()) {
-    if (status.code() != Code::kNetwork || options.cache_dir.empty()) return status;
-    auto complete = ChunkStore::open_complete(options.cache_dir, url);
+  const std::string& dir = options.cache_dir;
+  const std::string name = stored_address(url);
+  bool other = false;
+  Status status = client->open();
+  if (status.ok() && !dir.empty()) status = check_answer(*client, dir, name, &other);
+  if (!status.ok()) {
+    if (dir.empty() || status.code() == Code::kAborted) return status;
+    auto complete = ChunkStore::open_complete(dir, name);
     if (!complete.ok()) return status;
     warn(status.message() + "; using the complete copy in the cache");
     return std::unique_ptr<ByteSource>(std::make_unique<HttpSource>(
@@ -311,21 +357,19 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
   }
   const RemoteFile& remote = client->remote();
   std::unique_ptr<ChunkStore> store;
-  if (!options.cache_dir.empty()) {
-    auto opened = ChunkStore::open(options.cache_dir, url, version_of(remote), remote.size);
+  if (!dir.empty()) {
+    auto opened = ChunkStore::open(dir, name, version_of(remote), remote.size);
     if (opened.ok()) {
       store = std::move(*opened);
-      if (version_of(remote).empty()) SLUICE_RETURN_IF_ERROR(check_beginning(*client, *store));
+      if (other) store->clear();
     } else {
       warn(opened.status().message() + "; going on without the cache");
     }
   }
   if (!remote.ranges) {
     const char* tmp = std::getenv("TMPDIR");
-    const std::string dir = store != nullptr ? options.cache_dir
-                            : tmp != nullptr ? tmp
-                                             : "/var/tmp";
-    SLUICE_RETURN_IF_ERROR(check_room(*client, dir, options.http.max_whole_bytes));
+    const std::string room = store != nullptr ? dir : tmp != nullptr ? tmp : "/var/tmp";
+    SLUICE_RETURN_IF_ERROR(check_room(*client, room, options.http.max_whole_bytes));
     if (store == nullptr) {
       auto opened = ChunkStore::open_temporary(remote.size);
       if (!opened.ok()) return opened.status();

@@ -1,5 +1,6 @@
 // Paths and addresses, told apart. A build without libcurl (SLUICE_NO_HTTP: for another processor,
 // where tests run under an emulator) has files only.
+#include "io/address.h"
 #include "io/byte_source.h"
 
 namespace sluice::io {
@@ -21,7 +22,7 @@ Result<std::unique_ptr<ByteSource>> open_source(const std::string& path_or_url,
   }
   if (scheme == "file") return open_file(path_or_url.substr(colon + 3), options);
   return error(Code::kInvalidArgument, "%s: only http and https addresses can be read",
-               path_or_url.substr(0, 200).c_str());
+               public_address(path_or_url).substr(0, 200).c_str());
 }
 
 }  // namespace sluice::io

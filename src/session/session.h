@@ -25,6 +25,7 @@ struct PassStats {
 
 class Session {
  public:
+  // The engine outlives its sessions.
   // Errors: kInvalidArgument when as many sessions as the plan has room for are there.
   [[nodiscard]] static Result<std::unique_ptr<Session>> create(Engine& engine);
   ~Session();

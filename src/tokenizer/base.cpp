@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <cctype>
 
+#include "tokenizer/nfc.h"
 #include "tokenizer/plain.h"
 #include "tokenizer/room.h"
+#include "tokenizer/utf8.h"
 
 namespace sluice::tokenizer {
 
@@ -33,6 +35,13 @@ Status BaseTokenizer::read_common(const gguf::Header& header) {
   // The files do not say which special tokens swallow the space behind them; Phi-3's do.
   const bool strip_right =
       name.find("phi-3") != std::string::npos || name.find("phi3") != std::string::npos;
+  const std::string_view normalizer = header.get_string("tokenizer.sluice.normalizer").value_or("");
+  if (!normalizer.empty() && normalizer != "NFC") {
+    return error(Code::kUnsupportedTokenizer, "the normalizer \"%.64s\" is not supported",
+                 std::string(normalizer).c_str());
+  }
+  nfc_ = !normalizer.empty();
+  SLUICE_RETURN_IF_ERROR(matcher_.read_flags(header, vocab_));
   return matcher_.build(vocab_, specials_, strip_right);
 }
 
@@ -57,7 +66,7 @@ Result<std::vector<Token>> BaseTokenizer::try_encode(std::string_view given,
   for (size_t pos = 0; pos < text.size();) {
     const auto match = matcher_.next(vocab_, text, pos, options.parse_special, &marked);
     if (match.begin > pos) {
-      encode_text(text.substr(pos, match.begin - pos), starts, &scratch, &out);
+      encode_stretch(text.substr(pos, match.begin - pos), starts, options, &scratch, &out);
       starts = false;
     }
     // One place more than this token needs, for EOS.
@@ -70,6 +79,36 @@ Result<std::vector<Token>> BaseTokenizer::try_encode(std::string_view given,
   }
   if (options.add_bos && specials_.add_eos) out.push_back(specials_.eos);
   return out;
+}
+
+// What lies between tokens that are found in the text as it is.
+void BaseTokenizer::encode_stretch(std::string_view text, bool starts, const EncodeOptions& options,
+                                   MergeScratch* scratch, std::vector<Token>* out) const {
+  std::string valid;
+  std::string normalized;
+  if (nfc_ && !is_plainly_nfc(text)) {
+    scratch->out_of_memory = !make_room(&valid, kReplacement.size() * text.size());
+    if (scratch->out_of_memory) return;
+    append_valid_utf8(text, Replace::kEachByte, &valid);
+    scratch->out_of_memory = !normalize_nfc(valid, &normalized);
+    if (scratch->out_of_memory) return;
+    text = normalized;
+  }
+  if (!matcher_.has_normalized()) return encode_text(text, starts, scratch, out);
+  MarkedText unmarked;  // no token that is gated is looked for here
+  for (size_t pos = 0; pos < text.size() && !scratch->out_of_memory;) {
+    const auto match = matcher_.next(vocab_, text, pos, options.parse_special, &unmarked, true);
+    if (match.begin > pos) {
+      encode_text(text.substr(pos, match.begin - pos), starts, scratch, out);
+      starts = false;
+    }
+    if (!make_room_for(out, 2)) scratch->out_of_memory = true;
+    if (match.token != kNoToken && !scratch->out_of_memory) {
+      out->push_back(match.token);
+      starts = true;
+    }
+    pos = match.resume;
+  }
 }
 
 std::string BaseTokenizer::token_bytes(Token token, bool special) const {

@@ -44,9 +44,13 @@ class BaseTokenizer : public Tokenizer {
   // Reads vocabulary and special tokens; `specials_` holds the kind's defaults before.
   [[nodiscard]] Status read_common(const gguf::Header& header);
 
+  void encode_stretch(std::string_view text, bool starts, const EncodeOptions& options,
+                      MergeScratch* scratch, std::vector<Token>* out) const;
+
   Vocab vocab_;
   Specials specials_;
   SpecialMatcher matcher_;
+  bool nfc_ = false;  // text is read in normalization form C
 };
 
 using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <string>
 
+#include "tokenizer/unicode.h"
+#include "tokenizer/utf8.h"
+
 namespace sluice::tokenizer {
 
 namespace {
@@ -64,6 +67,24 @@ Status read_flag(const gguf::Header& header, const char* key, bool* flag) {
   if (!value) return error(Code::kBadTokenizer, "%s is not a bool", key);
   *flag = *value;
   return {};
+}
+
+// Bytes of the white space character at `pos`; 0: there is none.
+size_t space_at(std::string_view text, size_t pos) {
+  if (pos >= text.size()) return 0;
+  const Decoded c = decode_utf8(text, pos);
+  const bool space = c.cp != kInvalidCodepoint && char_class(c.cp) == CharClass::kSpace;
+  return space ? c.bytes : 0;
+}
+
+// Where the run of white space that ends at `pos` begins.
+size_t space_before(std::string_view text, size_t pos) {
+  for (size_t back = 1; back <= 3 && back <= pos; ++back) {
+    if (space_at(text, pos - back) != back) continue;
+    pos -= back;
+    back = 0;
+  }
+  return pos;
 }
 
 }  // namespace
@@ -161,6 +182,26 @@ Status SpecialMatcher::build(const Vocab& vocab, const Specials& specials, bool 
   return {};
 }
 
+Status SpecialMatcher::read_flags(const gguf::Header& header, const Vocab& vocab) {
+  const std::pair<const char*, std::vector<Token>*> kKeys[] = {
+      {"tokenizer.sluice.strips_left", &strips_left_},
+      {"tokenizer.sluice.strips_right", &strips_right_},
+      {"tokenizer.sluice.normalized", &normalized_}};
+  for (const auto& [key, ids] : kKeys) {
+    const gguf::Value* list = header.find(key);
+    if (list == nullptr) continue;
+    for (uint64_t i = 0; list->type == gguf::ValueType::kArray && i < list->count; ++i) {
+      const double id = list->number_at(i);
+      if (!(id >= 0 && id < vocab.size()) || ids->size() >= kMaxVocab) {
+        return error(Code::kBadTokenizer, "%s names a token that is not there", key);
+      }
+      ids->push_back(static_cast<Token>(id));
+    }
+    std::sort(ids->begin(), ids->end());
+  }
+  return {};
+}
+
 bool SpecialMatcher::is_gated(const Vocab& vocab, Token id) const {
   const TokenType type = vocab.type(id);
   return type == TokenType::kControl || type == TokenType::kUnknown ||
@@ -168,11 +209,16 @@ bool SpecialMatcher::is_gated(const Vocab& vocab, Token id) const {
 }
 
 SpecialMatcher::Match SpecialMatcher::next(const Vocab& vocab, std::string_view text, size_t from,
-                                           bool parse_special, MarkedText* marked) const {
+                                           bool parse_special, MarkedText* marked,
+                                           bool normalized) const {
+  const auto among = [](const std::vector<Token>& ids, Token id) {
+    return std::binary_search(ids.begin(), ids.end(), id);
+  };
   for (size_t pos = from; pos < text.size(); ++pos) {
     if (!index_.may_start(text[pos])) continue;
     Token longest = kNoToken;
     index_.walk(vocab, text, pos, [&](Token id) {
+      if (normalized != (has_normalized() && among(normalized_, id))) return;
       if (!parse_special && vocab.type(id) != TokenType::kUserDefined) return;
       if (is_gated(vocab, id) && marked->is_plain(pos, pos + vocab.text(id).size())) return;
       longest = id;
@@ -183,6 +229,12 @@ SpecialMatcher::Match SpecialMatcher::next(const Vocab& vocab, std::string_view 
     if (strip_right_ && name != "<unk>" && name != "<s>" && name != "<|endoftext|>") {
       const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
       while (match.resume < text.size() && is_space(text[match.resume])) ++match.resume;
+    }
+    if (among(strips_right_, longest)) {
+      while (const size_t n = space_at(text, match.resume)) match.resume += n;
+    }
+    if (among(strips_left_, longest)) {
+      match.begin = std::max(from, space_before(text, match.begin));
     }
     return match;
   }

@@ -49,17 +49,27 @@ class SpecialMatcher {
   // The first match at or after `from`, which never lies before an earlier call's. User-defined
   // tokens always count, the others only with `parse_special`, and neither they nor control tokens
   // that are shown in plain stretches.
+  // `normalized`: only tokens that are looked for in normalized text, or only the others.
   [[nodiscard]] Match next(const Vocab& vocab, std::string_view text, size_t from,
-                           bool parse_special, MarkedText* marked) const;
+                           bool parse_special, MarkedText* marked, bool normalized = false) const;
+  [[nodiscard]] bool has_normalized() const { return !normalized_.empty(); }
+  // What tokenizer.json says of some tokens: that they swallow the white space before or behind
+  // them, or are looked for once the text is normalized.
+  [[nodiscard]] Status read_flags(const gguf::Header& header, const Vocab& vocab);
   // Whether plain text never becomes this token, and other text may.
   [[nodiscard]] bool is_gated(const Vocab& vocab, Token id) const;
   [[nodiscard]] uint64_t memory_bytes() const {
-    return index_.memory_bytes() + shown_.capacity() * sizeof(Token);
+    return index_.memory_bytes() + (shown_.capacity() + strips_left_.capacity() +
+                                    strips_right_.capacity() + normalized_.capacity()) *
+                                       sizeof(Token);
   }
 
  private:
   PrefixIndex index_;
   std::vector<Token> shown_;
+  std::vector<Token> strips_left_;  // sorted
+  std::vector<Token> strips_right_;
+  std::vector<Token> normalized_;
   bool strip_right_ = false;
 };
 

@@ -2,6 +2,8 @@
 // that pre-tokenizers ask for, four bits each, in three stages so that it is a few kB. The data is
 // that of the running Node (process.versions.unicode).
 //   node src/tokenizer/unicode_tables.mjs > src/tokenizer/unicode_tables.cpp
+//   node src/tokenizer/unicode_tables.mjs nfc > src/tokenizer/nfc_tables.cpp
+// The second writes the tables of normalization form C, of which only the native program has need.
 const kLimit = 0x110000;
 // White_Space, not \s of JavaScript, which adds U+FEFF and leaves out U+0085.
 const classes = [/^\p{White_Space}$/u, /^\p{L}$/u, /^\p{N}$/u, /^\p{P}$/u, /^\p{M}$/u, /^\p{S}$/u];
@@ -46,6 +48,90 @@ function list(name, type, values) {
   return `extern const ${type} ${name}[${values.length}] = {\n${lines.join('\n')}\n};\n`;
 }
 
+// --- normalization -------------------------------------------------------------------------------
+
+const kHangul = 0xac00, kHangulEnd = 0xd7a4;
+const text = (...cps) => String.fromCodePoint(...cps);
+
+/** Code points that decompose, one level at a time: [cp, first, second or 0]. */
+function decompositions() {
+  const whole = new Map(); // by decomposition
+  const out = [];
+  for (let cp = 0xc0; cp < kLimit; cp++) {
+    if ((cp >= 0xd800 && cp < 0xe000) || (cp >= kHangul && cp < kHangulEnd)) continue;
+    const nfd = text(cp).normalize('NFD');
+    if (nfd === text(cp)) continue;
+    out.push([cp, ...nfd].map((x) => x.codePointAt?.(0) ?? x));
+    if (!whole.has(nfd) || text(cp).normalize('NFC') === text(cp)) whole.set(nfd, cp);
+  }
+  return out.map(([cp, ...parts]) => {
+    if (parts.length === 1) return [cp, parts[0], 0];
+    const second = parts.pop();
+    return [cp, parts.length === 1 ? parts[0] : whole.get(text(...parts)), second];
+  });
+}
+
+/** Runs of marks of one combining class, numbered by their order, which is all that counts. */
+function combiningRanges() {
+  const swaps = (a, b) => text(a, b).normalize('NFD') !== text(a, b);
+  const marks = [];
+  for (let cp = 0x300; cp < kLimit; cp++) {
+    if (cp >= 0xd800 && cp < 0xe000) continue;
+    if (!/\p{M}/u.test(text(cp)) || text(cp).normalize('NFD') !== text(cp)) continue;
+    if (swaps(cp, 0x334) || swaps(0x345, cp)) marks.push(cp);
+  }
+  const ordered = [...marks].sort((a, b) => (swaps(a, b) ? 1 : swaps(b, a) ? -1 : 0));
+  const number = new Map();
+  let n = 1;
+  ordered.forEach((cp, i) => number.set(cp, i > 0 && swaps(cp, ordered[i - 1]) === false && swaps(ordered[i - 1], cp) === false ? n : i > 0 ? ++n : n));
+  const ranges = [];
+  for (const cp of marks) {
+    const last = ranges.at(-1);
+    if (last && last[1] + 1 === cp && last[2] === number.get(cp)) last[1] = cp;
+    else ranges.push([cp, cp, number.get(cp)]);
+  }
+  return ranges;
+}
+
+function rows(declaration, items) {
+  const lines = [];
+  let line = '   ';
+  for (const item of items) {
+    const part = ` ${Array.isArray(item) ? `{${item.join(', ')}}` : item},`;
+    if (line.length + part.length > 100) {
+      lines.push(line);
+      line = '   ';
+    }
+    line += part;
+  }
+  return `${declaration} = {\n${[...lines, line].join('\n')}\n};\n`;
+}
+
+if (process.argv[2] === 'nfc') {
+  const entries = decompositions();
+  const composing = entries.map((_, i) => i).filter((i) => entries[i][2] && text(entries[i][1], entries[i][2]).normalize('NFC') === text(entries[i][0]));
+  composing.sort((a, b) => entries[a][1] - entries[b][1] || entries[a][2] - entries[b][2]);
+  const ranges = combiningRanges();
+  process.stdout.write(`// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. Combining classes are numbered by
+// their order. In a browser JavaScript normalizes.
+// clang-format off
+#ifndef __EMSCRIPTEN__
+#include "tokenizer/nfc_tables.h"
+
+namespace sluice::tokenizer {
+
+${rows('const Decomposition kDecompositions[]', entries)}const size_t kDecompositionCount = ${entries.length};
+
+${rows('const uint16_t kCompositions[]', composing)}const size_t kCompositionCount = ${composing.length};
+
+${rows('const CombiningRange kCombining[]', ranges)}const size_t kCombiningCount = ${ranges.length};
+
+}  // namespace sluice::tokenizer
+#endif
+`);
+  process.exit();
+}
+
 const all = Array.from({ length: kLimit }, (_, cp) => classOf(cp));
 let best = null;
 for (let low = 4; low <= 7; low++) {
@@ -61,7 +147,7 @@ const nibbles = [];
 for (let i = 0; i < best.leaf.blocks.length; i += 2) {
   nibbles.push(best.leaf.blocks[i] | (best.leaf.blocks[i + 1] << 4));
 }
-const text = `// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. Character classes in three
+const source = `// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. Character classes in three
 // stages, ${best.bytes} bytes: root by cp >> ${best.low + best.mid}, then ${1 << best.mid} leaves, then ${1 << best.low} classes of four bits.
 // clang-format off
 #include "tokenizer/unicode.h"
@@ -75,4 +161,4 @@ ${list('kUnicodeMiddle', 'uint16_t', best.middle.blocks)}
 ${list('kUnicodeLeaves', 'uint8_t', nibbles)}
 }  // namespace sluice::tokenizer
 `;
-process.stdout.write(text);
+process.stdout.write(source);

@@ -35,6 +35,14 @@ std::vector<float> read_floats(const std::string& path);
 struct Opened {
   std::unique_ptr<native::Model> model;
   std::unique_ptr<session::Session> session;  // goes before the model
+  Opened() = default;
+  Opened(Opened&&) = default;
+  Opened& operator=(Opened&& other) noexcept {
+    session.reset();
+    model = std::move(other.model);
+    session = std::move(other.session);
+    return *this;
+  }
 };
 // Fails the test and returns empty pointers when the model cannot be opened.
 Opened open_model(const std::string& path, const session::EngineOptions& options);

@@ -91,6 +91,31 @@ test("the AI SDK's refusals and aborts", async () => {
   const controller = new AbortController();
   controller.abort();
   await assert.rejects(language.doGenerate({ prompt, abortSignal: controller.signal }), { name: 'AbortError' });
+  await assert.rejects(language.doStream({ prompt, abortSignal: controller.signal }), { name: 'AbortError' });
+});
+
+test("an abort fails the AI SDK's stream with its reason", async () => {
+  const language = sluice(engine);
+  for (const reason of [undefined, new Error('enough')]) {
+    const control = new AbortController();
+    const { stream } = await language.doStream({ prompt, abortSignal: control.signal });
+    const kinds = [];
+    await assert.rejects(async () => {
+      for await (const { type } of stream) {
+        kinds.push(type);
+        if (type === 'text-delta') control.abort(reason);
+      }
+    }, reason ?? { name: 'AbortError' });
+    assert.ok(!kinds.includes('error') && !kinds.includes('finish'), kinds.join());
+  }
+});
+
+test('providerOptions.sluice holds further parameters, and refuses what is not known', async () => {
+  const language = sluice(engine);
+  const call = (given) => language.doGenerate({ prompt, maxOutputTokens: 4, temperature: 1, seed: 3, providerOptions: { sluice: given, other: { x: 1 } } });
+  const plain = await language.doGenerate({ prompt, maxOutputTokens: 4, temperature: 0 });
+  assert.equal((await call({ top_k: 1 })).content[0].text, plain.content[0].text); // top_k 1 is greedy
+  await assert.rejects(call({ topK: 1 }), { code: 'INVALID_ARGUMENT', message: /use top_k/ });
 });
 
 test('errors of every entry are SluiceErrors', () => {

@@ -54,6 +54,30 @@ async function onPage(url, work) {
   }
 }
 
+test('a policy that forbids its worker is told, with what to allow', async () => {
+  const server = await serve([['/inline.js', entry]], {
+    onRequest: (request, response) => {
+      response.setHeader('Content-Security-Policy', policy.replace('worker-src blob:', "worker-src 'self'"));
+      if (request.url !== '/') return false;
+      response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html>');
+      return true;
+    },
+  });
+  const page = await browser.newPage();
+  try {
+    await page.goto(server.url);
+    const told = await page.evaluate(async () => {
+      const { Engine } = await import('/inline.js');
+      return Engine.load(new Blob(['x'])).catch(({ code, message }) => ({ code, message }));
+    });
+    assert.equal(told.code, 'WORKER_LOAD');
+    assert.match(told.message, /from blob:.*: the Content-Security-Policy forbids it; allow it in worker-src, with blob:\.$/);
+  } finally {
+    await page.close();
+    await server.close();
+  }
+});
+
 test('one script is all that a page has to host', async () => {
   const requested = [];
   for (const isolation of [true, false]) {

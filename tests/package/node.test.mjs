@@ -68,3 +68,21 @@ test('the native program tells the same story', (t) => {
   assert.equal(run.status, 0, run.stderr);
   assert.ok(run.stdout.includes(reference.text.trim()), `${run.stdout}\n--- against ---\n${reference.text}`);
 });
+
+test('a banned token never comes, and seeds count to their last bit', async () => {
+  const engine = await Engine.load(model);
+  const say = async (options) => {
+    const tokens = [];
+    for await (const { token } of engine.generate(prompt, { maxTokens: 24, ignoreEos: true, ...options })) tokens.push(token);
+    return tokens;
+  };
+  const plain = await say({ temperature: 0 });
+  const banned = await say({ temperature: 0, logitBias: { [plain[0]]: -Infinity, [plain[1]]: -Infinity } });
+  assert.ok(!banned.includes(plain[0]) && !banned.includes(plain[1]));
+  const hot = (seed) => say({ seed, temperature: 2, topK: 0, topP: 1, minP: 0 });
+  const [minus, most, low, next] = [await hot(-1), await hot(2n ** 64n - 1n), await hot(2n ** 53n), await hot(2n ** 53n + 1n)];
+  assert.deepEqual(minus, most);
+  assert.notDeepEqual(minus, await hot(-2));
+  assert.notDeepEqual(low, next);
+  await engine.dispose();
+});

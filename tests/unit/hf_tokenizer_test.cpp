@@ -130,6 +130,70 @@ TEST(HfTokenizer, Unigram) {
   tiny.expect_refused(Code::kBadTokenizer, "score");
 }
 
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(HfTokenizer, NormalizesAsTheFileSays) {
+  TinyModel tiny;
+  const auto ids = [&](const std::string& text) {
+    const auto model = tiny.describe();
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    const auto tokenizer = tokenizer::Tokenizer::create(model->header);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    return (*tokenizer)->encode(text, {.add_bos = false});
+  };
+  const std::string own = "\"normalizer\":{\"type\":\"NFC\"}";
+  const std::string plain = replaced(tiny.tokenizer, own, "\"normalizer\":null");
+  tiny.tokenizer = plain;
+  const std::string two = "e\xCC\x81", one = "\xC3\xA9";
+  EXPECT_NE(ids(two), ids(one));
+  for (const char* nfc :
+       {R"({"type":"NFC"})", R"({"type":"Sequence","normalizers":[{"type":"NFC"}]})"}) {
+    tiny.tokenizer = replaced(plain, "\"normalizer\":null", "\"normalizer\":" + std::string(nfc));
+    EXPECT_EQ(ids(two), ids(one));
+    EXPECT_EQ(ids("<|end|>" + two), ids("<|end|>" + one));
+  }
+  for (const char* other : {"NFKC", "NFD", "Lowercase", "Strip", "StripAccents", "Replace",
+                            "Prepend", "BertNormalizer", "Nmt", "Precompiled", "Unheard"}) {
+    tiny.tokenizer =
+        replaced(plain, "\"normalizer\":null",
+                 R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":")" +
+                     std::string(other) + "\"}]}");
+    tiny.expect_refused(Code::kUnsupportedTokenizer, other);
+  }
+}
+
+TEST(HfTokenizer, AddedTokensSwallowSpaceAsTheFileSays) {
+  using Ids = std::vector<tokenizer::Token>;
+  TinyModel tiny;
+  const std::string plain = tiny.tokenizer;
+  const auto ids = [&](const std::string& text) {
+    const auto model = tiny.describe();
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    const auto tokenizer = tokenizer::Tokenizer::create(model->header);
+    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+    return (*tokenizer)->encode(text, {.add_bos = false});
+  };
+  const std::string text = "h \n\xC2\xA0<|end|> \t\xE3\x80\x80h";
+  EXPECT_GT(ids(text).size(), 6u);
+  tiny.tokenizer =
+      replaced(plain, R"("content":"<|end|>")", R"("content":"<|end|>","lstrip":true)");
+  EXPECT_EQ(ids("h \n\xC2\xA0<|end|>h"), (Ids{'h', 259, 'h'}));
+  tiny.tokenizer =
+      replaced(plain, R"("content":"<|end|>")", R"("content":"<|end|>","rstrip":true)");
+  EXPECT_EQ(ids("h<|end|> \t\xE3\x80\x80h"), (Ids{'h', 259, 'h'}));
+  tiny.tokenizer =
+      replaced(plain, R"("content":"<|end|>")", R"("content":"<|end|>","single_word":true)");
+  tiny.expect_refused(Code::kUnsupportedTokenizer, "single_word");
+  tiny.tokenizer = replaced(
+      replaced(plain, R"("content":"<|end|>")", R"("content":"<|end|>","normalized":true)"), "{",
+      R"({"normalizer":{"type":"NFC"},)");
+  tiny.expect_refused(Code::kUnsupportedTokenizer, "normalized");
+}
+
 TEST(HfTokenizer, BosFromTheTemplate) {
   TinyModel tiny;
   tiny.tokenizer_config = R"({"bos_token":"<|end|>"})";
@@ -272,8 +336,9 @@ std::string tokenizer_json_of(const Header& h, const std::string& steps) {
   if (!sentencepiece) {
     pre = R"({"type":"Sequence","pretokenizers":[)" + steps + "]}";
   }
-  return R"({"added_tokens":[)" + added + R"(],"normalizer":{"type":"Prepend","prepend":"_"},)" +
-         "\"pre_tokenizer\":" + pre + R"(,"model":{"type":"BPE","unk_token":"<unk>",)" +
+  return R"({"added_tokens":[)" + added + R"(],"normalizer":)" +
+         (sentencepiece ? R"({"type":"Prepend","prepend":"\u2581"})" : "null") +
+         ",\"pre_tokenizer\":" + pre + R"(,"model":{"type":"BPE","unk_token":"<unk>",)" +
          (sentencepiece ? R"("byte_fallback":true)" : R"("ignore_merges":true)") + ",\"vocab\":{" +
          vocab + "},\"merges\":[" + list + "]}}";
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -245,7 +246,7 @@ TEST_F(HttpCacheTest, ReplacedFileIsNeverMixed) {
               open();
               expect_all();
             }),
-            kFile + kProbe);
+            kFile + kProbe + 16);  // the new file's beginning tells what it is
   int entries = 0;
   for (const auto& e : std::filesystem::directory_iterator(options_.cache_dir)) {
     entries += e.path().extension() == ".data";
@@ -449,6 +450,151 @@ TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
   ASSERT_TRUE(complete.ok());
   source_ = std::move(*complete);
   EXPECT_EQ(read(0, 100).code(), Code::kNetwork);
+}
+
+// What a server may answer in place of the file: nothing of it costs cached bytes, and a complete
+// copy is used with a warning.
+const std::pair<const char*, HttpReply> kNotTheFile[] = {
+    {"page", {.status = 200, .headers = {}, .body = "<!DOCTYPE html>" + std::string(99'000, ' ')}},
+    {"page with ETag",
+     {.status = 200, .headers = {{"ETag", "\"p\""}}, .body = "\n<html>Back soon"}},
+    {"page without length",
+     {.status = 200, .headers = {}, .body = "<html>", .announce_length = false}},
+    {"compressed page", {.status = 200, .headers = {{"Content-Encoding", "gzip"}}, .body = "\x1f"}},
+    {"JSON", {.status = 200, .headers = {}, .body = "{\"error\":\"too many requests\"}"}},
+    {"text", {.status = 200, .headers = {}, .body = "Service temporarily unavailable"}},
+    {"nothing", {.status = 200, .headers = {}, .body = ""}},
+    {"an empty file", {.status = 416, .headers = {{"Content-Range", "bytes */0"}}, .body = ""}},
+    {"404", {.status = 404, .headers = {}, .body = "<html>"}},
+    {"503", {.status = 503, .headers = {}, .body = "<html>"}},
+    {"loop", {.status = 302, .headers = {{"Location", "/again"}}, .body = ""}},
+};
+
+TEST_F(HttpCacheTest, WhatIsNotTheFileCostsNothing) {
+  options_.http.open_attempts = 1;
+  for (const char* magic : {"GGUF\3\0\0\0", "\x40\0\0\0\0\0\0\0{", "{\n  \"model_type\""}) {
+    for (const char* etag : {"\"v1\"", ""}) {
+      std::filesystem::remove_all(options_.cache_dir);
+      etag_ = etag;
+      const bool binary = magic[0] != '{';
+      file_.replace(0, binary ? 9 : std::strlen(magic), magic, binary ? 9 : std::strlen(magic));
+      faulty_ = false;
+      open();
+      expect_all();
+      for (const auto& [what, reply] : kNotTheFile) {
+        fault_ = [&](HttpReply* answer) { *answer = reply; };
+        faulty_ = true;
+        warnings_.clear();
+        open();
+        expect_all();
+        EXPECT_EQ(warnings_.size(), 1u) << what;
+      }
+      faulty_ = false;
+      EXPECT_LE(sent([&] {
+                  open();
+                  expect_all();
+                }),
+                (64u << 10) + kProbe);
+    }
+  }
+}
+
+TEST_F(HttpCacheTest, WhatIsNotTheFileLeavesAnIncompleteCopy) {
+  open();
+  expect_read(0, 100);
+  fault_ = [&](HttpReply* answer) { *answer = kNotTheFile[0].second; };
+  faulty_ = true;
+  EXPECT_EQ(open_source(server_->url(), options_).status().code(), Code::kNetwork);
+  faulty_ = false;
+  EXPECT_EQ(sent([&] {
+              open();
+              expect_all();
+            }),
+            kFile - kChunk + kProbe);
+}
+
+TEST_F(HttpCacheTest, OldVersionStaysUntilTheNewOneArrives) {
+  open();
+  expect_all();
+  const std::string old = file_;
+  file_ = test::patterned(kFile + 1).substr(1);
+  etag_ = "\"v2\"";
+  cut_after_ = 1000;  // its beginning is seen, but no chunk arrives
+  open();
+  EXPECT_EQ(read(kChunk, 100).code(), Code::kNetwork);
+  source_.reset();
+  const std::string url = server_->url();
+  {
+    auto kept = ChunkStore::open_complete(options_.cache_dir, url);
+    ASSERT_TRUE(kept.ok()) << kept.status().message();
+    std::vector<uint8_t> bytes(1000);
+    ASSERT_TRUE((*kept)->read(1, 0, bytes).ok());
+    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(),
+                           reinterpret_cast<const uint8_t*>(old.data()) + kChunk));
+  }
+  cut_after_ = SIZE_MAX;
+  open();
+  expect_all();
+  EXPECT_EQ(list_cache(options_.cache_dir).at(0).bases.size(), 1u);
+}
+
+TEST_F(HttpCacheTest, SignaturesAndPasswordsAreNotKept) {
+  const auto stored = [&](const char* query) {
+    auto source = open_source(server_->url(std::string("/m.gguf") + query), options_);
+    ASSERT_TRUE(source.ok()) << source.status().message();
+    std::vector<uint8_t> all(kFile);
+    ASSERT_TRUE((*source)->read(0, all).ok());
+  };
+  stored("?X-Amz-Signature=secret1&v=2");
+  EXPECT_EQ(sent([&] { stored("?v=2&X-Amz-Signature=secret2#x"); }), kProbe);
+  const auto entries = list_cache(options_.cache_dir);
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].url, server_->url("/m.gguf?v=2"));
+  EXPECT_TRUE(*delete_cached(options_.cache_dir, entries[0].url));
+}
+
+TEST_F(HttpCacheTest, FilesOfADirectoryAreOneEntry) {
+  const auto fill = [&](const char* name, uint64_t size, bool all = true) {
+    auto store =
+        ChunkStore::open(options_.cache_dir, std::string("http://h/dir/") + name, "", size);
+    ASSERT_TRUE(store.ok());
+    const std::vector<uint8_t> bytes(size, 7);
+    ChunkStore::Writer writer(store->get(), 0);
+    ASSERT_TRUE(!all || (writer.append(bytes) && writer.commit().ok()));
+  };
+  fill("config.json", 10);
+  fill("tokenizer.json", 20);
+  fill("model-00001-of-00002.safetensors", 300);
+  const auto directory = [&] {
+    for (const CacheEntry& entry : list_cache(options_.cache_dir)) {
+      if (entry.url == "http://h/dir/") return entry;
+    }
+    return CacheEntry{};
+  };
+  EXPECT_FALSE(directory().complete);  // there is another shard
+  fill("model-00002-of-00002.safetensors", 400);
+  fill("other.gguf", 50);
+  EXPECT_TRUE(directory().complete);
+  EXPECT_EQ(directory().size, 730u);
+  EXPECT_EQ(directory().stored_bytes, 730u);
+  EXPECT_EQ(list_cache(options_.cache_dir).size(), 2u);
+  {
+    auto held = ChunkStore::open(options_.cache_dir,
+                                 "http://h/dir/model-00002-of-00002.safetensors", "", 400);
+    ASSERT_TRUE(held.ok());
+    EXPECT_EQ(delete_cached(options_.cache_dir, "http://h/dir/").status().code(), Code::kStoreBusy);
+    EXPECT_EQ(directory().bases.size(), 4u);
+  }
+  EXPECT_TRUE(*delete_cached(options_.cache_dir, "http://h/dir/"));
+  EXPECT_FALSE(*delete_cached(options_.cache_dir, "http://h/dir/"));
+  EXPECT_EQ(list_cache(options_.cache_dir).size(), 1u);
+  fill("config.json", 10);
+  fill("model.safetensors", 300);
+  EXPECT_TRUE(*delete_cached(options_.cache_dir, "http://h/dir/config.json"));
+  fill("m-00001-of-00002.gguf", 10);
+  fill("m-00002-of-00002.gguf", 10);
+  EXPECT_TRUE(*delete_cached(options_.cache_dir, "http://h/dir/m-00001-of-00002.gguf"));
+  EXPECT_EQ(list_cache(options_.cache_dir).size(), 1u);
 }
 
 TEST_F(HttpCacheTest, ListsDeletesAndEvicts) {

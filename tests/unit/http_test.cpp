@@ -316,6 +316,7 @@ TEST_F(HttpTest, RedirectLoopsAndOddTargetsEnd) {
   });
   target = server_->url("/again");
   expect_error(open_status(), Code::kNetwork, "redirect");
+  EXPECT_LE(server_->requests(), 11);  // followed, but not asked again
   target = "file:///etc/passwd";
   EXPECT_EQ(open_status().code(), Code::kNetwork);
   target = "";
@@ -384,6 +385,7 @@ TEST_F(HttpTest, WrongLengths) {
 }
 
 TEST_F(HttpTest, ShorterRangesAreCompleted) {  // a server may cap what it sends at once
+  options_.http.attempts = 1;                  // which is no failure
   start([&](const HttpRequest& request, HttpReply* reply) {
     const auto [first, last] = *request.range();
     if (last - first < 100'000) return;
@@ -438,6 +440,38 @@ TEST_F(HttpTest, NobodyListens) {
       std::string("http://127.0.0.1:").append(std::to_string(ntohs(address.sin_port))).append("/m");
   expect_error(open_source(url, options_).status(), Code::kNetwork, "127.0.0.1");
   ::close(fd);
+}
+
+TEST_F(HttpTest, NoMessageHasAPassword) {
+  for (const char* user :
+       {"u:secret@", "u:secret@secret@", "u:a/secret@", "u:a?secret@", "u:a#secret@", "secret@"}) {
+    const std::string url = std::string("http://") + user + "127.0.0.1:9/x?sig=secret";
+    options_.http.open_attempts = 1;
+    const Status status = open_source(url, options_).status();
+    EXPECT_FALSE(status.ok());
+    EXPECT_EQ(status.message().find("secret"), std::string::npos) << status.message();
+  }
+  const Status ftp = open_source("ftp://u:secret@h/x?secret", options_).status();
+  EXPECT_EQ(ftp.message().find("secret"), std::string::npos) << ftp.message();
+}
+
+TEST_F(HttpTest, NamesThatAreNoValidEscape) {
+  start();
+  for (const char* name : {"/100%.gguf", "/100%zz.gguf", "/%"}) {
+    const auto source = open_source(server_->url(name), options_);
+    EXPECT_TRUE(source.ok()) << source.status().message();
+  }
+}
+
+TEST_F(HttpTest, LengthThatNoModelHas) {
+  std::string total;
+  start([&](const HttpRequest&, HttpReply* reply) {
+    set_header(reply, "Content-Range", "bytes 0-0/" + total);
+  });
+  for (const char* claim : {"4398046511105", "9007199254740992", "4611686018427387903"}) {
+    total = claim;
+    expect_error(open_status(), Code::kBadHeader, claim);
+  }
 }
 
 TEST_F(HttpTest, OddAddresses) {

@@ -1,15 +1,10 @@
-// The parts of chat that need no engine: separating thought from answer, prompts, parking.
+// The parts of chat that need no engine: separating thought from answer, and prompts.
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
 const { ThinkFilter } = await importWeb('think');
 const { PromptRenderer } = await importWeb('prompt');
-const { Parking } = await importWeb('stash');
-const { nodeStash } = await importWeb('stash-node');
 
 function split(text, size, open = false) {
   const filter = new ThinkFilter(open);
@@ -59,23 +54,4 @@ test("a tool call's arguments reach the template as an object", async () => {
   const tool_calls = [{ function: { name: 'f', arguments: '{"city": "Oslo"}' } }];
   const { text, addBos } = await renderer.render([{ role: 'assistant', content: null, tool_calls }]);
   assert.deepEqual([text, addBos], ['<s>OsloTrue', false]);
-});
-
-test('small states wait in memory, large ones in the stash, and nothing stays behind', async () => {
-  const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'stash');
-  const parking = new Parking(async () => nodeStash(folder), 100);
-  const bytes = (n) => Uint8Array.from({ length: n }, (_, i) => i & 255);
-  const small = await parking.park(bytes(80));
-  const large = await parking.park(bytes(50));
-  assert.equal(readdirSync(folder).length, 1);
-  assert.deepEqual(await large.copy(), bytes(50));
-  assert.deepEqual(await large.take(), bytes(50));
-  assert.deepEqual(await small.take(), bytes(80));
-  assert.equal(readdirSync(folder).length, 0);
-  const again = await parking.park(bytes(100));
-  assert.equal(readdirSync(folder).length, 0);
-  await again.drop();
-  const failing = new Parking(async () => ({ ...nodeStash(folder), write: async () => { throw new Error('full'); } }), 10);
-  assert.deepEqual(await (await failing.park(bytes(50))).take(), bytes(50));
-  rmSync(folder, { recursive: true });
 });

@@ -5,10 +5,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { buildFakePackage, fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
+import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
 
 const { Engine, SluiceError } = await import(join(await buildFakePackage(), 'node.js'));
-const { StopFilter } = await importWeb('stop');
 
 const directory = mkdtempSync(join(tmpdir(), 'sluice-'));
 const bytes = fakeModel();
@@ -415,29 +414,5 @@ test('random faults: every load gives the same text', async () => {
       await loaded.dispose();
       await faulty.close();
     }
-  }
-});
-
-test('stop strings across piece borders, against a plain search', () => {
-  const next = random(3);
-  for (let i = 0; i < 2000; i++) {
-    const letters = () => Array.from({ length: 1 + Math.floor(next() * 4) }, () => 'ab'[Math.floor(next() * 2)]).join('');
-    const stops = Array.from({ length: Math.floor(next() * 3) }, letters);
-    const pieces = Array.from({ length: 12 }, (_, token) => ({ token, text: next() < 0.2 ? '' : letters() }));
-    const whole = pieces.map((piece) => piece.text).join('');
-    const filter = new StopFilter(stops);
-    let text = '';
-    const seen = [];
-    const take = (list) => list.forEach((piece) => ((text += piece.text), seen.push(piece.token)));
-    let taken = '';
-    for (const piece of pieces) {
-      take(filter.push(piece));
-      taken += piece.text;
-      if (filter.stopped !== undefined) break;
-    }
-    if (filter.stopped === undefined) take(filter.finish());
-    const cuts = stops.map((stop) => taken.indexOf(stop)).filter((at) => at >= 0);
-    assert.equal(text, cuts.length ? taken.slice(0, Math.min(...cuts)) : whole);
-    assert.deepEqual(seen, seen.map((_, n) => n));
   }
 });

@@ -6,9 +6,9 @@
 // Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes a unit, then padding
 // to the header's end and the units.
 
-import { Step, type EngineBinding, type EngineModule, type OpenOptions } from '../../web/binding.js';
+import { Step, type Answer, type AnswerOptions, type EngineBinding, type EngineModule, type OpenOptions } from '../../web/binding.js';
 import type { GlueOptions } from '../../web/glue.js';
-import type { Port } from '../../web/protocol.js';
+import type { Piece, Port } from '../../web/protocol.js';
 
 export const initialMemory = 1 << 18;
 const kQueue = 65536;
@@ -17,6 +17,9 @@ const kDone = 2;
 const kLocal = 3;
 const kSlots = 1 << 17;
 const kEnd = 2; // token that ends a generation when it is drawn
+const kStateMagic = 0x46534b56;
+const kStateHead = 32;
+const kStateToken = 64;
 const kCrash = 666; // token that brings the worker down
 
 /** Of tests that start the worker by a script of their own: units computed, and how long each takes. */
@@ -41,14 +44,19 @@ class FakeEngine implements EngineBinding {
   private next = 0; // unit of the pass that is computed next
   private ahead = 0; // streamed units asked for so far, over all passes
   private streamed: Unit[] = [];
-  private tokens: number[] = [];
+  private held: number[] = [];
   private pending: number[] = [];
   private hash = 0;
-  private seed = 0;
-  private temperature = 0;
+  private asked: AnswerOptions | null = null; // of the answer under way
+  private state!: Answer;
+  private started = 0;
+  private text = '';
+  private pieces: Piece[] = []; // held back
+  private ready: Piece[] = [];
+  private entering = new Uint8Array(0);
+  private entered = 0;
   private budget = 0;
   private context = 64;
-  private done = false;
   private skipping = false; // to the end of an aborted pass
 
   constructor(
@@ -108,7 +116,7 @@ class FakeEngine implements EngineBinding {
     }
     return JSON.stringify({
       architecture: 'fake', name: 'A fake', parameters: bytes / 4, bytes, types: { F32: bytes },
-      layers: this.units.length, vocabulary: 253, trainedContext: 4096, macsPerToken: bytes / 4,
+      layers: this.units.length, vocabulary: 1000, trainedContext: 4096, macsPerToken: bytes / 4,
       kernels: 'fake', plan: {
         budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1,
         units: this.units.length, pinned: bytes, bytesPerPass: 0, resident: true,
@@ -199,39 +207,38 @@ class FakeEngine implements EngineBinding {
     }
   }
 
-  tokenize(text: string, addBos: boolean): Int32Array {
-    const codes = [...new TextEncoder().encode(text)].map((byte) => byte + 3);
-    return Int32Array.from(addBos ? [1, ...codes] : codes);
+  tokenize(text: Uint8Array, how: number): Int32Array {
+    const codes = [...text].map((byte) => byte + 3);
+    return Int32Array.from(how & 1 ? [1, ...codes] : codes);
+  }
+  controlTexts(): string {
+    return '["<|im_start|>", "<|im_end|>"]';
   }
   detokenize(tokens: Int32Array): string {
     const bytes = [...tokens].filter((token) => token >= 3).map((token) => token - 3);
     return new TextDecoder().decode(Uint8Array.from(bytes));
   }
-  decodePush(token: number): string {
-    return token >= 3 ? String.fromCharCode(97 + (token % 26)) : '';
-  }
-  decodeFinish(): string {
-    return '';
-  }
-  isEndOfGeneration(token: number): boolean {
-    return token === kEnd;
-  }
-
   position(): number {
-    return this.tokens.length;
+    return this.held.length;
   }
-  rewind(n: number): void {
+  tokens(): Int32Array {
+    return Int32Array.from(this.held);
+  }
+  clear(): void {
+    this.rewind(0);
+    this.asked = null;
+  }
+  private rewind(n: number): void {
     this.pending = [];
-    this.tokens.length = Math.min(n, this.tokens.length);
+    this.held.length = Math.min(n, this.held.length);
     // The ring goes on where it is: a pass always starts at the first unit again.
     if (this.next !== 0) this.skipping = true;
   }
 
-  prefill(tokens: Int32Array): boolean {
+  append(tokens: Int32Array): boolean {
     if (tokens.length === 0) return this.fail('PROMPT_EMPTY', 'The prompt is empty.');
-    if (this.tokens.length + tokens.length > this.context) {
-      const code = tokens.length > 1 ? 'PROMPT_TOO_LONG' : 'CONTEXT_FULL';
-      return this.fail(code, `The context holds ${this.context} tokens.`);
+    if (this.held.length + tokens.length > this.context) {
+      return this.fail('PROMPT_TOO_LONG', `The context holds ${this.context} tokens.`);
     }
     if (tokens.includes(kCrash)) {
       setTimeout(() => {
@@ -240,10 +247,85 @@ class FakeEngine implements EngineBinding {
       return true;
     }
     this.pending = [...tokens];
-    this.done = false;
     this.hash = 0;
     return true;
   }
+  begin(prompt: Int32Array, options: AnswerOptions): boolean {
+    const most = options.reusePrefix ? Math.min(this.held.length, prompt.length - 1) : 0;
+    let cached = 0;
+    while (cached < most && this.held[cached] === prompt[cached]) cached++;
+    const before = [...this.held];
+    this.rewind(cached);
+    if (!this.append(prompt.subarray(cached))) {
+      this.held = before;
+      return false;
+    }
+    this.asked = options;
+    this.text = '';
+    this.pieces = [];
+    this.started = performance.now();
+    this.state = {
+      finish: '', stopString: '', promptTokens: prompt.length, cachedTokens: cached, completionTokens: 0,
+      promptMs: 0, firstMs: 0, generateMs: 0, promptRate: 0, generateRate: 0, inPrompt: true,
+    };
+    return true;
+  }
+  cancel(): void {
+    if (this.asked === null) return;
+    this.rewind(this.held.length);
+    this.state.finish = 'cancelled';
+    this.asked = null;
+  }
+  takePieces(): Piece[] {
+    return this.ready.splice(0);
+  }
+  answer(): Answer {
+    return { ...this.state };
+  }
+
+  /** After a pass: chooses the next token and begins its pass, or ends the answer (true). */
+  private choose(options: AnswerOptions): boolean {
+    const { state } = this;
+    const ms = performance.now() - this.started;
+    if (state.inPrompt) state.promptMs = ms;
+    state.inPrompt = false;
+    state.generateMs = ms - state.promptMs;
+    if (options.maxTokens === 0) return this.end('length');
+    const token = this.sample(options);
+    if (token === kEnd && !options.ignoreEos) return this.end('stop');
+    state.firstMs ||= ms;
+    state.completionTokens++;
+    this.deliver(token, options);
+    if (state.stopString) return this.end('stop');
+    if (state.completionTokens >= options.maxTokens || this.held.length === this.context) return this.end('length');
+    this.append(Int32Array.of(token));
+    return false;
+  }
+  private end(finish: 'stop' | 'length'): true {
+    if (!this.state.stopString) this.ready.push(...this.pieces);
+    this.state.finish = finish;
+    this.asked = null;
+    return true;
+  }
+  /** A token is a letter; what may become a stop string is held back. */
+  private deliver(token: number, { stop, logprobs }: AnswerOptions): void {
+    const piece: Piece = { text: token >= 3 ? String.fromCharCode(97 + (token % 26)) : '', token };
+    if (logprobs !== undefined) {
+      piece.logprob = -1;
+      piece.topLogprobs = Array.from({ length: logprobs }, (_, i) => ({ token: i + 3, text: '', logprob: -1 - i }));
+    }
+    this.pieces.push(piece);
+    this.text += piece.text;
+    const met = stop.find((text) => this.text.endsWith(text));
+    if (met !== undefined) {
+      this.state.stopString = met;
+      this.ready.push(...this.pieces.slice(0, -met.length));
+      return;
+    }
+    const hold = Math.max(0, ...stop.map((text) => text.length - 1));
+    while (this.pieces.length > hold) this.ready.push(this.pieces.shift()!);
+  }
+
   step(maxOps: number): number {
     this.pump();
     for (let op = 0; op < Math.max(1, Math.floor(maxOps / 10)); op++) {
@@ -262,9 +344,10 @@ class FakeEngine implements EngineBinding {
         this.skipping = false;
         continue;
       }
-      this.tokens.push(...this.pending);
-      this.done = true;
-      return Step.Done;
+      this.held.push(...this.pending);
+      this.pending = [];
+      if (this.asked === null || this.choose(this.asked)) return Step.Done;
+      return Step.Progress;
     }
     return Step.Progress;
   }
@@ -279,34 +362,50 @@ class FakeEngine implements EngineBinding {
     for (let i = 0; i < words.length; i++) h = Math.imul(h ^ words[i]!, 0x01000193);
     this.hash = h;
   }
-  setSampler(json: string): boolean {
-    const { seed = 0, temperature = 0.8 } = JSON.parse(json) as { seed?: number; temperature?: number };
-    this.seed = seed;
-    this.temperature = temperature;
-    return true;
-  }
-  sample(): number {
-    if (!this.done) {
-      this.fail('INTERNAL', 'There are no logits.');
-      return -1;
-    }
+  private sample({ temperature = 0.8, seed }: AnswerOptions): number {
     let h = this.hash;
-    for (const token of this.tokens.slice(-32)) h = Math.imul(h ^ token, 0x01000193);
-    if (this.temperature > 0) h = Math.imul(h ^ this.seed, 0x01000193);
+    for (const token of this.held.slice(-32)) h = Math.imul(h ^ token, 0x01000193);
+    if (temperature > 0) h = Math.imul(h ^ Number(BigInt.asIntN(32, BigInt(seed))), 0x01000193);
     return 3 + ((h >>> 8) % 250);
   }
-  topLogprobs(n: number, chosen: number): string {
-    const list = Array.from({ length: n + 1 }, (_, i) => [i < n ? i + 3 : chosen, -1 - i]);
-    return JSON.stringify(list);
-  }
   logits(): Float32Array {
-    return new Float32Array(253);
+    return new Float32Array(1000);
   }
-  saveState(): Uint8Array {
-    return Uint8Array.from(this.tokens.flatMap((token) => [token & 255, token >> 8]));
+
+  stateStage(): number {
+    return 0;
   }
-  restoreState(state: Uint8Array): boolean {
-    this.tokens = Array.from({ length: state.length / 2 }, (_, i) => state[2 * i]! + 256 * state[2 * i + 1]!);
+  stateBytes(): number {
+    return kStateHead + kStateToken * this.held.length;
+  }
+  private serialized(): Uint8Array {
+    const out = new Uint8Array(this.stateBytes());
+    const view = new DataView(out.buffer);
+    view.setUint32(0, kStateMagic);
+    this.held.forEach((token, i) => view.setUint32(kStateHead + i * kStateToken, token));
+    return out;
+  }
+  readState(offset: number, length: number): boolean {
+    new Uint8Array(this.wasmMemory.buffer, 0, length).set(this.serialized().subarray(offset, offset + length));
+    return true;
+  }
+  beginRestore(bytes: number): boolean {
+    this.clear();
+    this.held = [];
+    if (bytes < kStateHead || bytes % kStateToken !== kStateHead) return this.fail('CORRUPT', 'This is no state.');
+    this.entering = new Uint8Array(bytes);
+    this.entered = 0;
+    return true;
+  }
+  writeState(length: number): boolean {
+    this.entering.set(new Uint8Array(this.wasmMemory.buffer, 0, length), this.entered);
+    this.entered += length;
+    if (this.entered < this.entering.length) return true;
+    const view = new DataView(this.entering.buffer);
+    if (view.getUint32(0) !== kStateMagic) return this.fail('CORRUPT', 'This is no state of this model.');
+    const n = (this.entering.length - kStateHead) / kStateToken;
+    if (n > this.context) return this.fail('CONTEXT_FULL', 'The state is longer than the context.');
+    this.held = Array.from({ length: n }, (_, i) => view.getUint32(kStateHead + i * kStateToken));
     return true;
   }
 

@@ -29,11 +29,11 @@ const fakeGlue = {
 const emptyWasm = Uint8Array.of(0, 0x61, 0x73, 0x6d, 1, 0, 0, 0);
 
 /** Builds the package with the fake engine inside; returns its folder. */
-export async function buildFakePackage() {
-  const outdir = join(out, 'fake');
+export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
+  const outdir = join(out, name);
   await build({
     entryPoints: ['index', 'worker', 'node', 'worker-node'].map((e) => join(root, 'web', `${e}.ts`)),
-    outdir, bundle: true, format: 'esm', target: 'es2022', external: ['node:*'], sourcemap: 'inline',
+    outdir, bundle: true, format: 'esm', target: 'es2022', external: ['node:*', ...external], sourcemap: 'inline',
     plugins: [fakeGlue], logLevel: 'warning',
   });
   mkdirSync(outdir, { recursive: true });

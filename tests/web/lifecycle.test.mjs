@@ -149,6 +149,23 @@ test('a prompt is left within one layer, however fast tokens went before: by cou
   await loaded.dispose();
 });
 
+test('loading goes on after an answer that was cancelled while it went on', async (t) => {
+  for (const ioWorker of [true, false]) {
+    const slow = await faultyServer({ bytes, etag: '"1"' }, () => 'slow');
+    t.after(() => slow.close());
+    const loaded = await Engine.load(slow.url, { memoryBudget: 4e6, contextLength: 1000, ioWorker, tuning });
+    const generation = loaded.generate('hello', endless);
+    generation.cancel();
+    assert.equal((await generation.result).finishReason, 'cancelled');
+    const aborted = new AbortController();
+    const second = loaded.generate('hello', { ...endless, signal: aborted.signal }).text();
+    aborted.abort();
+    await assert.rejects(second, { name: 'AbortError' });
+    while (!loaded.layers().every(({ state }) => state === 'pinned')) await sleep(20);
+    await loaded.dispose();
+  }
+});
+
 test('a crashed worker rejects everything pending, sessions included; disposal goes through', async () => {
   const doomed = await Engine.load(path, { memoryBudget: 700_000 });
   const session = doomed.session();

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { importWeb, root } from './helpers.mjs';
 
 const { ToolCallFilter, toolFormat, forcedOpening } = await importWeb('tool-calls');
-const { ChatCompletions } = await importWeb('chat');
+const { ChatCompletions } = await importWeb('completions');
 const { PromptRenderer } = await importWeb('prompt');
 const { sluice } = await importWeb('ai-sdk');
 const names = ['weather', 'time'];

@@ -1,0 +1,177 @@
+// Timelines that take turns on one engine, without the engine: where they wait, what happens when there
+// is no room for them, and that nothing which goes wrong on the way leaves one with another's state.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { importWeb, random } from './helpers.mjs';
+
+const { Parking } = await importWeb('stash');
+const { nodeStash } = await importWeb('stash-node');
+const { Timelines } = await importWeb('timelines');
+
+const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'stash');
+after(() => rmSync(folder, { recursive: true, force: true }));
+const kPiece = 65536;
+const bytes = (n) => Uint8Array.from({ length: n }, (_, i) => (i * 7) & 255);
+const pieces = (from) => (offset, length) => from.subarray(offset, offset + length);
+
+async function readBack(parking, parked) {
+  const out = [];
+  await parking.read(parked, (piece) => out.push(...piece));
+  return Uint8Array.from(out);
+}
+
+test('small states wait in memory, large ones in files, piece by piece, and nothing stays behind', async () => {
+  const parking = new Parking(() => nodeStash(folder), 100);
+  const small = await parking.park(80, pieces(bytes(80)));
+  const lengths = [];
+  const large = await parking.park(3 * kPiece + 5, (offset, length) => {
+    lengths.push(length);
+    return bytes(3 * kPiece + 5).subarray(offset, offset + length);
+  });
+  assert.deepEqual(lengths, [kPiece, kPiece, kPiece, 5]);
+  assert.deepEqual(readdirSync(folder), [large.name]);
+  assert.deepEqual(await readBack(parking, large), bytes(3 * kPiece + 5));
+  assert.deepEqual(await readBack(parking, small), bytes(80));
+  await parking.drop(large);
+  assert.equal(readdirSync(folder).length, 0);
+  const second = await parking.park(50, pieces(bytes(50)));
+  assert.ok(second.name, 'more than 100 bytes in memory');
+  await parking.drop(small);
+  const third = await parking.park(100, pieces(bytes(100)));
+  assert.ok(third.bytes);
+  await parking.drop(second);
+  // Another engine's parking place takes them over.
+  const other = new Parking(() => nodeStash(folder), 100);
+  other.adopt(third);
+  assert.ok((await other.park(10, pieces(bytes(10)))).name);
+  assert.deepEqual(await readBack(other, third), bytes(100));
+  for (const name of readdirSync(folder)) rmSync(join(folder, name));
+});
+
+test('a state that finds no room is not kept, and leaves nothing', async () => {
+  const full = async () => {
+    const stash = await nodeStash(folder);
+    const open = async (name) => {
+      const file = await stash.open(name);
+      return { write: (from, at) => (at.at > 0 ? 0 : file.write(from, at)), close: () => file.close() };
+    };
+    return { ...stash, open };
+  };
+  for (const stash of [full, async () => null, async () => { throw new Error('not here'); }]) {
+    assert.equal(await new Parking(stash, 100).park(2 * kPiece, pieces(bytes(2 * kPiece))), null);
+  }
+  const broken = () => { throw new Error('cannot be read'); };
+  const parking = new Parking(() => nodeStash(folder), 100);
+  assert.equal(await parking.park(2 * kPiece, broken), null);
+  assert.equal(await parking.park(60, broken), null);
+  assert.equal(readdirSync(folder).length, 0);
+  assert.ok((await parking.park(60, pieces(bytes(60)))).bytes, 'what was not kept is counted');
+});
+
+/** A timeline whose state is its tokens and their sum; faults(call) may have a call fail. */
+class FakeBinding {
+  memory = { buffer: new ArrayBuffer(kPiece) };
+  held = [];
+  constructor(faults = () => false) {
+    this.faults = faults;
+  }
+  error() { return { code: 'CORRUPT', message: 'This is no state of this model.' }; }
+  tokens() { return Int32Array.from(this.held); }
+  clear() { this.held = []; }
+  state() { return new Uint8Array(Int32Array.of(...this.held, this.held.reduce((a, b) => a + b, 0)).buffer); }
+  stateStage() { return 0; }
+  stateBytes() { return this.state().length; }
+  readState(offset, length) {
+    if (this.faults('read')) return false;
+    new Uint8Array(this.memory.buffer).set(this.state().subarray(offset, offset + length));
+    return true;
+  }
+  beginRestore(size) {
+    this.held = [];
+    this.entering = new Uint8Array(size);
+    this.entered = 0;
+    return size > 0 && size % 4 === 0 && !this.faults('begin');
+  }
+  writeState(length) {
+    if (this.faults('write')) return false;
+    this.entering.set(new Uint8Array(this.memory.buffer, 0, length), this.entered);
+    this.entered += length;
+    if (this.entered < this.entering.length) return true;
+    const words = [...new Int32Array(this.entering.buffer)];
+    const sum = words.pop();
+    if (words.reduce((a, b) => a + b, 0) !== sum) return false;
+    this.held = words;
+    return true;
+  }
+}
+
+test('random turns of many timelines: each finds its own tokens, or is told what to compute', async () => {
+  const next = random(11);
+  for (const [name, memory, stash] of [['memory', 1e6, async () => null], ['files', 0, () => nodeStash(folder)], ['nothing', 0, async () => null]]) {
+    let rate = 0;
+    const binding = new FakeBinding(() => next() < rate);
+    let timelines = new Timelines(binding, binding.memory, new Parking(stash, memory));
+    const expected = new Map();
+    let kept = 0;
+    for (let i = 0; i < 600; i++) {
+      const id = Math.floor(next() * 5);
+      const at = `${name}, step ${i}, timeline ${id}`;
+      rate = next() < 0.2 ? 0.3 : 0;
+      const what = next();
+      if (what < 0.6) {
+        await timelines.use(id);
+        const tokens = expected.get(id) ?? [];
+        // A copy that could not be kept is told as tokens, never as another's state.
+        if (timelines.owed) assert.deepEqual([...timelines.owed], tokens, at);
+        else assert.deepEqual(binding.held, tokens, at);
+        if (!timelines.owed && tokens.length > 0) kept++;
+        binding.held = [...tokens, ...Array.from({ length: 1 + Math.floor(next() * 9) }, () => Math.floor(next() * 1000))];
+        timelines.settle();
+        expected.set(id, binding.held);
+      } else if (what < 0.7) {
+        const to = 5 + Math.floor(next() * 3);
+        await timelines.use(id);
+        await timelines.fork(to);
+        if (expected.has(id)) expected.set(to, expected.get(id));
+        else expected.delete(to);
+      } else if (what < 0.8) {
+        await timelines.forget(id);
+        expected.delete(id);
+      } else if (what < 0.9) {
+        const tokens = [1, 2, i];
+        const ok = await timelines.restore(id, new Uint8Array(Int32Array.of(...tokens, 3 + i).buffer)).then(() => true, ({ code }) => {
+          assert.equal(code, 'CORRUPT');
+          return false;
+        });
+        if (ok) expected.set(id, tokens);
+      } else if (what < 0.95) {
+        await timelines.borrow();
+        assert.deepEqual(binding.held, [], at);
+        binding.held = [9, 9, 9];
+      } else {
+        const left = structuredClone(await timelines.leave());
+        timelines = new Timelines(binding, binding.memory, new Parking(stash, memory), left);
+      }
+    }
+    assert.equal(kept > 100, name !== 'nothing', `${name}: ${kept}`);
+    for (const id of expected.keys()) await timelines.forget(id);
+    assert.equal(readdirSync(folder).length, 0, name);
+  }
+});
+
+test('a wrong state is an error, and every timeline stays what it was', async () => {
+  const binding = new FakeBinding();
+  const timelines = new Timelines(binding, binding.memory, new Parking(async () => null));
+  await timelines.use(0);
+  binding.held = [1, 2, 3];
+  const wrong = [new Uint8Array(0), new Uint8Array(3), new Uint8Array(Int32Array.of(1, 2, 4).buffer)];
+  for (const id of [0, 1]) {
+    for (const state of wrong) await assert.rejects(timelines.restore(id, state), { code: 'CORRUPT' });
+  }
+  await timelines.use(0);
+  assert.deepEqual(binding.held, [1, 2, 3]);
+  assert.equal(timelines.owed, null);
+});
