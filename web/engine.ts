@@ -128,6 +128,8 @@ const kUnitStates: UnitState[] = ['absent', 'loading', 'resident', 'pinned', 'pi
 /** Engines whose loading was aborted give the store back first. */
 let leaving: Promise<unknown> = Promise.resolve();
 
+const disposed = (): SluiceError => new SluiceError('DISPOSED', 'The engine was disposed of.');
+
 /** A loaded model. */
 export class Engine {
   /** The models in the browser's file store (Node: in the default cache directory). */
@@ -342,6 +344,7 @@ export class Engine {
     const { cache } = spec.io;
     const left = await link.rpc.call<Left>('release', [memoryBudget]);
     const { bytesStored, bytesTotal } = this.snapshot.stats;
+    if (this.disposing) throw disposed();
     try {
       const next = (this.next = this.connect());
       const moved: LoadSpec = {
@@ -397,7 +400,7 @@ export class Engine {
   }
 
   private async shutDown(): Promise<void> {
-    const gone = new SluiceError('DISPOSED', 'The engine was disposed of.');
+    const gone = disposed();
     this.onGone(gone);
     await Promise.all([this.next?.end(gone), this.link.end(gone)]);
   }

@@ -89,6 +89,7 @@ export class Loading {
       await wasm.shareFiles([]);
       throw error;
     }
+    this.opening.over();
     return { wasm, binding, memory, compiled, info, io: this.io };
   }
 

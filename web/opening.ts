@@ -78,6 +78,11 @@ export class Opening {
     if (made.length) await this.io.addFile(this.files.length, made.slice());
   }
 
+  /** Lets go of the small files, some of which are large, when nobody will ask again. */
+  over(): void {
+    this.texts.clear();
+  }
+
   private async open(file: number, address: string, choice: number): Promise<OpenedFile> {
     if (this.files[file]?.address !== address) {
       this.files[file] = { ...(await this.io.openFile(file, address, choice)), address };
