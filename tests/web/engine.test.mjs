@@ -313,7 +313,6 @@ test('bad sources have stable codes', async () => {
     [path, { memoryBudget: 200_000 }, 'OUT_OF_MEMORY'],
     [path, { memoryBudget: 1_200_000, contextLength: -1 }, 'INVALID_ARGUMENT'],
     ['/nowhere/x.gguf', {}, 'NOT_FOUND'],
-    [directory, {}, 'NOT_FOUND'], // a model directory without a config.json
     ['http://127.0.0.1:9/x.gguf', { tuning: { attempts: 2, retryMs: 1 } }, 'NETWORK'],
   ];
   for (const [source, options, code] of cases) {
