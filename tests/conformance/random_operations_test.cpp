@@ -324,7 +324,7 @@ class RandomOperationsTest : public testing::TestWithParam<Case> {};
 
 TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
   const Case& c = GetParam();
-  const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 20);
+  const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 12);
   const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
   // Attention in one part, in several, and with rings that come round.
   for (const int32_t n_ctx : {200, 700, 1700}) {

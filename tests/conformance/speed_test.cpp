@@ -15,7 +15,7 @@ using session::ReadSpeed;
 class Speed : public testing::Test {
  protected:
   void inspect(const char* folder, const char* name, uint64_t spare) {
-    const std::string path = fixture_folder(folder) + "/" + name;
+    const std::string path = own_folder(folder) + "/" + name;
     auto header = native::read_header(path, {});
     ASSERT_TRUE(header.ok()) << header.status().message();
     header_ = std::move(*header);

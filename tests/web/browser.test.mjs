@@ -34,10 +34,10 @@ function load(page, url, options = {}) {
       const onProgress = (event) => event.phase === 'warning' && warnings.push(event.code);
       const engine = await Engine.load(source, { ...loadOptions, onProgress });
       const text = await engine.generate('hello', { maxTokens: 12, temperature: 0 }).text();
-      await engine.downloaded;
+      const stored = await engine.downloaded.then(() => true, (error) => error.code);
       const stats = engine.stats();
       await engine.dispose();
-      return { text, stats, warnings, isolated: crossOriginIsolated };
+      return { text, stored, stats, warnings, isolated: crossOriginIsolated };
     },
     [url, { memoryBudget: 700_000, tuning, ...options }],
   );
@@ -186,8 +186,9 @@ test('a full quota degrades to the network with a warning', () =>
   inTab(browser, dist, {}, async ({ page, server: pages }) => {
     const cdp = await page.context().newCDPSession(page);
     await cdp.send('Storage.overrideQuotaForOrigin', { origin: pages.url, quotaSize: 400_000 });
-    const { text, warnings } = await load(page, server.url);
+    const { text, stored, warnings } = await load(page, server.url);
     assert.equal(text, expected);
+    assert.equal(stored, 'QUOTA');
     assert.deepEqual(warnings, ['QUOTA']);
   }));
 
