@@ -25,7 +25,7 @@ after(() => bench?.close());
 
 // Threads read where the file comes at the speed of memory, which a busy machine may show late: `until` so many
 // answers, at most.
-async function generate({ url, until = 3, ...options }) {
+async function generate({ url, until = 3, last = false, ...options }) {
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, ...options });
   const texts = [];
@@ -41,7 +41,7 @@ async function generate({ url, until = 3, ...options }) {
   const { threads, bytesFromStore, engine: counters } = await snapshot();
   const { plan, bytes } = engine.info;
   await engine.dispose();
-  const deleted = options.last && (await Engine.store.delete(url));
+  const deleted = last && (await Engine.store.delete(url));
   return { texts, heap, threads, bytesFromStore, ownBytes: counters.ownBytes, plan, bytes, deleted };
 }
 
