@@ -1,6 +1,7 @@
 // Whether weights are numbers. A NaN or an infinity would vanish where activations are rounded to
 // int8, and leave text that looks like an answer. In a block type the codes are whole numbers and
 // the finite f16 scales far from overflow, so the scales decide; MXFP4's alone reach f32's limits.
+#include <cstddef>
 #include <cstring>
 
 #include "kernels/blocks.h"
@@ -22,24 +23,39 @@ bool bad(const BlockMXFP4& b) {
   }
   return false;
 }
-template <typename Block>
-requires requires(Block b) {
-  b.d;
-}
-bool bad(const Block& b) {
-  if constexpr (requires { b.m; }) return bad_half(b.d) || bad_half(b.m);
-  if constexpr (requires { b.dmin; }) return bad_half(b.d) || bad_half(b.dmin);
-  return bad_half(b.d);
-}
-
-template <typename Block>
-bool blocks(const void* src, int64_t n, int64_t block_values) {
+bool mxfp4(const void* src, int64_t n) {
   const auto* bytes = static_cast<const uint8_t*>(src);
-  bool found = false;  // no early end: bad weights are rare, and this loop has no branch
-  for (int64_t i = 0; i < n / block_values; ++i) {
-    Block block;
+  bool found = false;
+  for (int64_t i = 0; i < n / kSmallBlock; ++i) {
+    BlockMXFP4 block;
     std::memcpy(&block, bytes + static_cast<size_t>(i) * sizeof block, sizeof block);
     found |= bad(block);
+  }
+  return !found;
+}
+
+// Where the scales of a block lie; `second` is `first` where there is but one.
+struct Scales {
+  size_t bytes, first, second;
+};
+template <typename Block>
+constexpr Scales scales() {
+  size_t second = offsetof(Block, d);
+  if constexpr (requires(Block b) { b.m; }) second = offsetof(Block, m);
+  if constexpr (requires(Block b) { b.dmin; }) second = offsetof(Block, dmin);
+  return {sizeof(Block), offsetof(Block, d), second};
+}
+
+// One loop for all types: it reads two numbers of a block that is ten times as long.
+bool blocks(const Scales& at, const void* src, int64_t n, int64_t block_values) {
+  const auto* bytes = static_cast<const uint8_t*>(src);
+  bool found = false;  // no early end: bad weights are rare, and this loop has no branch
+  for (int64_t i = 0; i < n / block_values; ++i, bytes += at.bytes) {
+    f16 first, second;
+    std::memcpy(&first, bytes + at.first, sizeof first);
+    std::memcpy(&second, bytes + at.second, sizeof second);
+    found |= bad_half(first);
+    found |= bad_half(second);
   }
   return !found;
 }
@@ -68,35 +84,35 @@ bool all_finite(Type type, const void* src, int64_t n) {
     case Type::kBF16:
       return elements<uint16_t>(src, n, 0x7f80u);
     case Type::kQ4_0:
-      return blocks<BlockQ4_0>(src, n, kSmallBlock);
+      return blocks(scales<BlockQ4_0>(), src, n, kSmallBlock);
     case Type::kQ4_1:
-      return blocks<BlockQ4_1>(src, n, kSmallBlock);
+      return blocks(scales<BlockQ4_1>(), src, n, kSmallBlock);
     case Type::kQ5_0:
-      return blocks<BlockQ5_0>(src, n, kSmallBlock);
+      return blocks(scales<BlockQ5_0>(), src, n, kSmallBlock);
     case Type::kQ5_1:
-      return blocks<BlockQ5_1>(src, n, kSmallBlock);
+      return blocks(scales<BlockQ5_1>(), src, n, kSmallBlock);
     case Type::kQ8_0:
-      return blocks<BlockQ8_0>(src, n, kSmallBlock);
+      return blocks(scales<BlockQ8_0>(), src, n, kSmallBlock);
     case Type::kIQ4_NL:
-      return blocks<BlockIQ4_NL>(src, n, kSmallBlock);
+      return blocks(scales<BlockIQ4_NL>(), src, n, kSmallBlock);
     case Type::kMXFP4:
-      return blocks<BlockMXFP4>(src, n, kSmallBlock);
+      return mxfp4(src, n);
     case Type::kQ2_K:
-      return blocks<BlockQ2_K>(src, n, kSuperBlock);
+      return blocks(scales<BlockQ2_K>(), src, n, kSuperBlock);
     case Type::kQ3_K:
-      return blocks<BlockQ3_K>(src, n, kSuperBlock);
+      return blocks(scales<BlockQ3_K>(), src, n, kSuperBlock);
     case Type::kQ4_K:
-      return blocks<BlockQ4_K>(src, n, kSuperBlock);
+      return blocks(scales<BlockQ4_K>(), src, n, kSuperBlock);
     case Type::kQ5_K:
-      return blocks<BlockQ5_K>(src, n, kSuperBlock);
+      return blocks(scales<BlockQ5_K>(), src, n, kSuperBlock);
     case Type::kQ6_K:
-      return blocks<BlockQ6_K>(src, n, kSuperBlock);
+      return blocks(scales<BlockQ6_K>(), src, n, kSuperBlock);
     case Type::kIQ4_XS:
-      return blocks<BlockIQ4_XS>(src, n, kSuperBlock);
+      return blocks(scales<BlockIQ4_XS>(), src, n, kSuperBlock);
     case Type::kTQ1_0:
-      return blocks<BlockTQ1_0>(src, n, kSuperBlock);
+      return blocks(scales<BlockTQ1_0>(), src, n, kSuperBlock);
     case Type::kTQ2_0:
-      return blocks<BlockTQ2_0>(src, n, kSuperBlock);
+      return blocks(scales<BlockTQ2_0>(), src, n, kSuperBlock);
   }
   return false;  // a type without a kernel
 }

@@ -129,11 +129,6 @@ function pairs(name: string): string[] {
   return Array.from({ length: letters.length - 1 }, (_, i) => letters.slice(i, i + 2));
 }
 
-/** An address as a message shows it, without what may be secret. */
-export function shownAddress(address: string): string {
-  return address.replace(/[?#].*/s, '').replace(/^(\w+:\/\/)[^/]*@/, '$1');
-}
-
 /** What `work` gives, or a rejection as soon as the signal aborts; what has begun goes on to its end. */
 export async function abortable<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
   onlyKnown('this call', options, 'signal');

@@ -2,7 +2,8 @@
 // is opened, how a text is generated. Nothing unknown, and nothing that would wrap, vanish or become a
 // default in silence, gets past here.
 
-import { invalid, onlyKnown, shownAddress, signalOf, SluiceError, throwIfAborted } from './errors.js';
+import { publicUrl } from './address.js';
+import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from './errors.js';
 import type { GenerateOptions, InspectOptions, ModelSource, TokenizeOptions } from './engine.js';
 import { huggingFaceUrl } from './huggingface.js';
 import { platform } from './platform.js';
@@ -78,7 +79,7 @@ function specOf(source: ModelSource): SourceSpec {
     const spec: SourceSpec = address.startsWith('hf:') ? { kind: 'url', url: huggingFaceUrl(address) } : platform().resolveSource(address);
     // No fetch reads these, and its answer would be the one of a network that is down.
     if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
-      invalid(`'${shownAddress(spec.url)}' cannot be read: give an http(s) address, or a File that was chosen or dropped.`);
+      invalid(`'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was chosen or dropped.`);
     }
     return spec;
   }

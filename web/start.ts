@@ -2,7 +2,8 @@
 // tell a page next to nothing. The right script greets as its first word, so that a wrong one, which
 // would be waited for without end, is known too.
 
-import { shownAddress, SluiceError } from './errors.js';
+import { publicUrl } from './address.js';
+import { SluiceError } from './errors.js';
 import { platform } from './platform.js';
 import type { WorkerPort } from './protocol.js';
 
@@ -55,7 +56,7 @@ export function startWorker(workerUrl: string | URL | undefined, limitMs = kGree
     if (!(cause instanceof SluiceError)) {
       const address = platform().workerAddress(workerUrl);
       const why = await reason(cause as ErrorEvent | Error, address, () => blocked);
-      error = new SluiceError('WORKER_LOAD', `The engine's worker cannot be started from ${shownAddress(address)}: ${why}.`, { cause });
+      error = new SluiceError('WORKER_LOAD', `The engine's worker cannot be started from ${publicUrl(address)}: ${why}.`, { cause });
     }
     globalThis.removeEventListener?.('securitypolicyviolation', onViolation);
     port.onerror?.(error);

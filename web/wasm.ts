@@ -1,8 +1,9 @@
 // Getting the engine's wasm to run: choosing the binary that this engine of WebAssembly validates,
 // compiling it, and making an instance whose memory can never grow past the budget.
 
+import { publicUrl } from './address.js';
 import { createEngine, initialMemory } from './glue.js';
-import { shownAddress, SluiceError } from './errors.js';
+import { SluiceError } from './errors.js';
 import type { CompiledWasm, WasmInstance } from './loading.js';
 import type { WasmSource, WorkerPort } from './protocol.js';
 import type { SharedFile, SyncFile } from './store.js';
@@ -34,7 +35,7 @@ export async function compileWasm(
     const cure = /unsafe-eval|CSP|Content.Security/.test(message)
       ? "allow 'wasm-unsafe-eval' in script-src of the worker's Content-Security-Policy"
       : "copy the package's engine.*.wasm beside worker.js, or give an address as wasmUrl";
-    throw new SluiceError('WASM_LOAD', `The engine's wasm cannot be loaded from ${shownAddress(from)}: ${message}; ${cure}.`, { cause });
+    throw new SluiceError('WASM_LOAD', `The engine's wasm cannot be loaded from ${publicUrl(from)}: ${message}; ${cure}.`, { cause });
   }
 }
 

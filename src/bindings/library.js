@@ -17,6 +17,8 @@ mergeInto(LibraryManager.library, {
     HEAPU8.set(made.subarray(0, room), out >>> 0);
     return made.length < room ? made.length : room;
   },
+  // A number as JSON writes it.
+  sluice_number: function (text) { return +UTF8ToString(text); },
   emscripten_set_canvas_element_size: function () { return -1; },
   emscripten_set_canvas_element_size__deps: [],
   emscripten_set_canvas_element_size__proxy: '',

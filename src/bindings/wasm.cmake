@@ -26,6 +26,9 @@ target_link_options(engine PRIVATE
   -sTOTAL_STACK=131072 -sDEFAULT_PTHREAD_STACK_SIZE=65536  # the largest frame takes 9 kB
   "-sPTHREAD_POOL_SIZE=Module[\"threadPoolSize\"]|0"
   -sERROR_ON_UNDEFINED_SYMBOLS=0 -sWARN_ON_UNDEFINED_SYMBOLS=0  # build.mjs refuses any but relaxed.*
+  # libc's way with floating point text computes in long double, in software: library.js reads
+  # numbers instead, and nothing prints them (libc.cpp).
+  -Wl,--wrap=vsnprintf,--wrap=vfprintf,--wrap=strtod
   --js-library=${CMAKE_CURRENT_LIST_DIR}/library.js
   -Wno-pthreads-mem-growth)
 set_target_properties(engine PROPERTIES SUFFIX .mjs

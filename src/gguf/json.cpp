@@ -7,45 +7,106 @@ namespace sluice::gguf {
 
 namespace {
 
-// nlohmann's stream of events, with the path kept alongside.
-class Walker {
+// nlohmann's parser comes once: both ways take its events through its interface.
+class Events : public Json::json_sax_t {
  public:
-  explicit Walker(JsonVisitor* visitor) : visitor_(visitor) {}
-
-  bool null() { return emit({}); }
-  bool boolean(bool v) { return emit({.kind = JsonScalar::Kind::kBool, .boolean = v}); }
-  bool number_integer(int64_t v) {
-    return emit(
-        {.kind = JsonScalar::Kind::kInteger, .integer = v, .number = static_cast<double>(v)});
-  }
-  bool number_unsigned(uint64_t v) {
-    if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return number_float(static_cast<double>(v), {});
-    }
+  bool number_unsigned(uint64_t v) final {
+    if (v > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return large(v);
     return number_integer(static_cast<int64_t>(v));
   }
-  bool number_float(double v, const std::string&) {
-    return emit({.kind = JsonScalar::Kind::kFloat, .number = v});
-  }
-  bool string(std::string& v) { return emit({.kind = JsonScalar::Kind::kString, .text = v}); }
-  bool binary(std::vector<uint8_t>&) { return false; }
-
-  bool start_object(size_t) { return open(-1); }
-  bool start_array(size_t) { return open(0); }
-  bool key(std::string& k) {
-    path_.back() = k;
-    return true;
-  }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
-
-  template <typename Exception>
-  bool parse_error(size_t, const std::string&, const Exception&) {
+  bool binary(Json::binary_t&) final { return false; }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) final {
     broken = true;
     return false;
   }
 
   bool broken = false;  // not JSON, or nested too deeply
+
+ protected:
+  ~Events() = default;
+  virtual bool large(uint64_t v) = 0;
+};
+
+bool parse(std::string_view text, Events* events) {
+  return Json::sax_parse(text.begin(), text.end(), static_cast<Json::json_sax_t*>(events));
+}
+
+// A whole document. What is open stays where it is: only the innermost container grows.
+class Tree final : public Events {
+ public:
+  bool null() override { return put(nullptr); }
+  bool boolean(bool v) override { return put(v); }
+  bool number_integer(int64_t v) override { return put(v); }
+  bool large(uint64_t v) override { return put(v); }
+  bool number_float(double v, const std::string&) override { return put(v); }
+  bool string(std::string& v) override { return put(std::move(v)); }
+  bool start_object(size_t) override { return open(Json::value_t::object); }
+  bool start_array(size_t) override { return open(Json::value_t::array); }
+  bool key(std::string& k) override {
+    key_ = std::move(k);
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  Json root;
+
+ private:
+  bool put(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json::value_t type) {
+    open_.push_back(place(type));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+  Json* place(Json value) {
+    Json* at = &root;
+    if (!open_.empty()) {
+      if (auto* list = open_.back()->get_ptr<Json::array_t*>()) {
+        at = &list->emplace_back();
+      } else {
+        at = &(*open_.back()->get_ptr<Json::object_t*>())[key_];
+      }
+    }
+    *at = std::move(value);
+    return at;
+  }
+
+  std::vector<Json*> open_;
+  std::string key_;
+};
+
+// The stream of scalars, with the path kept alongside.
+class Walker final : public Events {
+ public:
+  explicit Walker(JsonVisitor* visitor) : visitor_(visitor) {}
+
+  bool null() override { return emit({}); }
+  bool boolean(bool v) override { return emit({.kind = JsonScalar::Kind::kBool, .boolean = v}); }
+  bool number_integer(int64_t v) override {
+    return emit(
+        {.kind = JsonScalar::Kind::kInteger, .integer = v, .number = static_cast<double>(v)});
+  }
+  bool large(uint64_t v) override { return number_float(static_cast<double>(v), {}); }
+  bool number_float(double v, const std::string&) override {
+    return emit({.kind = JsonScalar::Kind::kFloat, .number = v});
+  }
+  bool string(std::string& v) override {
+    return emit({.kind = JsonScalar::Kind::kString, .text = v});
+  }
+  bool start_object(size_t) override { return open(-1); }
+  bool start_array(size_t) override { return open(0); }
+  bool key(std::string& k) override {
+    path_.back() = k;
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
 
  private:
   // Entering a container adds a component for its members; the document itself has none.
@@ -89,9 +150,9 @@ Status too_large(const char* file) {
 
 Result<Json> parse_json(std::string_view text, const char* file) {
   if (text.size() > kMaxJsonDocument) return too_large(file);
-  Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded() || !json.is_object()) return not_json(file);
-  return json;
+  Tree tree;
+  if (!parse(text, &tree) || !tree.root.is_object()) return not_json(file);
+  return std::move(tree.root);
 }
 
 const Json* json_find(const Json& object, const char* key) {
@@ -131,7 +192,7 @@ std::optional<std::string_view> json_string(const Json& object, const char* key)
 Result<bool> walk_json(std::string_view text, const char* file, JsonVisitor* visitor) {
   if (text.size() > kMaxJsonStream) return too_large(file);
   Walker walker(visitor);
-  const bool whole = Json::sax_parse(text.begin(), text.end(), &walker);
+  const bool whole = parse(text, &walker);
   if (walker.broken) return not_json(file);
   return whole;
 }

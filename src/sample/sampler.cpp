@@ -96,41 +96,40 @@ bool within(float value, float low, float high) {
 }  // namespace
 
 Status validate(const Params& params, int64_t n_vocab) {
-  const auto bad = [](const char* name, double value, const char* rule) {
-    return error(Code::kInvalidArgument, "%s is %g but must be %s", name, value, rule);
+  const auto bad = [](const char* name, const char* rule) {
+    return error(Code::kInvalidArgument, "%s must be %s", name, rule);
   };
   constexpr float kMax = std::numeric_limits<float>::max();
   if (n_vocab < 1 || n_vocab > std::numeric_limits<Token>::max()) {
-    return bad("the vocabulary's size", static_cast<double>(n_vocab), "at least 1");
+    return bad("the vocabulary's size", "at least 1");
   }
   if (!within(params.temperature, 0, kMax)) {
-    return bad("temperature", params.temperature, "a finite number, 0 or more");
+    return bad("temperature", "a finite number, 0 or more");
   }
-  if (params.top_k < 0) return bad("top_k", params.top_k, "0 (all) or more");
-  if (!within(params.top_p, 0, 1)) return bad("top_p", params.top_p, "from 0 to 1");
-  if (!within(params.min_p, 0, 1)) return bad("min_p", params.min_p, "from 0 to 1");
+  if (params.top_k < 0) return bad("top_k", "0 (all) or more");
+  if (!within(params.top_p, 0, 1)) return bad("top_p", "from 0 to 1");
+  if (!within(params.min_p, 0, 1)) return bad("min_p", "from 0 to 1");
   if (!within(params.repeat_penalty, std::numeric_limits<float>::min(), kMax)) {
-    return bad("repeat_penalty", params.repeat_penalty, "a finite number above 0");
+    return bad("repeat_penalty", "a finite number above 0");
   }
   if (!within(params.frequency_penalty, -kMax, kMax)) {
-    return bad("frequency_penalty", params.frequency_penalty, "a finite number");
+    return bad("frequency_penalty", "a finite number");
   }
   if (!within(params.presence_penalty, -kMax, kMax)) {
-    return bad("presence_penalty", params.presence_penalty, "a finite number");
+    return bad("presence_penalty", "a finite number");
   }
   if (params.penalty_last_n < -1) {
-    return bad("penalty_last_n", params.penalty_last_n, "-1 (all) or more");
+    return bad("penalty_last_n", "-1 (all) or more");
   }
   if (params.logit_bias.size() > kMaxLogitBias) {
-    return bad("the number of entries of logit_bias", static_cast<double>(params.logit_bias.size()),
-               "at most 1024");
+    return bad("the number of entries of logit_bias", "at most 1024");
   }
   for (const auto& [token, bias] : params.logit_bias) {
     if (token < 0 || token >= n_vocab) {
-      return bad("a token of logit_bias", token, "an id of the vocabulary");
+      return bad("a token of logit_bias", "an id of the vocabulary");
     }
     if (!within(bias, -kInfinity, kMax)) {
-      return bad("a value of logit_bias", bias, "a number, or minus infinity to ban the token");
+      return bad("a value of logit_bias", "a number, or minus infinity to ban the token");
     }
   }
   return {};

@@ -20,41 +20,65 @@ function patch(text, what, replacement, times = 1) {
 function withBody(text, name, body) {
   const declaration = `function ${name}(`;
   const at = patch(text, declaration, declaration).indexOf(declaration);
-  const open = text.indexOf('{', at);
+  const open = text.indexOf('){', at) + 1;
   return `${text.slice(0, open)}{${body}}${text.slice(functionEnd(text, open))}`;
 }
 
-// What the binding never asks for: wide strings, fetching by URL, smart pointers, overloads, base classes,
-// copies and late deletion of the Engine object, types that are not registered, threads that start
-// threads. C++ throws, or aborts, for one reason alone: memory is out.
-const shorter = {
+// What the binding never asks for: wide strings, 64-bit integers, fetching by URL, smart pointers,
+// overloads, base classes, more than one constructor, copies and late deletion of the Engine object,
+// types that are not registered, threads that start threads, an exit. C++ throws, or aborts, for one
+// reason alone: memory is out.
+const embind = {
   __embind_register_std_wstring: '',
-  instantiateAsync: '',
-  genericPointerToWireType: '',
-  ensureOverloadTable: '',
-  init_embind: '',
-  init_ClassHandle: 'ClassHandle.prototype["delete"]=ClassHandle_delete',
-  ___cxa_throw: 'throw noRoom()',
-  _abort: 'throw noRoom()',
+  __embind_register_bigint: '',
   emval_get_global: 'return globalThis',
-  extendError: 'return class extends baseErrorType{name=errorName}',
-  makeLegalFunctionName: 'return name',
-  createNamedFunction: 'return body',
   readLatin1String: 'return UTF8ToString(ptr)',
-  embind_init_charCodes: '',
-  attachFinalizer: 'return handle',
-  makeClassHandle: 'record.count={value:1};return Object.create(prototype,{$$:{value:record}})',
-  RegisteredPointer_fromWireType:
-    'return makeClassHandle(this.registeredClass.instancePrototype,{ptrType:this,ptr})',
-  exposePublicSymbol: '',
-  replacePublicSymbol: 'Module[name]=value',
-  constNoSmartPtrRawPointerToWireType: 'return handle.$$.ptr||throwInstanceAlreadyDeleted(handle)',
-  nonConstNoSmartPtrRawPointerToWireType: 'return handle.$$.ptr||throwInstanceAlreadyDeleted(handle)',
-  throwUnboundTypeError: 'throw new UnboundTypeError(message)',
-  callRuntimeCallbacks: 'while(callbacks.length)callbacks.shift()(Module)',
-  ___pthread_create_js: 'return spawnThread({pthread_ptr,startRoutine:start_routine,arg})',
-  abort: 'const e=new WebAssembly.RuntimeError("Aborted("+what+")");err(e.message);ABORT=true;' +
-    'EXITSTATUS=1;readyPromiseReject(e);throw e',
+  attachFinalizer: '',
+  detachFinalizer: '',
+  releaseClassHandle: '',
+  downcastPointer: '',
+  throwBindingError: 'throw Error(message)',
+  embind__requireFunction: 'return getWasmTableEntry(rawFunction)',
+  registerType: 'registeredTypes[rawType]=registeredInstance;const waiting=awaitingDependencies[rawType];' +
+    'delete awaitingDependencies[rawType];waiting?.forEach(done=>done())',
+  whenDependentTypesAreResolved: 'let missing=1;const done=()=>{--missing||' +
+    'getTypeConverters(dependentTypes.map(type=>registeredTypes[type]))};dependentTypes.forEach(type=>{' +
+    'if(!registeredTypes[type]){missing++;(awaitingDependencies[type]??=[]).push(done)}});done()',
+  // The types Engine, Engine& and Engine* are one.
+  __embind_register_class: 'name=readLatin1String(name);rawDestructor=getWasmTableEntry(rawDestructor);' +
+    'const made=function(...values){return made.create(...values)};' +
+    'made.prototype["delete"]=function(){rawDestructor(this.ptr);this.ptr=0};' +
+    'for(const type of[rawType,rawPointerType,rawConstPointerType])registerType(type,{name,made,' +
+    'fromWireType:ptr=>Object.assign(Object.create(made.prototype),{ptr}),' +
+    'toWireType:(destructors,{ptr})=>ptr||throwBindingError(name+" instance already deleted")});' +
+    'Module[name]=made',
+  __embind_register_class_constructor:
+    'whenDependentTypesAreResolved(0,[rawClassType,...heap32VectorToArray(argCount,rawArgTypesAddr)],' +
+    '([{made},result,...types])=>{made.create=' +
+    'craftInvokerFunction("Engine",[result,,...types],0,getWasmTableEntry(invoker),rawConstructor)})',
+  __embind_register_class_function: 'methodName=readLatin1String(methodName);' +
+    'whenDependentTypesAreResolved(0,[rawClassType,...heap32VectorToArray(argCount,rawArgTypesAddr)],' +
+    '([type,...types])=>{type.made.prototype[methodName]=' +
+    'craftInvokerFunction(methodName,types,type,getWasmTableEntry(rawInvoker),context)})',
+  // What a call has left on the stack when it throws, the next ones need.
+  craftInvokerFunction: 'const[result,self,...types]=argTypes;return function(...values){' +
+    'if(values.length!==types.length)throwBindingError(humanName+" takes "+types.length+" arguments");' +
+    'const destructors=[],wired=[cppTargetFunc];if(classType)wired.push(self.toWireType(destructors,this));' +
+    'types.forEach((type,i)=>wired.push(type.toWireType(destructors,values[i])));' +
+    'const stack=stackSave();let made;try{made=cppInvokerFunc(...wired)}catch(e){stackRestore(stack);throw e}' +
+    'runDestructors(destructors);return result.fromWireType(made)}',
+  integerReadValueFromPointer: 'const heap=signed?[GROWABLE_HEAP_I8,GROWABLE_HEAP_I16,GROWABLE_HEAP_I32]:' +
+    '[GROWABLE_HEAP_U8,GROWABLE_HEAP_U16,GROWABLE_HEAP_U32];return at=>heap[shift]()[at>>>shift]',
+  floatReadValueFromPointer:
+    'return at=>(shift==2?GROWABLE_HEAP_F32:GROWABLE_HEAP_F64)()[at>>>shift]',
+  getShiftFromSize: 'return Math.log2(size)',
+  __embind_register_bool: 'registerType(rawType,{fromWireType:value=>!!value,' +
+    'toWireType:(destructors,value)=>value?trueValue:falseValue,argPackAdvance:8,' +
+    'readValueFromPointer:at=>!!GROWABLE_HEAP_U8()[at>>>0]})',
+  __embind_register_integer: 'const signed=minRange!==0;registerType(primitiveType,{name:readLatin1String(name),' +
+    'fromWireType:value=>signed?value:value<<32-8*size>>>32-8*size,' +
+    'toWireType:(destructors,value)=>signed?value:value>>>0,argPackAdvance:8,' +
+    'readValueFromPointer:integerReadValueFromPointer(name,getShiftFromSize(size),signed)})',
   __embind_register_std_string: 'registerType(rawType,{name:readLatin1String(name),fromWireType(value){' +
     'const at=value+4>>>0,bytes=GROWABLE_HEAP_U8().slice(at,at+GROWABLE_HEAP_U32()[value>>>2]);_free(value);' +
     'return UTF8Decoder.decode(bytes)},toWireType(destructors,value){' +
@@ -63,6 +87,25 @@ const shorter = {
     'GROWABLE_HEAP_U32()[ptr>>>2]=bytes.length;GROWABLE_HEAP_U8().set(bytes,ptr+4);' +
     'destructors?.push(_free,ptr);return ptr},argPackAdvance:8,' +
     'readValueFromPointer:simpleReadValueFromPointer,destructorFunction:_free})',
+  requireRegisteredType: 'return registeredTypes[rawType]',
+  __emval_get_method_caller: 'const[result,...takes]=__emval_lookupTypes(argCount,argTypes);' +
+    'return __emval_addMethodCaller((handle,name,destructors,args)=>{' +
+    'const made=handle[name](...takes.map((type,i)=>type.readValueFromPointer(args+8*i)));' +
+    'if(!result.isVoid)return result.toWireType(destructors,made)})',
+  __emval_new: 'const values=[];for(let i=0;i<argCount;i++,args+=8)' +
+    'values.push(registeredTypes[GROWABLE_HEAP_I32()[(argTypes>>2)+i>>>0]].readValueFromPointer(args));' +
+    'return Emval.toHandle(new(Emval.toValue(handle))(...values))',
+};
+const shorter = {
+  ...embind,
+  instantiateAsync: '',
+  ___cxa_throw: 'throw noRoom()',
+  _abort: 'throw noRoom()',
+  callRuntimeCallbacks: 'while(callbacks.length)callbacks.shift()(Module)',
+  ___pthread_create_js: 'return spawnThread({pthread_ptr,startRoutine:start_routine,arg})',
+  abort: 'const e=new WebAssembly.RuntimeError("Aborted("+what+")");err(e.message);ABORT=true;' +
+    'EXITSTATUS=1;readyPromiseReject(e);throw e',
+  _emscripten_check_blocking_allowed: '',
   UTF8ArrayToString: 'idx>>>=0;let end=idx;while(heap[end]&&!(end>=idx+maxBytesToRead))++end;' +
     'return UTF8Decoder.decode(new Uint8Array(heap.slice(idx,end)))',
 };
@@ -137,7 +180,7 @@ export function createEngine({ wasmModule, ...options }) {
 }
 
 export function serveThread(port, open) {
-  let module, typesRegistered = false;
+  let module;
   const files = [];
   const share = async (data) => {
     while (files.length) files.pop()?.close();
@@ -159,10 +202,6 @@ export function serveThread(port, open) {
     module.__emscripten_thread_init(data.threadInfoStruct, 0, 0, 1);
     module.establishStackSpace();
     module.PThread.threadInit();
-    if (!typesRegistered) {
-      module.___embind_register_native_and_builtin_types();
-      typesRegistered = true;
-    }
     try {
       const result = module.invokeEntryPoint(data.start_routine, data.arg);
       if (module.keepRuntimeAlive()) module.PThread.setExitStatus(result);
@@ -214,10 +253,7 @@ function patchOne(file, relaxedNames) {
     'wasmMemory=Module["wasmMemory"];buffer=wasmMemory.buffer;');
   glue = patch(glue, /var UTF8Decoder=.*?;/, 'var UTF8Decoder=new TextDecoder;');
   glue = patch(glue, /var UTF16Decoder=.*?;/, '');
-  glue = patch(glue, 'embind_init_charCodes();', '');
-  // What a call has left on the stack when it throws, the next ones need.
-  glue = patch(glue, 'var rv=cppInvokerFunc.apply(null,invokerFuncArgs);',
-    'const stack=stackSave();let rv;try{rv=cppInvokerFunc.apply(null,invokerFuncArgs)}catch(e){stackRestore(stack);throw e}');
+  glue = patch(glue, /embind_init_charCodes\(\);.*?init_emval\(\);/s, '');
   glue = glue.replace(/Module\["HEAP\w+"\]=/g, '');
   glue = glue.replace(/Module\["(\w+)"\]=function\(\)\{return\(\1=Module\["\1"\]=Module\["asm"\]\["(\w+)"\]\)\.apply\(null,arguments\)\}/g,
     (_, name, exported) => `${entryPoints.includes(`.${name}(`) ? `Module["${name}"]=` : ''}(...args)=>Module["asm"]["${exported}"](...args)`);
