@@ -6,6 +6,9 @@ import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
+import { random } from './random.mjs';
+
+export { random };
 
 export const root = fileURLToPath(new URL('../..', import.meta.url));
 const out = join(root, 'build', 'web-tests');
@@ -41,17 +44,6 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
     writeFileSync(join(outdir, `engine.${variant}.wasm`), emptyWasm);
   }
   return outdir;
-}
-
-/** Seeded random numbers in [0, 1). */
-export function random(seed) {
-  let s = seed >>> 0;
-  return () => {
-    s = (s + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(s ^ (s >>> 15), s | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
 }
 
 /** A model file of the fake engine. */

@@ -1,0 +1,556 @@
+// Random sequences of public calls on one engine, in Node or in a page: several conversations and the
+// engine's own text, up to three calls at a time, answers left at random moments, budgets that move
+// under them. Every answer is held against a roomy engine that computes the same tokens anew; what
+// fails must fail with the code that belongs to it, and everything goes on. What an operation does
+// is drawn from the seed and its own number, so that a run can be repeated as far as time allows.
+import { random } from './random.mjs';
+
+const kHangMs = 120_000;
+const kSessions = 5;
+const kWords = ['once', 'upon', 'a', 'time', 'there', 'was', 'the', 'mill', 'river', 'wood', 'and', 'said', '.', ',', '\n', 'fox', '<|im_end|>', '<s>',
+  'é', '猫', '🦊', '42', '  ', '\uFDD0<|im_start|>\uFDD1', '\uFFFD'];
+
+const deck = Object.entries({
+  answer: 6, say: 8, send: 4, twice: 1, fork: 2, save: 2, restore: 2, damage: 2, dispose: 1, budget: 3, refuse: 1, logits: 1, saveOwn: 1, restoreOwn: 2,
+  tooLong: 1, chat: 3, second: 1, told: 1,
+}).flatMap(([name, times]) => Array(times).fill(name));
+
+/** One operation's random choices. */
+class Dice {
+  constructor(seed) {
+    this.next = random(seed);
+    this.next();
+  }
+  below(n) {
+    return Math.floor(this.next() * n);
+  }
+  chance(share) {
+    return this.next() < share;
+  }
+  of(list) {
+    return list[this.below(list.length)];
+  }
+  words(n) {
+    return Array.from({ length: n }, () => this.of(kWords)).join(' ');
+  }
+}
+
+const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const same = (a, b) => a.length === b.length && a.every((value, i) => value === b[i]);
+const joined = (...parts) => Int32Array.from(parts.flatMap((part) => [...part]));
+
+function check(holds, what, ...shown) {
+  if (!holds) throw new Error([what, ...shown.map((value) => JSON.stringify(value)?.slice(0, 600))].join(' '));
+}
+
+/** A saved state of the model at `source`, for others to refuse. */
+export async function foreignState(Engine, source) {
+  const engine = await Engine.load(source, { contextLength: 100, threads: 1, cache: 'none' });
+  await engine.generate([1, 2, 3, 4, 5], { maxTokens: 3, ignoreEos: true }).result;
+  const { state } = await engine.saveState();
+  await engine.dispose();
+  return state;
+}
+
+class Operations {
+  sessions = [];
+  saved = []; // of sessions
+  savedOwn = [];
+  held = new Int32Array(0); // what the engine's own timeline was last asked for
+  log = [];
+  done = {};
+  moves = 0;
+  truth = Promise.resolve();
+
+  constructor({ Engine, source, foreign, contextLength, threads, seed, template = false }) {
+    Object.assign(this, { Engine, source, foreign, contextLength, threads, seed, template });
+  }
+
+  async open() {
+    const dice = new Dice(this.seed);
+    const load = { contextLength: this.contextLength, cache: 'none' };
+    this.fresh = await this.Engine.load(this.source, { ...load, threads: 1 });
+    const { plan } = await this.Engine.inspect(this.source, { ...load, threads: this.threads });
+    this.least = plan.minimum;
+    this.engine = await this.Engine.load(this.source, { ...load, threads: this.threads, memoryBudget: this.budgetOf(dice) });
+  }
+
+  async run(count) {
+    const going = new Set();
+    let failure = null;
+    for (let i = 0; i < count && !failure; i++) {
+      const dice = new Dice(Math.imul(this.seed, 7919) + i);
+      let name = dice.of(deck);
+      if (!this.template && (name === 'send' || name === 'chat')) name = 'say';
+      const atOnce = dice.of([1, 1, 2, 3]);
+      const entry = { i, name, note: '', over: false };
+      this.log.push(entry);
+      const work = this.watched(this[name](dice, (note) => (entry.note += ` ${note}`)))
+        .then(() => (entry.over = true), (error) => (failure ??= Object.assign(error, { operation: entry })))
+        .finally(() => going.delete(work));
+      going.add(work);
+      this.done[name] = (this.done[name] ?? 0) + 1;
+      while (going.size >= atOnce) await Promise.race(going);
+    }
+    await Promise.all(going);
+    if (failure) {
+      const told = this.log.slice(-12).map(({ i, name, note, over }) => `  ${i} ${name}${note}${over ? '' : ' …'}`).join('\n');
+      failure.message = `operation ${failure.operation?.i}, ${failure.operation?.name}: ${failure.message}\n${told}`;
+      throw failure;
+    }
+  }
+
+  async close() {
+    await Promise.all([this.engine?.dispose(), this.fresh?.dispose()]);
+  }
+
+  async watched(work) {
+    let timer;
+    const hangs = new Promise((_, reject) => (timer = setTimeout(() => reject(new Error('it hangs')), kHangMs)));
+    try {
+      return await Promise.race([work, hangs]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  // --- the truth -------------------------------------------------------------------------------
+
+  /** Work of the engine that has room for everything, which is asked for one thing at a time. */
+  fairly(work) {
+    const answer = this.truth.then(() => work(this.fresh));
+    this.truth = answer.catch(() => {});
+    return answer;
+  }
+
+  async expected(tokens, options) {
+    return this.fairly(async (fresh) => {
+      const generation = fresh.generate(tokens, { ...options, signal: undefined, reusePrefix: false });
+      const result = await generation.result;
+      return { ...result, pieces: await piecesOf(generation) };
+    });
+  }
+
+  /** Holds an answer to `tokens` against the true one; of one that was left, what there is of it. */
+  async agree(tokens, options, result, pieces) {
+    const truth = await this.expected(tokens, options);
+    const said = pieces.map((piece) => piece.token);
+    const right = truth.pieces.map((piece) => piece.token);
+    const told = [`after ${tokens.length} tokens, ${result.usage.cachedTokens} cached, ${result.finishReason}:`, said, right];
+    check(result.usage.promptTokens === tokens.length, 'tokens of the prompt', result.usage.promptTokens, tokens.length);
+    if (result.finishReason === 'cancelled') {
+      check(said.length <= right.length && same(said, right.slice(0, said.length)), 'the tokens of a cut answer differ', ...told);
+      check(truth.text.startsWith(result.text), 'the text of a cut answer differs', result.text, truth.text);
+      return;
+    }
+    check(same(said, right), 'the tokens differ', ...told);
+    check(result.text === truth.text, 'the text differs', result.text, truth.text);
+    check(result.finishReason === truth.finishReason && result.stopString === truth.stopString, 'it ended otherwise', result, truth.finishReason);
+    const numbers = (list) => list.flatMap(({ logprob, topLogprobs }) => [logprob, ...(topLogprobs ?? []).flatMap((top) => [top.token, top.logprob])]);
+    check(same(numbers(pieces), numbers(truth.pieces)), 'the log-probabilities differ', numbers(pieces), numbers(truth.pieces));
+  }
+
+  // --- answers -----------------------------------------------------------------------------------
+
+  options(dice, note) {
+    const options = { maxTokens: dice.of([0, 1, 3, 8, 8, 20, 40]), temperature: 0, ignoreEos: !dice.chance(0.3) };
+    if (dice.chance(0.3)) Object.assign(options, { temperature: 0.8 + dice.next(), seed: dice.below(1e9), topK: dice.of([0, 20]), topP: dice.of([1, 0.9]) });
+    if (dice.chance(0.15)) Object.assign(options, { repeatPenalty: 1.2, presencePenalty: 0.5 });
+    if (dice.chance(0.2)) options.stop = dice.chance(0.5) ? dice.of(['e', ' ', 'a ', 'the']) : ['an', '.', 'ing '];
+    if (dice.chance(0.15)) options.logprobs = 2;
+    if (dice.chance(0.05)) delete options.maxTokens; // until the context is full
+    if (dice.chance(0.1)) options.special = true;
+    note(`max ${options.maxTokens} t ${options.temperature}${options.stop ? ' stop' : ''}`);
+    return options;
+  }
+
+  /** Reads an answer in one of the ways in which it is left. Its result, or null where it was aborted. */
+  async hear(dice, note, begin, options) {
+    const leave = dice.of(['', '', '', '', 'cancel', 'cancel', 'break', 'abort', 'stream']);
+    const after = dice.of([0, 0, 1, 5, 20, 60]);
+    note(leave && `${leave} after ${after}`);
+    const control = new AbortController();
+    const generation = begin(leave === 'abort' ? { ...options, signal: control.signal } : options);
+    if (leave === 'cancel') void sleep(after).then(() => generation.cancel());
+    if (leave === 'abort') {
+      void sleep(after).then(() => control.abort());
+      try {
+        await generation.result;
+      } catch (error) {
+        check(error === control.signal.reason || error.name !== 'AbortError', 'aborted by another', error);
+        if (error.name !== 'AbortError') throw error;
+        return null;
+      }
+    }
+    if (leave === 'break' && !dice.chance(0.2)) {
+      let n = after % 7;
+      for await (const _ of generation) if (n-- <= 0) break;
+    }
+    if (leave === 'break') generation.cancel();
+    if (leave === 'stream') {
+      const reader = generation.toReadableStream().getReader();
+      if (dice.chance(0.6)) await reader.read();
+      await reader.cancel();
+    }
+    const result = await generation.result;
+    return { result, pieces: await piecesOf(generation) };
+  }
+
+  /** The engine's own timeline: goes on from what it was asked last, from a part of it, or begins anew. */
+  async answer(dice, note) {
+    const options = this.options(dice, note);
+    if (dice.chance(0.25)) options.reusePrefix = false;
+    const how = dice.below(4);
+    let prompt = this.held.slice(0, how === 0 ? 0 : how === 1 ? dice.below(this.held.length + 1) : undefined);
+    const more = dice.chance(0.25) ? dice.below(this.contextLength) : dice.below(40);
+    const { vocabulary } = this.engine.info;
+    prompt = joined(prompt, Array.from({ length: 1 + more }, () => dice.below(vocabulary)));
+    let given = prompt;
+    if (dice.chance(0.3)) {
+      given = dice.words(1 + dice.below(dice.chance(0.3) ? 200 : 20));
+      const how = { addBos: dice.chance(0.8), parseSpecial: dice.chance(0.5), marked: dice.chance(0.5), continues: dice.chance(0.2) };
+      Object.assign(options, how);
+      prompt = await this.engine.tokenize(given, how);
+    }
+    note(`${prompt.length} tokens`);
+    await this.beside(dice, note, () => this.ask(dice, note, prompt, given, options));
+  }
+
+  async ask(dice, note, prompt, given, options) {
+    const heard = await this.fits(prompt.length, () => this.hear(dice, note, (options) => this.engine.generate(given, options), options));
+    if (!heard) return;
+    this.held = joined(prompt, heard.pieces.map((piece) => piece.token));
+    await this.agree(prompt, options, heard.result, heard.pieces);
+  }
+
+  /** What `work` gives; null where the prompt is too long, which must be so exactly when it does not fit. */
+  async fits(tokens, work) {
+    try {
+      const out = await work();
+      check(tokens === null || tokens <= this.contextLength || out === null || out.pieces?.length === 0, 'a prompt that does not fit was answered');
+      return out;
+    } catch (error) {
+      const full = tokens === null || tokens > this.contextLength;
+      if (full && (error.code === 'PROMPT_TOO_LONG' || error.code === 'CONTEXT_FULL')) return null;
+      throw error;
+    }
+  }
+
+  /** Does `work` before, behind or amid a change of the budget, now and then. */
+  async beside(dice, note, work) {
+    if (!dice.chance(0.15)) return work();
+    note('beside a move:');
+    if (dice.chance(0.5)) {
+      const moved = this.budget(dice, note);
+      if (dice.chance(0.5)) await sleep(dice.below(30));
+      await Promise.all([moved, work()]);
+    } else {
+      const over = work();
+      await sleep(dice.below(10));
+      await Promise.all([over, this.budget(dice, note)]);
+    }
+  }
+
+  // --- sessions ----------------------------------------------------------------------------------
+
+  /** Does `work` with a session that nothing else is done with. */
+  async with(dice, work) {
+    const idle = this.sessions.filter(({ busy }) => !busy);
+    let entry = idle[dice.below(idle.length + 1)];
+    if (!entry || (this.sessions.length < kSessions && dice.chance(0.1))) {
+      if (this.sessions.length >= 2 * kSessions) return;
+      entry = { session: this.engine.session(this.template && dice.chance(0.4) ? { system: dice.words(3) } : {}), busy: false };
+      this.sessions.push(entry);
+    }
+    entry.busy = true;
+    try {
+      await work(entry.session, entry);
+    } finally {
+      entry.busy = false;
+    }
+  }
+
+  remove(entry) {
+    this.sessions = this.sessions.filter((other) => other !== entry);
+    return entry.session.dispose();
+  }
+
+  /** Turns of a session: `begin` starts one; what the session then holds is what it asked, and the answer. */
+  async turn(dice, note, session, entry, options, begin, count) {
+    const before = { text: session.text, written: session.written, tokens: session.tokens, messages: session.messages.length };
+    const heard = await this.fits(null, () => this.hear(dice, note, begin, options));
+    note(`(${session.tokens.length} held)`);
+    if (!heard) {
+      check(session.text === before.text && session.messages.length === before.messages, 'a turn that failed has changed the session', before.text, session.text);
+      check(same(session.tokens, before.tokens), 'a turn that failed has changed the tokens');
+      if (dice.chance(0.5)) await this.remove(entry);
+      return;
+    }
+    const { usage } = heard.result;
+    const { tokens } = await this.lately(dice, session);
+    check(same(tokens.slice(usage.promptTokens), heard.pieces.map(({ token }) => token)), 'the session holds other tokens than it said');
+    if (count) check(await count(tokens.slice(0, usage.promptTokens), before), 'the prompt is not what was said');
+    await this.agree(tokens.slice(0, usage.promptTokens), options, heard.result, heard.pieces);
+  }
+
+  /** The session's tokens, mostly without disturbing what the engine holds. */
+  async lately(dice, session) {
+    if (!dice.chance(0.2)) return { tokens: session.tokens };
+    const saved = await session.save();
+    check(same(saved.tokens, session.tokens), 'a session saves other tokens than it has');
+    return saved;
+  }
+
+  say(dice, note) {
+    return this.with(dice, async (session, entry) => {
+      const options = this.options(dice, note);
+      const text = (session.text ? ' ' : '') + dice.words(1 + dice.below(dice.chance(0.3) ? 150 : 25));
+      const count = async (prompt, before) => {
+        const plain = text.replace(/[\uFDD0\uFDD1]/g, '\uFFFD');
+        const whole = await this.engine.tokenize(before.written + plain, { marked: true });
+        const more = await this.engine.tokenize(plain, { continues: true });
+        return same(prompt, whole) || same(prompt, joined(before.tokens, more));
+      };
+      await this.beside(dice, note, () => this.turn(dice, note, session, entry, options, (options) => session.generate(text, options), count));
+    });
+  }
+
+  send(dice, note) {
+    return this.with(dice, async (session, entry) => {
+      const options = { ...this.options(dice, note), ignoreEos: false };
+      delete options.stop; // the template may add its own
+      const said = dice.chance(0.8) ? dice.words(1 + dice.below(40)) : [{ role: 'user', content: dice.words(5) }];
+      await this.beside(dice, note, () => this.turn(dice, note, session, entry, options, (options) => session.send(said, options)));
+    });
+  }
+
+  /** Two turns and a copy at once: they wait for each other. */
+  twice(dice, note) {
+    return this.with(dice, async (session) => {
+      const options = { maxTokens: 5, temperature: 0, ignoreEos: true };
+      const first = session.generate(` ${dice.words(5)}`, options);
+      if (dice.chance(0.3)) first.cancel();
+      const saved = session.save();
+      const forked = dice.chance(0.5) ? session.fork() : null;
+      const second = session.generate(` ${dice.words(5)}`, options);
+      const ends = await Promise.allSettled([first.result, saved, second.result, forked]);
+      if (forked && ends[3].status === 'fulfilled') this.sessions.push({ session: ends[3].value, busy: false });
+      for (const { reason } of ends) if (reason && !/PROMPT_TOO_LONG|CONTEXT_FULL/.test(reason.code)) throw reason;
+      note(`(${session.tokens.length} held)`);
+      if (ends[2].status === 'rejected') return;
+      const { usage } = ends[2].value;
+      await this.agree(session.tokens.slice(0, usage.promptTokens), options, ends[2].value, await piecesOf(second));
+    });
+  }
+
+  fork(dice, note) {
+    return this.with(dice, async (session) => {
+      if (this.sessions.length >= 2 * kSessions) return;
+      const other = await session.fork();
+      check(other.text === session.text && same(other.tokens, session.tokens), 'a fork differs');
+      note(`(${session.tokens.length} held)`);
+      this.sessions.push({ session: other, busy: false });
+    });
+  }
+
+  save(dice, note) {
+    return this.with(dice, async (session) => {
+      const saved = await session.save();
+      check(same(saved.tokens, session.tokens), 'a session saves other tokens than it has');
+      note(`(${saved.tokens.length} tokens, ${saved.state.length} bytes)`);
+      this.saved.push(structuredClone(saved));
+      if (this.saved.length > 4) this.saved.shift();
+    });
+  }
+
+  restore(dice, note) {
+    return this.with(dice, async (session) => {
+      if (this.saved.length === 0) return;
+      const saved = dice.of(this.saved);
+      // The state of another text costs time and nothing else.
+      const { state } = dice.chance(0.2) ? dice.of(this.saved) : saved;
+      if (state.length === 0 && saved.tokens.length > 0) return;
+      await this.beside(dice, note, () => session.restore({ ...saved, state }));
+      note(`(${saved.tokens.length} tokens)`);
+      check(same(session.tokens, saved.tokens), 'a session restores other tokens than were saved');
+    });
+  }
+
+  /** Damaged and foreign states are refused, and nothing changes. */
+  damage(dice, note) {
+    return this.with(dice, async (session) => {
+      const saved = dice.of([...this.saved, ...this.savedOwn].filter(({ state }) => state.length > 0)) ?? { tokens: Int32Array.of(1), state: this.foreign };
+      let state = saved.state.slice();
+      const how = dice.below(5);
+      if (how === 0) state[dice.below(state.length)] ^= 1 << dice.below(8);
+      else if (how === 1) state = state.slice(0, dice.below(state.length));
+      else if (how === 2) state = new Uint8Array([...state, 0]);
+      else if (how === 3) state = this.foreign;
+      else state = Uint8Array.from({ length: 1 + dice.below(2000) }, () => dice.below(256));
+      note(`how ${how}`);
+      const { text, tokens } = session;
+      const own = dice.chance(0.5);
+      const broken = { messages: [], text: 'x', exact: true, ...saved, tokens: Int32Array.of(1, 2), state };
+      const error = await (own ? this.engine.restoreState(broken) : session.restore(broken)).then(() => null, (e) => e);
+      check(/^(CORRUPT|CONTEXT_FULL|INVALID_ARGUMENT)$/.test(error?.code), 'a damaged state was taken', how, `${error}`);
+      check(session.text === text && same(session.tokens, tokens), 'a damaged state has changed the session');
+    });
+  }
+
+  dispose(dice) {
+    return this.with(dice, async (session, entry) => {
+      const going = dice.chance(0.4) ? session.generate(` ${dice.words(30)}`, { maxTokens: 30 }) : null;
+      await this.remove(entry);
+      const error = await session.generate('x').result.then(() => null, (e) => e);
+      check(error?.code === 'DISPOSED', 'a session that is over answers', `${error}`);
+      await going?.result.catch((e) => check(/DISPOSED|PROMPT_TOO_LONG|CONTEXT_FULL/.test(e.code), 'a session disposed of', `${e}`));
+    });
+  }
+
+  // --- budgets -------------------------------------------------------------------------------------
+
+  /** At and near the smallest, somewhat above it, or without a limit. */
+  budgetOf(dice) {
+    const { least } = this;
+    return dice.of([least, least + dice.below(200_000), least + dice.below(least), 0]);
+  }
+
+  async budget(dice, note) {
+    const bytes = this.budgetOf(dice);
+    note(`to ${bytes - this.least} above the least`);
+    if (dice.chance(0.15)) {
+      const control = new AbortController();
+      const moved = this.engine.setMemoryBudget(bytes, { signal: control.signal });
+      await sleep(dice.of([0, 1, 10]));
+      control.abort();
+      return moved.catch((e) => check(e.name === 'AbortError', 'a move was aborted', `${e}`));
+    }
+    const number = ++this.moves;
+    await this.engine.setMemoryBudget(bytes);
+    const { heap } = this.engine.memory();
+    check(number !== this.moves || bytes === 0 || heap <= bytes, 'more memory than the budget', heap, bytes);
+  }
+
+  async refuse(dice) {
+    const error = await this.engine.setMemoryBudget(Math.floor(this.least * dice.of([0.1, 0.5]))).then(() => null, (e) => e);
+    check(error?.code === 'BUDGET_TOO_SMALL', 'a budget below the smallest', `${error}`);
+  }
+
+  // --- what else an engine does ------------------------------------------------------------------
+
+  async logits(dice) {
+    const tokens = Int32Array.from({ length: 1 + dice.below(5) }, () => dice.below(this.engine.info.vocabulary));
+    const [got, truth] = await Promise.all([this.engine.logits(tokens), this.fairly((fresh) => fresh.logits(tokens))]);
+    check(same(got, truth), 'logits differ');
+  }
+
+  async saveOwn(_, note) {
+    const saved = await this.engine.saveState();
+    note(`(${saved.tokens.length} tokens, ${saved.state.length} bytes)`);
+    this.savedOwn.push(structuredClone(saved));
+    if (this.savedOwn.length > 3) this.savedOwn.shift();
+  }
+
+  /** Back to a saved state, of a session too, and on from there. */
+  async restoreOwn(dice, note) {
+    const saved = dice.of([...this.savedOwn, ...this.saved].filter(({ state }) => state.length > 0));
+    if (!saved) return;
+    await this.engine.restoreState(saved);
+    const prompt = joined(saved.tokens, [dice.below(this.engine.info.vocabulary)]);
+    note(`${saved.tokens.length} tokens`);
+    await this.ask(dice, note, prompt, prompt, this.options(dice, note));
+  }
+
+  async tooLong(dice, note) {
+    const tokens = new Int32Array(this.contextLength + 1 + dice.below(300)).fill(1);
+    const error = await this.engine.generate(tokens, { maxTokens: 1 }).result.then(() => null, (e) => e);
+    check(error?.code === 'PROMPT_TOO_LONG', 'a text that is too long', `${error}`);
+    const foreign = await this.engine.generate([1, this.engine.info.vocabulary]).result.then(() => null, (e) => e);
+    check(foreign?.code === 'INVALID_ARGUMENT', 'a token that there is not', `${foreign}`);
+    const empty = await this.engine.generate([]).result.then(() => null, (e) => e);
+    check(empty?.code === 'PROMPT_EMPTY', 'an empty prompt', `${empty}`);
+    await this.with(dice, async (session, entry) => {
+      const { text } = session;
+      const error = await session.generate(' the mill'.repeat(this.contextLength)).result.then(() => null, (e) => e);
+      check(error?.code === 'PROMPT_TOO_LONG' && session.text === text, 'a text that is too long for a session', `${error}`);
+      if (dice.chance(0.7)) await this.turn(dice, note, session, entry, this.options(dice, note), (options) => session.generate(' and', options));
+    });
+  }
+
+  /** Chats as a whole, as a stream, and as a stream that is left at its first chunk. */
+  async chat(dice, note) {
+    const messages = Array.from({ length: 1 + 2 * dice.below(3) }, (_, i) => ({ role: i % 2 ? 'assistant' : 'user', content: dice.words(3 + dice.below(30)) }));
+    const params = { messages, max_tokens: 1 + dice.below(30), temperature: dice.of([0, 1]), seed: dice.below(1000), logprobs: dice.chance(0.2) };
+    const how = dice.of(['whole', 'stream', 'left', 'aborted']);
+    note(how);
+    const { completions } = this.engine.chat;
+    if (how === 'whole') return this.agreeChat(params, (await completions.create(params)).choices[0].message.content);
+    const stream = await completions.create({ ...params, max_tokens: how === 'stream' ? params.max_tokens : 300, stream: true });
+    let content = '';
+    if (how === 'aborted') void sleep(dice.below(20)).then(() => stream.controller.abort());
+    for await (const { choices } of stream) {
+      content += choices[0]?.delta.content ?? '';
+      if (how === 'left') break;
+    }
+    if (how === 'stream') await this.agreeChat(params, content);
+  }
+
+  async agreeChat(params, content) {
+    const truth = await this.fairly(async (fresh) => {
+      await fresh.generate([fresh.info.vocabulary - 1], { maxTokens: 0, reusePrefix: false }).result; // nothing is reused
+      return (await fresh.chat.completions.create(params)).choices[0].message.content;
+    });
+    check(content === truth, 'a chat differs', content, truth);
+  }
+
+  /** A second load of the same model beside the first, which takes over a session. */
+  second(dice, note) {
+    return this.with(dice, async (session) => {
+      const engine = await this.Engine.load(this.source, { contextLength: this.contextLength + dice.of([0, 64]), threads: 1, cache: 'none', memoryBudget: this.least + 300_000 });
+      try {
+        const there = engine.session();
+        const beside = dice.chance(0.5) ? this.ask(dice, note, Int32Array.of(1, 2, 3), [1, 2, 3], this.options(dice, note)) : null;
+        await there.restore(await session.save());
+        const options = { maxTokens: 6, temperature: 0, ignoreEos: true };
+        const going = there.generate(' again', options);
+        const result = await this.fits(null, async () => ({ result: await going.result }));
+        if (result && there.tokens.length <= this.contextLength) { // a longer context has more room
+          await this.agree(there.tokens.slice(0, result.result.usage.promptTokens), options, result.result, await piecesOf(going));
+        }
+        await beside;
+      } finally {
+        await engine.dispose();
+      }
+    });
+  }
+
+  /** What is told at any moment. */
+  async told() {
+    const { engine } = this;
+    const stats = engine.stats();
+    check(stats.cachedTokens <= stats.promptTokens || stats.promptTokens === 0, 'more cached than there was', stats);
+    check(engine.layers().length > 0 && engine.memory().heap > 0, 'no layers');
+    const text = 'the mill, é';
+    check(same(await engine.tokenize(text), await this.fairly((fresh) => fresh.tokenize(text))), 'other tokens');
+  }
+}
+async function piecesOf(generation) {
+  const out = [];
+  for await (const piece of generation) out.push(piece);
+  return out;
+}
+
+/**
+ * `count` random operations with the model at `source`. Resolves to how many there were of each kind; the
+ * message of what it throws says what was done last.
+ */
+export async function randomOperations({ count, ...settings }) {
+  const operations = new Operations(settings);
+  try {
+    await operations.open();
+    await operations.run(count);
+    return operations.done;
+  } finally {
+    await Promise.race([operations.close(), sleep(5000)]);
+  }
+}

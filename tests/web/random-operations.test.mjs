@@ -1,0 +1,85 @@
+// Random sequences of public calls through the package, in Node and in Chromium (random-operations.mjs says
+// which, and what must hold). The native suite does the same with its own.
+//   SLUICE_RANDOM_SEED=n SLUICE_RANDOM_OPERATIONS=n node --test tests/web/random-operations.test.mjs
+import { basename, join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { launch } from './chromium.mjs';
+import { root } from './helpers.mjs';
+import { foreignState, randomOperations } from './random-operations.mjs';
+
+const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
+const seed = Number(process.env.SLUICE_RANDOM_SEED ?? Math.floor(Math.random() * 2 ** 31));
+/** Operations of all models together, where `otherwise` says how many there are without being told. */
+const total = (otherwise) => Number(process.env.SLUICE_RANDOM_OPERATIONS ?? otherwise);
+
+const families = (name) => join(root, 'tests', 'data', 'families', `${name}.gguf`);
+const arch = (name) => join(root, 'tests', 'data', 'arch', `${name}.gguf`);
+// [file, share of the operations, threads, a chat template of its own]
+const cases = [
+  [families('lfm2'), 3, 1], [families('lfm2'), 3, 2], [join(root, 'examples', 'models', 'sluice-tales-Q4_0.gguf'), 3, 2, true],
+  [arch('llama-gqa'), 1, 2], [arch('qwen3'), 1, 1], [arch('gemma2'), 1, 2], [families('mistral-window'), 1, 1], [families('gemma3-scaled'), 1, 2],
+  [families('qwen3moe'), 1, 1], [families('phi3-longrope-short'), 1, 2],
+].map(([path, share, threads, template = false], i) => ({ path, share, threads, template, name: basename(path, '.gguf'), contextLength: [700, 300, 1100][i % 3] }));
+const shares = cases.reduce((sum, { share }) => sum + share, 0);
+
+/** A test for each model; `run` does the operations. */
+function sequences(count, run) {
+  for (const [i, { name, share, threads, ...rest }] of cases.entries()) {
+    const settings = { ...rest, threads, seed: (seed + i) >>> 0, count: Math.ceil((count * share) / shares) };
+    test(`${name}, ${threads} thread(s), SLUICE_RANDOM_SEED=${seed}`, async (t) => {
+      const done = await run(settings).catch((error) => {
+        throw new Error(`SLUICE_RANDOM_SEED=${seed}, ${name}, ${threads} thread(s), context ${settings.contextLength}: ${error.message}`, { cause: error });
+      });
+      t.diagnostic(Object.entries(done).map(([kind, n]) => `${kind} ${n}`).join(', '));
+    });
+  }
+}
+
+/** Of a model that is not the one under test. */
+const other = (path) => (path === cases[0].path ? cases[3].path : cases[0].path);
+
+describe('in Node', () => {
+  const foreign = new Map();
+  sequences(total(300), async ({ path, ...settings }) => {
+    if (!foreign.has(other(path))) foreign.set(other(path), await foreignState(Engine, other(path)));
+    return randomOperations({ Engine, source: path, foreign: foreign.get(other(path)), ...settings });
+  });
+});
+
+describe('in Chromium', () => {
+  let browser;
+  let server;
+  before(async () => {
+    browser = await launch();
+    server = await serve([['/dist/', join(root, 'dist')], ['/tests/', join(root, 'tests', 'web')], ['/data/', root]], {
+      onRequest: (request, response) => {
+        if (request.url === '/favicon.ico') return response.writeHead(204).end(), true;
+        if (request.url !== '/') return false;
+        response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>test</title>');
+        return true;
+      },
+    });
+  });
+  after(async () => {
+    await browser?.close();
+    await server?.close();
+  });
+  const address = (path) => path.replace(root, '/data/').replaceAll('\\', '/');
+
+  sequences(total(150), async ({ path, ...settings }) => {
+    const page = await browser.newPage();
+    page.on('pageerror', (error) => console.error('page error:', error.message));
+    try {
+      await page.goto(`${server.url}/`);
+      return await page.evaluate(async ({ source, stranger, settings }) => {
+        const { Engine } = await import('/dist/index.js');
+        const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
+        return randomOperations({ Engine, source, foreign: await foreignState(Engine, stranger), ...settings });
+      }, { source: address(path), stranger: address(other(path)), settings });
+    } finally {
+      await page.close();
+    }
+  });
+});
