@@ -173,11 +173,16 @@ export class Host {
     }
   }
 
-  /** Computes tokens behind those that the engine holds. */
+  /** Computes tokens behind those that the engine holds. Where that fails it holds none. */
   private async read(tokens: Int32Array): Promise<void> {
     const { binding } = this.engine;
-    if (!binding.append(tokens)) throw errorOf(binding);
-    await this.running.pass({ cancelled: false });
+    try {
+      if (!binding.append(tokens)) throw errorOf(binding);
+      await this.running.pass({ cancelled: false });
+    } catch (error) {
+      binding.clear(); // the pass too, or no other could begin
+      throw error;
+    }
   }
 
   /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */

@@ -175,7 +175,7 @@ export class Session {
   private alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
     return abortable(options, () => {
       this.mustLive();
-      const done = this.line.then(work);
+      const done = this.line.then(() => (this.mustLive(), work()));
       this.line = done.catch(() => {});
       return done;
     });
@@ -210,7 +210,9 @@ export class Session {
       await before;
       const { text, addBos, marked } = await prompt();
       asked = text;
-      return (tokens = await this.extended(text, addBos, marked));
+      tokens = await this.extended(text, addBos, marked);
+      this.mustLive(); // what the worker has forgotten it would keep for good
+      return tokens;
     };
     const generation = this.engine.start(input, options, this.timeline, (pieces) => said.push(...pieces.map((piece) => piece.token)));
     const adopted = generation.result.then(

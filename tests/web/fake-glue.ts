@@ -257,6 +257,7 @@ class FakeEngine implements EngineBinding {
   }
 
   append(tokens: Int32Array): boolean {
+    if (this.pending.length > 0) return this.fail('INVALID_ARGUMENT', 'A pass is under way.');
     if (tokens.length === 0) return this.fail('PROMPT_EMPTY', 'The prompt is empty.');
     if (this.held.length + tokens.length > this.context) {
       return this.fail('PROMPT_TOO_LONG', `The context holds ${this.context} tokens.`);
@@ -272,6 +273,8 @@ class FakeEngine implements EngineBinding {
     return true;
   }
   begin(prompt: Int32Array, options: AnswerOptions): boolean {
+    this.cancel();
+    if (this.pending.length > 0) return this.fail('INVALID_ARGUMENT', 'A pass is under way.');
     const most = options.reusePrefix ? Math.min(this.held.length, prompt.length - 1) : 0;
     let cached = 0;
     while (cached < most && this.held[cached] === prompt[cached]) cached++;

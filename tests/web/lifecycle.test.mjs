@@ -2,7 +2,7 @@
 // crashes, sessions that come and go, disposal in the middle of everything. After each the engine, or
 // the store, is good for the same text as before. Bounds in time only catch what hangs.
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -209,6 +209,52 @@ test('a session that is saved, restored, forked and moved about says what an und
   }
   assert.deepEqual(said, whole);
   await engine.setMemoryBudget(700_000);
+});
+
+test('a session disposed of amid its calls keeps nothing: what had not begun is refused', async () => {
+  const other = engine.session();
+  await other.generate('hello', greedy).result;
+  const saved = await other.save();
+  const doomed = {
+    generate: (session) => session.generate(' more', greedy).result,
+    send: (session) => session.send('hi', greedy).result,
+    save: (session) => session.save(),
+    fork: (session) => session.fork(),
+    restore: (session) => session.restore(saved),
+  };
+  for (const [name, call] of Object.entries(doomed)) {
+    const session = engine.session();
+    await session.generate('hello', greedy).result;
+    const calling = call(session);
+    await Promise.all([session.dispose(), assert.rejects(calling, { code: 'DISPOSED' }, name)]);
+  }
+  const session = engine.session();
+  const going = session.generate('hello', greedy);
+  for await (const _ of going) break; // it has begun
+  await session.dispose();
+  assert.equal((await going.result).finishReason, 'cancelled');
+});
+
+test('saving a timeline that has to be computed again, and cannot: the next call does it', async (t) => {
+  const file = join(directory, 'cut.gguf');
+  writeFileSync(file, bytes);
+  const stash = join(tmpdir(), `sluice-sessions-${process.pid}`);
+  rmSync(stash, { recursive: true, force: true });
+  writeFileSync(stash, ''); // no session finds a place to wait in
+  t.after(() => rmSync(stash));
+  const stranded = await Engine.load(file, { memoryBudget: 350_000, contextLength: 1e5 });
+  const long = 'x'.repeat(66_000); // more than waits in memory
+  const plain = engine.session();
+  const session = stranded.session();
+  assert.equal(await session.generate(long, greedy).text(), await plain.generate(long, greedy).text());
+  assert.equal(await stranded.generate('hello', greedy).text(), expected);
+  truncateSync(file, 50_000);
+  for (let i = 0; i < 2; i++) await assert.rejects(session.save(), { code: 'TRUNCATED' });
+  writeFileSync(file, bytes);
+  const { text, usage } = await session.generate(' more', greedy).result;
+  assert.equal(usage.cachedTokens, 0);
+  assert.equal(text, await plain.generate(' more', greedy).text());
+  await stranded.dispose();
 });
 
 test('many idle sessions move out and back under a small budget', async () => {
