@@ -206,7 +206,7 @@ class ConfigReader {
     if (head_dim_ > 4096) return unsupported("a head size above 4096");
     for (int64_t i = 0; i < head_dim_ / 2; i++) {
       const double exponent = 2 * static_cast<double>(i) / static_cast<double>(head_dim_);
-      const double wave = 2 * std::numbers::pi * std::pow(base, exponent);
+      const double wave = 2 * std::numbers::pi * std::exp(exponent * std::log(base));
       double divisor = 1;
       if (wave > original / low) {
         divisor = factor;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/sort.h"
 #include "gguf/gguf.h"
 #include "gguf/printable.h"
 
@@ -256,7 +257,7 @@ class Parser {
     std::vector<std::string_view> keys;
     keys.reserve(out_->metadata.size());
     for (const KeyValue& kv : out_->metadata) keys.push_back(kv.key);
-    std::sort(keys.begin(), keys.end());
+    heap_sort(keys);
     if (const auto twice = std::adjacent_find(keys.begin(), keys.end()); twice != keys.end()) {
       return fail(
           error(Code::kBadHeader, "metadata \"%s\" occurs twice", printable(*twice).c_str()));
@@ -317,8 +318,7 @@ class Parser {
     std::vector<uint32_t> order(out_->tensors.size());
     for (uint32_t i = 0; i < order.size(); i++) order[i] = i;
     const auto& tensors = out_->tensors;
-    std::sort(order.begin(), order.end(),
-              [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
+    heap_sort(order, [&](uint32_t a, uint32_t b) { return tensors[a].offset < tensors[b].offset; });
     for (size_t i = 1; i < order.size(); i++) {
       const Tensor& a = tensors[order[i - 1]];
       const Tensor& b = tensors[order[i]];
@@ -371,8 +371,7 @@ Status index_tensors(Header* header) {
   auto& index = header->by_name;
   index.resize(tensors.size());
   for (uint32_t i = 0; i < index.size(); i++) index[i] = i;
-  std::sort(index.begin(), index.end(),
-            [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
+  heap_sort(index, [&](uint32_t a, uint32_t b) { return tensors[a].name < tensors[b].name; });
   for (size_t i = 1; i < index.size(); i++) {
     if (tensors[index[i - 1]].name == tensors[index[i]].name) {
       return error(Code::kBadHeader, "tensor \"%s\" occurs twice",

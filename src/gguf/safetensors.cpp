@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/sort.h"
 #include "gguf/json.h"
 #include "gguf/printable.h"
 
@@ -112,7 +113,7 @@ Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
     e.end += file->data_offset;
     order.push_back(&e);
   }
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+  heap_sort(order, [](const auto* a, const auto* b) {
     return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
   });
   for (size_t i = 1; i < order.size(); i++) {

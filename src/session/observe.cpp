@@ -88,7 +88,7 @@ void CpuExecutor::observe_attention(const Op& op) {
   const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dk));
   const auto score = [&](float dot) {
     const double x = static_cast<double>(dot) * scale;
-    return op.softcap != 0 ? op.softcap * std::tanh(x / op.softcap) : x;
+    return op.softcap != 0 ? op.softcap * (1 - 2 / (std::exp(2 * x / op.softcap) + 1)) : x;
   };
   for (int32_t h = 0; h < n_head; ++h) {
     const float* keys = buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "base/sort.h"
 #include "tokenizer/base.h"
 #include "tokenizer/utf8.h"
 
@@ -125,7 +126,7 @@ Status SentencePiece::read_ranks(const gguf::Header& header) {
       return error(Code::kBadTokenizer, "the score of token %zu is not a number", i);
     }
   }
-  std::sort(distinct.begin(), distinct.end(), std::greater<float>());
+  heap_sort(distinct, std::greater<float>());
   distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
   for (size_t i = 0; i < n; ++i) {
     const auto score = static_cast<float>(scores->number_at(i));

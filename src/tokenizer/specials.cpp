@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/sort.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
 
@@ -159,7 +160,7 @@ void Specials::find_end_of_generation(const gguf::Header& header, Vocab* vocab) 
     drop("<|end|>", TokenType::kUserDefined);  // there it ends a channel, not the answer
   }
   if (has("<|tool_response>")) drop("</s>", TokenType::kNormal);
-  std::sort(ends.begin(), ends.end());
+  heap_sort(ends);
   ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
 }
 
@@ -197,7 +198,7 @@ Status SpecialMatcher::read_flags(const gguf::Header& header, const Vocab& vocab
       }
       ids->push_back(static_cast<Token>(id));
     }
-    std::sort(ids->begin(), ids->end());
+    heap_sort(*ids);
   }
   return {};
 }
