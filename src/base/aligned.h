@@ -55,7 +55,7 @@ class AlignedBuffer {
 
   // `bytes` of uninitialised memory, at a multiple of 64; what was held before is released first.
   // Errors: kOutOfMemory, and the buffer is empty then.
-  Status allocate(uint64_t bytes) {
+  [[nodiscard]] Status allocate(uint64_t bytes) {
     AlignedBuffer().swap(*this);
     if (bytes == 0) return {};
     if (bytes <= std::numeric_limits<size_t>::max() - kAlignment) {

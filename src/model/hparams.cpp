@@ -6,6 +6,7 @@
 
 #include "gguf/printable.h"
 #include "model/families.h"
+#include "model/unread_keys.h"
 
 namespace sluice::model {
 namespace {
@@ -23,7 +24,7 @@ class Reader {
   // An integer within [low, high], or `fallback` when the key is absent (fallback < 0: required).
   int64_t integer(const char* key, int64_t low, int64_t high, int64_t fallback) {
     const std::string full = prefix_ + key;
-    const gguf::Value* value = header_.find(full);
+    const gguf::Value* value = raw(key);
     if (value == nullptr) {
       if (fallback < 0) fail(error(Code::kBadHeader, "the metadata lacks %s", full.c_str()));
       return fallback;
@@ -43,7 +44,7 @@ class Reader {
 
   float real(const char* key, float fallback) {
     const std::string full = prefix_ + key;
-    const gguf::Value* value = header_.find(full);
+    const gguf::Value* value = raw(key);
     if (value == nullptr) return fallback;
     const std::optional<double> x = value->as_f64();
     if (!x || !std::isfinite(*x)) {
@@ -54,11 +55,17 @@ class Reader {
   }
 
   std::string text(const char* key) {
-    const auto value = header_.get_string(prefix_ + key);
-    return value ? std::string(*value) : std::string();
+    const gguf::Value* value = raw(key);
+    return std::string(value == nullptr ? "" : value->as_string().value_or(""));
   }
 
-  const gguf::Value* raw(const char* key) { return header_.find(prefix_ + key); }
+  const gguf::Value* raw(const char* key) {
+    const gguf::Value* value = header_.find(prefix_ + key);
+    if (value != nullptr) read_.push_back(value);
+    return value;
+  }
+  // The values that were asked for.
+  [[nodiscard]] const std::vector<const gguf::Value*>& read() const { return read_; }
 
   void fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
@@ -68,6 +75,7 @@ class Reader {
  private:
   const gguf::Header& header_;
   std::string prefix_;
+  std::vector<const gguf::Value*> read_;
   Status status_;
 };
 
@@ -107,6 +115,16 @@ void read_rope(Reader& r, HParams& hp) {
   rope.attn_factor = r.real("rope.scaling.attn_factor", 1);
   rope.beta_fast = r.real("rope.scaling.yarn_beta_fast", 32);
   rope.beta_slow = r.real("rope.scaling.yarn_beta_slow", 1);
+  if (hp.arch == "mistral3") {
+    rope.log_multiplier = r.real("rope.scaling.yarn_log_multiplier", 0);
+    if (rope.log_multiplier < 0) {
+      r.fail(error(Code::kBadHeader, "rope.scaling.yarn_log_multiplier is negative"));
+    }
+    hp.temperature_scale = r.real("attention.temperature_scale", 0);
+    hp.temperature_length =
+        r.integer("attention.temperature_length", 0, kMaxContext, rope.n_ctx_orig);
+    if (hp.temperature_length == 0) hp.temperature_length = std::max<int64_t>(1, rope.n_ctx_orig);
+  }
   const gguf::Value* finetuned = r.raw("rope.scaling.finetuned");
   hp.rope_disabled = hp.arch.rfind("granite", 0) == 0 && finetuned != nullptr &&
                      !finetuned->as_bool().value_or(true);
@@ -174,8 +192,27 @@ void read_experts(Reader& r, HParams& hp) {
 void read_windows(Reader& r, HParams& hp) {
   hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
   const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
-  if (pattern != nullptr && pattern->type != gguf::ValueType::kArray) {
+  if (pattern == nullptr || hp.sliding_window == 0) return;
+  if (pattern->type != gguf::ValueType::kArray) {
     hp.window_pattern = r.integer("attention.sliding_window_pattern", 0, kMaxLayers, 0);
+    return;
+  }
+  // Layer by layer: the period whose last layer is the global one; n_layer + 1 has none.
+  const auto fits = [&](int64_t period) {
+    int64_t i = 0;
+    while (i < hp.n_layer &&
+           (pattern->number_at(static_cast<uint64_t>(i)) != 0) == (i % period < period - 1)) {
+      ++i;
+    }
+    return i == hp.n_layer;
+  };
+  hp.window_pattern = 1;
+  while (hp.window_pattern <= hp.n_layer && !fits(hp.window_pattern)) ++hp.window_pattern;
+  const bool by_layer = hp.arch == "gemma2" || hp.arch == "gemma3" || hp.arch == "llama";
+  if (!fits(hp.window_pattern) || (!by_layer && hp.window_pattern <= hp.n_layer)) {
+    r.fail(error(Code::kUnsupportedArchitecture,
+                 "attention.sliding_window_pattern chooses layers as \"%s\" does not support",
+                 hp.arch.c_str()));
   }
 }
 
@@ -232,6 +269,7 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   }
   hp.rope.neox = family->neox || header.get_bool("sluice.rope_neox").value_or(false);
   if (!r.status().ok()) return r.status();
+  SLUICE_RETURN_IF_ERROR(check_unread_keys(header, hp.arch, r.read()));
   return hp;
 }
 

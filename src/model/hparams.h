@@ -30,6 +30,7 @@ struct RopeHParams {
   int64_t n_ctx_orig = 0;  // context that the model was trained with before scaling
   float attn_factor = 1.0f;
   float beta_fast = 32.0f, beta_slow = 1.0f;
+  float log_multiplier = 0;  // YaRN's factor of attention is divided by the one that this gives
 };
 
 struct HParams {
@@ -47,6 +48,9 @@ struct HParams {
   float norm_eps = 1e-5f;
   float attn_scale = 0;  // 0: 1/sqrt(head_dim_k)
   float attn_softcap = 0, final_softcap = 0;
+  // Queries at p are multiplied by 1 + scale * log(1 + p / length), the quotient rounded down.
+  float temperature_scale = 0;
+  int64_t temperature_length = 1;
   int64_t sliding_window = 0;  // 0: none
   int64_t window_pattern = 0;  // 0: the family's own
   float freq_base_swa = 10000.0f;

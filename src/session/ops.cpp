@@ -211,6 +211,11 @@ void CpuExecutor::op_rope(const Op& op) {
   for_rows(rows_, [&](int32_t t) {
     const float* cos = table + static_cast<int64_t>(t) * rope.n_rot;
     float* head = buffer(op.in) + t * engine_.width(op.in);
+    if (hp.temperature_scale != 0) {
+      const double steps = static_cast<double>((first_ + t) / hp.temperature_length);
+      const float by = static_cast<float>(1 + hp.temperature_scale * std::log(1 + steps));
+      std::for_each(head, head + hp.n_head * hp.head_dim_k, [by](float& q) { q *= by; });
+    }
     for (int64_t h = 0; h < heads; ++h, head += hp.head_dim_k) {
       engine_.table().rope(head, cos, cos + half, rope.n_rot, rope.neox);
     }

@@ -37,7 +37,10 @@ void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32
   const bool yarn = rope.scaling == model::RopeScaling::kYarn;
   const Ramp ramp = yarn ? yarn_ramp(rope) : Ramp{};
   double magnitude = rope.attn_factor;
-  if (yarn && rope.freq_scale != 1) magnitude *= 1 + 0.1 * std::log(1.0 / rope.freq_scale);
+  if (yarn && rope.freq_scale < 1) {
+    const double growth = 0.1 * std::log(1.0 / rope.freq_scale);
+    magnitude *= (1 + growth) / (1 + rope.log_multiplier * growth);
+  }
   // Not by pow, whose tables add 5 kB to the wasm.
   const double log_base = std::log(static_cast<double>(rope.freq_base));
   for (int32_t i = 0; i < half; ++i) {

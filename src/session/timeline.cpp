@@ -27,8 +27,9 @@ int32_t Timeline::shared_prefix(std::span<const Token> tokens) const {
 }
 
 int32_t Timeline::held_from(const kv::LayerShape& layer) const {
-  if (layer.heads == 0 || layer.capacity >= cache_.shape().n_ctx) return 0;
-  return std::max(restored_, reached_ - layer.capacity);
+  if (layer.heads == 0 || layer.window == 0) return 0;
+  const bool ring = layer.capacity < cache_.shape().n_ctx;
+  return std::max(restored_, ring ? reached_ - layer.capacity : 0);
 }
 
 int32_t Timeline::reachable(int32_t n) const {

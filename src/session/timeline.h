@@ -91,7 +91,7 @@ class Timeline {
   std::vector<Token> tokens_;  // [n_ctx]
   int32_t position_ = 0;
   int32_t reached_ = 0;   // the furthest position whose keys were written: rings hold what is near
-  int32_t restored_ = 0;  // rings hold nothing before this
+  int32_t restored_ = 0;  // layers with a window hold nothing before this
   int32_t live_ = 0;      // copy that is the state at position_
   bool recurrent_ = false;
   std::vector<Checkpoint> checkpoints_, due_;  // ascending

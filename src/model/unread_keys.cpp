@@ -1,0 +1,99 @@
+// The lists of the rule, each sorted; the names are those of llama.cpp's gguf-py.
+#include "model/unread_keys.h"
+
+#include <algorithm>
+#include <string>
+
+namespace sluice::model {
+namespace {
+
+constexpr std::string_view kGroups[] = {"activation_",
+                                        "altup.",
+                                        "attention.",
+                                        "attn_",
+                                        "block_diffusion",
+                                        "deepstack",
+                                        "embedding_length_per",
+                                        "expert",
+                                        "final_",
+                                        "full_att",
+                                        "hyper_",
+                                        "interleave_moe",
+                                        "laurel.",
+                                        "moe_",
+                                        "n_deep",
+                                        "nextn_",
+                                        "per_layer",
+                                        "rescale_",
+                                        "rope.",
+                                        "shortconv.",
+                                        "ssm.",
+                                        "swiglu_",
+                                        "time_",
+                                        "token_shift",
+                                        "wkv",
+                                        "xielu."};
+// Shared experts are there when their tensors are; sections of RoPE are equal where all is text.
+constexpr std::string_view kHarmless[] = {"expert_shared_count",
+                                          "expert_shared_feed_forward_length",
+                                          "rope.dimension_sections", "rope.scale_linear"};
+constexpr std::string_view kMustBeOne[] = {"attention.causal", "expert_weights_norm",
+                                           "rope.scaling.yarn_attn_factor",
+                                           "rope.scaling.yarn_ext_factor"};
+// The gating function 1 is the softmax.
+constexpr std::string_view kMayBeOne[] = {"attention.output_scale",
+                                          "expert_gating_func",
+                                          "expert_group_count",
+                                          "expert_group_used_count",
+                                          "interleave_moe_layer_step",
+                                          "moe_every_n_layers",
+                                          "rope.scale",
+                                          "rope.scaling.alpha"};
+
+template <size_t N>
+bool listed(const std::string_view (&list)[N], std::string_view key) {
+  return std::find(std::begin(list), std::end(list), key) != std::end(list);
+}
+
+bool only(const gguf::Value& value, double wanted) {
+  if (gguf::value_type_bytes(value.element) == 0) return false;  // text, lists of lists
+  uint64_t i = 0;
+  while (i < value.count && value.number_at(i) == wanted) ++i;
+  return i == value.count;
+}
+
+bool nothing(const gguf::Value& value) {
+  return value.type == gguf::ValueType::kArray ? value.count == 0
+                                               : value.as_string().value_or("?").empty();
+}
+
+bool passes(const gguf::Header& header, std::string_view full, std::string_view key,
+            const gguf::Value& value) {
+  const auto within = [key](std::string_view group) { return key.starts_with(group); };
+  if (std::none_of(std::begin(kGroups), std::end(kGroups), within)) return true;
+  if (listed(kHarmless, key) || nothing(value)) return true;
+  if (listed(kMustBeOne, key)) return only(value, 1);
+  if (only(value, 0) || (listed(kMayBeOne, key) && only(value, 1))) return true;
+  constexpr std::string_view kLocal = "_swa";
+  if (!full.ends_with(kLocal)) return false;
+  const gguf::Value* all = header.find(full.substr(0, full.size() - kLocal.size()));
+  return all != nullptr && all->as_f64().has_value() && only(value, *all->as_f64());
+}
+
+}  // namespace
+
+Status check_unread_keys(const gguf::Header& header, std::string_view arch,
+                         std::span<const gguf::Value* const> read) {
+  const std::string prefix = std::string(arch) + ".";
+  for (const gguf::KeyValue& kv : header.metadata) {
+    if (!kv.key.starts_with(prefix)) continue;
+    if (std::find(read.begin(), read.end(), &kv.value) != read.end()) continue;
+    if (passes(header, kv.key, kv.key.substr(prefix.size()), kv.value)) continue;
+    return error(Code::kUnsupportedArchitecture,
+                 "the metadata key %s makes this a variant of \"%s\" that is not supported",
+                 std::string(kv.key.substr(0, 128)).c_str(), prefix.substr(0, arch.size()).c_str());
+  }
+  return {};
+}
+
+}  // namespace sluice::model

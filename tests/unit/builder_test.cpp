@@ -1,0 +1,241 @@
+// The program builder against the headers of the families' own fixtures, each tensor in turn taken
+// away, widened and given a type without a kernel: refused, and by the tensor's name. And what the
+// metadata may say that no family here computes: refused by the key's.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "gguf_builder.h"
+#include "model/program.h"
+
+namespace sluice::model {
+namespace {
+
+using test::GgufBuilder;
+
+std::vector<uint8_t> bytes_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::filesystem::path> fixtures() {
+  std::vector<std::filesystem::path> out;
+  for (const char* folder : {"families", "arch"}) {
+    const auto at = std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data" / folder;
+    for (const auto& entry : std::filesystem::directory_iterator(at)) {
+      if (entry.path().extension() == ".gguf") out.push_back(entry.path());
+    }
+  }
+  return out;
+}
+
+bool ends_with_any(std::string_view name, std::initializer_list<std::string_view> ends) {
+  return std::any_of(ends.begin(), ends.end(), [&](auto end) { return name.ends_with(end); });
+}
+
+// Layers differ by period, so the first two are enough.
+bool worth_a_try(std::string_view name) {
+  return !name.starts_with("blk.") || name.starts_with("blk.0.") || name.starts_with("blk.1.");
+}
+
+// Those whose absence means something else: no bias, a tied head, plain RoPE, another form of a
+// block (whose own tensors are then missing, by their names).
+bool may_be_absent(std::string_view name) {
+  return name == "output.weight" || name.starts_with("rope_f") || name.ends_with(".bias");
+}
+bool selects_a_form(std::string_view name) {
+  return ends_with_any(name, {"attn_qkv.weight", "ffn_gate.weight", "ffn_gate_inp.weight",
+                              "ffn_up_shexp.weight", "_exps.weight", "output_norm.weight",
+                              "ffn_norm.weight", "attn_q_norm.weight", "attn_k_norm.weight"});
+}
+
+class EachTensor {
+ public:
+  explicit EachTensor(const std::filesystem::path& path) : file_(bytes_of(path)) {
+    EXPECT_TRUE(gguf::parse_header(file_, file_.size(), &header_).ok()) << path;
+  }
+  template <typename Change>
+  Status with(size_t tensor, Change&& change) {
+    gguf::Header changed = header_;
+    change(changed.tensors[tensor]);
+    EXPECT_TRUE(gguf::index_tensors(&changed).ok());
+    return build_program(changed).status();
+  }
+  [[nodiscard]] const gguf::Header& header() const { return header_; }
+
+ private:
+  std::vector<uint8_t> file_;
+  gguf::Header header_;
+};
+
+TEST(Builder, ATensorThatIsMissingIsNamed) {
+  const auto files = fixtures();
+  ASSERT_GT(files.size(), 10u);
+  for (const auto& path : files) {
+    EachTensor each(path);
+    ASSERT_TRUE(build_program(each.header()).ok()) << path;
+    for (size_t i = 0; i < each.header().tensors.size(); ++i) {
+      const std::string name(each.header().tensors[i].name);
+      if (!worth_a_try(name)) continue;
+      const Status status = each.with(i, [](gguf::Tensor& t) { t.name = "elsewhere"; });
+      if (may_be_absent(name) || (selects_a_form(name) && status.ok())) continue;
+      EXPECT_FALSE(status.ok()) << path << " without " << name;
+      if (selects_a_form(name)) continue;
+      EXPECT_EQ(status.code(), Code::kMissingTensor) << path << " without " << name;
+      EXPECT_NE(status.message().find(name), std::string::npos) << status.message();
+    }
+  }
+}
+
+TEST(Builder, ATensorOfAnotherShapeIsNamed) {
+  for (const auto& path : fixtures()) {
+    EachTensor each(path);
+    for (size_t i = 0; i < each.header().tensors.size(); ++i) {
+      const std::string name(each.header().tensors[i].name);
+      if (!worth_a_try(name)) continue;
+      for (const size_t side : {0, 1}) {
+        const Status status = each.with(i, [side](gguf::Tensor& t) { t.ne[side] += 32; });
+        // The vocabulary's size is the embedding's, so the head is what contradicts it, if any.
+        const bool vocabulary = side == 1 && name == "token_embd.weight";
+        const bool own_width = side == 1 && name.ends_with("ffn_up_shexp.weight");
+        if (status.ok() && vocabulary) continue;
+        EXPECT_EQ(status.code(), Code::kBadShape) << path << " " << name << " " << side;
+        if (vocabulary || own_width) continue;
+        EXPECT_NE(status.message().find(name), std::string::npos) << status.message();
+      }
+    }
+  }
+}
+
+TEST(Builder, ATensorOfATypeWithoutAKernelIsNamed) {
+  for (const auto& path : fixtures()) {
+    EachTensor each(path);
+    for (size_t i = 0; i < each.header().tensors.size(); ++i) {
+      const std::string name(each.header().tensors[i].name);
+      if (!worth_a_try(name)) continue;
+      const Status status = each.with(i, [](gguf::Tensor& t) { t.type = gguf::TensorType::kI32; });
+      EXPECT_EQ(status.code(), Code::kUnsupportedType) << path << " " << name;
+      EXPECT_NE(status.message().find(name), std::string::npos) << status.message();
+    }
+  }
+}
+
+// A llama of one layer, with what a test adds.
+Status with_key(void (*add)(GgufBuilder&), const char* arch = "llama") {
+  GgufBuilder b;
+  const auto number = [&](const char* key, uint32_t n) {
+    b.number(std::string(arch) + "." + key, n);
+  };
+  b.string("general.architecture", arch);
+  number("context_length", 64);
+  number("embedding_length", 8);
+  number("block_count", 1);
+  number("feed_forward_length", 16);
+  number("attention.head_count", 2);
+  add(b);
+  b.f32("token_embd.weight", {8, 32}).f32("output_norm.weight", {8});
+  for (const char* name : {"attn_norm", "ffn_norm"}) {
+    b.f32("blk.0." + std::string(name) + ".weight", {8});
+  }
+  for (const char* name : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
+    b.f32("blk.0." + std::string(name) + ".weight", {8, 8});
+  }
+  b.f32("blk.0.ffn_gate.weight", {8, 16}).f32("blk.0.ffn_up.weight", {8, 16});
+  b.f32("blk.0.ffn_down.weight", {16, 8});
+  const auto file = b.build();
+  gguf::Header header;
+  const auto parsed = gguf::parse_header(file, file.size(), &header);
+  return parsed.ok() ? build_program(header).status() : parsed.status();
+}
+
+#define REFUSED(key, ...)                                                        \
+  {                                                                              \
+    const Status s = with_key([](GgufBuilder& b) { b.__VA_ARGS__; });            \
+    EXPECT_EQ(s.code(), Code::kUnsupportedArchitecture) << #__VA_ARGS__;         \
+    EXPECT_NE(s.message().find("llama." key), std::string::npos) << s.message(); \
+  }
+#define TAKEN(...)                                                    \
+  {                                                                   \
+    const Status s = with_key([](GgufBuilder& b) { b.__VA_ARGS__; }); \
+    EXPECT_TRUE(s.ok()) << s.message();                               \
+  }
+
+TEST(Builder, AKeyThatNobodyReadsIsRefusedWhereItChangesResults){
+    REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 0.1f))
+        REFUSED("attention.temperature_scale",
+                number("llama.attention.temperature_scale",
+                       1.0f)) REFUSED("rope.scaling.yarn_log_multiplier",
+                                      number("llama.rope.scaling.yarn_log_multiplier",
+                                             1.0f)) REFUSED("attention.causal",
+                                                            number("llama.attention.causal", false))
+            REFUSED("attention.key_length_mla", number("llama.attention.key_length_mla", 64u))
+                REFUSED("attention.clamp_kqv", number("llama.attention.clamp_kqv", 8.0f)) REFUSED(
+                    "attention.max_alibi_bias", number("llama.attention.max_alibi_bias", 8.0f))
+                    REFUSED("expert_gating_func", number("llama.expert_gating_func", 2u))
+                        REFUSED("expert_weights_norm", number("llama.expert_weights_norm", false))
+                            REFUSED("nextn_predict_layers",
+                                    number("llama.nextn_predict_layers",
+                                           1u)) REFUSED("rope.freq_base_per_layer",
+                                                        numbers("llama.rope.freq_base_per_layer",
+                                                                std::vector<float>{0, 1}))
+                                REFUSED("attention.kind", string("llama.attention.kind", "linear"))
+                                    REFUSED("attention.key_length_swa",
+                                            number("llama.attention.key_length_swa", 4u))
+                                        REFUSED("ssm.state_size",
+                                                number("llama.ssm.state_size", 16u))}
+
+TEST(Builder, AKeyThatChangesNothingIsTaken){
+    TAKEN(number("llama.vocab_size", 32u)) TAKEN(string("llama.tensor_data_layout",
+                                                        "Meta AI original pth"))
+        TAKEN(number("llama.use_parallel_residual", true)) TAKEN(number("llama.pooling_type", 3u))
+            TAKEN(strings("llama.classifier.output_labels",
+                          {"yes", "no"})) TAKEN(number("llama.attention.causal", true))
+                TAKEN(number("llama.attention.key_length_mla",
+                             0u)) TAKEN(number("llama.attention.clamp_kqv",
+                                               0.0f)) TAKEN(number("llama.expert_shared_count", 1u))
+                    TAKEN(number("llama.expert_gating_func",
+                                 1u)) TAKEN(number("llama.expert_weights_norm", true))
+                        TAKEN(number("llama.nextn_predict_layers", 0u))
+                            TAKEN(numbers("llama.rope.dimension_sections",
+                                          std::vector<uint32_t>{1, 1, 0, 0}))
+                                TAKEN(number("llama.rope.scaling.factor", 2.0f)
+                                          .number("llama.rope.scale_linear", 2.0f))
+                                    TAKEN(number("llama.rope.freq_base", 5e5f)
+                                              .number("llama.rope.freq_base_swa", 1e4f))
+                                        TAKEN(number("llama.attention.key_length", 4u)
+                                                  .number("llama.attention.key_length_swa", 4u))
+                                            TAKEN(numbers("llama.attention.shared_layers",
+                                                          std::vector<uint32_t>{}))
+                                                TAKEN(string("llama.vendor.note", "anything")
+                                                          .number("llama.vision.block_count", 27u))
+                                                    TAKEN(number("other.attention.causal", false))}
+
+TEST(Builder, WindowsByLayerMustHaveAPeriod) {
+  const auto gemma3 = [](const std::vector<uint8_t>& local) {
+    EachTensor each(std::filesystem::path(SLUICE_SOURCE_DIR) /
+                    "tests/data/families/gemma3-scaled.gguf");
+    gguf::Header header = each.header();
+    gguf::KeyValue kv;
+    kv.key = "gemma3.attention.sliding_window_pattern";
+    kv.value = {gguf::ValueType::kArray, gguf::ValueType::kBool, local.size(), local};
+    header.metadata.push_back(kv);
+    const auto program = build_program(header);
+    if (!program.ok()) return std::string(code_name(program.status().code()));
+    std::string out;
+    for (const Op& op : program->ops) {
+      if (op.kind == OpKind::kAttention) out += op.window > 0 ? 'l' : 'g';
+    }
+    return out;
+  };
+  EXPECT_EQ(gemma3({1, 1, 0, 1, 1, 0, 1}), "llgllgl");
+  EXPECT_EQ(gemma3({1, 0, 1, 0, 1, 0, 1}), "lglglgl");
+  EXPECT_EQ(gemma3({0, 0, 0, 0, 0, 0, 0}), "ggggggg");
+  EXPECT_EQ(gemma3({1, 1, 1, 1, 1, 1, 1}), "lllllll");
+  EXPECT_EQ(gemma3({0, 1, 1, 1, 1, 1, 1}), "UNSUPPORTED_ARCHITECTURE");
+}
+
+}  // namespace
+}  // namespace sluice::model

@@ -1,0 +1,281 @@
+// The memory plan over random budgets, contexts and shapes of models, and the working memory that
+// it pays for: what the plan says is what is carved.
+#include "session/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "gguf_builder.h"
+#include "model/program.h"
+
+namespace sluice::session {
+namespace {
+
+using test::GgufBuilder;
+
+struct Sizes {
+  uint32_t layers = 4, embd = 256, ff = 640, heads = 8, kv_heads = 2, vocab = 1000, ctx = 8192;
+  uint32_t window = 0, experts = 0, conv = 0;
+};
+
+// A header without weights behind it: `arch` is llama, mistral (windows), or lfm2, whose layers
+// carry a state in turn with attention.
+std::vector<uint8_t> file_of(const std::string& arch, const Sizes& s) {
+  GgufBuilder b;
+  const auto number = [&](const char* key, uint32_t n) { b.number(arch + "." + key, n); };
+  b.string("general.architecture", arch);
+  number("context_length", s.ctx);
+  number("embedding_length", s.embd);
+  number("block_count", s.layers);
+  number("feed_forward_length", s.ff);
+  number("attention.head_count", s.heads);
+  if (s.window > 0) number("attention.sliding_window", s.window);
+  if (s.experts > 0) {
+    number("expert_count", s.experts);
+    number("expert_used_count", 2);
+  }
+  std::vector<uint32_t> kv(s.layers, s.kv_heads);
+  if (s.conv > 0) {
+    number("shortconv.l_cache", s.conv);
+    for (uint32_t i = 0; i < s.layers; i += 2) kv[i] = 0;
+  }
+  b.numbers(arch + ".attention.head_count_kv", kv);
+  uint64_t at = 0;
+  const auto f32 = [&](const std::string& name, const std::vector<uint64_t>& ne) {
+    b.tensor_at(name, 0, ne, at);
+    uint64_t n = 4;
+    for (const uint64_t d : ne) n *= d;
+    at += (n + 31) / 32 * 32;
+  };
+  const uint64_t dim = s.embd / s.heads, e = s.embd;
+  f32("token_embd.weight", {e, s.vocab});
+  f32(s.conv > 0 ? "token_embd_norm.weight" : "output_norm.weight", {e});
+  for (uint32_t i = 0; i < s.layers; ++i) {
+    const std::string blk = "blk." + std::to_string(i) + ".";
+    f32(blk + "attn_norm.weight", {e});
+    f32(blk + "ffn_norm.weight", {e});
+    if (kv[i] == 0) {
+      f32(blk + "shortconv.in_proj.weight", {e, 3 * e});
+      f32(blk + "shortconv.conv.weight", {s.conv, e});
+      f32(blk + "shortconv.out_proj.weight", {e, e});
+    } else {
+      f32(blk + "attn_q.weight", {e, e});
+      f32(blk + "attn_k.weight", {e, dim * kv[i]});
+      f32(blk + "attn_v.weight", {e, dim * kv[i]});
+      f32(blk + "attn_output.weight", {e, e});
+      if (s.conv > 0) {
+        f32(blk + "attn_q_norm.weight", {dim});
+        f32(blk + "attn_k_norm.weight", {dim});
+      }
+    }
+    if (s.experts > 0) {
+      f32(blk + "ffn_gate_inp.weight", {e, s.experts});
+      f32(blk + "ffn_gate_exps.weight", {e, s.ff, s.experts});
+      f32(blk + "ffn_up_exps.weight", {e, s.ff, s.experts});
+      f32(blk + "ffn_down_exps.weight", {s.ff, e, s.experts});
+    } else {
+      f32(blk + "ffn_gate.weight", {e, s.ff});
+      f32(blk + "ffn_up.weight", {e, s.ff});
+      f32(blk + "ffn_down.weight", {s.ff, e});
+    }
+  }
+  return b.build();
+}
+
+model::Program program_of(const std::string& arch, const Sizes& sizes) {
+  const std::vector<uint8_t> file = file_of(arch, sizes);
+  gguf::Header header;
+  const auto parsed = gguf::parse_header(file, 0, &header);
+  EXPECT_TRUE(parsed.ok()) << parsed.status().message();
+  Result<model::Program> program = model::build_program(header);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return program.ok() ? std::move(*program) : model::Program();
+}
+
+std::vector<model::Program> programs() {
+  std::vector<model::Program> out;
+  out.push_back(program_of("llama", {}));
+  out.push_back(program_of("llama", {.experts = 4}));
+  out.push_back(program_of("mistral", {.window = 100}));
+  out.push_back(program_of("lfm2", {.conv = 3}));
+  return out;
+}
+
+EngineOptions random_options(std::mt19937& random) {
+  EngineOptions o;
+  o.n_threads = 1 + static_cast<int32_t>(random() % 4);
+  o.n_ctx = random() % 3 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 8192);
+  o.n_batch = random() % 2 == 0 ? 0 : 1 + static_cast<int32_t>(random() % 300);
+  o.min_batch = random() % 2 == 0 ? 1 : 1 + static_cast<int32_t>(random() % 20);
+  o.n_sessions = 1 + static_cast<int32_t>(random() % 3);
+  o.n_checkpoints = random() % 2 == 0 ? -1 : static_cast<int32_t>(random() % 6);
+  o.base_bytes = random() % (1 << 20);
+  o.page_bytes = random() % 2 == 0 ? 1 : 65536;
+  if (random() % 2 == 0) o.spare = [](uint64_t budget) { return budget / 16; };
+  return o;
+}
+
+Result<MemoryPlan> plan_of(const model::Program& p, const EngineOptions& o) {
+  return plan_memory(p, kernels::best(), 12345, o);
+}
+
+TEST(MemoryPlan, TheMinimumIsExact) {
+  std::mt19937 random(1);
+  const std::vector<model::Program> all = programs();
+  for (int round = 0; round < 300 && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    const model::Program& p = all[random() % all.size()];
+    EngineOptions o = random_options(random);
+    if (o.n_ctx == 0) o.n_ctx = 500;  // a chosen one may become shorter
+    const Result<MemoryPlan> free = plan_of(p, o);
+    ASSERT_TRUE(free.ok()) << free.status().message();
+    EXPECT_EQ(free->weights.streamed_bytes, 0u);
+    // The number of checkpoints that is chosen depends on the budget; the minimum does not.
+    const uint64_t minimum = free->minimum;
+    EXPECT_EQ(minimum % o.page_bytes, 0u);
+    o.memory_budget = minimum;
+    const Result<MemoryPlan> least = plan_of(p, o);
+    ASSERT_TRUE(least.ok()) << least.status().message();
+    EXPECT_LE(least->total(), minimum);
+    o.memory_budget = minimum - 1;
+    const Status below = plan_of(p, o).status();
+    EXPECT_EQ(below.code(), Code::kBudgetTooSmall);
+    EXPECT_NE(below.message().find(std::to_string(minimum)), std::string::npos) << below.message();
+  }
+}
+
+TEST(MemoryPlan, NothingExceedsTheBudget) {
+  std::mt19937 random(2);
+  const std::vector<model::Program> all = programs();
+  for (int round = 0; round < 500 && !HasFailure(); ++round) {
+    SCOPED_TRACE(round);
+    const model::Program& p = all[random() % all.size()];
+    EngineOptions o = random_options(random);
+    o.memory_budget = 1 + random() % (1 << (18 + random() % 9));
+    const Result<MemoryPlan> plan = plan_of(p, o);
+    if (!plan.ok()) {
+      EXPECT_EQ(plan.status().code(), Code::kBudgetTooSmall) << plan.status().message();
+      continue;
+    }
+    EXPECT_LE(plan->total(), o.memory_budget);
+    const int32_t asked = o.n_batch > 0 ? o.n_batch : kMaxBatch;
+    EXPECT_GE(plan->n_batch, std::min({plan->n_ctx, o.min_batch, asked}));
+    EXPECT_LE(plan->n_batch, std::min(plan->n_ctx, std::max(o.min_batch, kMaxBatch)));
+    EXPECT_EQ(plan->n_sessions, o.n_sessions);
+    if (o.n_ctx > 0) {
+      EXPECT_EQ(plan->n_ctx, o.n_ctx);
+    }
+    EXPECT_EQ(plan->kv, static_cast<uint64_t>(o.n_sessions) * plan->kv_shape.bytes());
+    if (o.n_checkpoints >= 0) {
+      EXPECT_EQ(plan->kv_shape.n_checkpoints, o.n_checkpoints);
+    } else if (plan->kv_shape.recurrent()) {
+      EXPECT_GE(plan->kv_shape.n_checkpoints,
+                std::min(2, (plan->n_ctx + kCheckpointEvery - 1) / kCheckpointEvery));
+    } else {
+      EXPECT_EQ(plan->kv_shape.n_checkpoints, 0);
+    }
+    // What worked works with more, and holds at least as much.
+    o.memory_budget += 1 + random() % (1 << 22);
+    const Result<MemoryPlan> more = plan_of(p, o);
+    ASSERT_TRUE(more.ok()) << more.status().message();
+    EXPECT_GE(more->n_ctx, plan->n_ctx);
+  }
+}
+
+TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
+  EngineOptions o;
+  o.n_ctx = 8000;
+  const auto windows = plan_of(program_of("mistral", {.window = 100}), o);
+  ASSERT_TRUE(windows.ok());
+  for (const kv::LayerShape& l : windows->kv_shape.layers) {
+    EXPECT_EQ(l.window, 100);
+    EXPECT_GE(l.capacity, 100 + 2 * kMaxBatch);
+    EXPECT_LT(l.capacity, 2000);
+    EXPECT_EQ(l.capacity % attention_split(o.n_ctx), 0) << "a part is broken by the ring's end";
+  }
+  const auto states = plan_of(program_of("lfm2", {.conv = 3}), o);
+  ASSERT_TRUE(states.ok());
+  EXPECT_TRUE(states->kv_shape.recurrent());
+  for (size_t i = 0; i < states->kv_shape.layers.size(); ++i) {
+    const kv::LayerShape& l = states->kv_shape.layers[i];
+    EXPECT_EQ(l.state, i % 2 == 0 ? 2 * 256 : 0);
+    EXPECT_EQ(l.heads, i % 2 == 0 ? 0 : 2);
+  }
+  EXPECT_EQ(states->kv_shape.n_checkpoints, (8000 + kCheckpointEvery - 1) / kCheckpointEvery);
+}
+
+TEST(MemoryPlan, ImpossibleContextsAreRefused) {
+  const model::Program p = program_of("llama", {});
+  for (const int32_t n_ctx : {-1, static_cast<int32_t>(model::kMaxContext) + 1}) {
+    EngineOptions o;
+    o.n_ctx = n_ctx;
+    EXPECT_EQ(plan_of(p, o).status().code(), Code::kInvalidArgument) << n_ctx;
+  }
+}
+
+struct Span {
+  uint8_t* at;
+  uint64_t bytes;
+};
+
+// Every piece of working memory, with the size that its comment gives.
+std::vector<Span> pieces(const WorkingMemory& w, const model::Program& p,
+                         const kernels::Table& table, const WorkingShape& s) {
+  std::vector<Span> out;
+  const auto add = [&out](void* at, int64_t bytes) {
+    if (bytes > 0) out.push_back({static_cast<uint8_t*>(at), static_cast<uint64_t>(bytes)});
+  };
+  int64_t widest = 0;
+  for (const model::Mat& m : p.mats) widest = std::max(widest, m.cols);
+  for (size_t b = 0; b < model::kBufCount; ++b) {
+    const auto buf = static_cast<model::Buf>(b);
+    add(w.buffer(buf), 4 * p.width[b] * (buf == model::Buf::kLogits ? s.logits_rows : s.n_batch));
+  }
+  add(w.q8(), s.n_batch * static_cast<int64_t>(table.q8_bytes(widest)));
+  for (size_t i = 0; i < p.ropes.size(); ++i) {
+    add(w.rope_table(i), int64_t{4} * s.n_batch * p.ropes[i].hp.n_rot);
+  }
+  add(w.embedding_rows(), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
+  if (!p.moes.empty()) add(w.experts(), 8 * s.n_batch * p.hp.n_embd);
+  if (split_count(s.n_ctx) > 1) {
+    add(w.attention_partials(), 4 * split_count(s.n_ctx) * p.hp.n_head * (p.hp.head_dim_v + 2));
+  }
+  return out;
+}
+
+TEST(WorkingMemory, WhatIsMeasuredIsWhatIsCarved) {
+  std::mt19937 random(3);
+  const kernels::Table& table = kernels::best();
+  for (const model::Program& p : programs()) {
+    WorkingMemory working;
+    for (int round = 0; round < 20 && !HasFailure(); ++round) {
+      WorkingShape s;
+      s.n_ctx = 1 + static_cast<int32_t>(random() % 5000);
+      s.n_batch = 1 + static_cast<int32_t>(random() % 64);
+      s.n_threads = 1 + static_cast<int32_t>(random() % 4);
+      s.logits_rows = 1 + static_cast<int32_t>(random() % 3);
+      ASSERT_TRUE(working.allocate(p, table, s).ok());
+      const WorkingMemory::Sizes sizes = WorkingMemory::measure(p, table, s);
+      std::vector<Span> all = pieces(working, p, table, s);
+      uint64_t rounded = 0;
+      for (const Span& span : all) rounded += round_up_to_line(span.bytes);
+      EXPECT_EQ(rounded, sizes.activations);
+      for (int t = 0; t < s.n_threads; ++t) {
+        all.push_back({working.scratch(t), sizes.scratch});
+      }
+      std::sort(all.begin(), all.end(), [](const Span& a, const Span& b) { return a.at < b.at; });
+      for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(all[i].at) % kAlignment, 0u);
+        if (i > 0) {
+          EXPECT_LE(all[i - 1].at + all[i - 1].bytes, all[i].at);
+        }
+        std::fill_n(all[i].at, all[i].bytes, uint8_t{1});  // all of it is there
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::session
