@@ -38,7 +38,7 @@ class Retry extends Error {
 
 const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
 const kRetryAfterCapMs = 60_000;
-const kGarbageBytes = 16 << 20;
+const kGarbageBytes = 4 << 20;
 // Other origins hide Content-Encoding: a length up to this may be that of compressed text.
 const kMaxText = 32 << 20;
 

@@ -145,7 +145,7 @@ export class LocalChunks {
   fromStore(i: number, end: number, offset: number, into: Uint8Array): number[] {
     const from = Math.max(offset, i * this.chunkSize);
     const to = Math.min(offset + into.length, end * this.chunkSize);
-    const bad = this.entry!.read(from, into.subarray(from - offset, to - offset));
+    const bad = this.entry!.read(from, to - from === into.length ? into : into.subarray(from - offset, to - offset));
     if (bad.length > 0) this.warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
     this.bytesFromStore += to - from;
     return bad;

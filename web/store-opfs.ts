@@ -3,6 +3,7 @@
 // ('readwrite-unsafe') another tab reads along, otherwise it goes to the network.
 
 import { SluiceError } from './errors.js';
+import { collectGarbage } from './garbage.js';
 import type { Stash } from './stash.js';
 import type { EntryFiles, SharedFile, StoreBackend, SyncFile } from './store.js';
 
@@ -10,6 +11,7 @@ const kRoot = 'sluice-llm';
 // A page that was left ends its threads, which have the model's file open, within two seconds.
 const kRemoveTries = 16;
 const kRemoveMs = 200;
+const kReadsPerCollection = 1 << 14; // half a megabyte
 
 interface HandleWithSync extends FileSystemFileHandle {
   createSyncAccessHandle(options?: { mode: string }): Promise<SyncFile>;
@@ -17,7 +19,18 @@ interface HandleWithSync extends FileSystemFileHandle {
 
 /** Where handles can be shared; elsewhere it opens a file for one thread alone. */
 export async function openShared(handle: SharedFile): Promise<SyncFile> {
-  return (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' });
+  return collecting(await (handle as HandleWithSync).createSyncAccessHandle({ mode: 'readwrite-unsafe' }));
+}
+
+/** Each read makes Chromium an object for its options, thousands a token, and a thread that computes has no other garbage. */
+function collecting(file: SyncFile): SyncFile {
+  let reads = 0;
+  const read = file.read.bind(file);
+  file.read = (into, options) => {
+    if (++reads % kReadsPerCollection === 0) collectGarbage();
+    return read(into, options);
+  };
+  return file;
 }
 
 /** Holds the entry's lock until the returned function is called; null when another holds it now. */

@@ -128,6 +128,7 @@ export class StoreEntry {
   corruptChunks = 0;
   private chunks = new Uint8Array(0);
   private scratch = new Uint8Array(0);
+  private readonly from = { at: 0 };
   private window = new Uint8Array(0); // the chunk that small reads are in
   private windowChunk = -1;
   private sharedReads = true;
@@ -315,7 +316,8 @@ export class StoreEntry {
   private readFile(into: Uint8Array, at: number): number {
     if (this.sharedReads) {
       try {
-        return this.files.data.read(into, { at });
+        this.from.at = at;
+        return this.files.data.read(into, this.from);
       } catch (error) {
         if (!(error instanceof TypeError)) throw error;
         this.sharedReads = false;

@@ -396,10 +396,11 @@ class EngineBinding {
     return options;
   }
   // Beside the heap, the tab holds compiled code and a JavaScript engine for each worker: up to 48
-  // MB that this package brings about. Budgets that can spare it leave that free.
+  // MB that this package brings about, and 16 at the least that a token takes. Budgets that can
+  // spare it leave that free.
   static uint64_t beside_heap(uint64_t budget) {
-    constexpr uint64_t kFree = 64 << 20, kMost = 48 << 20;
-    return budget > kFree ? std::min(kMost, (budget - kFree) / 4) : 0;
+    constexpr uint64_t kFree = 32 << 20, kMost = 48 << 20;
+    return budget > kFree ? std::min({kMost, (budget - kFree) / 2, budget / 4}) : 0;
   }
   bool fail(const Status& status) {
     error_ = status;

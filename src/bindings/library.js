@@ -2,10 +2,20 @@
 // Emscripten's thread library drags its canvas and WebGL layers in through two calls that nothing
 // here makes; these empty ones keep them out of the glue.
 mergeInto(LibraryManager.library, {
+  // Views of the places that this thread reads to, and where it reads from. The engine reads to the same
+  // few places again and again; a view for each read is garbage that the browser collects late.
+  $reading: "{views:[],from:{at:0}}",
   // Bytes read of a file that was shared with this thread, less than asked for when something is wrong.
+  sluice_read__deps: ["$reading"],
   sluice_read: function (file, offset, dst, length) {
+    var slot = Math.imul(dst + length, 0x9E3779B1) >>> 26;
+    var view = reading.views[slot];
     try {
-      return Module["files"][file].read(HEAPU8.subarray(dst >>> 0, (dst >>> 0) + length), { at: offset });
+      if (!view || view.byteOffset !== dst >>> 0 || view.length !== length) {
+        reading.views[slot] = view = HEAPU8.subarray(dst >>> 0, (dst >>> 0) + length);
+      }
+      reading.from.at = offset;
+      return Module["files"][file].read(view, reading.from);
     } catch (e) {
       return -1;
     }

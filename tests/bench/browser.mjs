@@ -46,6 +46,7 @@ export class Bench {
     const browser = spawn(chromiumPath, [
       '--headless=new', ...chromiumArgs, `--user-data-dir=${this.profile}`, `${this.server.url}/`,
     ], { stdio: 'ignore' });
+    this.browser = browser;
     const gone = new Promise((done) => browser.once('exit', done));
     let timer;
     try {
@@ -64,6 +65,10 @@ export class Bench {
   answer(request, response) {
     if (request.url === '/') {
       response.setHeader('Content-Type', 'text/html').end(this.script);
+      return true;
+    }
+    if (request.url === '/memory') {
+      response.setHeader('Content-Type', 'application/json').end(JSON.stringify(rendererMemory(this.browser.pid)));
       return true;
     }
     if (request.url !== '/report') return false;

@@ -11,6 +11,7 @@ import { inRoot, run } from '../../web/scripts/lib.mjs';
 const MiB = 1 << 20;
 // What the browser itself takes; bench:budget holds a tighter bound for budgets that leave room beside the heap.
 const kBeside = 200 * MiB;
+const kLasting = 150 * MiB;
 const url = '/model/wide.gguf';
 let bench;
 
@@ -19,6 +20,9 @@ before(async () => {
   const folder = scratchFolder();
   const shape = ['--layers', '16', '--embd', '1536', '--heads', '12', '--heads-kv', '4', '--ff', '6144'];
   run(inRoot('build', 'native', 'sluice-make-model'), ['--quiet', ...shape, join(folder, 'wide.gguf')]);
+  // Many small matrices: many reads a token.
+  const tall = ['--layers', '64', '--embd', '512', '--heads', '8', '--heads-kv', '2', '--ff', '2048'];
+  run(inRoot('build', 'native', 'sluice-make-model'), ['--quiet', ...tall, join(folder, 'tall.gguf')]);
   bench = await Bench.open([['/model/', folder]]);
 });
 after(() => bench?.close());
@@ -67,4 +71,29 @@ test('within the budget, the tokens of a model that fits, whoever reads it', asy
     // Files that threads have open are closed when dispose() resolves.
     if (options.last) assert.equal(result.deleted, true, name);
   }
+});
+
+async function last({ url, times, ...options }) {
+  const { Engine } = await import('/dist/index.js');
+  const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, threads: 2, ...options });
+  await engine.downloaded;
+  const held = [];
+  for (let i = 0; i < times; i++) {
+    await engine.generate('the mill', { maxTokens: 16, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
+    held.push((await (await fetch('/memory')).json()).rss);
+  }
+  await new Promise((done) => setTimeout(done, 150));
+  const { ownBytes, fills } = engine.stats().engine;
+  await engine.dispose();
+  return { held, ownBytes, fills, resident: engine.info.plan.resident };
+}
+
+test('the renderer holds no more after many answers than after one', async (t) => {
+  const memoryBudget = 64 * MiB;
+  const { result } = await bench.run(last, { url: '/model/tall.gguf', times: 12, memoryBudget });
+  const { held, resident, ...counts } = result;
+  const mb = held.map((bytes) => Math.round(bytes / MiB));
+  t.diagnostic(`${mb} MB ${JSON.stringify(counts)}`);
+  assert.equal(resident, false);
+  assert.ok(Math.max(...held) <= memoryBudget + kLasting, `${mb} MB resident`);
 });
