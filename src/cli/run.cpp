@@ -216,18 +216,20 @@ void add_run(CLI::App& app, int* status) {
   CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
   add_common(*sub, options->common);
   sub->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input")->required();
-  sub->add_option("-n", options->n, "tokens to generate at most")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  sub->add_option("-n", options->n, "tokens to generate at most")->check(whole_number(0, kMost));
   generate::Options& g = options->generation;
   sample::Params& s = g.sampling;
   sub->add_option("--temp", s.temperature, "temperature; 0 is greedy");
-  sub->add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all");
+  sub->add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all")
+      ->check(whole_number(0, kMost));
   sub->add_option("--top-p", s.top_p, "keep the smallest set with this probability");
   sub->add_option("--min-p", s.min_p, "drop tokens less likely than this share of the best");
   sub->add_option("--repeat-penalty", s.repeat_penalty, "1: off");
   sub->add_option("--frequency-penalty", s.frequency_penalty, "0: off");
   sub->add_option("--presence-penalty", s.presence_penalty, "0: off");
-  sub->add_option("--repeat-last-n", s.penalty_last_n, "tokens that penalties look back; -1: all");
+  sub->add_option("--repeat-last-n", s.penalty_last_n, "tokens that penalties look back; -1: all")
+      ->check(whole_number(-1, kMost));
   sub->add_option("--seed", options->seed, "an integer; the same seed gives the same text");
   sub->add_option("--stop", g.stop, "end at this text; may be given several times")
       ->allow_extra_args(false);  // one text an option, as it is: "[a,b]" is no list

@@ -113,12 +113,17 @@ TEST_F(Cli, EveryNumberHasARangeThatTheErrorNames) {
       {"bench", "-n", "0x10", "0" + context},
       {"bench", "-r", "0", "1 to 1048576"},
       {"bench", "--threads", "4294967297", "0 to 64"},
+      {"run", "-n", "-1", "0 to 2147483647"},
+      {"run", "--top-k", "99999999999", "0 to 2147483647"},
+      {"run", "--repeat-last-n", "99999999999", "-1 to 2147483647"},
       {"info", "--threads", "-1", "0 to 64"},
       {"info", "--ctx", "16777217", "0" + context},
       {"info", "--ctx", "1.5", "0" + context},
       {"info", "--ctx", "", "0" + context}};
   for (const auto& [command, option, value, range] : cases) {
-    expect_refused({command, kModel, option, value}, "INVALID_ARGUMENT", range);
+    std::vector<std::string> arguments = {command, kModel, option, value};
+    if (command == "run") arguments.insert(arguments.end(), {"-p", "Hi"});
+    expect_refused(arguments, "INVALID_ARGUMENT", range);
   }
   expect_refused({"perplexity", kModel, "--file", kModel, "--stride", "-1"}, "INVALID_ARGUMENT",
                  "1" + context);
