@@ -119,11 +119,15 @@ SLUICE_INLINE I32 splat_i32(int32_t x) {
 SLUICE_INLINE void store(int32_t* p, I32 a) {
   memcpy(p, &a, sizeof a);
 }
+// They wrap, as the instructions do: a block of attention scores holds places that are not in use
+// yet.
 SLUICE_INLINE I32 operator+(I32 a, I32 b) {
-  return {a.v + b.v};
+  return {reinterpret_cast<VectorI32>(reinterpret_cast<VectorU32>(a.v) +
+                                      reinterpret_cast<VectorU32>(b.v))};
 }
 SLUICE_INLINE I32 operator-(I32 a, I32 b) {
-  return {a.v - b.v};
+  return {reinterpret_cast<VectorI32>(reinterpret_cast<VectorU32>(a.v) -
+                                      reinterpret_cast<VectorU32>(b.v))};
 }
 template <int kBits>
 SLUICE_INLINE I32 shl(I32 a) {

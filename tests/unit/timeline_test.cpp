@@ -5,31 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <random>
 
+#include "allocations.h"
 #include "kv/kv_cache.h"
-
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-namespace {
-std::atomic<uint64_t> n_new{0};
-}  // namespace
-
-void* operator new(size_t size) {
-  n_new.fetch_add(1);
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, size_t) noexcept {
-  std::free(memory);
-}
-#define SLUICE_COUNTS_NEW 1
-#endif
 
 namespace sluice::session {
 namespace {
@@ -262,12 +241,12 @@ TEST(Timeline, CheckpointsAreNear) {
   EXPECT_EQ(rig.line().position(), 448);
 }
 
-#ifdef SLUICE_COUNTS_NEW
+#ifndef SLUICE_OWN_MALLOC
 TEST(Timeline, ABatchAllocatesNothing) {
   std::mt19937 random(4);
   Rig rig(shape_of({true, true, true}, 2000, 3, 2 * (100 + 16)));
   const std::vector<Token> tokens = some_tokens(random, 90);
-  const uint64_t before = n_new.load();
+  test::allocations = {.on = true};
   for (int i = 0; i < 20; ++i) {
     rig.line().append(tokens);
     rig.line().begin_batch(90);
@@ -275,7 +254,8 @@ TEST(Timeline, ABatchAllocatesNothing) {
     rig.line().commit_batch(i % 3 == 0 ? 40 : 90);
     if (i % 5 == 4) rig.line().rewind(rig.line().position() - 10);
   }
-  EXPECT_EQ(n_new.load() - before, 0u);
+  test::allocations.on = false;
+  EXPECT_EQ(test::allocations.count, 0u);
   EXPECT_GT(rig.line().position(), 0);
 }
 #endif

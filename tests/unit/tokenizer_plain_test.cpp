@@ -5,51 +5,9 @@
 #include <cstdlib>
 #include <new>
 
+#include "allocations.h"
 #include "tokenizer/plain.h"
 #include "tokenizer_vocab.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define SLUICE_OWN_MALLOC 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SLUICE_OWN_MALLOC 1
-#endif
-#endif
-
-namespace sluice::test {
-namespace {
-
-// Bytes that operator new has handed out while this counts, and the most at one moment.
-struct Meter {
-  bool on = false;
-  size_t now = 0, peak = 0;
-};
-thread_local Meter meter;
-constexpr size_t kNote = 16;  // before each block, its size
-
-}  // namespace
-}  // namespace sluice::test
-
-#ifndef SLUICE_OWN_MALLOC
-void* operator new(size_t bytes) {
-  using namespace sluice::test;
-  auto* block = static_cast<char*>(std::malloc(bytes + kNote));
-  if (block == nullptr) std::abort();
-  *reinterpret_cast<size_t*>(block) = meter.on ? bytes : 0;
-  if (meter.on) meter.peak = std::max(meter.peak, meter.now += bytes);
-  return block + kNote;
-}
-void operator delete(void* data) noexcept {
-  using namespace sluice::test;
-  if (data == nullptr) return;
-  char* block = static_cast<char*>(data) - kNote;
-  if (meter.on) meter.now -= *reinterpret_cast<size_t*>(block);
-  std::free(block);
-}
-void operator delete(void* data, size_t) noexcept {
-  operator delete(data);
-}
-#endif
 
 namespace sluice::test {
 namespace {
@@ -263,11 +221,11 @@ TEST(EncodeMemory, IsAnUpperBound) {
   for (const Chat& chat : chats()) {
     for (const size_t bytes : {1, 50, 3000, 200'000}) {
       for (const std::string& text : costly(bytes)) {
-        meter = {.on = true};
+        allocations = {.on = true};
         const auto ids = chat.tokenizer->try_encode(text, kMarked);
-        meter.on = false;
+        allocations.on = false;
         ASSERT_TRUE(ids.ok());
-        EXPECT_LE(meter.peak, tokenizer::encode_memory(text.size()))
+        EXPECT_LE(allocations.peak, tokenizer::encode_memory(text.size()))
             << chat.name << ": " << text.substr(0, 12) << " of " << text.size();
       }
     }
