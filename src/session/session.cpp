@@ -145,7 +145,9 @@ int32_t Session::rewind(int32_t n) {
 }
 
 void Session::clear() {
-  (void)rewind(0);
+  cancel();
+  pass_ = 0;
+  timeline_.clear();
 }
 
 uint64_t Session::state_bytes() const {
