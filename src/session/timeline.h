@@ -1,8 +1,8 @@
 // The one place that knows which tokens are computed: the tokens of a timeline, how far its keys,
 // values and recurrent states reach, and to where it can go back. It computes nothing and reads
-// nothing; passes move it forward a batch at a time, and one that is given up costs a checkpoint at most.
-// A recurrent state cannot be rewound, so copies of it are kept on the way (checkpoints): going
-// back means going to the last of them and computing the rest again, at most kCheckpointEvery
+// nothing; passes move it forward a batch at a time, and one that is given up costs a checkpoint at
+// most. A recurrent state cannot be rewound, so copies of it are kept on the way (checkpoints):
+// going back means going to the last of them and computing the rest again, at most kCheckpointEvery
 // tokens while there is one. When the planned copies are used up, older ones are thinned out.
 #pragma once
 
