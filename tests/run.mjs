@@ -153,7 +153,7 @@ const suites = {
   },
   async asan() {
     await cmake('asan');
-    const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1', SLUICE_RANDOM_OPERATIONS: '4' };
+    const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1', SLUICE_RANDOM_OPERATIONS: '3' };
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
   async tsan() {

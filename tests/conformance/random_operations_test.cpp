@@ -146,7 +146,7 @@ class Operations {
       out.assign(held.begin(), held.begin() + held.size() * (random_() % 5) / 4);
     const size_t room =
         static_cast<size_t>(n_ctx_) - std::min<size_t>(out.size(), static_cast<size_t>(n_ctx_));
-    const size_t longest = random_() % 4 == 0 ? static_cast<size_t>(n_ctx_) : 40;
+    const size_t longest = random_() % 8 == 0 ? static_cast<size_t>(n_ctx_) : 40;
     size_t more = 1 + random_() % longest;
     if (more + 8 > room) {
       out.clear();
@@ -310,24 +310,30 @@ struct Case {
 std::vector<Case> cases() {
   std::vector<Case> out;
   const auto add = [&out](std::vector<Reference> references) {
-    for (Reference& r : references) {
-      out.push_back({r, 1});
-      out.push_back({r, 2});
-    }
+    for (Reference& r : references) out.push_back({r, 1 + static_cast<int>(out.size() % 2)});
   };
   add(read_manifest(fixture_folder("arch")));
   add(read_manifest(own_folder("families")));
   return out;
 }
 
+bool runs_with(const std::string& path, int32_t n_ctx) {
+  auto header = native::read_header(path, {});
+  if (!header.ok()) return false;
+  session::EngineOptions options;
+  options.n_ctx = n_ctx;
+  return session::inspect(header->header, options).ok();
+}
+
 class RandomOperationsTest : public testing::TestWithParam<Case> {};
 
 TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
   const Case& c = GetParam();
-  const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 12);
+  const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 9);
   const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
   // Attention in one part, in several, and with rings that come round.
   for (const int32_t n_ctx : {200, 700, 1700}) {
+    if (!runs_with(c.reference.path, n_ctx)) continue;  // positions are learned
     SCOPED_TRACE("SLUICE_RANDOM_SEED=" + std::to_string(seed) + ", context " +
                  std::to_string(n_ctx));
     Operations operations(c.reference.path, n_ctx, c.threads, seed);
