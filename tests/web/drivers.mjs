@@ -187,10 +187,19 @@ export async function launchWebKit() {
     async open(url) {
       await call('POST', `${at}/url`, { url });
       return {
-        evaluate: async (work, argument = null) => settle(await call('POST', `${at}/execute/async`, {
-          script: `const [json, done] = arguments; (${script(work)})(json).then(done);`,
-          args: [JSON.stringify(argument)],
-        })),
+        // A page that reloads itself once, for its isolation, takes what runs in it along: again, then.
+        async evaluate(work, argument = null, again = true) {
+          try {
+            return settle(await call('POST', `${at}/execute/async`, {
+              script: `const [json, done] = arguments; (${script(work)})(json).then(done);`,
+              args: [JSON.stringify(argument)],
+            }));
+          } catch (error) {
+            if (!again || !/no such frame|unload/.test(error.message)) throw error;
+            await new Promise((ok) => setTimeout(ok, 500));
+            return this.evaluate(work, argument, false);
+          }
+        },
         png: async () => Buffer.from(await call('GET', `${at}/screenshot`), 'base64'),
         close: () => call('POST', `${at}/url`, { url: 'about:blank' }),
       };
