@@ -157,6 +157,7 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
       let page;
       try {
         page = await browser.open(`${server.url}/?model=/models/sluice-tales-F16.gguf&budget=1700000`);
+        await new Promise((settled) => setTimeout(settled, 3000)); // it reloads itself once, for its isolation
         const told = await page.evaluate(useThePage);
         writeFileSync(join(shots, `${name}.png`), await page.png());
         assert.match(told.answer, /boat/);
