@@ -136,15 +136,18 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text.replace(at, from.size(), to);
 }
 
+// Token ids of a text by the directory's tokenizer as it stands.
+std::vector<tokenizer::Token> ids_of(TinyModel& tiny, const std::string& text) {
+  const auto model = tiny.describe();
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  const auto tokenizer = tokenizer::Tokenizer::create(model->header);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
+  return (*tokenizer)->encode(text, {.add_bos = false});
+}
+
 TEST(HfTokenizer, NormalizesAsTheFileSays) {
   TinyModel tiny;
-  const auto ids = [&](const std::string& text) {
-    const auto model = tiny.describe();
-    EXPECT_TRUE(model.ok()) << model.status().message();
-    const auto tokenizer = tokenizer::Tokenizer::create(model->header);
-    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-    return (*tokenizer)->encode(text, {.add_bos = false});
-  };
+  const auto ids = [&](const std::string& text) { return ids_of(tiny, text); };
   const std::string own = "\"normalizer\":{\"type\":\"NFC\"}";
   const std::string plain = replaced(tiny.tokenizer, own, "\"normalizer\":null");
   tiny.tokenizer = plain;
@@ -170,13 +173,7 @@ TEST(HfTokenizer, AddedTokensSwallowSpaceAsTheFileSays) {
   using Ids = std::vector<tokenizer::Token>;
   TinyModel tiny;
   const std::string plain = tiny.tokenizer;
-  const auto ids = [&](const std::string& text) {
-    const auto model = tiny.describe();
-    EXPECT_TRUE(model.ok()) << model.status().message();
-    const auto tokenizer = tokenizer::Tokenizer::create(model->header);
-    EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().message();
-    return (*tokenizer)->encode(text, {.add_bos = false});
-  };
+  const auto ids = [&](const std::string& text) { return ids_of(tiny, text); };
   const std::string text = "h \n\xC2\xA0<|end|> \t\xE3\x80\x80h";
   EXPECT_GT(ids(text).size(), 6u);
   tiny.tokenizer =
