@@ -222,10 +222,10 @@ void Builder::add(int64_t layer, Buf in, Buf out, float scale) {
   o.scale = scale;
 }
 
-void Builder::qkv(int64_t layer) {
-  const int64_t nq = hp().n_head * hp().head_dim_k;
-  const int64_t nk = hp().kv_heads(layer) * hp().head_dim_k;
-  const int64_t nv = hp().kv_heads(layer) * hp().head_dim_v;
+void Builder::qkv(int64_t layer, const AttentionShape& att) {
+  const int64_t nq = int64_t{att.heads} * att.dk;
+  const int64_t nk = int64_t{att.kv_heads} * att.dk;
+  const int64_t nv = int64_t{att.kv_heads} * att.dv;
   const auto col = [](int64_t c) { return static_cast<int32_t>(c); };
   if (has(layer, "attn_qkv")) {
     const int32_t w = mat(layer, "attn_qkv", nq + nk + nv, hp().n_embd);
@@ -242,23 +242,21 @@ void Builder::qkv(int64_t layer) {
   }
   widen(Buf::kQkv, nq + nk + nv);
   mark("Qcur", "MUL_MAT", layer, Buf::kQkv, 0, nq);
-  mark("Qcur", "RESHAPE", layer, Buf::kQkv, 0, hp().head_dim_k, hp().n_head);
+  mark("Qcur", "RESHAPE", layer, Buf::kQkv, 0, att.dk, att.heads);
   mark("Kcur", "MUL_MAT", layer, Buf::kQkv, nq, nk);
-  mark("Kcur", "RESHAPE", layer, Buf::kQkv, nq, hp().head_dim_k, hp().kv_heads(layer));
+  mark("Kcur", "RESHAPE", layer, Buf::kQkv, nq, att.dk, att.kv_heads);
   mark("Vcur", "MUL_MAT", layer, Buf::kQkv, nq + nk, nv);
-  mark("Vcur", "RESHAPE", layer, Buf::kQkv, nq + nk, hp().head_dim_v, hp().kv_heads(layer));
+  mark("Vcur", "RESHAPE", layer, Buf::kQkv, nq + nk, att.dv, att.kv_heads);
 }
 
-void Builder::qk_norms(int64_t layer, const AttentionSpec& spec) {
-  const int64_t dk = hp().head_dim_k;
-  const int64_t nq = hp().n_head * dk;
-  const int64_t n_kv = hp().kv_heads(layer);
+void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att) {
+  const int64_t dk = att.dk;
   const struct {
     const char* name;
     const char* mark;
     int64_t heads, col;
-  } sides[] = {{"attn_q_norm", "Qcur_normed", hp().n_head, 0},
-               {"attn_k_norm", "Kcur_normed", n_kv, nq}};
+  } sides[] = {{"attn_q_norm", "Qcur_normed", att.heads, 0},
+               {"attn_k_norm", "Kcur_normed", att.kv_heads, att.keys()}};
   for (const auto& side : sides) {
     const int64_t n = spec.qk_norm_wide ? side.heads * dk : dk;
     const int64_t weights = spec.qk_layer_norm ? side.heads * dk : n;
@@ -276,21 +274,32 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec) {
   }
 }
 
+AttentionShape Builder::attention_shape(int64_t layer) const {
+  AttentionShape att;
+  att.heads = static_cast<int32_t>(hp().n_head);
+  att.kv_heads = static_cast<int32_t>(hp().kv_heads(layer));
+  att.dk = static_cast<int32_t>(hp().head_dim_k);
+  att.dv = static_cast<int32_t>(hp().head_dim_v);
+  att.cache = static_cast<int32_t>(layer);
+  return att;
+}
+
 void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   if (hp().kv_heads(layer) == 0) {
     fail(error(Code::kBadHeader,
                "attention.head_count_kv gives layer %lld no heads, which \"%s\" does not allow",
                static_cast<long long>(layer), hp().arch.c_str()));
   }
-  qkv(layer);
-  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec);
-  const int64_t dk = hp().head_dim_k, nq = hp().n_head * dk;
+  const AttentionShape att = attention_shape(layer);
+  qkv(layer, att);
+  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec, att);
   if (spec.rope >= 0) {
     Op& rotate = op(OpKind::kRope, layer);
     rotate.in = rotate.out = Buf::kQkv;
     rotate.rope = spec.rope;
-    mark("Qcur", "ROPE", layer, Buf::kQkv, 0, dk, hp().n_head);
-    mark("Kcur", "ROPE", layer, Buf::kQkv, nq, dk, hp().kv_heads(layer));
+    rotate.att = att;
+    mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
+    mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
   Op& o = op(OpKind::kAttention, layer);
   o.in = Buf::kQkv;
@@ -298,8 +307,10 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   o.window = spec.window;
   o.softcap = hp().attn_softcap;
   o.scale = hp().attn_scale;
-  widen(Buf::kAtt, hp().n_head * hp().head_dim_v);
-  mark("kqv_out", "CONT", layer, Buf::kAtt, 0, hp().n_head * hp().head_dim_v);
+  o.att = att;
+  const int64_t width = int64_t{att.heads} * att.dv;
+  widen(Buf::kAtt, width);
+  mark("kqv_out", "CONT", layer, Buf::kAtt, 0, width);
 }
 
 void Builder::attention_output(int64_t layer, Buf out, bool add, float scale) {

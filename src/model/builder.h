@@ -74,8 +74,9 @@ class Builder {
   [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
                                            const char* suffix) const;
   void widen(Buf buf, int64_t width);
-  void qkv(int64_t layer);
-  void qk_norms(int64_t layer, const AttentionSpec& spec);
+  [[nodiscard]] AttentionShape attention_shape(int64_t layer) const;
+  void qkv(int64_t layer, const AttentionShape& att);
+  void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void shared_expert(int64_t layer, Buf out, float scale);
 
   const gguf::Header& header_;

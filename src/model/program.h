@@ -52,6 +52,18 @@ struct MatPart {
   int32_t out_col = 0;
 };
 
+// Heads of an attention part. kQkv holds its queries, then its keys, then its values.
+struct AttentionShape {
+  int32_t heads = 0, kv_heads = 0;  // of queries; of keys and values
+  int32_t dk = 0, dv = 0;           // values of a query and key head, of a value head
+  int32_t cache = -1;  // layer whose cache is read; an earlier one's than the operation's: shared,
+                       // and nothing is stored
+
+  [[nodiscard]] int32_t group() const { return heads / kv_heads; }  // query heads of a KV head
+  [[nodiscard]] int32_t keys() const { return heads * dk; }         // column of the first key
+  [[nodiscard]] int32_t values() const { return keys() + kv_heads * dk; }
+};
+
 struct Op {
   OpKind kind = OpKind::kScale;
   int32_t layer = -1;
@@ -68,6 +80,7 @@ struct Op {
   bool vec_per_head = false;  // norm: vec0 is [heads][n] rather than [n]
   int32_t rope = 0;           // index into Program::ropes
   int32_t window = 0;         // attention: sliding window in tokens, 0 none
+  AttentionShape att;         // rope and attention
   int32_t moe = -1;           // index into Program::moes
   float softcap = 0;
 };

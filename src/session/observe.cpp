@@ -77,10 +77,8 @@ void CpuExecutor::unweighted_norm(const Op& op) {
 // kq [n_kv][tokens][heads], the raw products; kq_soft_max, the probabilities; kqv
 // [dv][tokens][heads].
 void CpuExecutor::observe_attention(const Op& op) {
-  const model::HParams& hp = engine_.program().hp;
-  const int32_t dk = static_cast<int32_t>(hp.head_dim_k), dv = static_cast<int32_t>(hp.head_dim_v);
-  const int32_t n_head = static_cast<int32_t>(hp.n_head), n = rows_;
-  const int32_t n_kv_head = static_cast<int32_t>(hp.kv_heads(op.layer));
+  const int32_t dk = op.att.dk, dv = op.att.dv, n = rows_;
+  const int32_t n_head = op.att.heads, n_kv_head = op.att.kv_heads;
   const size_t pairs = static_cast<size_t>(n_head) * static_cast<size_t>(n);
   std::vector<float> scores(pairs * static_cast<size_t>(n)), probabilities(scores.size());
   std::vector<float> mixed(pairs * static_cast<size_t>(dv));

@@ -207,16 +207,16 @@ void CpuExecutor::op_rope(const Op& op) {
   const model::RopeHParams& rope = engine_.program().ropes[static_cast<size_t>(op.rope)].hp;
   const float* table = engine_.working().rope_table(static_cast<size_t>(op.rope));
   const int32_t half = rope.n_rot / 2;
-  const int64_t heads = hp.n_head + hp.kv_heads(op.layer);  // keys follow queries in kQkv
+  const model::AttentionShape& att = op.att;
   for_rows(rows_, [&](int32_t t) {
     const float* cos = table + static_cast<int64_t>(t) * rope.n_rot;
     float* head = buffer(op.in) + t * engine_.width(op.in);
     if (hp.temperature_scale != 0) {
       const double steps = static_cast<double>((first_ + t) / hp.temperature_length);
       const float by = static_cast<float>(1 + hp.temperature_scale * std::log(1 + steps));
-      std::for_each(head, head + hp.n_head * hp.head_dim_k, [by](float& q) { q *= by; });
+      std::for_each(head, head + att.keys(), [by](float& q) { q *= by; });
     }
-    for (int64_t h = 0; h < heads; ++h, head += hp.head_dim_k) {
+    for (int32_t h = 0; h < att.heads + att.kv_heads; ++h, head += att.dk) {
       engine_.table().rope(head, cos, cos + half, rope.n_rot, rope.neox);
     }
   });

@@ -19,10 +19,8 @@ inline constexpr int32_t kMaxTileRows = 64;  // query rows of one attention task
 // Positions of one part of a split attention, given the context; and how many parts there are.
 [[nodiscard]] int32_t attention_split(int32_t n_ctx);
 [[nodiscard]] int32_t split_count(int32_t n_ctx);
-// Query heads that share a KV head, in the layer with most.
-[[nodiscard]] int32_t largest_group(const model::HParams& hp);
 // Query tokens of one attention task.
-[[nodiscard]] int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch);
+[[nodiscard]] int32_t attention_tile_tokens(const model::AttentionShape& att, int32_t n_batch);
 
 // Hands out aligned pieces of one block; over no memory it only counts.
 class Carver {
