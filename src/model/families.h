@@ -11,6 +11,7 @@ struct Family {
   const char* arch;
   bool neox;  // RoPE pairing of its GGUF files
   void (*build)(Builder& b);
+  bool recurrent = false;  // may be without attention; has the metadata of recurrent layers
 };
 
 // Null when there is none.
@@ -27,5 +28,10 @@ void build_stablelm(Builder& b);
 void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
 void build_glm4(Builder& b);
+void build_mamba(Builder& b);
+void build_hybrid_mamba(Builder& b);
+void build_qwen35(Builder& b);
+void build_rwkv6(Builder& b);
+void build_rwkv7(Builder& b);
 
 }  // namespace sluice::model
