@@ -316,7 +316,8 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
                {"attn_k_norm", "Kcur_normed", att.kv_heads, att.keys()}};
   for (const auto& side : sides) {
     const int64_t n = spec.qk_norm_wide ? side.heads * dk : dk;
-    const int64_t weights = spec.qk_layer_norm ? side.heads * dk : n;
+    const bool by_head = spec.qk_layer_norm || spec.qk_norm_by_head;
+    const int64_t weights = by_head ? side.heads * dk : n;
     const int32_t w =
         vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
     Op& o = op(OpKind::kNorm, layer);
@@ -326,7 +327,7 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
     o.heads = spec.qk_norm_wide ? 1 : static_cast<int32_t>(side.heads);
     o.vec0 = w;
     o.norm = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms;
-    o.vec_per_head = spec.qk_layer_norm;
+    o.vec_per_head = by_head;
     mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, o.heads);
   }
 }
@@ -349,7 +350,9 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   }
   const AttentionShape att = attention_shape(layer);
   qkv(layer, spec, att);
-  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec, att);
+  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head) {
+    qk_norms(layer, spec, att);
+  }
   if (spec.rope >= 0) {
     Op& rotate = op(OpKind::kRope, layer);
     rotate.in = rotate.out = Buf::kQkv;

@@ -15,10 +15,10 @@ struct AttentionSpec {
   int32_t rope = 0;      // index from add_rope; -1: no rotation
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
-  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
-  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
-  bool gated =
-      false;  // attn_q has a gate behind each head's query; its sigmoid multiplies the head
+  bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
+  bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
+  bool qk_norm_by_head = false;  // RMS norm with weights by head (PLaMo 2)
+  bool gated = false;  // attn_q has a gate behind each query; its sigmoid multiplies the head
 };
 
 class Builder {

@@ -5,30 +5,20 @@ namespace sluice::model {
 
 const Family* find_family(std::string_view arch) {
   static constexpr Family kFamilies[] = {
-      {"llama", false, build_llama},
-      {"mistral", false, build_llama},
-      {"mistral3", false, build_llama},
-      {"smollm3", false, build_llama},
-      {"granite", false, build_llama},
-      {"granitemoe", false, build_llama},
-      {"qwen2", true, build_qwen},
-      {"qwen3", true, build_qwen},
-      {"qwen3moe", true, build_qwen},
-      {"olmo2", true, build_olmo2},
-      {"phi2", true, build_phi2},
-      {"phi3", true, build_phi3},
-      {"gemma", true, build_gemma},
-      {"gemma2", true, build_gemma},
-      {"gemma3", true, build_gemma},
-      {"gpt2", false, build_gpt2},
-      {"stablelm", true, build_stablelm},
-      {"starcoder2", true, build_starcoder2},
-      {"ernie4_5", false, build_llama},
-      {"internlm2", false, build_llama},
-      {"exaone", true, build_llama},
-      {"seed_oss", true, build_llama},
-      {"glm4", false, build_glm4},
-      {"lfm2", true, build_lfm2},
+      {"llama", false, build_llama},      {"mistral", false, build_llama},
+      {"mistral3", false, build_llama},   {"smollm3", false, build_llama},
+      {"granite", false, build_llama},    {"granitemoe", false, build_llama},
+      {"qwen2", true, build_qwen},        {"qwen3", true, build_qwen},
+      {"qwen3moe", true, build_qwen},     {"olmo2", true, build_olmo2},
+      {"phi2", true, build_phi2},         {"phi3", true, build_phi3},
+      {"gemma", true, build_gemma},       {"gemma2", true, build_gemma},
+      {"gemma3", true, build_gemma},      {"gpt2", false, build_gpt2},
+      {"stablelm", true, build_stablelm}, {"starcoder2", true, build_starcoder2},
+      {"ernie4_5", false, build_llama},   {"internlm2", false, build_llama},
+      {"exaone", true, build_llama},      {"seed_oss", true, build_llama},
+      {"glm4", false, build_glm4},        {"lfm2", true, build_lfm2},
+  };
+  static constexpr Family kRecurrent[] = {
       {"mamba", false, build_mamba, true},
       {"mamba2", false, build_mamba, true},
       {"falcon-h1", true, build_hybrid_mamba, true},
@@ -41,8 +31,12 @@ const Family* find_family(std::string_view arch) {
       {"qwen3next", true, build_qwen35, true},
       {"rwkv6", false, build_rwkv6, true},
       {"rwkv7", false, build_rwkv7, true},
+      {"plamo2", true, build_plamo2, true},
   };
   for (const Family& family : kFamilies) {
+    if (arch == family.arch) return &family;
+  }
+  for (const Family& family : kRecurrent) {
     if (arch == family.arch) return &family;
   }
   return nullptr;

@@ -33,5 +33,6 @@ void build_hybrid_mamba(Builder& b);
 void build_qwen35(Builder& b);
 void build_rwkv6(Builder& b);
 void build_rwkv7(Builder& b);
+void build_plamo2(Builder& b);
 
 }  // namespace sluice::model

@@ -65,12 +65,8 @@ Recurrence heads_of(Builder& b, kernels::StateKind kind) {
   return rec;
 }
 
-void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0) {
-  const int32_t index = b.add_recurrence(rec);
-  Op& o = b.stateful(OpKind::kState, layer, b.hp().n_embd * rec.keys);
-  o.rec = index;
-  o.vec0 = vec0;
-  b.widen(rec.out.buf, b.hp().n_embd);
+void normed_recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0) {
+  recurrence(b, layer, rec, vec0);
   const int32_t weight = b.vec(layer, "time_mix_ln", b.hp().n_embd);
   const int32_t bias = b.vec(layer, "time_mix_ln", b.hp().n_embd, false, ".bias");
   Op& norm = head_norm(b, layer, rec.out, rec.values, rec.heads, NormKind::kLayer, weight);
@@ -120,7 +116,7 @@ void time_mix6(Builder& b, int64_t layer) {
   square_product(b, layer, "time_mix_value", mixed(b, 2), rec.v);
   square_product(b, layer, "time_mix_receptance", mixed(b, 3), rec.r);
   square_product(b, layer, "time_mix_gate", mixed(b, 4), g);
-  recurrence(b, layer, rec, b.vec(layer, "time_mix_first", n));
+  normed_recurrence(b, layer, rec, b.vec(layer, "time_mix_first", n));
   time_mix_output(b, layer, rec.out, g, Unary::kSilu);
 }
 
@@ -176,7 +172,7 @@ void time_mix7(Builder& b, int64_t layer) {
   keys.vec1 = replacement;
   keys.eps = kKeyNormEps;
 
-  recurrence(b, layer, rec, -1);
+  normed_recurrence(b, layer, rec, -1);
   const int32_t bonus = b.vec(layer, "time_mix_r_k", n);
   Op& o = b.op(OpKind::kRwkv7Bonus, layer);
   o.rec = index;

@@ -17,31 +17,6 @@ bool sound(Builder& b, bool condition) {
   return condition;
 }
 
-// in = softplus(in + bias), out = exp(rate * in); rates by head.
-void decay(Builder& b, int64_t layer, Place in, Place out, int64_t n, int64_t heads) {
-  const int32_t bias = b.vec(layer, "ssm_dt", n, false, ".bias");
-  const int32_t rate = b.vec(layer, "ssm_a", heads, false, "");
-  Op& o = b.op(OpKind::kDecay, layer);
-  o.in = in.buf;
-  o.in_col = in.col;
-  o.out = out.buf;
-  o.out_col = out.col;
-  o.n = narrow(n);
-  o.heads = narrow(heads);
-  o.vec0 = bias;
-  o.vec1 = rate;
-  b.widen(in.buf, in.col + n);
-  b.widen(out.buf, out.col + n);
-}
-
-void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0) {
-  const int32_t index = b.add_recurrence(rec);
-  Op& o = b.stateful(OpKind::kState, layer, int64_t{rec.heads} * rec.keys * rec.values);
-  o.rec = index;
-  o.vec0 = vec0;
-  b.widen(rec.out.buf, rec.out.col + int64_t{rec.heads} * rec.values);
-}
-
 }  // namespace
 
 void product(Builder& b, int64_t layer, Place in, Place out, int32_t mat, int32_t bias, bool add,
@@ -102,6 +77,30 @@ void squared_relu_ffn(Builder& b, int64_t layer, const char* up, const char* dow
   unary(b, layer, {Buf::kAtt, 0}, {Buf::kAtt, 0}, n_ff, Unary::kReluSquared);
   const int32_t down_bias = b.vec(layer, down, n_embd, true, ".bias");
   product(b, layer, {Buf::kAtt, 0}, {out, 0}, b.mat(layer, down, n_embd, n_ff), down_bias, add);
+}
+
+void decay(Builder& b, int64_t layer, Place in, Place out, int64_t n, int64_t heads) {
+  const int32_t bias = b.vec(layer, "ssm_dt", n, false, ".bias");
+  const int32_t rate = b.vec(layer, "ssm_a", heads, false, "");
+  Op& o = b.op(OpKind::kDecay, layer);
+  o.in = in.buf;
+  o.in_col = in.col;
+  o.out = out.buf;
+  o.out_col = out.col;
+  o.n = narrow(n);
+  o.heads = narrow(heads);
+  o.vec0 = bias;
+  o.vec1 = rate;
+  b.widen(in.buf, in.col + n);
+  b.widen(out.buf, out.col + n);
+}
+
+void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0) {
+  const int32_t index = b.add_recurrence(rec);
+  Op& o = b.stateful(OpKind::kState, layer, int64_t{rec.heads} * rec.keys * rec.values);
+  o.rec = index;
+  o.vec0 = vec0;
+  b.widen(rec.out.buf, rec.out.col + int64_t{rec.heads} * rec.values);
 }
 
 // kQkv: x | z; kRouter: dt's input | B | C; kGu: dt.

@@ -25,7 +25,11 @@ Op& head_norm(Builder& b, int64_t layer, Place at, int64_t n, int64_t heads, Nor
 // Causal convolution of n channels in place; a bias where there is one.
 void convolution(Builder& b, int64_t layer, const char* name, Place at, int64_t n, int64_t taps,
                  Unary kind);
-// kH -> out: down(relu(up)^2), out +=.
+// in = softplus(in + ssm_dt's bias), out = exp(ssm_a of its head * in); n values.
+void decay(Builder& b, int64_t layer, Place in, Place out, int64_t n, int64_t heads);
+// kState; vec0 as the recurrence's kind has it.
+void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0);
+// out = down(relu(up in)^2), or += with `add`.
 void squared_relu_ffn(Builder& b, int64_t layer, const char* up, const char* down, int64_t n_ff,
                       Place in, Buf out, bool add);
 
