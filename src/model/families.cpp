@@ -19,19 +19,19 @@ const Family* find_family(std::string_view arch) {
       {"glm4", false, build_glm4},        {"lfm2", true, build_lfm2},
   };
   static constexpr Family kRecurrent[] = {
-      {"mamba", false, build_mamba, true},
-      {"mamba2", false, build_mamba, true},
-      {"falcon-h1", true, build_hybrid_mamba, true},
-      {"granitehybrid", false, build_hybrid_mamba, true},
-      {"nemotron_h", false, build_hybrid_mamba, true},
-      {"nemotron_h_moe", false, build_hybrid_mamba, true},
-      {"jamba", false, build_hybrid_mamba, true},
-      {"qwen35", true, build_qwen35, true},
-      {"qwen35moe", true, build_qwen35, true},
-      {"qwen3next", true, build_qwen35, true},
-      {"rwkv6", false, build_rwkv6, true},
-      {"rwkv7", false, build_rwkv7, true},
-      {"plamo2", true, build_plamo2, true},
+      {"mamba", false, build_mamba, false, true},
+      {"mamba2", false, build_mamba, false, true},
+      {"falcon-h1", true, build_hybrid_mamba, false, true},
+      {"granitehybrid", false, build_hybrid_mamba, false, true},
+      {"nemotron_h", false, build_hybrid_mamba, false, true},
+      {"nemotron_h_moe", false, build_hybrid_mamba, false, true},
+      {"jamba", false, build_hybrid_mamba, false, true},
+      {"qwen35", true, build_qwen35, true, true},
+      {"qwen35moe", true, build_qwen35, true, true},
+      {"qwen3next", true, build_qwen35, false, true},
+      {"rwkv6", false, build_rwkv6, false, true},
+      {"rwkv7", false, build_rwkv7, false, true},
+      {"plamo2", true, build_plamo2, false, true},
   };
   for (const Family& family : kFamilies) {
     if (arch == family.arch) return &family;

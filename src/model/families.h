@@ -11,7 +11,8 @@ struct Family {
   const char* arch;
   bool neox;  // RoPE pairing of its GGUF files
   void (*build)(Builder& b);
-  bool recurrent = false;  // may be without attention; has the metadata of recurrent layers
+  bool skips_nextn = false;  // its last nextn_predict_layers only predict further tokens
+  bool recurrent = false;    // may be without attention; has the metadata of recurrent layers
 };
 
 // Null when there is none.

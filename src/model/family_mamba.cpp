@@ -31,8 +31,11 @@ struct Hybrid {
 
 void feed_forward(Builder& b, int64_t layer, const Hybrid& kind) {
   const HParams& hp = b.hp();
-  if (b.has(layer, "ffn_gate_inp")) {
-    b.moe_ffn(layer, Buf::kX, hp.residual_scale);
+  if (b.has_experts(layer)) {
+    MoeSpec moe = b.moe_spec(kind.alone ? Gating::kSigmoid : Gating::kSoftmax, !kind.mamba1);
+    if (kind.alone) moe.act = Activation::kReluSquared;
+    moe.scale = hp.residual_scale;
+    b.moe_ffn(layer, Buf::kX, moe);
   } else if (kind.alone) {
     squared_relu_ffn(b, layer, "ffn_up", "ffn_down", hp.ff(layer), {Buf::kH, 0}, Buf::kX, true);
   } else {

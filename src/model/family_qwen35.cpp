@@ -27,8 +27,8 @@ void build_qwen35(Builder& b) {
     }
     b.mark("attn_residual", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, "post_attention_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_post_norm");
-    if (b.has(layer, "ffn_gate_inp")) {
-      b.moe_ffn(layer, Buf::kX);
+    if (b.has_experts(layer)) {
+      b.moe_ffn(layer, Buf::kX, b.moe_spec());
     } else {
       b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
     }

@@ -40,7 +40,7 @@ void unary(Builder& b, int64_t layer, Place in, Place out, int64_t n, Unary kind
 void gate(Builder& b, int64_t layer, Place in, Place by, Place out, int64_t n, Unary kind) {
   unary(b, layer, in, out, n, kind);
   Op& o = b.last();
-  o.kind = OpKind::kGate;
+  o.kind = OpKind::kGated;
   o.gate = by;
 }
 

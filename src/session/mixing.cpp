@@ -57,7 +57,7 @@ void CpuExecutor::op_unary(const Op& op) {
 }
 
 // The gates become what they multiply by, in place.
-void CpuExecutor::op_gate(const Op& op) {
+void CpuExecutor::op_gated(const Op& op) {
   for_rows(rows_, [&](int32_t t) {
     float* gate = row_at(op.gate.buf, op.gate.col, t);
     const float* in = row_at(op.in, op.in_col, t);
