@@ -11,15 +11,15 @@ namespace sluice::session {
 using model::Op;
 
 void CpuExecutor::store_kv(const Op& op) {
-  const model::HParams& hp = engine_.program().hp;
-  const int64_t n_kv = hp.kv_heads(op.layer);
-  const int64_t dk = hp.head_dim_k, dv = hp.head_dim_v;
+  const model::AttentionShape& att = op.att;
+  if (att.cache != op.layer) return;
+  const int64_t dk = att.dk, dv = att.dv;
   const kv::KvCache& cache = timeline_->cache();
   for_rows(rows_, [&](int32_t t) {
-    const float* k = buffer(op.in) + t * engine_.width(op.in) + hp.n_head * dk;
-    const float* v = k + n_kv * dk;
+    const float* row = buffer(op.in) + t * engine_.width(op.in);
+    const float *k = row + att.keys(), *v = row + att.values();
     const int64_t at = cache.place(op.layer, first_ + t);
-    for (int32_t h = 0; h < n_kv; ++h) {
+    for (int32_t h = 0; h < att.kv_heads; ++h) {
       engine_.table().f32_to_f16(k + h * dk, dk, cache.keys(op.layer, h) + at * dk);
       engine_.table().f32_to_f16(v + h * dv, dv, cache.values(op.layer, h) + at * dv);
     }
@@ -28,8 +28,7 @@ void CpuExecutor::store_kv(const Op& op) {
 
 void CpuExecutor::op_attention(const Op& op) {
   store_kv(op);
-  const model::HParams& hp = engine_.program().hp;
-  const int32_t n_kv = static_cast<int32_t>(hp.kv_heads(op.layer));
+  const int32_t n_kv = op.att.kv_heads;
   const int32_t splits = split_count(engine_.plan().n_ctx);
   const int32_t split = attention_split(engine_.plan().n_ctx);
   if (rows_ == 1 && splits > 1) {
@@ -39,10 +38,10 @@ void CpuExecutor::op_attention(const Op& op) {
       attend_split(op, static_cast<int32_t>(task / n), first + static_cast<int32_t>(task % n),
                    thread);
     });
-    for (int32_t h = 0; h < hp.n_head; ++h) merge_splits(op, h);
+    for (int32_t h = 0; h < op.att.heads; ++h) merge_splits(op, h);
     return;
   }
-  const int32_t tile = attention_tile_tokens(hp, engine_.plan().n_batch);
+  const int32_t tile = attention_tile_tokens(op.att, engine_.plan().n_batch);
   const int32_t tiles = (rows_ + tile - 1) / tile;
   // Late tiles see more positions: they are begun first.
   engine_.pool().parallel_for(n_kv * tiles, [&](int64_t task, int thread) {
@@ -54,13 +53,12 @@ void CpuExecutor::op_attention(const Op& op) {
 
 namespace {
 
-kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, const model::HParams& hp,
-                                 int32_t head) {
+kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, int32_t head) {
   kernels::AttentionArgs a{};
-  a.k = cache.keys(op.layer, head);
-  a.v = cache.values(op.layer, head);
-  a.dk = static_cast<int32_t>(hp.head_dim_k);
-  a.dv = static_cast<int32_t>(hp.head_dim_v);
+  a.k = cache.keys(op.att.cache, head);
+  a.v = cache.values(op.att.cache, head);
+  a.dk = op.att.dk;
+  a.dv = op.att.dv;
   a.q_stride = a.dk;
   a.out_stride = a.dv;
   a.scale = op.scale != 0 ? op.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.dk)));
@@ -75,21 +73,47 @@ int32_t part_shift(const kv::KvCache& cache, int32_t layer, int32_t first) {
 
 }  // namespace
 
+// Press, Smith, Lewis 2021 (https://arxiv.org/abs/2108.12409): a geometric series over the heads;
+// beyond a power of two, every other member of the series that is twice as fine.
+float alibi_slope(const Op& op, int32_t head) {
+  int32_t even = 1;
+  while (2 * even <= op.att.heads) even *= 2;
+  const double exponent = head < even ? head + 1 : head - even + 0.5;
+  return static_cast<float>(std::exp2(-double{op.alibi} / even * exponent));
+}
+
+// Slopes and sinks of the rows of a tile: `rows` query heads after each other from those of `head`.
+void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const TileScratch& s,
+                            kernels::AttentionArgs& a) const {
+  const int32_t group = op.att.group();
+  if (op.alibi != 0) {
+    for (int32_t r = 0; r < rows; ++r) {
+      s.slope[r] = r < group ? alibi_slope(op, head * group + r) : s.slope[r - group];
+    }
+    a.slope = s.slope;
+    a.position = s.position;
+  }
+  if (op.vec0 >= 0) {
+    for (int32_t r = 0; r < rows; ++r) s.sink[r] = sink(op, head * group + r % group);
+    a.sink = s.sink;
+  }
+}
+
 // One part of the positions for the one token of a decode pass, into the shared partials:
 // [split][head][dv], then maxima [split][head], then sums.
 void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int thread) {
-  const model::HParams& hp = engine_.program().hp;
-  const int32_t n_head = static_cast<int32_t>(hp.n_head);
-  const int32_t group = n_head / static_cast<int32_t>(hp.kv_heads(op.layer));
+  const int32_t n_head = op.att.heads, group = op.att.group();
   const int32_t length = attention_split(engine_.plan().n_ctx);
   const int32_t splits = split_count(engine_.plan().n_ctx);
-  kernels::AttentionArgs a = base_args(timeline_->cache(), op, hp, head);
+  kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), group, a.dk, a.dv, 1);
-  const int32_t shift = part_shift(timeline_->cache(), op.layer, split * length);
+  const int32_t shift = part_shift(timeline_->cache(), op.att.cache, split * length);
   for (int32_t g = 0; g < group; ++g) {
     s.begin[g] = std::max(window_begin(op, first_), split * length) + shift;
     s.end[g] = std::min(first_ + 1, (split + 1) * length) + shift;
+    s.position[g] = first_ + shift;
   }
+  row_terms(op, head, group, s, a);
   float* partials = engine_.working().attention_partials();
   float* maxima = partials + static_cast<int64_t>(splits) * n_head * a.dv;
   float* sums = maxima + static_cast<int64_t>(splits) * n_head;
@@ -106,9 +130,7 @@ void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int th
 }
 
 void CpuExecutor::merge_splits(const Op& op, int32_t head) {
-  const model::HParams& hp = engine_.program().hp;
-  const int32_t n_head = static_cast<int32_t>(hp.n_head);
-  const int32_t dv = static_cast<int32_t>(hp.head_dim_v);
+  const int32_t n_head = op.att.heads, dv = op.att.dv;
   const int32_t length = attention_split(engine_.plan().n_ctx);
   const int32_t splits = split_count(engine_.plan().n_ctx);
   const int32_t first = window_begin(op, first_) / length;
@@ -123,17 +145,16 @@ void CpuExecutor::merge_splits(const Op& op, int32_t head) {
   }
   engine_.table().attention_merge(partials + (static_cast<int64_t>(first) * n_head + head) * dv,
                                   static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
-                                  buffer(op.out) + static_cast<int64_t>(head) * dv);
+                                  sink(op, head), buffer(op.out) + static_cast<int64_t>(head) * dv);
 }
 
 // `count` tokens from `first` of the batch, all query heads of one KV head.
 void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t count,
                               int thread) {
-  const model::HParams& hp = engine_.program().hp;
-  const int32_t group = static_cast<int32_t>(hp.n_head / hp.kv_heads(op.layer));
+  const int32_t group = op.att.group();
   const int32_t length = attention_split(engine_.plan().n_ctx);
   const int32_t splits = split_count(engine_.plan().n_ctx);
-  kernels::AttentionArgs a = base_args(timeline_->cache(), op, hp, head);
+  kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
   const int32_t rows = count * group;
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv,
                 splits);
@@ -148,9 +169,10 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
            static_cast<int64_t>(head * group + r % group) * a.dv;
   };
   a.scratch = s.kernel;
+  row_terms(op, head, rows, s, a);
   if (splits == 1) {
     for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = first_ + first + r / group;
+      const int32_t position = s.position[r] = first_ + first + r / group;
       s.begin[r] = window_begin(op, position);
       s.end[r] = position + 1;
     }
@@ -170,7 +192,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
   const int32_t split0 = window_begin(op, first_ + first) / length;
   for (int32_t split = split0; split <= last_position / length; ++split) {
     // Rows that see this part are contiguous: later tokens see later positions.
-    const int32_t shift = part_shift(timeline_->cache(), op.layer, split * length);
+    const int32_t shift = part_shift(timeline_->cache(), op.att.cache, split * length);
     int32_t r0 = rows, r1 = 0;
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = first_ + first + r / group;
@@ -181,6 +203,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
       r1 = r + 1;
       s.begin[r] = begin + shift;
       s.end[r] = end + shift;
+      s.position[r] = position + shift;
     }
     if (r0 >= r1) continue;
     const int64_t row = static_cast<int64_t>(split - split0) * rows + r0;
@@ -188,6 +211,10 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     a.n_rows = r1 - r0;
     a.begin = s.begin + r0;
     a.end = s.end + r0;
+    if (op.alibi != 0) {
+      a.slope = s.slope + r0;
+      a.position = s.position + r0;
+    }
     a.out = s.out + row * a.dv;
     a.partial_max = s.max + row;
     a.partial_sum = s.sum + row;
@@ -204,7 +231,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     }
     const float* partial = s.out + (static_cast<int64_t>(from - split0) * rows + r) * a.dv;
     engine_.table().attention_merge(partial, static_cast<int64_t>(rows) * a.dv, max, sum, n, a.dv,
-                                    out_row(r));
+                                    sink(op, head * group + r % group), out_row(r));
   }
 }
 

@@ -38,8 +38,9 @@ class Ordering {
       }
       if (op.moe < 0) continue;
       const model::Moe& moe = p.moes[static_cast<size_t>(op.moe)];
-      for (size_t e = 0; e < moe.gate.size(); ++e) {
-        mat(moe.gate[e]);
+      for (const int32_t v : moe.vecs()) vec(v);
+      for (size_t e = 0; e < moe.up.size(); ++e) {
+        if (!moe.gate.empty()) mat(moe.gate[e]);
         mat(moe.up[e]);
         mat(moe.down[e]);
       }
@@ -101,10 +102,10 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
   for (const model::Op& op : p.ops) {
     if (op.layer < 0) continue;
     kv::LayerShape& layer = shape.layers[static_cast<size_t>(op.layer)];
-    if (op.kind == model::OpKind::kAttention) {
-      layer.heads = static_cast<int32_t>(p.hp.kv_heads(op.layer));
-      layer.dk = static_cast<int32_t>(p.hp.head_dim_k);
-      layer.dv = static_cast<int32_t>(p.hp.head_dim_v);
+    if (op.kind == model::OpKind::kAttention && op.att.cache == op.layer) {
+      layer.heads = op.att.kv_heads;
+      layer.dk = op.att.dk;
+      layer.dv = op.att.dv;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
     } else if (op.kind == model::OpKind::kShortConv) {

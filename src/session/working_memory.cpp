@@ -20,10 +20,25 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
     bytes = std::max<uint64_t>(bytes, table.matmul_scratch(m.type, m.cols));
     bytes = std::max(bytes, static_cast<uint64_t>(m.row_bytes * table.row_group));  // packing
   }
-  const int32_t rows = attention_tile_tokens(p.hp, shape.n_batch) * largest_group(p.hp);
-  const TileScratch tile(Carver(nullptr), table, rows, static_cast<int32_t>(p.hp.head_dim_k),
-                         static_cast<int32_t>(p.hp.head_dim_v), split_count(shape.n_ctx));
-  return round_up_to_line(static_cast<size_t>(std::max(bytes, tile.bytes))) + kAlignment;
+  for (const model::Op& op : p.ops) {
+    if (op.kind != model::OpKind::kAttention) continue;
+    const int32_t rows = attention_tile_tokens(op.att, shape.n_batch) * op.att.group();
+    const TileScratch tile(Carver(nullptr), table, rows, op.att.dk, op.att.dv,
+                           split_count(shape.n_ctx));
+    bytes = std::max(bytes, tile.bytes);
+  }
+  return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
+}
+
+// Of one split of the positions: an output of each head, its maximum and its sum.
+uint64_t partial_floats(const Program& p) {
+  int64_t most = 0;
+  for (const model::Op& op : p.ops) {
+    if (op.kind == model::OpKind::kAttention) {
+      most = std::max(most, int64_t{op.att.heads} * (op.att.dv + 2));
+    }
+  }
+  return static_cast<uint64_t>(most);
 }
 
 }  // namespace
@@ -38,16 +53,8 @@ int32_t split_count(int32_t n_ctx) {
   return (n_ctx + split - 1) / split;
 }
 
-int32_t largest_group(const model::HParams& hp) {
-  int64_t group = 1;
-  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    if (hp.kv_heads(layer) > 0) group = std::max(group, hp.n_head / hp.kv_heads(layer));
-  }
-  return static_cast<int32_t>(group);
-}
-
-int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch) {
-  return std::clamp(kMaxTileRows / largest_group(hp), 1, n_batch);
+int32_t attention_tile_tokens(const model::AttentionShape& att, int32_t n_batch) {
+  return std::clamp(kMaxTileRows / att.group(), 1, n_batch);
 }
 
 TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk,
@@ -60,6 +67,9 @@ TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows
   sum = carve.take<float>(parts);
   begin = carve.take<int32_t>(n);
   end = carve.take<int32_t>(n);
+  position = carve.take<int32_t>(n);
+  slope = carve.take<float>(n);
+  sink = carve.take<float>(n);
   bytes = carve.used();
 }
 
@@ -83,11 +93,14 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
     at.embedding_rows = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(embedding.row_bytes));
   }
   if (!p.moes.empty()) {
+    const uint64_t n_used = static_cast<uint64_t>(p.hp.n_expert_used);
     at.experts = carve.take<float>(2 * n_batch * static_cast<uint64_t>(p.hp.n_embd));
+    at.choices = carve.take<Choice>(n_batch * n_used);
+    at.routed = carve.take<Routed>(n_batch * n_used);
+    at.expert_runs = carve.take<ExpertRun>(static_cast<uint64_t>(p.hp.n_expert));
   }
   if (const uint64_t splits = static_cast<uint64_t>(split_count(shape.n_ctx)); splits > 1) {
-    at.partials = carve.take<float>(splits * static_cast<uint64_t>(p.hp.n_head) *
-                                    static_cast<uint64_t>(p.hp.head_dim_v + 2));
+    at.partials = carve.take<float>(splits * partial_floats(p));
   }
   return at;
 }

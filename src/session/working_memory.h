@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "kernels/kernels.h"
 #include "model/program.h"
+#include "session/routing.h"
 
 namespace sluice::session {
 
@@ -19,10 +20,8 @@ inline constexpr int32_t kMaxTileRows = 64;  // query rows of one attention task
 // Positions of one part of a split attention, given the context; and how many parts there are.
 [[nodiscard]] int32_t attention_split(int32_t n_ctx);
 [[nodiscard]] int32_t split_count(int32_t n_ctx);
-// Query heads that share a KV head, in the layer with most.
-[[nodiscard]] int32_t largest_group(const model::HParams& hp);
 // Query tokens of one attention task.
-[[nodiscard]] int32_t attention_tile_tokens(const model::HParams& hp, int32_t n_batch);
+[[nodiscard]] int32_t attention_tile_tokens(const model::AttentionShape& att, int32_t n_batch);
 
 // Hands out aligned pieces of one block; over no memory it only counts.
 class Carver {
@@ -46,8 +45,9 @@ struct TileScratch {
   TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk, int32_t dv,
               int32_t splits);
   uint8_t* kernel;
-  float *q, *out, *max, *sum;  // [rows][dk], [splits][rows][dv], [splits][rows] twice
-  int32_t *begin, *end;        // [rows]
+  float *q, *out, *max, *sum;       // [rows][dk], [splits][rows][dv], [splits][rows] twice
+  int32_t *begin, *end, *position;  // [rows]
+  float *slope, *sink;              // [rows]
   uint64_t bytes;
 };
 
@@ -78,6 +78,10 @@ class WorkingMemory {
   [[nodiscard]] uint8_t* embedding_rows() const { return at_.embedding_rows; }
   // Tokens of one expert, gathered: its inputs, then its outputs, [2][n_batch][n_embd].
   [[nodiscard]] float* experts() const { return at_.experts; }
+  // Of a mixture: [n_batch][n_used], the same sorted by expert, and the experts that have tokens.
+  [[nodiscard]] Choice* choices() const { return at_.choices; }
+  [[nodiscard]] Routed* routed() const { return at_.routed; }
+  [[nodiscard]] ExpertRun* expert_runs() const { return at_.expert_runs; }
   // Of one token: outputs [splits][heads][dv], then maxima [splits][heads], then sums.
   [[nodiscard]] float* attention_partials() const { return at_.partials; }
   [[nodiscard]] uint8_t* scratch(int thread) const {
@@ -91,6 +95,9 @@ class WorkingMemory {
     uint8_t* q8 = nullptr;
     uint8_t* embedding_rows = nullptr;
     float* experts = nullptr;
+    Choice* choices = nullptr;
+    Routed* routed = nullptr;
+    ExpertRun* expert_runs = nullptr;
     float* partials = nullptr;
   };
   static Places lay_out(Carver& carve, const model::Program& program, const kernels::Table& table,
