@@ -15,7 +15,7 @@ import { buildFakePackage, fakeModel, importWeb } from './helpers.mjs';
 
 const dist = await buildFakePackage();
 const { Engine } = await import(join(dist, 'node.js'));
-const { seedText } = await importWeb('sampling');
+const { seedText } = await importWeb('api/sampling');
 const directory = mkdtempSync(join(tmpdir(), 'sluice-calls-'));
 const path = join(directory, 'model.gguf');
 writeFileSync(path, fakeModel());
