@@ -206,6 +206,22 @@ TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
   EXPECT_EQ(states->kv_shape.n_checkpoints, (8000 + kCheckpointEvery - 1) / kCheckpointEvery);
 }
 
+// They are as large for one position as for thousands.
+TEST(MemoryPlan, LargeStatesDoNotShortenTheContext) {
+  model::Program p = program_of("lfm2", {.conv = 3});
+  for (model::Op& op : p.ops) {
+    if (op.state > 0) op.state = 1 << 20;
+  }
+  EngineOptions o;
+  const auto whole = plan_of(p, o);
+  ASSERT_TRUE(whole.ok());
+  o.memory_budget = whole->minimum;
+  ASSERT_GT(2 * whole->kv_shape.state_bytes(), o.memory_budget / 4);
+  const auto least = plan_of(p, o);
+  ASSERT_TRUE(least.ok()) << least.status().message();
+  EXPECT_EQ(least->n_ctx, whole->n_ctx);
+}
+
 TEST(MemoryPlan, ImpossibleContextsAreRefused) {
   const model::Program p = program_of("llama", {});
   for (const int32_t n_ctx : {-1, static_cast<int32_t>(model::kMaxContext) + 1}) {
