@@ -8,21 +8,23 @@ const kCloseMs = 2000;
 
 export class Link {
   readonly rpc: RpcClient<WorkerEvent>;
-  private readonly workers: WorkerPort[] = [];
+  readonly #workers: WorkerPort[] = [];
+  readonly #startWorker: () => WorkerPort;
 
   constructor(
-    private readonly startWorker: () => WorkerPort,
+    startWorker: () => WorkerPort,
     onEvent: (event: WorkerEvent) => void,
     onGone: (error: unknown) => void,
   ) {
+    this.#startWorker = startWorker;
     this.rpc = new RpcClient(
-      this.start(),
+      this.#start(),
       (event) => {
-        if (event.event === 'start') this.add(event.role, event.port);
+        if (event.event === 'start') this.#add(event.role, event.port);
         else onEvent(event);
       },
       (error) => {
-        for (const worker of this.workers) worker.terminate();
+        for (const worker of this.#workers) worker.terminate();
         onGone(error);
       },
     );
@@ -41,16 +43,16 @@ export class Link {
     this.rpc.gone(reason);
   }
 
-  private start(): WorkerPort {
-    const worker = this.startWorker();
-    this.workers.push(worker);
+  #start(): WorkerPort {
+    const worker = this.#startWorker();
+    this.#workers.push(worker);
     return worker;
   }
 
-  private add(role: Role, port: MessagePort): void {
-    const { onerror } = this.workers[0]!; // without any of them the engine is gone
+  #add(role: Role, port: MessagePort): void {
+    const { onerror } = this.#workers[0]!; // without any of them the engine is gone
     try {
-      const worker = this.start();
+      const worker = this.#start();
       worker.onerror = onerror;
       worker.postMessage({ role, port }, [port]);
     } catch (error) {

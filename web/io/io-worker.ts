@@ -66,9 +66,9 @@ export class RemoteIo implements Io {
   readonly concurrent = true;
   stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
   readonly shared: (SharedFile | undefined)[] = [];
-  private readonly rpc: RpcClient<IoMessage>;
-  private queue: QueueView | null = null;
-  private poked = 0;
+  readonly #rpc: RpcClient<IoMessage>;
+  #queue: QueueView | null = null;
+  #poked = 0;
 
   constructor(port: WorkerPort, source: SourceSpec, options: IoOptions, events: IoEvents) {
     const onEvent = (message: IoMessage): void => {
@@ -77,53 +77,53 @@ export class RemoteIo implements Io {
       if (message.event === 'error') events.onError(deserializeError(message.error));
       if (message.event === 'downloaded') events.onDownloaded(message.error);
     };
-    this.rpc = new RpcClient(port, onEvent, (error) => events.onError(error));
-    this.rpc.call('start', [source, options]).catch(() => {});
+    this.#rpc = new RpcClient(port, onEvent, (error) => events.onError(error));
+    this.#rpc.call('start', [source, options]).catch(() => {});
   }
 
   async openFile(index: number, address: string, choice: number): Promise<OpenedFile> {
-    const file = await this.rpc.call<OpenedFile>('openFile', [index, address, choice]);
+    const file = await this.#rpc.call<OpenedFile>('openFile', [index, address, choice]);
     this.shared[index] = file.shared;
     return file;
   }
   addFile(index: number, bytes: Uint8Array): Promise<void> {
-    return this.rpc.call('addFile', [index, bytes]);
+    return this.#rpc.call('addFile', [index, bytes]);
   }
   readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
-    return this.rpc.call('readText', [address, choice, most, optional]);
+    return this.#rpc.call('readText', [address, choice, most, optional]);
   }
   read(index: number, offset: number, length: number): Promise<Uint8Array> {
-    return this.rpc.call('read', [index, offset, length]);
+    return this.#rpc.call('read', [index, offset, length]);
   }
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
-    await this.rpc.call('attach', [memory, queueAddress]);
-    this.queue = new QueueView(memory, queueAddress);
-    this.poked = 0;
+    await this.#rpc.call('attach', [memory, queueAddress]);
+    this.#queue = new QueueView(memory, queueAddress);
+    this.#poked = 0;
     this.poke();
   }
 
   poke(): void {
-    if (!this.queue || this.queue.pushed === this.poked) return;
-    this.poked = this.queue.pushed;
-    this.queue.notifyPushed();
-    if (QueueView.needsMessages) this.fire('poke');
+    if (!this.#queue || this.#queue.pushed === this.#poked) return;
+    this.#poked = this.#queue.pushed;
+    this.#queue.notifyPushed();
+    if (QueueView.needsMessages) this.#fire('poke');
   }
   retry(): void {
-    this.fire('retry');
+    this.#fire('retry');
   }
   startDownload(): void {
-    this.fire('startDownload');
+    this.#fire('startDownload');
   }
 
   /** The worker itself ends with the engine's. */
   async close(): Promise<void> {
-    await this.rpc.call('close').catch(() => {});
+    await this.#rpc.call('close').catch(() => {});
   }
   reopen(): Promise<void> {
-    return this.rpc.call('reopen');
+    return this.#rpc.call('reopen');
   }
 
-  private fire(method: string): void {
-    this.rpc.call(method).catch(() => {}); // a dead worker has been reported already
+  #fire(method: string): void {
+    this.#rpc.call(method).catch(() => {}); // a dead worker has been reported already
   }
 }

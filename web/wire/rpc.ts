@@ -11,16 +11,22 @@ interface Pending {
 
 /** The caller's end. `onEvent` gets every message that is no reply. */
 export class RpcClient<Event> {
-  private next = 1;
-  private readonly pending = new Map<number, Pending>();
-  private dead: unknown = null;
+  #next = 1;
+  readonly #pending = new Map<number, Pending>();
+  #dead: unknown = null;
+  readonly #port: WorkerPort;
+  readonly #onEvent: (event: Event) => void;
+  readonly #onGone: (error: unknown) => void;
 
   constructor(
-    private readonly port: WorkerPort,
-    private readonly onEvent: (event: Event) => void,
-    private readonly onGone: (error: unknown) => void = () => {},
+    port: WorkerPort,
+    onEvent: (event: Event) => void,
+    onGone: (error: unknown) => void = () => {},
   ) {
-    port.onmessage = ({ data }) => this.receive(data as Reply | Event);
+    this.#port = port;
+    this.#onEvent = onEvent;
+    this.#onGone = onGone;
+    port.onmessage = ({ data }) => this.#receive(data as Reply | Event);
     port.onerror = (event) => {
       if (event instanceof SluiceError) return this.gone(event);
       event?.preventDefault?.();
@@ -33,43 +39,43 @@ export class RpcClient<Event> {
   }
 
   get failure(): unknown {
-    return this.dead;
+    return this.#dead;
   }
 
   /** Calls `method`. */
   call<T>(method: string, args: unknown[] = []): Promise<T> {
-    if (this.dead) return Promise.reject(this.dead);
-    const id = this.next++;
+    if (this.#dead) return Promise.reject(this.#dead);
+    const id = this.#next++;
     return new Promise<T>((resolve, reject) => {
       try {
-        this.port.postMessage({ id, method, args } satisfies Call);
+        this.#port.postMessage({ id, method, args } satisfies Call);
       } catch (cause) {
         throw new SluiceError('INVALID_ARGUMENT', `An option cannot be sent to the worker: ${(cause as Error).message}`, { cause });
       }
-      this.pending.set(id, { resolve, reject });
+      this.#pending.set(id, { resolve, reject });
     });
   }
 
   /** Rejects everything, now and later, and ends the worker. */
   gone(error: unknown): void {
-    if (this.dead) return;
-    this.dead = error;
-    for (const { reject } of this.pending.values()) reject(error);
-    this.pending.clear();
-    this.port.onmessage = this.port.onerror = this.port.onmessageerror = null;
-    this.port.terminate();
-    this.onGone(error);
+    if (this.#dead) return;
+    this.#dead = error;
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+    this.#port.onmessage = this.#port.onerror = this.#port.onmessageerror = null;
+    this.#port.terminate();
+    this.#onGone(error);
   }
 
-  private receive(data: Reply | Event): void {
+  #receive(data: Reply | Event): void {
     if (typeof (data as Reply).id !== 'number') {
-      this.onEvent(data as Event);
+      this.#onEvent(data as Event);
       return;
     }
     const reply = data as Reply;
-    const waiting = this.pending.get(reply.id);
+    const waiting = this.#pending.get(reply.id);
     if (!waiting) return;
-    this.pending.delete(reply.id);
+    this.#pending.delete(reply.id);
     if ('error' in reply) waiting.reject(deserializeError(reply.error));
     else waiting.resolve(reply.result);
   }

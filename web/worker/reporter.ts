@@ -20,12 +20,15 @@ export class Reporter {
     promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0, timeToFirstTokenMs: 0,
     tokensPerSecond: 0, bytesFetched: 0, bytesFromStore: 0, loadMs: 0, threads: 1, kernels: '',
   };
-  private last = 0;
+  #last = 0;
+  readonly #port: Port;
 
-  constructor(private readonly port: Port) {}
+  constructor(port: Port) {
+    this.#port = port;
+  }
 
   post(event: WorkerEvent, transfer?: Transferable[]): void {
-    this.port.postMessage(event, transfer);
+    this.#port.postMessage(event, transfer);
   }
 
   readonly progress = (progress: ProgressEvent): void => this.post({ event: 'progress', progress });
@@ -52,8 +55,8 @@ export class Reporter {
 
   publish(engine: Reported, now: boolean): void {
     const time = performance.now();
-    if (!now && time - this.last < kSnapshotMs) return;
-    this.last = time;
+    if (!now && time - this.#last < kSnapshotMs) return;
+    this.#last = time;
     this.post({ event: 'snapshot', snapshot: this.snapshot(engine) });
   }
 }
