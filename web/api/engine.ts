@@ -4,15 +4,16 @@
 import { ChatCompletions, Completions } from '../chat/completions.js';
 import { PromptRenderer } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
+import type { EngineCalls } from '../wire/calls.js';
 import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
 import type { EngineOptions, GenerateOptions, InspectOptions, ModelSource, TokenizeOptions } from '../wire/options.js';
-import type { Left, Loaded, LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
-import type { EngineStats, GenerationResult, MemoryReport, ModelInfo, Piece, UnitState } from '../wire/types.js';
+import type { LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
+import type { EngineStats, MemoryReport, ModelInfo, Piece, SavedState, UnitState } from '../wire/types.js';
 import { begun, Generation } from './generation.js';
 import { Link } from './link.js';
 import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
 import { platform } from './platform.js';
-import { checkSaved, Session, type SavedState, type SessionOptions } from './session.js';
+import { checkSaved, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
 
 /** One unit of the model's weights, for pictures. */
@@ -79,7 +80,7 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const [engine, loaded] = await Engine.#open<Loaded>('load', source, options);
+    const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', spec, false), source, options);
     engine.#snapshot ??= loaded.snapshot;
     (engine as { info: ModelInfo }).info = loaded.info;
     return engine;
@@ -90,7 +91,7 @@ export class Engine {
    * resident under the budget, and how fast it would run.
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
-    const [engine, info] = await Engine.#open<ModelInfo>('inspect', source, options);
+    const [engine, info] = await Engine.#open((rpc, spec) => rpc.call('inspect', spec), source, options);
     await engine.dispose();
     return info;
   }
@@ -99,14 +100,14 @@ export class Engine {
    * Has the worker open a model. What a failed one holds of the store is given back first; after an
    * abort only the next one waits for that.
    */
-  static async #open<T>(method: string, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
+  static async #open<T>(ask: (rpc: Link['rpc'], spec: LoadSpec) => Promise<T>, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
     checkLoad(options);
     const { signal } = options;
     const spec = await loadSpec(source, options);
     const engine = new Engine(options);
     engine.#spec = spec;
     try {
-      return [engine, await abortable({ signal }, () => leaving.then(() => engine.#link.rpc.call<T>(method, [spec])))];
+      return [engine, await abortable({ signal }, () => leaving.then(() => ask(engine.#link.rpc, spec)))];
     } catch (error) {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
@@ -130,7 +131,7 @@ export class Engine {
     return (this.#renderer ??= new PromptRenderer(this.info, (message) => {
       if (!this.#options.onProgress) console.warn(message);
       this.#options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
-    }, () => this.call('controlTexts', [])));
+    }, () => this.call('controlTexts')));
   }
 
   /** @internal Begins an answer on a timeline, in line behind the others, when there is a prompt. */
@@ -146,7 +147,7 @@ export class Engine {
     let cancelled = false;
     const cancel = (): void => {
       cancelled = true;
-      if (sent) this.#link.rpc.call('cancel', [id]).catch(() => {});
+      if (sent) this.#link.rpc.call('cancel', id).catch(() => {});
     };
     const generation = new Generation({ cancel }, signal);
     this.#generations.set(id, { generation, heard });
@@ -158,7 +159,7 @@ export class Engine {
         const spec = generateSpec(input instanceof Promise ? await input : input, options, this.info.vocabulary, timeline);
         if (this.#moving) await this.#moved();
         throwIfAborted(signal);
-        const ending = this.#link.rpc.call<GenerationResult>('generate', [id, spec]);
+        const ending = this.#link.rpc.call('generate', id, spec);
         sent = true;
         if (cancelled) cancel();
         generation.finish(await ending);
@@ -172,9 +173,9 @@ export class Engine {
   }
 
   /** @internal A call to the worker that has the model, behind a change of the budget. */
-  async call<T>(method: string, args: unknown[] = []): Promise<T> {
+  async call<Name extends keyof EngineCalls>(method: Name, ...args: Parameters<EngineCalls[Name]>): Promise<ReturnType<EngineCalls[Name]>> {
     if (this.#moving) await this.#moved();
-    return this.#link.rpc.call<T>(method, args);
+    return this.#link.rpc.call(method, ...args);
   }
 
   /** Token ids of a text. */
@@ -184,13 +185,13 @@ export class Engine {
   ): Promise<Int32Array> {
     onlyKnown('tokenize()', options, 'addBos parseSpecial marked continues');
     if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
-    return this.call('tokenize', [text, tokenizeSpec(options)]);
+    return this.call('tokenize', text, tokenizeSpec(options));
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
   async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
     onlyKnown('detokenize()', options, 'special');
-    return this.call('detokenize', [tokenIds(tokens, this.info.vocabulary), options.special ?? false]);
+    return this.call('detokenize', tokenIds(tokens, this.info.vocabulary), options.special ?? false);
   }
 
   /** Number of tokens of a text, BOS included. */
@@ -203,7 +204,7 @@ export class Engine {
    * vocabulary's length a token. Every token is a pass of its own.
    */
   logits(tokens: ArrayLike<number>, options?: CallOptions): Promise<Float32Array> {
-    return abortable(options, async () => this.call('logits', [tokenIds(tokens, this.info.vocabulary)]));
+    return abortable(options, async () => this.call('logits', tokenIds(tokens, this.info.vocabulary)));
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
@@ -247,7 +248,7 @@ export class Engine {
     const link = this.#link;
     const spec = this.#spec;
     const { cache } = spec.io;
-    const left = await link.rpc.call<Left>('release', [memoryBudget]);
+    const left = await link.rpc.call('release', memoryBudget);
     const { bytesStored, bytesTotal } = this.#snapshot.stats;
     if (this.#disposing) throw disposed();
     try {
@@ -260,7 +261,7 @@ export class Engine {
         // What is stored is not asked for again, and what has been fetched anew is new.
         io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },
       };
-      const { info } = await next.rpc.call<Loaded>('load', [moved, true]);
+      const { info } = await next.rpc.call('load', moved, true);
       if (info.bytes !== this.info.bytes || info.name !== this.info.name) throw new SluiceError('SOURCE_CHANGED', 'The model is another one by now; load it anew.');
       (this as { info: ModelInfo }).info = info;
       this.#link = next;
@@ -273,7 +274,7 @@ export class Engine {
     }
     // Before the other one reads its weights: the two budgets are never filled at the same time.
     await link.end(new SluiceError('ENGINE_GONE', 'The engine has moved to another worker.'), true);
-    this.#snapshot = await this.#link.rpc.call<Snapshot>('begin', [left, !this.#stored]);
+    this.#snapshot = await this.#link.rpc.call('begin', left, !this.#stored);
   }
 
   /** Resolves when no change of the budget is under way. */
@@ -283,14 +284,14 @@ export class Engine {
 
   /** A copy of the KV cache and the tokens in it. */
   saveState(options?: CallOptions): Promise<SavedState> {
-    return abortable(options, () => this.call('saveState', [0]));
+    return abortable(options, () => this.call('saveState', 0));
   }
 
   /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
   restoreState(saved: SavedState, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
       checkSaved(saved);
-      return this.call('restoreState', [0, saved.state]);
+      return this.call('restoreState', 0, saved.state);
     });
   }
 

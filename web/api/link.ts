@@ -1,13 +1,14 @@
 // One engine's workers as their owner holds them: the engine's own and those that it asks for (I/O,
 // threads), all of them started here. They end together, and with them their memory.
 
+import type { EngineCalls } from '../wire/calls.js';
 import type { Role, WorkerEvent, WorkerPort } from '../wire/protocol.js';
 import { RpcClient } from '../wire/rpc.js';
 
 const kCloseMs = 2000;
 
 export class Link {
-  readonly rpc: RpcClient<WorkerEvent>;
+  readonly rpc: RpcClient<EngineCalls, WorkerEvent>;
   readonly #workers: WorkerPort[] = [];
   readonly #startWorker: () => WorkerPort;
 
@@ -38,7 +39,7 @@ export class Link {
   async end(reason: unknown, handedOver = false): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const limit = new Promise((resolve) => (timer = setTimeout(resolve, kCloseMs)));
-    await Promise.race([this.rpc.call('dispose', [handedOver]).catch(() => {}), limit]);
+    await Promise.race([this.rpc.call('dispose', handedOver).catch(() => {}), limit]);
     clearTimeout(timer);
     this.rpc.gone(reason);
   }

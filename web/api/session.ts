@@ -5,9 +5,10 @@
 import type { ChatMessage, PromptOptions, RenderedPrompt } from '../chat/engine.js';
 import type { PromptRenderer } from '../chat/prompt.js';
 import { ThinkFilter } from '../chat/think.js';
+import type { Caller, EngineCalls } from '../wire/calls.js';
 import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
 import type { GenerateOptions, Same, TokenizeOptions, Words } from '../wire/options.js';
-import type { Piece } from '../wire/types.js';
+import type { Piece, SavedState } from '../wire/types.js';
 import { begun, Generation } from './generation.js';
 
 /** What sessions need of an engine. */
@@ -21,7 +22,7 @@ export interface SessionEngine {
     heard: (pieces: Piece[]) => void,
   ): Generation;
   tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
-  call<T>(method: string, args: unknown[]): Promise<T>;
+  call: Caller<EngineCalls>;
 }
 
 /** How a session begins. */
@@ -37,14 +38,6 @@ type Prompt = Pick<RenderedPrompt, 'text' | 'addBos' | 'marked'>;
 
 const kOptions = 'system messages tools documents template variables contentSpecial';
 true satisfies Same<Words<typeof kOptions>, keyof SessionOptions>;
-
-/** A KV cache and its tokens, for restoreState(). */
-export interface SavedState {
-  /** The tokens, in order. */
-  tokens: Int32Array;
-  /** Their keys and values; only the same model can read them. */
-  state: Uint8Array;
-}
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
 export interface SavedSession extends SavedState {
@@ -143,7 +136,7 @@ export class Session {
   save(options?: CallOptions): Promise<SavedSession> {
     return this.#alive(options, async () => {
       const tokens = this.#tokens;
-      const state = tokens.length === 0 ? new Uint8Array(0) : (await this.#engine.call<SavedState>('saveState', [this.#timeline])).state;
+      const state = tokens.length === 0 ? new Uint8Array(0) : (await this.#engine.call('saveState', this.#timeline)).state;
       // The state lags behind: the last token has not been read back.
       return { ...this.#copy(), tokens: tokens.slice(), state };
     });
@@ -156,7 +149,7 @@ export class Session {
       checkSaved(saved);
       if (!Array.isArray(saved.messages)) invalid("Only a session's save() can be restored here.");
       const { tokens, state } = saved;
-      await (tokens.length > 0 ? this.#engine.call('restoreState', [this.#timeline, state]) : this.#engine.call('forget', [this.#timeline]));
+      await (tokens.length > 0 ? this.#engine.call('restoreState', this.#timeline, state) : this.#engine.call('forget', this.#timeline));
       this.#adopt(saved);
     });
   }
@@ -165,7 +158,7 @@ export class Session {
   fork(options?: CallOptions): Promise<Session> {
     return this.#alive(options, async () => {
       const other = new Session(this.#engine, this.#options);
-      if (this.#tokens.length > 0) await this.#engine.call('fork', [this.#timeline, other.#timeline]);
+      if (this.#tokens.length > 0) await this.#engine.call('fork', this.#timeline, other.#timeline);
       other.#adopt({ ...this.#copy(), tokens: this.#tokens });
       return other;
     });
@@ -175,7 +168,7 @@ export class Session {
   async dispose(): Promise<void> {
     if (this.#disposed) return;
     this.#disposed = true;
-    await this.#engine.call('forget', [this.#timeline]).catch(() => {}); // an engine that is gone has forgotten it
+    await this.#engine.call('forget', this.#timeline).catch(() => {}); // an engine that is gone has forgotten it
   }
 
   /** For `await using`. */

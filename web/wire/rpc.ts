@@ -1,8 +1,9 @@
 // Calls with ids over a message port, both ends. When the other side dies, everything pending
 // rejects at once and further calls reject too: nothing may hang on a crashed worker.
 
+import type { Call, Calls, Reply } from './calls.js';
 import { deserializeError, serializeError, SluiceError } from './errors.js';
-import type { Call, Port, Reply, WorkerPort } from './protocol.js';
+import type { Port, WorkerPort } from './protocol.js';
 
 interface Pending {
   resolve: (value: any) => void;
@@ -10,7 +11,7 @@ interface Pending {
 }
 
 /** The caller's end. `onEvent` gets every message that is no reply. */
-export class RpcClient<Event> {
+export class RpcClient<Served extends Calls, Event> {
   #next = 1;
   readonly #pending = new Map<number, Pending>();
   #dead: unknown = null;
@@ -43,10 +44,10 @@ export class RpcClient<Event> {
   }
 
   /** Calls `method`. */
-  call<T>(method: string, args: unknown[] = []): Promise<T> {
+  call<Name extends keyof Served & string>(method: Name, ...args: Parameters<Served[Name]>): Promise<ReturnType<Served[Name]>> {
     if (this.#dead) return Promise.reject(this.#dead);
     const id = this.#next++;
-    return new Promise<T>((resolve, reject) => {
+    return new Promise((resolve, reject) => {
       try {
         this.#port.postMessage({ id, method, args } satisfies Call);
       } catch (cause) {
@@ -82,19 +83,25 @@ export class RpcClient<Event> {
 }
 
 /** A result whose buffers move instead of being copied. */
-export class Transferred {
+export class Transferred<T> {
   constructor(
-    readonly value: unknown,
+    readonly value: T,
     readonly transfer: Transferable[],
   ) {}
 }
 
+/** What answers every one of these calls, at once or later. */
+export type Answers<Served extends Calls> = {
+  [Name in keyof Served]: (...args: Parameters<Served[Name]>) => Answer<ReturnType<Served[Name]>> | Promise<Answer<ReturnType<Served[Name]>>>;
+};
+type Answer<T> = T | Transferred<T>;
+
 /** The worker's end: answers calls with the methods of `target`. */
-export function serveRpc(port: Port, target: Record<string, (...args: any[]) => unknown>): void {
+export function serveRpc<Served extends Calls>(port: Port, target: Answers<Served>): void {
   port.onmessage = async ({ data }) => {
     const { id, method, args } = data as Call;
     try {
-      const run = target[method];
+      const run = target[method] as ((...args: unknown[]) => unknown) | undefined;
       if (!run) throw new SluiceError('INTERNAL', `No such method: ${method}.`);
       const result = await run(...args);
       if (result instanceof Transferred) port.postMessage({ id, result: result.value }, result.transfer);

@@ -3,9 +3,11 @@
 // timelines away and is ended, or opens them again when the other could not be.
 
 import type { Io } from '../io/io.js';
+import type { EngineCalls, Left, Loaded } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
-import type { GenerateSpec, Left, Loaded, LoadSpec, Port, Snapshot, TokenizeSpec } from '../wire/protocol.js';
+import type { GenerateSpec, LoadSpec, Port, Snapshot } from '../wire/protocol.js';
 import { serveRpc, Transferred } from '../wire/rpc.js';
+import type { GenerationResult, SavedState } from '../wire/types.js';
 import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './opening.js';
 import { Reporter } from './reporter.js';
@@ -33,30 +35,30 @@ export class Host {
   ) {
     this.#platform = platform;
     this.#reporter = new Reporter(port);
-    serveRpc(port, {
-      load: (spec: LoadSpec, held: boolean) => this.#load(spec, held),
-      begin: (left: Left | null, download: boolean) => this.#begin(left, download),
-      inspect: (spec: LoadSpec) => this.#loading(spec).inspect((io) => (this.#io = io)),
-      generate: (id: number, spec: GenerateSpec) => this.#generate(id, spec),
-      cancel: (id: number) => {
+    serveRpc<EngineCalls>(port, {
+      load: (spec, held) => this.#load(spec, held),
+      begin: (left, download) => this.#begin(left, download),
+      inspect: (spec) => this.#loading(spec).inspect((io) => (this.#io = io)),
+      generate: (id, spec) => this.#generate(id, spec),
+      cancel: (id) => {
         const ticket = this.#tickets.get(id);
         if (ticket) ticket.cancelled = true;
       },
-      tokenize: (text: string, spec: TokenizeSpec) => tokenize(this.#engine.binding, text, spec),
+      tokenize: (text, spec) => tokenize(this.#engine.binding, text, spec),
       controlTexts: () => JSON.parse(this.#engine.binding.controlTexts()) as string[],
-      detokenize: (tokens: Int32Array, special: boolean) => this.#engine.binding.detokenize(tokens, special),
-      logits: (tokens: Int32Array) => this.#work(() => this.#logits(tokens)),
-      saveState: (timeline: number) => this.#work(() => this.#saveState(timeline)),
-      restoreState: (timeline: number, state: Uint8Array) => this.#work(() => this.#timelines.restore(timeline, state)),
-      fork: (from: number, to: number) =>
+      detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
+      logits: (tokens) => this.#work(() => this.#logits(tokens)),
+      saveState: (timeline) => this.#work(() => this.#saveState(timeline)),
+      restoreState: (timeline, state) => this.#work(() => this.#timelines.restore(timeline, state)),
+      fork: (from, to) =>
         this.#work(async () => {
           await this.#timelines.use(from);
           await this.#timelines.fork(to);
         }),
-      forget: (timeline: number) => this.#work(() => this.#timelines.forget(timeline)),
-      release: (budget: number) => this.#work(() => this.#release(budget)),
+      forget: (timeline) => this.#work(() => this.#timelines.forget(timeline)),
+      release: (budget) => this.#work(() => this.#release(budget)),
       resume: () => this.#work(async () => {}),
-      dispose: (handedOver: boolean) => this.#dispose(handedOver),
+      dispose: (handedOver) => this.#dispose(handedOver),
     });
   }
 
@@ -144,7 +146,7 @@ export class Host {
     return run;
   }
 
-  async #generate(id: number, spec: GenerateSpec): Promise<unknown> {
+  async #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
     const ticket = { cancelled: false };
     this.#tickets.set(id, ticket);
     const { binding } = this.#engine;
@@ -177,7 +179,7 @@ export class Host {
   }
 
   /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */
-  async #logits(tokens: Int32Array): Promise<Transferred> {
+  async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
     await this.#timelines.borrow();
     let out = new Float32Array(0);
     for (let i = 0; i < tokens.length; i++) {
@@ -189,7 +191,7 @@ export class Host {
     return new Transferred(out, [out.buffer]);
   }
 
-  async #saveState(timeline: number): Promise<Transferred> {
+  async #saveState(timeline: number): Promise<Transferred<SavedState>> {
     const timelines = this.#timelines;
     await timelines.use(timeline);
     if (timelines.owed) {

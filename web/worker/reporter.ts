@@ -2,7 +2,8 @@
 // memory and units, at most ten a second unless it is the last of something.
 
 import type { Io } from '../io/io.js';
-import type { OwnStats, Port, Snapshot, WorkerEvent } from '../wire/protocol.js';
+import type { OwnStats } from '../wire/calls.js';
+import type { Port, Snapshot, WorkerEvent } from '../wire/protocol.js';
 import type { EngineStats, ProgressEvent } from '../wire/types.js';
 import type { EngineBinding } from './binding.js';
 

@@ -4,7 +4,7 @@
 // page left behind is swept a day later.
 
 import type { Stash, SyncFile } from '../io/files.js';
-import type { Parked } from '../wire/protocol.js';
+import type { Parked } from '../wire/calls.js';
 import { yieldToEvents } from '../wire/rpc.js';
 import { kStageBytes as kPiece } from './binding.js';
 

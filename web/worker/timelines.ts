@@ -3,8 +3,8 @@
 // knows: here its state passes through, piece by piece. A state that finds no place, or is lost on the
 // way, costs time and nothing else, because whoever goes on with a timeline brings all of its tokens.
 
+import type { LeftTimelines, Parked, Waiting } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
-import type { LeftTimelines, Parked, Waiting } from '../wire/protocol.js';
 import type { EngineBinding } from './binding.js';
 import { eachPiece, type Parking } from './stash.js';
 
