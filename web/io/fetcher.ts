@@ -4,9 +4,11 @@
 // that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
 
 import { publicUrl, withoutSecrets } from '../wire/address.js';
-import { abortError, isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
+import { isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
 import { collectGarbage } from './garbage.js';
-import { kMaxFileBytes, type Validators } from './store.js';
+import { following, pause, StallGuard } from './patience.js';
+import { kMaxFileBytes } from './store-index.js';
+import { differs, encoded, retryAfter, validatorsOf, type Validators } from './validators.js';
 
 export interface FetcherOptions {
   fetch?: typeof globalThis.fetch;
@@ -37,10 +39,7 @@ class Retry extends Error {
 }
 
 const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
-const kRetryAfterCapMs = 60_000;
 const kGarbageBytes = 4 << 20;
-// Other origins hide Content-Encoding: a length up to this may be that of compressed text.
-const kMaxText = 32 << 20;
 
 export class Fetcher {
   /** The address, as messages show it. */
@@ -333,104 +332,8 @@ export class Fetcher {
   }
 }
 
-/** What an answer says about the whole file. */
-function validatorsOf({ headers, status, type }: Response): Validators {
-  const length = headers.get('content-length') ?? '';
-  const hidden = type === 'cors' && Number(length) < kMaxText;
-  const size = status === 206 ? /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1] : encoded(headers) || hidden ? '' : length;
-  return {
-    etag: headers.get('etag')?.replace(/^W\//, ''),
-    lastModified: headers.get('last-modified') ?? undefined,
-    size: size ? Number(size) : undefined,
-  };
-}
-
-/** True when both sides know a property and it is not the same. */
-export function differs(a: Validators, b: Validators): boolean {
-  if (a.size !== undefined && b.size !== undefined && a.size !== b.size) return true;
-  if (a.etag && b.etag) return a.etag !== b.etag;
-  return Boolean(a.lastModified && b.lastModified && a.lastModified !== b.lastModified);
-}
-
-/** Aborts a request when nothing has arrived for `ms`. */
-class StallGuard {
-  stalled = false;
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  #onAbort = (): void => {};
-  readonly #ms: number;
-  readonly #control: AbortController;
-
-  constructor(
-    ms: number,
-    control: AbortController,
-  ) {
-    this.#ms = ms;
-    this.#control = control;
-    control.signal.addEventListener('abort', () => this.#onAbort());
-  }
-  arm(): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.stalled = true;
-      this.#control.abort();
-    }, this.#ms);
-  }
-  /** Node's bodies sometimes do not hear of an abort. */
-  race<T>(work: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      this.#onAbort = () => reject(abortError());
-      work.then(resolve, reject);
-    });
-  }
-  stop(): void {
-    clearTimeout(this.#timer);
-  }
-}
-
-/** Does `work` with a controller that follows `signal`. */
-export async function following<T>(
-  signal: AbortSignal | undefined,
-  work: (control: AbortController) => Promise<T>,
-): Promise<T> {
-  const control = new AbortController();
-  const onAbort = (): void => control.abort();
-  signal?.addEventListener('abort', onAbort);
-  try {
-    return await work(control);
-  } finally {
-    signal?.removeEventListener('abort', onAbort);
-  }
-}
-
-function encoded(headers: Headers): boolean {
-  const encoding = headers.get('content-encoding');
-  return encoding !== null && encoding !== '' && encoding !== 'identity';
-}
-
-function retryAfter(response: Response): number {
-  const value = response.headers.get('retry-after');
-  if (!value) return 0;
-  const seconds = Number(value);
-  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(value) - Date.now();
-  return Math.min(Math.max(0, ms || 0), kRetryAfterCapMs);
-}
-
 function describe(error: unknown): string {
   const { message, cause } = error as Error;
   const inner = cause instanceof Error ? `${message} (${cause.message})` : message;
   return withoutSecrets(inner.endsWith('.') ? inner : `${inner}.`);
-}
-
-function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => {
-      clearTimeout(timer);
-      reject(abortError(signal));
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener('abort', onAbort);
-      resolve();
-    }, ms);
-    signal?.addEventListener('abort', onAbort, { once: true });
-  });
 }

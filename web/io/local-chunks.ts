@@ -5,9 +5,10 @@
 
 import { publicUrl } from '../wire/address.js';
 import { SluiceError } from '../wire/errors.js';
-import { differs } from './fetcher.js';
 import type { StoreBackend } from './files.js';
-import { describeIndex, kChunkSize, keyOf, StoreEntry, type Validators } from './store.js';
+import { describeIndex } from './store-index.js';
+import { kChunkSize, keyOf, StoreEntry } from './store.js';
+import { differs, type Validators } from './validators.js';
 
 export type Warn = (code: string, message: string) => void;
 

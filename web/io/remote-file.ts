@@ -3,14 +3,17 @@
 // them. Without a store, only what is asked for is fetched.
 
 import { fileName, hasUser, publicUrl } from '../wire/address.js';
-import { abortError, invalid, isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
+import { abortError, invalid, SluiceError, throwIfAborted } from '../wire/errors.js';
 import type { CacheMode } from '../wire/types.js';
+import { assembler, type Sink } from './assembler.js';
 import { ChunkScheduler, type Stream, type Waiting } from './chunk-scheduler.js';
-import { differs, Fetcher, following, type FetcherOptions } from './fetcher.js';
+import { Fetcher, type FetcherOptions } from './fetcher.js';
 import type { SharedFile, StoreBackend } from './files.js';
 import { firstContact } from './first-contact.js';
 import { LocalChunks, type Warn } from './local-chunks.js';
 import type { FileProgress, ModelFile } from './model-file.js';
+import { following } from './patience.js';
+import { isCurrent } from './revalidate.js';
 
 export interface RemoteOptions {
   cache?: CacheMode;
@@ -33,11 +36,7 @@ interface Read extends Waiting {
   reject: (error: unknown) => void;
 }
 
-type Sink = (bytes: Uint8Array) => void;
-
 const kStreamBytes = 64 << 20; // hubs limit the number of requests
-const kCompareBytes = 64 * 1024;
-const kOfflineMs = 4_000;
 const kPauseMs = 3_000;
 const kPauseMaxMs = 60_000;
 const kLookMs = 1_000;
@@ -159,48 +158,10 @@ export class RemoteFile implements ModelFile {
     if (local.size > 0 && cache !== 'reload') {
       this.#adopt();
       if (cache === 'only' && local.complete) return;
-      if (cache !== 'only' && (await this.#revalidate())) return;
+      if (cache !== 'only' && (await isCurrent(this.#fetcher, local, (code, message) => this.#warn(code, message), signal))) return;
     }
     if (cache === 'only') throw new SluiceError('NOT_FOUND', `${publicUrl(this.url)} is not in the store.`);
     await this.#contact();
-  }
-
-  /** False when the file must be fetched anew. What is stored whole is used whatever the server says. */
-  async #revalidate(): Promise<boolean> {
-    const fetcher = this.#fetcher;
-    const local = this.#local;
-    const entry = local.entry!;
-    const { size, etag, lastModified } = entry.meta!;
-    try {
-      if (await this.#isCurrent()) {
-        fetcher.known.size = size;
-        entry.touch(fetcher.known);
-        return true;
-      }
-    } catch (error) {
-      throwIfAborted(this.#options.signal);
-      if (isAbort(error) || !entry.complete) throw error;
-      this.#warn('NETWORK', `${(error as Error).message} Using the stored file.`);
-      fetcher.reset({ size, etag, lastModified });
-      return true;
-    }
-    this.#warn('SOURCE_CHANGED', 'The file on the server has changed; fetching it anew.');
-    if (!local.writing) local.drop();
-    return false;
-  }
-
-  /** Compares the server's file with the stored one. Throws when it can be no version of that. */
-  async #isCurrent(): Promise<boolean> {
-    const fetcher = this.#fetcher;
-    const local = this.#local;
-    const entry = local.entry!;
-    const stored = new Uint8Array(Math.min(kCompareBytes, local.size));
-    const fresh = new Uint8Array(stored.length);
-    const got = await fetcher.peek(fresh, entry.complete ? kOfflineMs : 0, this.#options.signal);
-    const known = local.collect(0, stored).size === 0;
-    const same = known && got === fresh.length && fresh.every((byte, i) => byte === stored[i]);
-    if (!same) local.mayReplace(fresh.subarray(0, got), fetcher.mode === 'ranges');
-    return !differs(entry.meta!, fetcher.known) && (same || !known);
   }
 
   /** Asks for a file that is not stored; a server that ignores ranges sends the rest behind that. */
@@ -251,24 +212,8 @@ export class RemoteFile implements ModelFile {
 
   // --- serving -------------------------------------------------------------------------------
 
-  /** Makes chunks of a stream's bytes. */
   #assembler(chunk: number): Sink {
-    const { chunkSize } = this.#local;
-    const buffer = new Uint8Array(chunkSize);
-    let filled = 0;
-    return (bytes) => {
-      for (let at = 0; at < bytes.length; ) {
-        const length = Math.min(chunkSize, this.size - chunk * chunkSize);
-        if (length <= 0) throw new SluiceError('NETWORK', `${this.#fetcher.name} sent too many bytes.`);
-        const n = Math.min(length - filled, bytes.length - at);
-        buffer.set(bytes.subarray(at, at + n), filled);
-        filled += n;
-        at += n;
-        if (filled < length) continue;
-        this.#arrived(chunk++, buffer.subarray(0, length));
-        filled = 0;
-      }
-    };
+    return assembler(this.#local, this.#fetcher.name, chunk, (n, bytes) => this.#arrived(n, bytes));
   }
 
   #arrived(chunk: number, bytes: Uint8Array): void {

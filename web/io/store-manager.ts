@@ -5,7 +5,7 @@
 import { storedUrl } from '../wire/address.js';
 import { invalid } from '../wire/errors.js';
 import type { StoreBackend } from './files.js';
-import { describeIndex, type EntryDescription } from './store.js';
+import { describeIndex, type EntryDescription } from './store-index.js';
 
 /** A model in the store. */
 export interface StoredModel {

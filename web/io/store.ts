@@ -7,79 +7,16 @@
 import { storedUrl } from '../wire/address.js';
 import type { EntryFiles, SharedFile } from './files.js';
 import { timeReads } from './model-file.js';
-import { xxh32 } from './xxh32.js';
-
-/** What identifies a version of a file on a server; fields that cannot be read stay undefined. */
-export interface Validators {
-  size?: number | undefined;
-  etag?: string | undefined;
-  lastModified?: string | undefined;
-}
-
-export interface EntryMeta extends Validators {
-  url: string;
-  size: number;
-  chunkSize: number;
-  /** Milliseconds since 1970. */
-  created: number;
-  used: number;
-}
+import { describeIndex, encodeMeta, isPresent, isRecorded, writeRecord, type EntryMeta } from './store-index.js';
+import type { Validators } from './validators.js';
 
 // With 64 KiB a download from a fast host takes a fifth longer, with 1 MiB two fifths.
 export const kChunkSize = 256 * 1024;
-/** 4 TB: no model is longer, and the tables of one are a few megabytes. */
-export const kMaxFileBytes = 2 ** 42;
-const kHeadBytes = 8192;
-const kRecordBytes = 8;
-const kMagic = 0x31434c53; // "SLC1"
-const kPresent = 0x21;
 
 const enum Chunk {
   Missing = 0,
   Stored = 1,
   Verified = 2,
-}
-
-const encoder = new TextEncoder();
-const decoder = new TextDecoder();
-
-function encodeMeta(meta: EntryMeta): Uint8Array {
-  const json = encoder.encode(JSON.stringify(meta));
-  if (json.length > kHeadBytes - 12) throw new RangeError('URL too long for the store');
-  const out = new Uint8Array(kHeadBytes);
-  out.set(json, 12);
-  const view = new DataView(out.buffer);
-  view.setUint32(0, kMagic, true);
-  view.setUint32(4, json.length, true);
-  view.setUint32(8, xxh32(out.slice(12, 12 + json.length)), true);
-  return out;
-}
-
-function decodeMeta(head: Uint8Array): EntryMeta | null {
-  if (head.length < kHeadBytes) return null;
-  const view = new DataView(head.buffer, head.byteOffset, head.length);
-  const length = view.getUint32(4, true);
-  if (view.getUint32(0, true) !== kMagic || length > kHeadBytes - 12) return null;
-  const json = head.slice(12, 12 + length);
-  if (xxh32(json) !== view.getUint32(8, true)) return null;
-  const meta = JSON.parse(decoder.decode(json)) as EntryMeta;
-  const sane = meta.size >= 0 && meta.size <= kMaxFileBytes && meta.chunkSize >= 4096;
-  return sane ? meta : null;
-}
-
-export type EntryDescription = EntryMeta & { bytesStored: number };
-
-/** Meta data and stored bytes of an index file, for listings. */
-export function describeIndex(index: Uint8Array): EntryDescription | null {
-  const meta = decodeMeta(index.subarray(0, kHeadBytes));
-  if (!meta) return null;
-  const count = Math.ceil(meta.size / meta.chunkSize);
-  let bytesStored = 0;
-  for (let i = 0; i < count; i++) {
-    if (index[kHeadBytes + i * kRecordBytes] !== kPresent) continue;
-    bytesStored += Math.min(meta.chunkSize, meta.size - i * meta.chunkSize);
-  }
-  return { ...meta, bytesStored };
 }
 
 /** One model file in the store. All methods are synchronous. */
@@ -167,13 +104,7 @@ export class StoreEntry {
     const at = chunk * this.meta!.chunkSize;
     const written = this.#files.data.write(bytes, { at });
     if (written !== bytes.length) throw new DOMException('no room left', 'QuotaExceededError');
-    const record = new Uint8Array(kRecordBytes);
-    const view = new DataView(record.buffer);
-    view.setUint32(0, kPresent, true);
-    view.setUint32(4, xxh32(bytes), true);
-    if (this.#files.index.write(record, { at: kHeadBytes + chunk * kRecordBytes }) !== 8) {
-      throw new DOMException('no room left', 'QuotaExceededError');
-    }
+    if (!writeRecord(this.#files.index, chunk, bytes)) throw new DOMException('no room left', 'QuotaExceededError');
     if (this.#chunks[chunk] === Chunk.Missing) this.chunksStored++;
     this.#chunks[chunk] = Chunk.Verified;
   }
@@ -261,10 +192,7 @@ export class StoreEntry {
       bytes = this.#scratch.subarray(0, length);
       if (this.#files.data.read(bytes, { at: from }) !== length) return false;
     }
-    const record = new Uint8Array(kRecordBytes);
-    this.#files.index.read(record, { at: kHeadBytes + chunk * kRecordBytes });
-    const view32 = new DataView(record.buffer);
-    return view32.getUint32(0, true) === kPresent && view32.getUint32(4, true) === xxh32(bytes);
+    return isRecorded(this.#files.index, chunk, bytes);
   }
 
   #drop(chunk: number): void {
@@ -272,11 +200,7 @@ export class StoreEntry {
     this.corruptChunks++;
     if (this.#chunks[chunk] !== Chunk.Missing) this.chunksStored--;
     this.#chunks[chunk] = Chunk.Missing;
-    if (this.writable) {
-      this.#files.index.write(new Uint8Array(kRecordBytes), {
-        at: kHeadBytes + chunk * kRecordBytes,
-      });
-    }
+    if (this.writable) writeRecord(this.#files.index, chunk, null);
   }
 
   /** Reads into any view; some platforms refuse views of shared memory, which then take a copy. */
@@ -312,7 +236,7 @@ export class StoreEntry {
     this.chunksStored = 0;
     this.meta = meta;
     for (let i = 0; i < count; i++) {
-      if (index[kHeadBytes + i * kRecordBytes] !== kPresent) continue;
+      if (!isPresent(index, i)) continue;
       this.#chunks[i] = verified[i] === Chunk.Verified ? Chunk.Verified : Chunk.Stored;
       this.chunksStored++;
     }
@@ -321,7 +245,7 @@ export class StoreEntry {
 
 /** The key of a URL's entry. */
 export async function keyOf(url: string): Promise<string> {
-  const bytes = encoder.encode(storedUrl(url));
+  const bytes = new TextEncoder().encode(storedUrl(url));
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return Array.from(digest.subarray(0, 16), (b) => b.toString(16).padStart(2, '0')).join('');
 }
