@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/thread_pool.h"
+#include "grammar/matcher.h"
 
 namespace sluice::session {
 namespace {
@@ -143,7 +144,7 @@ uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
          static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
 }
 
-void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan) {
+void size_fixed(const Program& p, const kernels::Table& table, bool grammars, MemoryPlan& plan) {
   plan.kv = static_cast<uint64_t>(plan.n_sessions) * plan.kv_shape.bytes();
   plan.vectors = vector_bytes(p);
   const WorkingMemory::Sizes sizes = WorkingMemory::measure(p, table, plan.working());
@@ -151,6 +152,11 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
   const uint64_t threads = static_cast<uint64_t>(plan.n_threads);
   plan.scratch = threads * sizes.scratch;
   plan.request = request_bytes(p, plan);
+  if (grammars) {
+    plan.grammar =
+        grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
+        grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory();
+  }
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
     directory += sizeof(model::Mat) + m.name.capacity();
@@ -211,7 +217,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     return weights.units.size() * kUnitBytes;
   };
   plan.n_batch = least;
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   const uint64_t most_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
   const uint64_t bare = plan.fixed() + ring + most_units;
   const auto spare = [&options](uint64_t n) {
@@ -236,7 +242,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   }
   plan.base += spare(plan.budget);
   plan.kv_shape.n_checkpoints = checkpoints;
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
     plan.kv_shape.n_checkpoints = least_checkpoints;
   }
@@ -245,12 +251,12 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
       std::min(plan.n_ctx, options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch);
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
-    size_fixed(program, table, plan);
+    size_fixed(program, table, options.grammars, plan);
     if (plan.budget == 0) break;
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
     if (modest && plan.fixed() + ring + most_units <= plan.budget) break;
   }
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
   // The units take room themselves, the more the smaller they are. At the smallest budget there are
   // most_units of them, so this ends there at the latest.
