@@ -15,8 +15,20 @@ struct AttentionSpec {
   int32_t rope = 0;      // index from add_rope; -1: no rotation
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
-  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
-  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
+  bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
+  bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
+  bool v_norm = false;           // RMS norm of each value head, without weights
+  bool norm_after_rope = false;  // RMS norm of query and key heads after RoPE, without weights
+  bool temperature = true;       // where the model has one
+  bool chunked = false;          // the window is cut at its multiples
+  int64_t dk = 0, dv = 0;        // of this layer's heads; 0: the model's
+  int32_t cache = -1;            // the layer whose keys and values are read; -1: its own
+};
+
+// A place in the rows of a buffer: groups of values from `col`, `step` apart (0: the same for all).
+struct Columns {
+  Buf buf;
+  int64_t col = 0, step = 0;
 };
 
 class Builder {
@@ -28,8 +40,13 @@ class Builder {
 
   // --- tensors; names without the "blk.N." and ".weight" ----------------------------------------
   [[nodiscard]] bool has(int64_t layer, const char* name, const char* suffix = ".weight") const;
+  // The tensor's rows, capped; 0 where it is absent.
+  [[nodiscard]] int64_t rows_of(int64_t layer, const char* name);
   // A matrix [rows][cols]. `optional` gives -1 for an absent one.
   int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
+  // Rows [first, first + rows) of a matrix [of][cols], which is of `tensor_layer`.
+  int32_t mat_rows(int64_t layer, const char* name, int64_t first, int64_t rows, int64_t of,
+                   int64_t cols, int64_t tensor_layer = -1);
   int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
               const char* suffix = ".weight", float add = 0);
 
@@ -39,13 +56,28 @@ class Builder {
   // RMS norm or LayerNorm over n_embd, by tensor name (bias used when present).
   void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
             const char* mark = nullptr);
-  void matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts,
-              bool add = false, float scale = 1);
-  void add(int64_t layer, Buf in, Buf out, float scale = 1);
+  Op& matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add = false,
+             float scale = 1);
+  Op& add(int64_t layer, Buf in, Buf out, float scale = 1);
+  // RMS norm of `heads` groups of n values; no name: without weights.
+  Op& norm_at(int64_t layer, const char* name, Columns in, Columns out, int64_t n,
+              int64_t heads = 1);
+  Op& copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads = 1);
+  // Each group of `cols` values times its own of the tensor's `heads` matrices [rows][cols].
+  void head_matmul(int64_t layer, const char* name, Columns in, Columns out, int64_t rows,
+                   int64_t cols, int64_t heads);
+  // From here on only rows whose logits are wanted, n values of kX: once, where no later layer
+  // keeps anything of the others; head() does it otherwise.
+  void select(int64_t n);
+  // Makes room for a buffer's rows.
+  void widen(Buf buf, int64_t width);
   Op& op(OpKind kind, int64_t layer);
   void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
             int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
-  int32_t add_rope(const RopeHParams& rope);
+  // `factors`: with the tensors of factors, where there are any.
+  int32_t add_rope(const RopeHParams& rope, bool factors = true);
+  // A table [n_vocab][cols] of which each token reads a row; its number.
+  int32_t add_table(const char* name, int64_t cols);
 
   // --- shared parts of layers
   // ------------------------------------------------------------------------ kH -> Q, K, V (fused
@@ -53,14 +85,19 @@ class Builder {
   void attention(int64_t layer, const AttentionSpec& spec);
   // Replaces the score scale of the attention just added.
   void set_score_scale(float scale) { p.ops.back().scale = scale; }
+  // kH -> kAtt, or kGu: latent attention (MLA), whose keys and values are made of one short vector.
+  // Returns where its output is. `rope`: -1 for none.
+  Buf latent_attention(int64_t layer, int32_t rope, float score_scale);
   // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`.
-  void attention_output(int64_t layer, Buf out, bool add, float scale = 1);
+  void attention_output(int64_t layer, Buf out, bool add, float scale = 1, Buf in = Buf::kAtt);
   // kH -> out: gated FFN (gate, up, down; fused gate|up when only a double-width up exists).
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // kH -> out: up, activation, down, biases as present.
   void plain_ffn(int64_t layer, Buf out, bool add);
   // kH -> out += scale * (mixture of experts, and the shared expert where there is one).
   void moe_ffn(int64_t layer, Buf out, float scale = 1);
+  // What logits are divided by, where the family fixes it.
+  void set_logit_scale(float scale) { p.hp.logit_scale = scale; }
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
 
@@ -71,17 +108,28 @@ class Builder {
  private:
   int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
                   bool expert);
+  // The tensor of a matrix that has a kernel, checked; null when absent or wrong, which is noted.
+  const gguf::Tensor* matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
+                             bool optional);
   [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
                                            const char* suffix) const;
-  void widen(Buf buf, int64_t width);
-  [[nodiscard]] AttentionShape attention_shape(int64_t layer) const;
+  [[nodiscard]] AttentionShape attention_shape(int64_t layer, const AttentionSpec& spec) const;
   void qkv(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void temperature(int64_t layer, const AttentionShape& att);
+  void rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col = 0);
+  void attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void absorbed_attention(int64_t layer, int32_t rope);
+  void expanded_attention(int64_t layer, int32_t rope);
+  void latent_queries(int64_t layer, Buf out, int64_t dk);
   void shared_expert(int64_t layer, Buf out, float scale);
 
   const gguf::Header& header_;
   Program& p;
   Status status_;
+  int64_t att_width_ = 0;    // of the attention just added
+  int64_t n_head_mats_ = 0;  // of all layers
+  bool selected_ = false;
 };
 
 }  // namespace sluice::model

@@ -17,6 +17,8 @@ const Family* find_family(std::string_view arch) {
       {"ernie4_5", false, build_llama},   {"internlm2", false, build_llama},
       {"exaone", true, build_llama},      {"seed_oss", true, build_llama},
       {"glm4", false, build_glm4},        {"lfm2", true, build_lfm2},
+      {"gemma3n", true, build_gemma3n},   {"gemma4", true, build_gemma4},
+      {"minicpm3", true, build_minicpm3},
   };
   for (const Family& family : kFamilies) {
     if (arch == family.arch) return &family;

@@ -27,5 +27,8 @@ void build_stablelm(Builder& b);
 void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
 void build_glm4(Builder& b);
+void build_gemma3n(Builder& b);
+void build_gemma4(Builder& b);
+void build_minicpm3(Builder& b);
 
 }  // namespace sluice::model

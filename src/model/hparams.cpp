@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gguf/printable.h"
 #include "model/families.h"
@@ -79,6 +80,15 @@ class Reader {
   Status status_;
 };
 
+bool is_latent(const HParams& hp) {
+  return hp.arch == "deepseek2" || hp.arch == "mistral4" || hp.arch == "minicpm3" ||
+         hp.arch == "kimi-linear";
+}
+
+bool is_gemma3n_or_4(const HParams& hp) {
+  return hp.arch == "gemma3n" || hp.arch == "gemma4";
+}
+
 void read_rope(Reader& r, HParams& hp) {
   RopeHParams& rope = hp.rope;
   const int64_t n_rot = r.integer("rope.dimension_count", 0, hp.head_dim_k, hp.head_dim_k);
@@ -115,7 +125,7 @@ void read_rope(Reader& r, HParams& hp) {
   rope.attn_factor = r.real("rope.scaling.attn_factor", 1);
   rope.beta_fast = r.real("rope.scaling.yarn_beta_fast", 32);
   rope.beta_slow = r.real("rope.scaling.yarn_beta_slow", 1);
-  if (hp.arch == "mistral3") {
+  if (hp.arch == "mistral3" || is_latent(hp)) {
     rope.log_multiplier = r.real("rope.scaling.yarn_log_multiplier", 0);
     if (rope.log_multiplier < 0) {
       r.fail(error(Code::kBadHeader, "rope.scaling.yarn_log_multiplier is negative"));
@@ -175,6 +185,97 @@ void read_heads(Reader& r, HParams& hp) {
   }
 }
 
+// A value for each layer: an array, or one for all, which leaves `out` empty.
+void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
+                   std::vector<int64_t>& out) {
+  const gguf::Value* value = r.raw(key);
+  if (value == nullptr || value->type != gguf::ValueType::kArray) return;
+  if (value->count != static_cast<uint64_t>(hp.n_layer)) {
+    r.fail(error(Code::kBadHeader, "%s has %lld entries for %lld layers", key,
+                 ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
+    return;
+  }
+  for (uint64_t i = 0; i < value->count; ++i) {
+    const double n = value->number_at(i);
+    if (!(n >= 0 && n <= static_cast<double>(most))) {
+      r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
+                   ll(static_cast<int64_t>(i))));
+      return;
+    }
+    out.push_back(static_cast<int64_t>(n));
+  }
+}
+
+// What attention keeps of a position in place of keys and values
+// (https://arxiv.org/abs/2405.04434).
+void read_latent(Reader& r, HParams& hp) {
+  if (!is_latent(hp)) return;
+  hp.q_lora_rank = r.integer("attention.q_lora_rank", 0, kMaxWidth, 0);
+  hp.kv_lora_rank = r.integer("attention.kv_lora_rank", 1, kMaxWidth, -1);
+  hp.head_dim_k_mla = r.integer("attention.key_length_mla", 0, kMaxWidth, 0);
+  hp.head_dim_v_mla = r.integer("attention.value_length_mla", 0, kMaxWidth, 0);
+  if (!r.status().ok()) return;
+  const int64_t n_rot = hp.rope.n_rot;
+  const bool absorbed = hp.head_dim_k_mla > 0;
+  const int64_t dk = absorbed ? hp.head_dim_k_mla : hp.head_dim_k;
+  if (absorbed != (hp.head_dim_v_mla > 0) || n_rot < 1 || n_rot >= dk ||
+      hp.n_head * std::max(hp.head_dim_k_mla, hp.head_dim_v_mla) > kMaxWidth ||
+      (absorbed &&
+       (hp.head_dim_k != hp.kv_lora_rank + n_rot || hp.head_dim_v != hp.kv_lora_rank))) {
+    r.fail(error(Code::kBadHeader, "the sizes of latent attention do not agree"));
+  }
+}
+
+// Gemma 3n (AltUp, sparse activations) and what Gemma 4 shares with it: embeddings of each layer's
+// own, layers that read an earlier one's keys and values, sizes of layers with a window apart.
+void read_gemma3n_and_4(Reader& r, HParams& hp) {
+  hp.n_layer_kv = hp.n_layer;
+  if (!is_gemma3n_or_4(hp)) return;
+  const bool altup = hp.arch == "gemma3n";
+  const int64_t shared = r.integer("attention.shared_kv_layers", 0, hp.n_layer,
+                                   altup ? std::max<int64_t>(0, hp.n_layer - 20) : 0);
+  hp.n_layer_kv = hp.n_layer - shared;
+  hp.n_embd_per_layer =
+      r.integer("embedding_length_per_layer_input", altup ? 1 : 0, kMaxWidth, altup ? -1 : 0);
+  if (hp.n_layer * hp.n_embd_per_layer > (int64_t{1} << 31)) {
+    r.fail(error(Code::kBadHeader, "embedding_length_per_layer_input is impossible"));
+  }
+  if (altup) {
+    hp.n_altup = r.integer("altup.num_inputs", 2, kMaxStreams, 4);
+    hp.altup_active = r.integer("altup.active_idx", 0, hp.n_altup - 1, 0);
+    const gguf::Value* sparsity = r.raw("activation_sparsity_scale");
+    for (int64_t i = 0; sparsity != nullptr && i < hp.n_layer; ++i) {
+      const bool given = static_cast<uint64_t>(i) < sparsity->count;
+      hp.ffn_sparsity.push_back(
+          given ? static_cast<float>(sparsity->number_at(static_cast<uint64_t>(i)))
+                : -std::numeric_limits<float>::infinity());
+    }
+    return;
+  }
+  hp.head_dim_k_swa = r.integer("attention.key_length_swa", 1, kMaxWidth, hp.head_dim_k);
+  hp.head_dim_v_swa = r.integer("attention.value_length_swa", 1, kMaxWidth, hp.head_dim_v);
+  hp.n_rot_swa = r.integer("rope.dimension_count_swa", 0, hp.head_dim_k_swa, hp.head_dim_k_swa);
+  if (hp.n_rot_swa % 2 != 0 ||
+      hp.n_head * std::max(hp.head_dim_k_swa, hp.head_dim_v_swa) > kMaxWidth) {
+    r.fail(error(Code::kBadHeader, "the sizes of layers with a window are impossible"));
+  }
+}
+
+// Llama 4: every fourth layer sees all and rotates nothing; the others see chunks.
+void read_llama4(Reader& r, HParams& hp) {
+  if (hp.arch != "llama4") return;
+  constexpr int64_t kChunk = 8192;
+  const gguf::Value* window = r.raw("attention.sliding_window");
+  const bool chunked = window == nullptr || window->as_u64().value_or(kChunk) != 0;
+  hp.sliding_window = chunked ? kChunk : 0;
+  if (chunked) {
+    hp.window_pattern = std::max<int64_t>(1, hp.window_pattern == 0 ? 4 : hp.window_pattern);
+    hp.temperature_length = kChunk;
+    hp.temperature_offset = 1;
+    hp.temperature_scale = 0.1f;
+  }
+}
+
 void read_experts(Reader& r, HParams& hp) {
   hp.n_expert = r.integer("expert_count", 0, kMaxExperts, 0);
   hp.n_expert_used = r.integer("expert_used_count", 0, kMaxExperts, 0);
@@ -191,6 +292,12 @@ void read_experts(Reader& r, HParams& hp) {
 
 void read_windows(Reader& r, HParams& hp) {
   hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
+  if (is_gemma3n_or_4(hp)) {
+    std::vector<int64_t> local;
+    read_by_layer(r, hp, "attention.sliding_window_pattern", 1, local);
+    hp.local_of.assign(local.begin(), local.end());
+    if (!local.empty()) return;
+  }
   const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
   if (pattern == nullptr || hp.sliding_window == 0) return;
   if (pattern->type != gguf::ValueType::kArray) {
@@ -249,17 +356,21 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   hp.n_embd = r.integer("embedding_length", 1, kMaxWidth, -1);
   hp.n_layer = r.integer("block_count", 1, kMaxLayers, -1);
   hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
+  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
   if (!r.status().ok()) return r.status();
   read_heads(r, hp);
   if (!r.status().ok()) return r.status();
   read_rope(r, hp);
+  read_latent(r, hp);
+  read_gemma3n_and_4(r, hp);
   read_experts(r, hp);
   read_windows(r, hp);
+  read_llama4(r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);
   hp.attn_softcap = r.real("attn_logit_softcapping", 0);
-  hp.final_softcap = r.real("final_logit_softcapping", 0);
+  hp.final_softcap = r.real("final_logit_softcapping", hp.arch == "gemma3n" ? 30 : 0);
   hp.embedding_scale = r.real("embedding_scale", 1);
   hp.residual_scale = r.real("residual_scale", 1);
   hp.logit_scale = r.real("logit_scale", 1);

@@ -237,7 +237,7 @@ std::vector<Span> pieces(const WorkingMemory& w, const model::Program& p,
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     add(w.rope_table(i), int64_t{4} * s.n_batch * p.ropes[i].hp.n_rot);
   }
-  add(w.embedding_rows(), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
+  add(w.table_rows(0), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
   if (!p.moes.empty()) add(w.experts(), 8 * s.n_batch * p.hp.n_embd);
   if (split_count(s.n_ctx) > 1) {
     add(w.attention_partials(), 4 * split_count(s.n_ctx) * p.hp.n_head * (p.hp.head_dim_v + 2));
