@@ -11,6 +11,7 @@ struct Family {
   const char* arch;
   bool neox;  // RoPE pairing of its GGUF files
   void (*build)(Builder& b);
+  bool skips_nextn = false;  // its last nextn_predict_layers only predict further tokens
 };
 
 // Null when there is none.

@@ -4,18 +4,11 @@
 namespace sluice::session {
 
 CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_feed_(engine) {
-  const model::Program& program = engine.program();
   size_t products = 4;
-  for (const std::vector<int32_t>& heads : program.by_head) {
+  for (const std::vector<int32_t>& heads : engine.program().by_head) {
     products = std::max(products, heads.size());
   }
   products_.reserve(products);
-  if (program.moes.empty()) return;
-  const size_t used = static_cast<size_t>(program.hp.n_expert_used);
-  const size_t n_batch = static_cast<size_t>(engine.largest_batch());
-  experts_.reserve(static_cast<size_t>(program.hp.n_expert));
-  routed_.reserve(n_batch * used);
-  chosen_.reserve(n_batch * used);
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, Rows rows) {

@@ -18,6 +18,9 @@ namespace sluice::session {
   return op.window > 0 ? std::max(0, position + 1 - op.window) : 0;
 }
 
+// What ALiBi adds to a head's scores for each position that a key is after its query.
+[[nodiscard]] float alibi_slope(const model::Op& op, int32_t head);
+
 class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(Engine& engine);
@@ -37,14 +40,6 @@ class CpuExecutor final : public Executor {
     bool started = false;
     int32_t phase = 0;  // of an expert
   };
-  struct Expert {
-    int32_t index = 0;
-    int32_t first = 0, count = 0;  // into routed_
-  };
-  struct Routed {
-    int32_t token = 0;
-    float weight = 0;
-  };
 
   void restart();
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
@@ -59,6 +54,7 @@ class CpuExecutor final : public Executor {
   void op_rope(const model::Op& op);
   void op_attention(const model::Op& op);
   void op_activate(const model::Op& op);
+  void op_gate(const model::Op& op);
   void op_elementwise(const model::Op& op);
   [[nodiscard]] bool op_moe(const model::Op& op);
   void op_short_conv(const model::Op& op);
@@ -68,6 +64,8 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] bool op_rows(const model::Op& op);
   [[nodiscard]] bool op_head_matmul(const model::Op& op);
 
+  // n values at `gate`, in place, from them and, where the kind is gated, the n after them.
+  void activate(model::Activation act, float* gate, int64_t n);
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
   [[nodiscard]] bool wants_q8(int32_t mat) const;
 
@@ -75,10 +73,17 @@ class CpuExecutor final : public Executor {
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
   void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
   void merge_splits(const model::Op& op, int32_t head);
+  void row_terms(const model::Op& op, int32_t head, int32_t rows, const TileScratch& s,
+                 kernels::AttentionArgs& a) const;
+  [[nodiscard]] float sink(const model::Op& op, int32_t head) const {
+    return op.vec0 >= 0 ? engine_.vec(op.vec0)[head] : kernels::kNoSink;
+  }
 
   void route(const model::Moe& moe);
-  void demand_from(const model::Moe& moe, size_t first);
-  [[nodiscard]] bool run_expert(const model::Op& op, const Expert& expert);
+  void demand_from(const model::Moe& moe, int32_t first);
+  [[nodiscard]] bool run_expert(const model::Op& op, const ExpertRun& run);
+  void gather_tokens(const model::Op& op, const ExpertRun& run, float* to);
+  void scatter_tokens(const model::Op& op, const ExpertRun& run, const float* from);
 
   void observe_before(const model::Op& op);
   void observe_marks();
@@ -112,11 +117,8 @@ class CpuExecutor final : public Executor {
   Status failure_;
   Cursor cursor_;
   std::vector<Product> products_;
-  std::vector<Expert> experts_;
-  std::vector<Routed> routed_;
-  std::vector<int32_t> chosen_;
   std::vector<uint32_t> demand_;
-  size_t expert_ = 0;  // index into experts_
+  int32_t n_runs_ = 0, run_ = 0;  // experts that have tokens; the one that is computed
   Observer observer_;
   size_t mark_ = 0;
   std::vector<float> before_;  // observed batches only
