@@ -19,6 +19,9 @@ struct AttentionSpec {
   bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
   bool sinks = false;            // attn_sinks: a score of each head that has no value
   float alibi = 0;               // greatest bias of ALiBi, 0: none
+  bool qk_norm_by_head = false;  // RMS norm with weights by head (PLaMo 2)
+  bool gated = false;  // attn_q has a gate behind each query; its sigmoid multiplies the head
+  bool keys_as_values = false;   // before any norm, where there is no attn_v
   bool v_norm = false;           // RMS norm of each value head, without weights
   bool norm_after_rope = false;  // RMS norm of query and key heads after RoPE, without weights
   bool temperature = true;       // where the model has one
@@ -58,16 +61,20 @@ class Builder {
 
   // --- tensors; names without the "blk.N." and ".weight" ----------------------------------------
   [[nodiscard]] bool has(int64_t layer, const char* name, const char* suffix = ".weight") const;
-  // The tensor's rows, capped; 0 where it is absent.
-  [[nodiscard]] int64_t rows_of(int64_t layer, const char* name);
+  // Rows of a matrix, capped; 0 when it is absent (the error is noted when it is looked up).
+  [[nodiscard]] int64_t rows_of(int64_t layer, const char* name) const;
   // A matrix [rows][cols]. `optional` gives -1 for an absent one.
   int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
-  // Rows [first, first + rows) of a matrix [of][cols], which is of `tensor_layer`.
-  int32_t mat_rows(int64_t layer, const char* name, int64_t first, int64_t rows, int64_t of,
-                   int64_t cols, int64_t tensor_layer = -1);
   // `suffix` may name another part than the weights: ".bias", ".scale".
   int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
               const char* suffix = ".weight", float add = 0);
+
+  // Rows [first, first + rows) of a matrix [all_rows][cols].
+  int32_t mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols, int64_t first,
+                   int64_t rows);
+  // Rows of `columns` values in the file, [columns][n / columns] in memory.
+  int32_t vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
+                         const char* suffix = ".weight");
 
   // --- single operations
   // ---------------------------------------------------------------------------
@@ -88,15 +95,19 @@ class Builder {
   // From here on only rows whose logits are wanted, n values of kX: once, where no later layer
   // keeps anything of the others; head() does it otherwise.
   void select(int64_t n);
-  // Makes room for a buffer's rows.
-  void widen(Buf buf, int64_t width);
   Op& op(OpKind kind, int64_t layer);
+  Op& last() { return p.ops.back(); }
+  // One that carries `values` of its layer's state from token to token.
+  Op& stateful(OpKind kind, int64_t layer, int64_t values);
+  int32_t add_recurrence(const Recurrence& recurrence);
+  // Makes room for `width` values of each token.
+  void widen(Buf buf, int64_t width);
   void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
             int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
   // `factors`: with the tensors of factors, where there are any.
   int32_t add_rope(const RopeHParams& rope, bool factors = true);
-  // A table [n_vocab][cols] of which each token reads a row; its number.
-  int32_t add_table(const char* name, int64_t cols);
+  // A table [n_vocab][cols] of which each token reads a row, by parts of `part` values; its number.
+  int32_t add_table(const char* name, int64_t cols, int64_t part);
 
   // --- shared parts of layers
   // ------------------------------------------------------------------------ kH -> Q, K, V (fused
@@ -144,7 +155,8 @@ class Builder {
   [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
                                            const char* suffix) const;
   [[nodiscard]] AttentionShape attention_shape(int64_t layer, const AttentionSpec& spec) const;
-  void qkv(int64_t layer, const AttentionShape& att);
+  void qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void gated_query(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void temperature(int64_t layer, const AttentionShape& att);
   void rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col = 0);

@@ -5,22 +5,42 @@ namespace sluice::model {
 
 const Family* find_family(std::string_view arch) {
   static constexpr Family kFamilies[] = {
-      {"llama", false, build_llama},      {"mistral", false, build_llama},
-      {"mistral3", false, build_llama},   {"smollm3", false, build_llama},
-      {"granite", false, build_llama},    {"granitemoe", false, build_llama},
-      {"qwen2", true, build_qwen},        {"qwen3", true, build_qwen},
-      {"qwen3moe", true, build_qwen},     {"olmo2", true, build_olmo2},
-      {"phi2", true, build_phi2},         {"phi3", true, build_phi3},
-      {"gemma", true, build_gemma},       {"gemma2", true, build_gemma},
-      {"gemma3", true, build_gemma},      {"gpt2", false, build_gpt2},
-      {"stablelm", true, build_stablelm}, {"starcoder2", true, build_starcoder2},
-      {"ernie4_5", false, build_llama},   {"internlm2", false, build_llama},
-      {"exaone", true, build_llama},      {"seed_oss", true, build_llama},
-      {"glm4", false, build_glm4},        {"lfm2", true, build_lfm2},
-      {"gemma3n", true, build_gemma3n},   {"gemma4", true, build_gemma4},
-      {"minicpm3", true, build_minicpm3},
+      {"llama", false, build_llama},        {"mistral", false, build_llama},
+      {"mistral3", false, build_llama},     {"smollm3", false, build_llama},
+      {"granite", false, build_llama},      {"granitemoe", false, build_llama},
+      {"qwen2", true, build_qwen},          {"qwen3", true, build_qwen},
+      {"qwen3moe", true, build_qwen},       {"olmo2", true, build_olmo2},
+      {"phi2", true, build_phi2},           {"phi3", true, build_phi3},
+      {"gemma", true, build_gemma},         {"gemma2", true, build_gemma},
+      {"gemma3", true, build_gemma},        {"gpt2", false, build_gpt2},
+      {"stablelm", true, build_stablelm},   {"starcoder2", true, build_starcoder2},
+      {"ernie4_5", false, build_llama},     {"internlm2", false, build_llama},
+      {"exaone", true, build_llama},        {"seed_oss", true, build_llama},
+      {"glm4", false, build_glm4},          {"lfm2", true, build_lfm2},
+      {"gemma3n", true, build_gemma3n},     {"gemma4", true, build_gemma4},
+      {"minicpm3", true, build_minicpm3},   {"deepseek2", false, build_deepseek2},
+      {"mistral4", false, build_deepseek2}, {"llama4", false, build_llama4},
+  };
+  static constexpr Family kRecurrent[] = {
+      {"mamba", false, build_mamba, false, true},
+      {"mamba2", false, build_mamba, false, true},
+      {"falcon-h1", true, build_hybrid_mamba, false, true},
+      {"granitehybrid", false, build_hybrid_mamba, false, true},
+      {"nemotron_h", false, build_hybrid_mamba, false, true},
+      {"nemotron_h_moe", false, build_hybrid_mamba, false, true},
+      {"jamba", false, build_hybrid_mamba, false, true},
+      {"qwen35", true, build_qwen35, true, true},
+      {"qwen35moe", true, build_qwen35, true, true},
+      {"qwen3next", true, build_qwen35, false, true},
+      {"rwkv6", false, build_rwkv6, false, true},
+      {"rwkv7", false, build_rwkv7, false, true},
+      {"plamo2", true, build_plamo2, false, true},
+      {"kimi-linear", false, build_kimi_linear, false, true},
   };
   for (const Family& family : kFamilies) {
+    if (arch == family.arch) return &family;
+  }
+  for (const Family& family : kRecurrent) {
     if (arch == family.arch) return &family;
   }
   return nullptr;

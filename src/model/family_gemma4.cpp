@@ -1,6 +1,7 @@
 // Gemma 4: Gemma 3 with two sizes of heads (local and global layers), normed values, RoPE factors
 // for a part of the global heads, a factor for each layer's output; the small ones with embeddings
-// of each layer's own and later layers that read the keys and values of earlier ones.
+// of each layer's own and later layers that read the keys and values of earlier ones, the large one
+// with a mixture of experts beside the FFN.
 #include <cmath>
 
 #include "model/per_layer.h"
@@ -17,6 +18,34 @@ void scale_output(Builder& b, int64_t layer) {
   o.in = o.out = Buf::kX;
   o.n = static_cast<int32_t>(b.hp().n_embd);
   o.vec0 = factor;
+}
+
+// kT = norm(FFN) + norm(mixture), each of kX under a norm of its own. The router reads kX normed
+// without weights, times a factor for each value, over the square root of its width.
+void mixture(Builder& b, int64_t layer) {
+  const int64_t n = b.hp().n_embd;
+  b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+  b.gated_ffn(layer, Buf::kH, Buf::kT, Activation::kGeluMul, false);
+  b.norm(layer, "post_ffw_norm_1", Buf::kT, Buf::kT);
+  const int32_t factors = b.vec(layer, "ffn_gate_inp", n, false, ".scale");
+  b.norm_at(layer, nullptr, {Buf::kX}, {Buf::kH}, n).vec0 = factors;
+  Op& thin = b.op(OpKind::kScale, layer);
+  thin.in = thin.out = Buf::kH;
+  thin.n = static_cast<int32_t>(n);
+  thin.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(n)));
+  MoeSpec moe = b.moe_spec();
+  moe.act = Activation::kGeluMul;
+  b.route(layer, moe);
+  moe.routed = true;
+  b.norm(layer, "pre_ffw_norm_2", Buf::kX, Buf::kH);
+  Op& none = b.op(OpKind::kScale, layer);
+  none.in = none.out = Buf::kAtt;
+  none.n = static_cast<int32_t>(n);
+  none.scale = 0;
+  b.widen(Buf::kAtt, n);
+  b.moe_ffn(layer, Buf::kAtt, moe);
+  b.norm(layer, "post_ffw_norm_2", Buf::kAtt, Buf::kAtt);
+  b.add(layer, Buf::kAtt, Buf::kT);
 }
 
 }  // namespace
@@ -38,7 +67,7 @@ void build_gemma4(Builder& b) {
     AttentionSpec attention;
     attention.rope = local ? rope_of_local : rope;
     attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
-    attention.qk_norm = attention.v_norm = true;
+    attention.qk_norm = attention.v_norm = attention.keys_as_values = true;
     attention.dk = local ? hp.head_dim_k_swa : hp.head_dim_k;
     attention.dv = local ? hp.head_dim_v_swa : hp.head_dim_v;
     attention.cache = kv_layer(hp, layer, kPeriod);
@@ -53,8 +82,12 @@ void build_gemma4(Builder& b) {
     b.attention_output(layer, Buf::kT, false);
     b.norm(layer, "post_attention_norm", Buf::kT, Buf::kT, NormKind::kRms, "attn_post_norm");
     b.add(layer, Buf::kT, Buf::kX);
-    b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
-    b.gated_ffn(layer, Buf::kH, Buf::kT, Activation::kGeluMul, false);
+    if (b.has_experts(layer)) {
+      mixture(b, layer);
+    } else {
+      b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+      b.gated_ffn(layer, Buf::kH, Buf::kT, Activation::kGeluMul, false);
+    }
     b.norm(layer, "post_ffw_norm", Buf::kT, Buf::kT, NormKind::kRms, "ffn_post_norm");
     b.add(layer, Buf::kT, Buf::kX);
     if (hp.n_embd_per_layer > 0) {

@@ -80,6 +80,34 @@ class Reader {
   Status status_;
 };
 
+// A value for each layer: an array, or one for all, which leaves `out` empty.
+void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
+                   std::vector<int64_t>& out) {
+  const gguf::Value* value = r.raw(key);
+  if (value == nullptr || value->type != gguf::ValueType::kArray) return;
+  if (value->count != static_cast<uint64_t>(hp.n_layer) &&
+      value->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
+    r.fail(error(Code::kBadHeader, "%s has %lld entries for %lld layers", key,
+                 ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
+    return;
+  }
+  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
+    const double n = value->number_at(i);
+    if (!(n >= 0 && n <= static_cast<double>(most))) {
+      r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
+                   ll(static_cast<int64_t>(i))));
+      return;
+    }
+    out.push_back(static_cast<int64_t>(n));
+  }
+}
+
+void read_feed_forward(Reader& r, HParams& hp) {
+  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
+  hp.n_ff = hp.n_ff_of.empty() ? r.integer("feed_forward_length", 0, kMaxWidth, 0)
+                               : *std::max_element(hp.n_ff_of.begin(), hp.n_ff_of.end());
+}
+
 bool is_latent(const HParams& hp) {
   return hp.arch == "deepseek2" || hp.arch == "mistral4" || hp.arch == "minicpm3" ||
          hp.arch == "kimi-linear";
@@ -140,9 +168,10 @@ void read_rope(Reader& r, HParams& hp) {
                      !finetuned->as_bool().value_or(true);
 }
 
-void read_head_counts(Reader& r, HParams& hp) {
-  hp.n_head = r.integer("attention.head_count", 1, kMaxHeads, -1);
-  if (!r.status().ok()) return;
+// Families without attention write 0 heads, or none.
+void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
+  hp.n_head = r.integer("attention.head_count", recurrent ? 0 : 1, kMaxHeads, recurrent ? 0 : -1);
+  if (!r.status().ok() || hp.n_head == 0) return;
   const gguf::Value* kv = r.raw("attention.head_count_kv");
   if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
     hp.n_head_kv = r.integer("attention.head_count_kv", 1, hp.n_head, hp.n_head);
@@ -167,9 +196,9 @@ void read_head_counts(Reader& r, HParams& hp) {
   if (hp.n_head_kv == 0) r.fail(error(Code::kBadHeader, "no layer has attention heads"));
 }
 
-void read_heads(Reader& r, HParams& hp) {
-  read_head_counts(r, hp);
-  if (!r.status().ok()) return;
+void read_heads(Reader& r, HParams& hp, bool recurrent) {
+  read_head_counts(r, hp, recurrent);
+  if (!r.status().ok() || hp.n_head == 0) return;
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     const int64_t n = hp.kv_heads(layer);
     if (n != 0 && hp.n_head % n != 0) {
@@ -183,28 +212,6 @@ void read_heads(Reader& r, HParams& hp) {
   if (hp.head_dim_k < 1 || hp.n_head * std::max(hp.head_dim_k, hp.head_dim_v) > kMaxWidth) {
     r.fail(error(Code::kBadHeader, "%lld heads of %lld values are impossible", ll(hp.n_head),
                  ll(hp.head_dim_k)));
-  }
-}
-
-// A value for each layer: an array, or one for all, which leaves `out` empty.
-void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
-                   std::vector<int64_t>& out) {
-  const gguf::Value* value = r.raw(key);
-  if (value == nullptr || value->type != gguf::ValueType::kArray) return;
-  if (value->count != static_cast<uint64_t>(hp.n_layer) &&
-      value->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
-    r.fail(error(Code::kBadHeader, "%s has %lld entries for %lld layers", key,
-                 ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
-    return;
-  }
-  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
-    const double n = value->number_at(i);
-    if (!(n >= 0 && n <= static_cast<double>(most))) {
-      r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
-                   ll(static_cast<int64_t>(i))));
-      return;
-    }
-    out.push_back(static_cast<int64_t>(n));
   }
 }
 
@@ -239,7 +246,7 @@ void read_gemma3n_and_4(Reader& r, HParams& hp) {
   hp.n_layer_kv = hp.n_layer - shared;
   hp.n_embd_per_layer =
       r.integer("embedding_length_per_layer_input", altup ? 1 : 0, kMaxWidth, altup ? -1 : 0);
-  if (hp.n_layer * hp.n_embd_per_layer > (int64_t{1} << 31)) {
+  if (hp.n_layer * hp.n_embd_per_layer > kMaxPerLayerWidth) {
     r.fail(error(Code::kBadHeader, "embedding_length_per_layer_input is impossible"));
   }
   if (altup) {
@@ -263,19 +270,22 @@ void read_gemma3n_and_4(Reader& r, HParams& hp) {
   }
 }
 
-// Llama 4: every fourth layer sees all and rotates nothing; the others see chunks.
+// Llama 4: most layers see chunks of the positions, the others see all and rotate nothing. Files
+// say little of it.
 void read_llama4(Reader& r, HParams& hp) {
   if (hp.arch != "llama4") return;
   constexpr int64_t kChunk = 8192;
-  const gguf::Value* window = r.raw("attention.sliding_window");
-  const bool chunked = window == nullptr || window->as_u64().value_or(kChunk) != 0;
-  hp.sliding_window = chunked ? kChunk : 0;
-  if (chunked) {
-    hp.window_pattern = std::max<int64_t>(1, hp.window_pattern == 0 ? 4 : hp.window_pattern);
-    hp.temperature_length = kChunk;
-    hp.temperature_offset = 1;
-    hp.temperature_scale = 0.1f;
+  hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, kChunk);
+  const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
+  if (hp.sliding_window == 0 || (pattern != nullptr && pattern->type == gguf::ValueType::kArray)) {
+    r.fail(error(Code::kUnsupportedArchitecture,
+                 "attention.sliding_window chooses layers as \"llama4\" does not support"));
   }
+  hp.window_pattern = r.integer("attention.sliding_window_pattern", 1, kMaxLayers, 4);
+  hp.freq_base_swa = r.real("rope.freq_base_swa", hp.rope.freq_base);
+  hp.temperature_scale = r.real("attention.temperature_scale", 0.1f);
+  hp.temperature_length = r.integer("attention.temperature_length", 1, kMaxContext, kChunk);
+  hp.temperature_offset = 1;
 }
 
 // Groups of experts of which only some are chosen from (https://arxiv.org/abs/2412.19437).
@@ -317,8 +327,33 @@ void read_experts(Reader& r, HParams& hp) {
                  ll(hp.n_layer), ll(hp.n_expert), ll(kMaxExpertsInAll)));
   }
   read_expert_groups(r, hp);
-  if (hp.n_expert == 0 && hp.n_ff == 0) {
+  if (hp.n_expert == 0 && hp.n_ff == 0 && hp.n_head > 0) {
     r.fail(error(Code::kBadHeader, "the metadata lacks %s.feed_forward_length", hp.arch.c_str()));
+  }
+}
+
+void read_recurrent(Reader& r, HParams& hp) {
+  RecurrentHParams& rec = hp.recurrent;
+  rec.conv_kernel = r.integer("ssm.conv_kernel", 0, kMaxTaps, 0);
+  rec.inner = r.integer("ssm.inner_size", 0, kMaxWidth, 0);
+  rec.state = r.integer("ssm.state_size", 0, kMaxState, 0);
+  rec.rank = r.integer("ssm.time_step_rank", 0, kMaxWidth, 0);
+  rec.groups = r.integer("ssm.group_count", 0, kMaxHeads, 0);
+  if (const gguf::Value* norms = r.raw("ssm.dt_b_c_rms")) {
+    rec.norms = norms->as_bool().value_or(false);
+  }
+  rec.attention_interval = r.integer("full_attention_interval", 1, kMaxLayers, 4);
+  rec.head_size = r.integer("wkv.head_size", 0, kMaxState, 0);
+  rec.head_size = r.integer("kda.head_dim", 0, kMaxState, rec.head_size);
+  rec.rescale_interval = r.integer("rescale_every_n_layers", 0, kMaxLayers, 0);
+  if (r.integer("token_shift_count", 0, 2, 2) != 2) {
+    r.fail(error(Code::kUnsupportedArchitecture, "%s.token_shift_count is not 2", hp.arch.c_str()));
+  }
+  // The tensors' shapes say these as well.
+  for (const char* key : {"time_mix_extra_dim", "time_decay_extra_dim", "attention.decay_lora_rank",
+                          "attention.iclr_lora_rank", "attention.value_residual_mix_lora_rank",
+                          "attention.gate_lora_rank"}) {
+    static_cast<void>(r.integer(key, 0, kMaxWidth, 0));
   }
 }
 
@@ -395,16 +430,17 @@ Result<HParams> read_hparams(const gguf::Header& header) {
                  ll(hp.n_layer_nextn), ll(hp.n_layer)));
   }
   hp.n_layer -= hp.n_layer_nextn;
-  hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
-  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
   if (!r.status().ok()) return r.status();
-  read_heads(r, hp);
+  read_feed_forward(r, hp);
+  if (!r.status().ok()) return r.status();
+  read_heads(r, hp, family->recurrent);
   if (!r.status().ok()) return r.status();
   read_rope(r, hp);
   read_latent(r, hp);
   read_gemma3n_and_4(r, hp);
   read_experts(r, hp);
   read_windows(r, hp);
+  if (family->recurrent) read_recurrent(r, hp);
   read_llama4(r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));

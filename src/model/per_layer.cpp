@@ -24,7 +24,8 @@ int32_t kv_layer(const HParams& hp, int64_t layer, int64_t period) {
 PerLayerEmbeddings::PerLayerEmbeddings(Builder& b, int64_t kept) : b_(b), kept_(kept) {
   const HParams& hp = b.hp();
   if (hp.n_embd_per_layer == 0) return;
-  table_ = b.add_table("per_layer_token_embd", hp.n_layer * hp.n_embd_per_layer);
+  table_ =
+      b.add_table("per_layer_token_embd", hp.n_layer * hp.n_embd_per_layer, hp.n_embd_per_layer);
   norm_ = b.vec(-1, "per_layer_proj_norm", hp.n_embd_per_layer);
   b.copy(-1, {Buf::kX}, {Buf::kX, kept}, hp.n_embd);
 }
@@ -35,7 +36,7 @@ void PerLayerEmbeddings::mix(int64_t layer, Columns out) {
   const int64_t n = hp.n_embd_per_layer;
   const int32_t column = static_cast<int32_t>(out.col);
   const int32_t w =
-      b_.mat_rows(layer, "per_layer_model_proj", layer * n, n, hp.n_layer * n, hp.n_embd);
+      b_.mat_rows(-1, "per_layer_model_proj", hp.n_layer * n, hp.n_embd, layer * n, n);
   b_.matmul(layer, Buf::kX, out.buf, {{w, -1, column}}, false,
             static_cast<float>(1 / std::sqrt(static_cast<double>(hp.n_embd))))
       .in_col = static_cast<int32_t>(kept_);
