@@ -165,8 +165,13 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
 int32_t choose_context(const Program& p, const EngineOptions& options) {
   const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, kDefaultContext});
   int64_t n_ctx = own;
+  // Recurrent states take what they take: a shorter context would not make them smaller.
+  const auto attention_bytes = [&p](int64_t n) {
+    const kv::KvShape shape = kv_shape(p, static_cast<int32_t>(n));
+    return shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
+  };
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
-         kv_shape(p, static_cast<int32_t>(n_ctx)).bytes() > options.memory_budget / 4) {
+         attention_bytes(n_ctx) > options.memory_budget / 4) {
     n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
