@@ -5,18 +5,21 @@ namespace sluice::model {
 
 const Family* find_family(std::string_view arch) {
   static constexpr Family kFamilies[] = {
-      {"llama", false, build_llama},      {"mistral", false, build_llama},
-      {"mistral3", false, build_llama},   {"smollm3", false, build_llama},
-      {"granite", false, build_llama},    {"granitemoe", false, build_llama},
-      {"qwen2", true, build_qwen},        {"qwen3", true, build_qwen},
-      {"qwen3moe", true, build_qwen},     {"olmo2", true, build_olmo2},
-      {"phi2", true, build_phi2},         {"phi3", true, build_phi3},
-      {"gemma", true, build_gemma},       {"gemma2", true, build_gemma},
-      {"gemma3", true, build_gemma},      {"gpt2", false, build_gpt2},
-      {"stablelm", true, build_stablelm}, {"starcoder2", true, build_starcoder2},
-      {"ernie4_5", false, build_llama},   {"internlm2", false, build_llama},
-      {"exaone", true, build_llama},      {"seed_oss", true, build_llama},
-      {"glm4", false, build_glm4},        {"lfm2", true, build_lfm2},
+      {"llama", false, build_llama},        {"mistral", false, build_llama},
+      {"mistral3", false, build_llama},     {"smollm3", false, build_llama},
+      {"granite", false, build_llama},      {"granitemoe", false, build_llama},
+      {"qwen2", true, build_qwen},          {"qwen3", true, build_qwen},
+      {"qwen3moe", true, build_qwen},       {"olmo2", true, build_olmo2},
+      {"phi2", true, build_phi2},           {"phi3", true, build_phi3},
+      {"gemma", true, build_gemma},         {"gemma2", true, build_gemma},
+      {"gemma3", true, build_gemma},        {"gpt2", false, build_gpt2},
+      {"stablelm", true, build_stablelm},   {"starcoder2", true, build_starcoder2},
+      {"ernie4_5", false, build_llama},     {"internlm2", false, build_llama},
+      {"exaone", true, build_llama},        {"seed_oss", true, build_llama},
+      {"glm4", false, build_glm4},          {"lfm2", true, build_lfm2},
+      {"gemma3n", true, build_gemma3n},     {"gemma4", true, build_gemma4},
+      {"minicpm3", true, build_minicpm3},   {"deepseek2", false, build_deepseek2},
+      {"mistral4", false, build_deepseek2}, {"llama4", false, build_llama4},
   };
   static constexpr Family kRecurrent[] = {
       {"mamba", false, build_mamba, false, true},
@@ -32,6 +35,7 @@ const Family* find_family(std::string_view arch) {
       {"rwkv6", false, build_rwkv6, false, true},
       {"rwkv7", false, build_rwkv7, false, true},
       {"plamo2", true, build_plamo2, false, true},
+      {"kimi-linear", false, build_kimi_linear, false, true},
   };
   for (const Family& family : kFamilies) {
     if (arch == family.arch) return &family;

@@ -33,6 +33,9 @@ class Ordering {
     for (const model::Op& op : p.ops) {
       vec(op.vec0);
       vec(op.vec1);
+      if (op.by_head >= 0) {
+        for (const int32_t m : p.by_head[static_cast<size_t>(op.by_head)]) mat(m);
+      }
       for (int32_t i = 0; i < op.n_parts; ++i) {
         vec(op.parts[static_cast<size_t>(i)].bias);
         mat(op.parts[static_cast<size_t>(i)].mat);
@@ -107,6 +110,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
       layer.heads = op.att.kv_heads;
       layer.dk = op.att.dk;
       layer.dv = op.att.dv;
+      layer.values_in_keys = op.att.values_in_keys;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
     }
