@@ -157,10 +157,14 @@ void Builder::mark(const char* name, const char* kind, int64_t layer, Buf buf, i
 int32_t Builder::add_rope(const RopeHParams& rope) {
   Rope r;
   r.hp = rope;
+  // Factors by length go without a scaling type in many files.
+  if (rope.scaling == RopeScaling::kNone && has(-1, "rope_factors_long")) {
+    r.hp.scaling = RopeScaling::kLongRope;
+  }
   const int64_t half = rope.n_rot / 2;
   r.factors_short = vec(-1, "rope_freqs", half, true);
   if (r.factors_short < 0) r.factors_short = vec(0, "rope_freqs", half, true);
-  if (rope.scaling == RopeScaling::kLongRope) {
+  if (r.hp.scaling == RopeScaling::kLongRope) {
     r.factors_short = vec(-1, "rope_factors_short", half, true);
     r.factors_long = vec(-1, "rope_factors_long", half, true);
   }
@@ -298,7 +302,8 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   }
   const AttentionShape att = attention_shape(layer);
   qkv(layer, att);
-  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec, att);
+  const bool norms = spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm;
+  if (norms && !spec.norm_after_rope) qk_norms(layer, spec, att);
   if (spec.rope >= 0) {
     Op& rotate = op(OpKind::kRope, layer);
     rotate.in = rotate.out = Buf::kQkv;
@@ -307,6 +312,7 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
     mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
+  if (norms && spec.norm_after_rope) qk_norms(layer, spec, att);
   Op& o = op(OpKind::kAttention, layer);
   o.in = Buf::kQkv;
   o.out = Buf::kAtt;

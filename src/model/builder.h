@@ -15,8 +15,9 @@ struct AttentionSpec {
   int32_t rope = 0;      // index from add_rope; -1: no rotation
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
-  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
-  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
+  bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
+  bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
+  bool norm_after_rope = false;  // qk_norm comes after RoPE
 };
 
 // Options of a mixture of experts. Builder::moe_spec gives what the metadata says; families change
@@ -32,7 +33,8 @@ struct MoeSpec {
   Buf in = Buf::kH;         // what experts and shared experts read, [n_embd]
   Buf router_in = Buf::kH;  // what the router reads, [n_embd]
   bool routed = false;      // the router's logits are in kRouter already, by route()
-  float scale = 1;          // of what is added to the output
+  bool add = true;          // to the output, which is written over otherwise
+  float scale = 1;          // of what is added
 };
 
 class Builder {
@@ -83,7 +85,8 @@ class Builder {
   // The router: spec.router_in -> kRouter. For families whose router reads what is gone when the
   // experts run; spec.routed is then true for moe_ffn.
   void route(int64_t layer, const MoeSpec& spec);
-  // spec.in -> out += scale * (mixture of experts, and the shared expert where there is one).
+  // spec.in -> out += scale * (mixture of experts, and the shared expert where there is one), or =
+  // without spec.add.
   void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");

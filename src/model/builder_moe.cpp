@@ -111,6 +111,7 @@ void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   o.in = spec.in;
   o.out = out;
   o.n = static_cast<int32_t>(hp().n_embd);
+  o.add = spec.add;
   o.scale = spec.scale;
   o.moe = static_cast<int32_t>(p.moes.size()) - 1;
   widen(Buf::kGu, 2 * hp().n_ff_expert);
@@ -147,7 +148,7 @@ void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
   if (has(layer, "ffn_gate_inp_shexp")) {
     const int32_t w = mat(layer, "ffn_gate_inp_shexp", 1, n_embd);
     matmul(layer, spec.in, Buf::kRouter, {{w, -1, 0}});
-    Op& gate = op(OpKind::kGate, layer);
+    Op& gate = op(OpKind::kSigmoidGate, layer);
     gate.in = Buf::kRouter;
     gate.out = Buf::kGu;
     gate.n = static_cast<int32_t>(n_ff);

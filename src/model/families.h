@@ -28,5 +28,8 @@ void build_stablelm(Builder& b);
 void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
 void build_glm4(Builder& b);
+void build_moe(Builder& b);
+void build_smallthinker(Builder& b);
+void build_afmoe(Builder& b);
 
 }  // namespace sluice::model

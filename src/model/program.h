@@ -36,12 +36,13 @@ enum class OpKind : uint8_t {
   kAttention,  // stores keys and values, out = attention
   kActivate,   // in place: gate = act(gate, up), or act(gate) without up
   kAdd,        // out += scale * in
-  kMoe,        // out += scale * sum over chosen experts of weight * expert(in), from kRouter
-  kShortConv,  // LFM2's gated convolution over time: kQkv (b|c|u) to kAtt
-  kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
-  kSoftCap,    // out = softcap * tanh(out / softcap)
-  kScale,      // out *= scale
-  kGate,       // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
+  kMoe,  // out = (add ? out : 0) + scale * sum over chosen experts of weight * expert(in), from
+         // kRouter
+  kShortConv,    // LFM2's gated convolution over time: kQkv (b|c|u) to kAtt
+  kSelect,       // keeps only the rows whose logits are wanted; a batch without any ends here
+  kSoftCap,      // out = softcap * tanh(out / softcap)
+  kScale,        // out *= scale
+  kSigmoidGate,  // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };

@@ -46,7 +46,7 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kActivate:
       op_activate(op);
       return true;
-    case OpKind::kGate:
+    case OpKind::kSigmoidGate:
       op_gate(op);
       return true;
     case OpKind::kMoe:

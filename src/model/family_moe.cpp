@@ -1,0 +1,112 @@
+// Llama's block with experts, as many families have it: OLMoE (https://arxiv.org/abs/2409.02060),
+// Phi-3.5-MoE (2404.14219), DeepSeek's first mixture (2401.06066), GLM-4.5 (2508.06471),
+// Hunyuan-Large (2411.02265), dots.llm1 (2506.05767), Ling 2.0 (2510.22115), MiniMax-M2; and
+// Maincoder, which has none. What differs is in the table; layers without a router have a dense
+// FFN.
+#include <iterator>
+
+#include "model/builder.h"
+
+namespace sluice::model {
+namespace {
+
+// RMS norms of queries and keys.
+enum class Heads : uint8_t {
+  kPlain,
+  kNormed,     // each head
+  kMayBe,      // each head, where the tensors are there
+  kWide,       // all heads together
+  kAfterRope,  // each head, after RoPE
+};
+
+struct Row {
+  const char* arch;
+  Heads heads = Heads::kPlain;
+  Gating gating = Gating::kSoftmax;
+  bool normalize = true;
+  NormKind norm = NormKind::kRms;
+  const char* ffn_norm = "ffn_norm";
+};
+
+constexpr Row kRows[] = {
+    {.arch = "olmoe", .heads = Heads::kWide, .normalize = false},
+    {.arch = "phimoe", .norm = NormKind::kLayer},
+    {.arch = "deepseek", .normalize = false},
+    {.arch = "glm4moe",
+     .heads = Heads::kMayBe,
+     .gating = Gating::kSigmoid,
+     .ffn_norm = "post_attention_norm"},
+    {.arch = "hunyuan-moe", .heads = Heads::kAfterRope},
+    {.arch = "dots1", .heads = Heads::kNormed, .gating = Gating::kSigmoid},
+    {.arch = "bailingmoe2", .heads = Heads::kNormed, .gating = Gating::kSigmoid},
+    {.arch = "minimax-m2", .heads = Heads::kWide, .gating = Gating::kSigmoid},
+    {.arch = "maincoder", .heads = Heads::kAfterRope},
+};
+
+const Row& row_of(const std::string& arch) {
+  size_t i = 0;
+  while (i + 1 < std::size(kRows) && arch != kRows[i].arch) ++i;
+  return kRows[i];
+}
+
+}  // namespace
+
+void build_moe(Builder& b) {
+  const HParams& hp = b.hp();
+  const Row& row = row_of(hp.arch);
+  const MoeSpec moe = b.moe_spec(row.gating, row.normalize);
+  AttentionSpec attention;
+  attention.rope = b.add_rope(hp.rope);
+  attention.qk_norm_wide = row.heads == Heads::kWide;
+  attention.norm_after_rope = row.heads == Heads::kAfterRope;
+
+  b.embed(hp.embedding_scale);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    attention.qk_norm = row.heads == Heads::kNormed || row.heads == Heads::kAfterRope ||
+                        (row.heads == Heads::kMayBe && b.has(layer, "attn_q_norm"));
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, row.norm, "attn_norm");
+    b.attention(layer, attention);
+    b.attention_output(layer, Buf::kX, true);
+    b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.norm(layer, row.ffn_norm, Buf::kX, Buf::kH, row.norm, "ffn_norm");
+    if (b.has_experts(layer)) {
+      b.moe_ffn(layer, Buf::kX, moe);
+    } else {
+      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+    }
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head(row.norm);
+}
+
+// SmallThinker (https://arxiv.org/abs/2507.20984): the router reads what the block begins with,
+// before attention; the first layer of every four sees everything and has no RoPE, the others a
+// window.
+void build_smallthinker(Builder& b) {
+  const HParams& hp = b.hp();
+  const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : 4;
+  const int32_t rope = b.add_rope(hp.rope);
+  MoeSpec moe = b.moe_spec(Gating::kSigmoid);
+  moe.act = Activation::kReluMul;
+  moe.router_in = Buf::kX;
+  moe.routed = true;
+
+  b.embed(1);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    const bool global = hp.sliding_window > 0 && layer % period == 0;
+    AttentionSpec attention;
+    attention.rope = global ? -1 : rope;
+    attention.window = global ? 0 : static_cast<int32_t>(hp.sliding_window);
+    b.route(layer, moe);
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+    b.attention(layer, attention);
+    b.attention_output(layer, Buf::kX, true);
+    b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+    b.moe_ffn(layer, Buf::kX, moe);
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head();
+}
+
+}  // namespace sluice::model
