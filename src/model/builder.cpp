@@ -312,7 +312,11 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
     mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
+<<<<<<< HEAD
   if (norms && spec.norm_after_rope) qk_norms(layer, spec, att);
+=======
+  const int32_t sinks = spec.sinks ? vec(layer, "attn_sinks", att.heads) : -1;
+>>>>>>> main
   Op& o = op(OpKind::kAttention, layer);
   o.in = Buf::kQkv;
   o.out = Buf::kAtt;
@@ -320,6 +324,8 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   o.softcap = hp().attn_softcap;
   o.scale = hp().attn_scale;
   o.att = att;
+  o.vec0 = sinks;
+  o.alibi = spec.alibi;
   const int64_t width = int64_t{att.heads} * att.dv;
   widen(Buf::kAtt, width);
   mark("kqv_out", "CONT", layer, Buf::kAtt, 0, width);

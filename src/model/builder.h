@@ -15,6 +15,10 @@ struct AttentionSpec {
   int32_t rope = 0;      // index from add_rope; -1: no rotation
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
+  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
+  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
+  bool sinks = false;          // attn_sinks: a score of each head that has no value
+  float alibi = 0;             // greatest bias of ALiBi, 0: none
   bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
   bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
   bool norm_after_rope = false;  // qk_norm comes after RoPE

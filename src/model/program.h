@@ -93,6 +93,7 @@ struct Op {
   bool vec_per_head = false;  // norm: vec0 is [heads][n] rather than [n]
   int32_t rope = 0;           // index into Program::ropes
   int32_t window = 0;         // attention: sliding window in tokens, 0 none
+  float alibi = 0;            // attention: ALiBi's greatest bias, 0 none; vec0: sinks [heads]
   AttentionShape att;         // rope and attention
   int32_t moe = -1;           // index into Program::moes
   float softcap = 0;

@@ -16,6 +16,9 @@ namespace sluice::session {
   return op.window > 0 ? std::max(0, position + 1 - op.window) : 0;
 }
 
+// What ALiBi adds to a head's scores for each position that a key is after its query.
+[[nodiscard]] float alibi_slope(const model::Op& op, int32_t head);
+
 class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(Engine& engine);
@@ -66,6 +69,11 @@ class CpuExecutor final : public Executor {
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
   void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
   void merge_splits(const model::Op& op, int32_t head);
+  void row_terms(const model::Op& op, int32_t head, int32_t rows, const TileScratch& s,
+                 kernels::AttentionArgs& a) const;
+  [[nodiscard]] float sink(const model::Op& op, int32_t head) const {
+    return op.vec0 >= 0 ? engine_.vec(op.vec0)[head] : kernels::kNoSink;
+  }
 
   void route(const model::Moe& moe);
   void demand_from(const model::Moe& moe, int32_t first);

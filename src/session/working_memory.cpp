@@ -67,6 +67,9 @@ TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows
   sum = carve.take<float>(parts);
   begin = carve.take<int32_t>(n);
   end = carve.take<int32_t>(n);
+  position = carve.take<int32_t>(n);
+  slope = carve.take<float>(n);
+  sink = carve.take<float>(n);
   bytes = carve.used();
 }
 

@@ -45,8 +45,9 @@ struct TileScratch {
   TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk, int32_t dv,
               int32_t splits);
   uint8_t* kernel;
-  float *q, *out, *max, *sum;  // [rows][dk], [splits][rows][dv], [splits][rows] twice
-  int32_t *begin, *end;        // [rows]
+  float *q, *out, *max, *sum;       // [rows][dk], [splits][rows][dv], [splits][rows] twice
+  int32_t *begin, *end, *position;  // [rows]
+  float *slope, *sink;              // [rows]
   uint64_t bytes;
 };
 
