@@ -302,6 +302,12 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   }
   const AttentionShape att = attention_shape(layer);
   qkv(layer, att);
+  if (hp().clamp_qkv > 0) {
+    Op& o = op(OpKind::kClamp, layer);
+    o.in = o.out = Buf::kQkv;
+    o.n = att.values() + att.kv_heads * att.dv;
+    o.softcap = hp().clamp_qkv;
+  }
   const bool norms = spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm;
   if (norms && !spec.norm_after_rope) qk_norms(layer, spec, att);
   if (spec.rope >= 0) {
@@ -312,11 +318,8 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
     mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
-<<<<<<< HEAD
   if (norms && spec.norm_after_rope) qk_norms(layer, spec, att);
-=======
   const int32_t sinks = spec.sinks ? vec(layer, "attn_sinks", att.heads) : -1;
->>>>>>> main
   Op& o = op(OpKind::kAttention, layer);
   o.in = Buf::kQkv;
   o.out = Buf::kAtt;

@@ -15,12 +15,10 @@ struct AttentionSpec {
   int32_t rope = 0;      // index from add_rope; -1: no rotation
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
-  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
-  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
-  bool sinks = false;          // attn_sinks: a score of each head that has no value
-  float alibi = 0;             // greatest bias of ALiBi, 0: none
   bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
   bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
+  bool sinks = false;            // attn_sinks: a score of each head that has no value
+  float alibi = 0;               // greatest bias of ALiBi, 0: none
   bool norm_after_rope = false;  // qk_norm comes after RoPE
 };
 
@@ -34,11 +32,14 @@ struct MoeSpec {
   float weights_scale = 1;   // and then multiplied by this
   bool weigh_input = false;  // weights multiply what experts read, not what they give (Llama 4)
   Activation act = Activation::kSiluMul;
-  Buf in = Buf::kH;         // what experts and shared experts read, [n_embd]
-  Buf router_in = Buf::kH;  // what the router reads, [n_embd]
-  bool routed = false;      // the router's logits are in kRouter already, by route()
-  bool add = true;          // to the output, which is written over otherwise
-  float scale = 1;          // of what is added
+  Buf in = Buf::kH;            // what experts and shared experts read, [n_embd]
+  Buf router_in = Buf::kH;     // what the router reads, [n_embd]
+  bool routed = false;         // the router's logits are in kRouter already, by route()
+  const char* kind = "_exps";  // ending of the experts' tensors
+  int64_t n_ff = 0;            // of an expert; 0: the model's
+  int64_t shared_by = 1;       // experts of the router that stand for one of these
+  bool add = true;             // to the output, which is written over otherwise
+  float scale = 1;             // of what is added
 };
 
 class Builder {

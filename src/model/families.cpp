@@ -42,7 +42,11 @@ const Family* find_family(std::string_view arch) {
       {"minimax-m2", true, build_moe},
       {"smallthinker", true, build_smallthinker},
       {"afmoe", true, build_afmoe},
-      {"maincoder", true, build_moe},
+      {"maincoder", false, build_moe},
+      {"gpt-oss", true, build_moe},
+      {"granite_swa", false, build_moe},
+      {"dbrx", true, build_moe},
+      {"grovemoe", true, build_grovemoe},
   };
   for (const Family& family : kFamilies) {
     if (arch == family.arch) return &family;

@@ -31,5 +31,6 @@ void build_glm4(Builder& b);
 void build_moe(Builder& b);
 void build_smallthinker(Builder& b);
 void build_afmoe(Builder& b);
+void build_grovemoe(Builder& b);
 
 }  // namespace sluice::model

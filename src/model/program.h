@@ -43,6 +43,7 @@ enum class OpKind : uint8_t {
   kSoftCap,      // out = softcap * tanh(out / softcap)
   kScale,        // out *= scale
   kSigmoidGate,  // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
+  kClamp,        // in place: n values are kept between -softcap and softcap
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };
@@ -144,7 +145,9 @@ struct Moe {
   int32_t n_expert = 0;      // logits
   int32_t n_used = 0, n_ff = 0;
   int32_t n_group = 1, n_group_used = 1;  // those with the best two experts are chosen from
-  int32_t shared_by = 1;  // logits that stand for one expert here: e is run as expert e / shared_by
+  // Logits that stand for one expert here. It is weighed by the probability that has its number,
+  // which is GroveMoE as GGUF files are run.
+  int32_t shared_by = 1;
   Gating gating = Gating::kSoftmax;
   bool normalize = true;  // a token's weights are divided by their sum
   float weights_scale = 1;

@@ -60,6 +60,7 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kAdd:
     case OpKind::kSoftCap:
     case OpKind::kScale:
+    case OpKind::kClamp:
       op_elementwise(op);
       return true;
   }
@@ -160,6 +161,7 @@ void CpuExecutor::op_norm(const Op& op) {
       const float* w = weight == nullptr ? nullptr : weight + (op.vec_per_head ? h * op.n : 0);
       if (op.norm == model::NormKind::kRms) {
         k.rms_norm(in + h * op.n, w, eps, op.n, out + h * op.n);
+        if (bias != nullptr) k.add(out + h * op.n, bias, op.n, out + h * op.n);
       } else {
         k.layer_norm(in + h * op.n, w, bias, eps, op.n, out + h * op.n);
       }
@@ -285,6 +287,8 @@ void CpuExecutor::op_elementwise(const Op& op) {
     float* out = buffer(op.out) + t * engine_.width(op.out);
     if (op.kind == OpKind::kSoftCap) {
       k.soft_cap(in, op.softcap, op.n, out);
+    } else if (op.kind == OpKind::kClamp) {
+      for (int32_t i = 0; i < op.n; ++i) out[i] = std::clamp(in[i], -op.softcap, op.softcap);
     } else if (op.kind == OpKind::kScale) {
       k.scale(in, op.scale, op.n, out);
     } else if (op.scale == 1) {

@@ -86,8 +86,8 @@ void choose_experts(const model::Moe& moe, const kernels::Table& table, const fl
   for (int32_t k = 0; k < moe.n_used; ++k) {
     const int32_t e = best_of(scores, n);
     scores[e] = kTaken;
-    out[k] = {e / moe.shared_by, weights[e]};
-    sum += weights[e];
+    out[k] = {e / moe.shared_by, weights[e / moe.shared_by]};
+    sum += out[k].weight;
   }
   if (moe.gating == model::Gating::kSoftmaxChosen) softmax_of_chosen(moe.n_used, out);
   const float by = moe.weights_scale / (moe.normalize ? std::max(sum, kLeastSum) : 1);
