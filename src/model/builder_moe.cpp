@@ -150,7 +150,7 @@ void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
   if (has(layer, "ffn_gate_inp_shexp")) {
     const int32_t w = mat(layer, "ffn_gate_inp_shexp", 1, n_embd);
     matmul(layer, spec.in, Buf::kRouter, {{w, -1, 0}});
-    Op& gate = op(OpKind::kSigmoidGate, layer);
+    Op& gate = op(OpKind::kGate, layer);
     gate.in = Buf::kRouter;
     gate.out = Buf::kGu;
     gate.n = static_cast<int32_t>(n_ff);

@@ -238,7 +238,14 @@ std::vector<Span> pieces(const WorkingMemory& w, const model::Program& p,
     add(w.rope_table(i), int64_t{4} * s.n_batch * p.ropes[i].hp.n_rot);
   }
   add(w.embedding_rows(), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
-  if (!p.moes.empty()) add(w.experts(), 8 * s.n_batch * p.hp.n_embd);
+  if (!p.moes.empty()) {
+    int64_t n_used = 0;
+    for (const model::Moe& moe : p.moes) n_used = std::max<int64_t>(n_used, moe.n_used);
+    add(w.experts(), 8 * s.n_batch * p.hp.n_embd);
+    add(w.choices(), s.n_batch * n_used * int64_t{sizeof(Choice)});
+    add(w.routed(), s.n_batch * n_used * int64_t{sizeof(Routed)});
+    add(w.expert_runs(), p.hp.n_expert * int64_t{sizeof(ExpertRun)});
+  }
   if (split_count(s.n_ctx) > 1) {
     add(w.attention_partials(), 4 * split_count(s.n_ctx) * p.hp.n_head * (p.hp.head_dim_v + 2));
   }
