@@ -1,52 +1,44 @@
 // The registry of families.
 #include "model/families.h"
 
+#include <span>
+
 namespace sluice::model {
 
 const Family* find_family(std::string_view arch) {
   static constexpr Family kFamilies[] = {
-      {"llama", false, build_llama},
-      {"mistral", false, build_llama},
-      {"mistral3", false, build_llama},
-      {"smollm3", false, build_llama},
-      {"granite", false, build_llama},
-      {"granitemoe", false, build_llama},
-      {"qwen2", true, build_qwen},
-      {"qwen3", true, build_qwen},
-      {"qwen3moe", true, build_qwen},
-      {"olmo2", true, build_olmo2},
-      {"phi2", true, build_phi2},
-      {"phi3", true, build_phi3},
-      {"gemma", true, build_gemma},
-      {"gemma2", true, build_gemma},
-      {"gemma3", true, build_gemma},
-      {"gpt2", false, build_gpt2},
-      {"stablelm", true, build_stablelm},
-      {"starcoder2", true, build_starcoder2},
-      {"ernie4_5", false, build_llama},
-      {"internlm2", false, build_llama},
-      {"exaone", true, build_llama},
-      {"seed_oss", true, build_llama},
-      {"glm4", false, build_glm4},
-      {"lfm2", true, build_lfm2},
-      {"lfm2moe", true, build_lfm2},
+      {"llama", false, build_llama},      {"mistral", false, build_llama},
+      {"mistral3", false, build_llama},   {"smollm3", false, build_llama},
+      {"granite", false, build_llama},    {"granitemoe", false, build_llama},
+      {"qwen2", true, build_qwen},        {"qwen3", true, build_qwen},
+      {"qwen3moe", true, build_qwen},     {"olmo2", true, build_olmo2},
+      {"phi2", true, build_phi2},         {"phi3", true, build_phi3},
+      {"gemma", true, build_gemma},       {"gemma2", true, build_gemma},
+      {"gemma3", true, build_gemma},      {"gpt2", false, build_gpt2},
+      {"stablelm", true, build_stablelm}, {"starcoder2", true, build_starcoder2},
+      {"ernie4_5", false, build_llama},   {"internlm2", false, build_llama},
+      {"exaone", true, build_llama},      {"seed_oss", true, build_llama},
+      {"glm4", false, build_glm4},        {"lfm2", true, build_lfm2},
+  };
+  static constexpr Family kMixtures[] = {
       {"qwen2moe", true, build_qwen},
+      {"lfm2moe", true, build_lfm2},
       {"ernie4_5-moe", false, build_llama},
       {"olmoe", true, build_moe},
       {"phimoe", true, build_moe},
+      {"deepseek", false, build_moe},
       {"glm4moe", true, build_moe, true},
       {"hunyuan-moe", true, build_moe},
       {"dots1", true, build_moe},
       {"bailingmoe2", true, build_moe, true},
-      {"deepseek", false, build_moe},
       {"minimax-m2", true, build_moe},
-      {"smallthinker", true, build_smallthinker},
-      {"afmoe", true, build_afmoe},
       {"maincoder", false, build_moe},
-      {"gpt-oss", true, build_moe},
-      {"granite_swa", false, build_moe},
       {"dbrx", true, build_moe},
+      {"granite_swa", false, build_moe},
+      {"gpt-oss", true, build_moe},
+      {"smallthinker", true, build_smallthinker},
       {"grovemoe", true, build_grovemoe},
+      {"afmoe", true, build_afmoe},
   };
   static constexpr Family kRecurrent[] = {
       {"mamba", false, build_mamba, false, true},
@@ -63,11 +55,12 @@ const Family* find_family(std::string_view arch) {
       {"rwkv7", false, build_rwkv7, false, true},
       {"plamo2", true, build_plamo2, false, true},
   };
-  for (const Family& family : kFamilies) {
-    if (arch == family.arch) return &family;
-  }
-  for (const Family& family : kRecurrent) {
-    if (arch == family.arch) return &family;
+  for (const std::span<const Family> table :
+       {std::span<const Family>(kFamilies), std::span<const Family>(kMixtures),
+        std::span<const Family>(kRecurrent)}) {
+    for (const Family& family : table) {
+      if (arch == family.arch) return &family;
+    }
   }
   return nullptr;
 }

@@ -297,8 +297,8 @@ void read_windows(Reader& r, HParams& hp) {
   };
   hp.window_pattern = 1;
   while (hp.window_pattern <= hp.n_layer && !fits(hp.window_pattern)) ++hp.window_pattern;
-  const bool by_layer =
-      hp.arch == "gemma2" || hp.arch == "gemma3" || hp.arch == "llama" || hp.arch == "granite_swa";
+  const bool by_layer = hp.arch == "gemma2" || hp.arch == "gemma3" || hp.arch == "llama" ||
+                        hp.arch == "granite_swa" || hp.arch == "gpt-oss" || hp.arch == "afmoe";
   if (!fits(hp.window_pattern) || (!by_layer && hp.window_pattern <= hp.n_layer)) {
     r.fail(error(Code::kUnsupportedArchitecture,
                  "attention.sliding_window_pattern chooses layers as \"%s\" does not support",

@@ -335,6 +335,17 @@ def lfm2(seed):
     return m
 
 
+def smallthinker_window(seed):
+    """A window that is reached, which is 4096 in the published models."""
+    m = Maker("smallthinker", seed, n_layer=5, n_embd=32, n_ff=32)
+    m.set("attention.sliding_window", U32(6))
+    m.set("expert_count", U32(6))
+    m.set("expert_used_count", U32(3))
+    m.set("expert_feed_forward_length", U32(32))
+    m.set("expert_gating_func", U32(2))
+    return llama_like(m, 1e-6, ffn=lambda b: m.experts(b, 6, 32))
+
+
 FAMILIES = {
     "llama-biases": llama_biases,
     "llama-moe": llama_moe,
@@ -354,6 +365,7 @@ FAMILIES = {
     "phi3-longrope-short": phi3_longrope_short,
     "gemma3-scaled": gemma3_scaled,
     "lfm2": lfm2,
+    "smallthinker-window": smallthinker_window,
 }
 
 
