@@ -208,6 +208,10 @@ int32_t Builder::add_table(const char* name, int64_t cols, int64_t part) {
 int32_t Builder::add_rope(const RopeHParams& rope, bool factors) {
   Rope r;
   r.hp = rope;
+  // Factors by length go without a scaling type in many files.
+  if (rope.scaling == RopeScaling::kNone && has(-1, "rope_factors_long")) {
+    r.hp.scaling = RopeScaling::kLongRope;
+  }
   const int64_t half = rope.n_rot / 2;
   if (!factors) {
     p.ropes.push_back(r);
@@ -215,7 +219,7 @@ int32_t Builder::add_rope(const RopeHParams& rope, bool factors) {
   }
   r.factors_short = vec(-1, "rope_freqs", half, true);
   if (r.factors_short < 0) r.factors_short = vec(0, "rope_freqs", half, true);
-  if (rope.scaling == RopeScaling::kLongRope) {
+  if (r.hp.scaling == RopeScaling::kLongRope) {
     r.factors_short = vec(-1, "rope_factors_short", half, true);
     r.factors_long = vec(-1, "rope_factors_long", half, true);
   }
@@ -456,9 +460,15 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
                static_cast<long long>(layer), att.cache));
   }
   qkv(layer, spec, att);
-  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head) {
-    qk_norms(layer, spec, att);
+  if (hp().clamp_qkv > 0) {
+    Op& o = op(OpKind::kClamp, layer);
+    o.in = o.out = Buf::kQkv;
+    o.n = att.values() + att.kv_heads * att.dv;
+    o.softcap = hp().clamp_qkv;
   }
+  const bool norms =
+      spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head;
+  if (norms && !spec.norm_after_rope) qk_norms(layer, spec, att);
   if (spec.v_norm && att.cache == layer) {
     norm_at(layer, nullptr, {Buf::kQkv, att.values()}, {Buf::kQkv, att.values()}, att.dv,
             att.kv_heads);
@@ -469,7 +479,9 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
     mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
-  if (spec.norm_after_rope) {
+  if (norms && spec.norm_after_rope) {
+    qk_norms(layer, spec, att);
+  } else if (spec.norm_after_rope) {
     norm_at(layer, nullptr, {Buf::kQkv}, {Buf::kQkv}, att.dk, att.heads + att.kv_heads);
   }
   attend(layer, spec, att);

@@ -19,15 +19,15 @@ struct AttentionSpec {
   bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
   bool sinks = false;            // attn_sinks: a score of each head that has no value
   float alibi = 0;               // greatest bias of ALiBi, 0: none
+  bool norm_after_rope = false;  // qk_norm comes after RoPE; without qk_norm: one without weights
   bool qk_norm_by_head = false;  // RMS norm with weights by head (PLaMo 2)
   bool gated = false;  // attn_q has a gate behind each query; its sigmoid multiplies the head
-  bool keys_as_values = false;   // before any norm, where there is no attn_v
-  bool v_norm = false;           // RMS norm of each value head, without weights
-  bool norm_after_rope = false;  // RMS norm of query and key heads after RoPE, without weights
-  bool temperature = true;       // where the model has one
-  bool chunked = false;          // the window is cut at its multiples
-  int64_t dk = 0, dv = 0;        // of this layer's heads; 0: the model's
-  int32_t cache = -1;            // the layer whose keys and values are read; -1: its own
+  bool keys_as_values = false;  // before any norm, where there is no attn_v
+  bool v_norm = false;          // RMS norm of each value head, without weights
+  bool temperature = true;      // where the model has one
+  bool chunked = false;         // the window is cut at its multiples
+  int64_t dk = 0, dv = 0;       // of this layer's heads; 0: the model's
+  int32_t cache = -1;           // the layer whose keys and values are read; -1: its own
 };
 
 // A place in the rows of a buffer: groups of values from `col`, `step` apart (0: the same for all).
@@ -46,10 +46,14 @@ struct MoeSpec {
   float weights_scale = 1;   // and then multiplied by this
   bool weigh_input = false;  // weights multiply what experts read, not what they give (Llama 4)
   Activation act = Activation::kSiluMul;
-  Buf in = Buf::kH;         // what experts and shared experts read, [n_embd]
-  Buf router_in = Buf::kH;  // what the router reads, [n_embd]
-  bool routed = false;      // the router's logits are in kRouter already, by route()
-  float scale = 1;          // of what is added to the output
+  Buf in = Buf::kH;            // what experts and shared experts read, [n_embd]
+  Buf router_in = Buf::kH;     // what the router reads, [n_embd]
+  bool routed = false;         // the router's logits are in kRouter already, by route()
+  const char* kind = "_exps";  // ending of the experts' tensors
+  int64_t n_ff = 0;            // of an expert; 0: the model's
+  int64_t shared_by = 1;       // experts of the router that stand for one of these
+  bool add = true;             // to the output, which is written over otherwise
+  float scale = 1;             // of what is added
 };
 
 class Builder {
@@ -133,7 +137,8 @@ class Builder {
   // The router: spec.router_in -> kRouter. For families whose router reads what is gone when the
   // experts run; spec.routed is then true for moe_ffn.
   void route(int64_t layer, const MoeSpec& spec);
-  // spec.in -> out += scale * (mixture of experts, and the shared expert where there is one).
+  // spec.in -> out += scale * (mixture of experts, and the shared expert where there is one), or =
+  // without spec.add.
   void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");

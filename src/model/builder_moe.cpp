@@ -96,7 +96,8 @@ void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   Moe moe;
   moe.n_expert = static_cast<int32_t>(hp().n_expert);
   moe.n_used = static_cast<int32_t>(hp().n_expert_used);
-  moe.n_ff = static_cast<int32_t>(hp().n_ff_expert);
+  moe.n_ff = static_cast<int32_t>(spec.n_ff > 0 ? spec.n_ff : hp().n_ff_expert);
+  moe.shared_by = static_cast<int32_t>(spec.shared_by);
   moe.n_group = static_cast<int32_t>(hp().n_expert_group);
   moe.n_group_used = static_cast<int32_t>(hp().n_expert_group_used);
   moe.gating = spec.gating;
@@ -105,16 +106,18 @@ void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   moe.weigh_input = spec.weigh_input;
   moe.act = spec.act;
   moe.choice_bias = vec(layer, "exp_probs_b", hp().n_expert, true, ".bias");
-  expert_matrices(layer, moe, "_exps", hp().n_expert);
+  widen(Buf::kGu, 2 * int64_t{moe.n_ff});
+  widen(out, hp().n_embd);
+  expert_matrices(layer, moe, spec.kind, hp().n_expert / spec.shared_by);
   p.moes.push_back(std::move(moe));
   Op& o = op(OpKind::kMoe, layer);
   o.in = spec.in;
   o.out = out;
   o.n = static_cast<int32_t>(hp().n_embd);
+  o.add = spec.add;
   o.scale = spec.scale;
   o.moe = static_cast<int32_t>(p.moes.size()) - 1;
-  widen(Buf::kGu, 2 * hp().n_ff_expert);
-  if (has(layer, "ffn_up_shexp")) shared_expert(layer, out, spec);
+  if (spec.shared_by == 1 && has(layer, "ffn_up_shexp")) shared_expert(layer, out, spec);
 }
 
 // The expert that every token passes, of a width of its own; Qwen2-MoE's output is multiplied by

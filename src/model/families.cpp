@@ -1,6 +1,8 @@
 // The registry of families.
 #include "model/families.h"
 
+#include <span>
+
 namespace sluice::model {
 
 const Family* find_family(std::string_view arch) {
@@ -21,6 +23,26 @@ const Family* find_family(std::string_view arch) {
       {"minicpm3", true, build_minicpm3},   {"deepseek2", false, build_deepseek2},
       {"mistral4", false, build_deepseek2}, {"llama4", false, build_llama4},
   };
+  static constexpr Family kMixtures[] = {
+      {"qwen2moe", true, build_qwen},
+      {"lfm2moe", true, build_lfm2},
+      {"ernie4_5-moe", false, build_llama},
+      {"olmoe", true, build_moe},
+      {"phimoe", true, build_moe},
+      {"deepseek", false, build_moe},
+      {"glm4moe", true, build_moe, true},
+      {"hunyuan-moe", true, build_moe},
+      {"dots1", true, build_moe},
+      {"bailingmoe2", true, build_moe, true},
+      {"minimax-m2", true, build_moe},
+      {"maincoder", false, build_moe},
+      {"dbrx", true, build_moe},
+      {"granite_swa", false, build_moe},
+      {"gpt-oss", true, build_moe},
+      {"smallthinker", true, build_smallthinker},
+      {"grovemoe", true, build_grovemoe},
+      {"afmoe", true, build_afmoe},
+  };
   static constexpr Family kRecurrent[] = {
       {"mamba", false, build_mamba, false, true},
       {"mamba2", false, build_mamba, false, true},
@@ -37,11 +59,12 @@ const Family* find_family(std::string_view arch) {
       {"plamo2", true, build_plamo2, false, true},
       {"kimi-linear", false, build_kimi_linear, false, true},
   };
-  for (const Family& family : kFamilies) {
-    if (arch == family.arch) return &family;
-  }
-  for (const Family& family : kRecurrent) {
-    if (arch == family.arch) return &family;
+  for (const std::span<const Family> table :
+       {std::span<const Family>(kFamilies), std::span<const Family>(kMixtures),
+        std::span<const Family>(kRecurrent)}) {
+    for (const Family& family : table) {
+      if (arch == family.arch) return &family;
+    }
   }
   return nullptr;
 }

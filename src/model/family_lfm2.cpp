@@ -1,5 +1,6 @@
 // LFM2 (https://arxiv.org/abs/2511.23404): most layers mix time by a short gated convolution, a few
-// by attention with QK norm; a layer without key/value heads is a convolution layer.
+// by attention with QK norm; a layer without key/value heads is a convolution layer. LFM2-MoE's
+// experts are chosen by sigmoids and a bias.
 #include "model/builder.h"
 #include "model/recurrent.h"
 
@@ -31,6 +32,7 @@ void build_lfm2(Builder& b) {
   AttentionSpec attention;
   attention.rope = b.add_rope(hp.rope);
   attention.qk_norm = true;
+  const MoeSpec moe = b.moe_spec(Gating::kSigmoid);
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
@@ -43,7 +45,11 @@ void build_lfm2(Builder& b) {
     }
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
-    b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+    if (b.has_experts(layer)) {
+      b.moe_ffn(layer, Buf::kX, moe);
+    } else {
+      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+    }
     b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
   }
   b.head(NormKind::kRms, b.has(-1, "output_norm") ? "output_norm" : "token_embd_norm");

@@ -1,5 +1,6 @@
 // Qwen2 (biases on Q, K, V; https://arxiv.org/abs/2407.10671), Qwen3 (RMS norm of each query and
-// key head, head size apart from the hidden size; 2505.09388) and Qwen3-MoE.
+// key head, head size apart from the hidden size; 2505.09388), and their mixtures: Qwen2-MoE's has
+// weights as they are and a shared expert behind a gate.
 #include "model/builder.h"
 
 namespace sluice::model {
@@ -8,8 +9,8 @@ void build_qwen(Builder& b) {
   const HParams& hp = b.hp();
   AttentionSpec attention;
   attention.rope = b.add_rope(hp.rope);
-  attention.qk_norm = hp.arch != "qwen2";
-  const MoeSpec moe = b.moe_spec();
+  attention.qk_norm = hp.arch.rfind("qwen3", 0) == 0;
+  const MoeSpec moe = b.moe_spec(Gating::kSoftmax, hp.arch != "qwen2moe");
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {

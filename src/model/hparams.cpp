@@ -327,6 +327,15 @@ void read_experts(Reader& r, HParams& hp) {
                  ll(hp.n_layer), ll(hp.n_expert), ll(kMaxExpertsInAll)));
   }
   read_expert_groups(r, hp);
+  if (hp.arch == "grovemoe") {
+    hp.n_expert_of_group = r.integer("experts_per_group", 1, kMaxExperts, -1);
+    hp.n_ff_group = r.integer("expert_chunk_feed_forward_length", 1, kMaxWidth, -1);
+    hp.expert_group_scale = r.real("expert_group_scale", 1);
+    if (hp.n_expert_of_group < 1 || hp.n_expert % hp.n_expert_of_group != 0) {
+      r.fail(error(Code::kBadHeader, "%lld experts are not groups of %lld", ll(hp.n_expert),
+                   ll(hp.n_expert_of_group)));
+    }
+  }
   if (hp.n_expert == 0 && hp.n_ff == 0 && hp.n_head > 0) {
     r.fail(error(Code::kBadHeader, "the metadata lacks %s.feed_forward_length", hp.arch.c_str()));
   }
@@ -382,7 +391,8 @@ void read_windows(Reader& r, HParams& hp) {
   };
   hp.window_pattern = 1;
   while (hp.window_pattern <= hp.n_layer && !fits(hp.window_pattern)) ++hp.window_pattern;
-  const bool by_layer = hp.arch == "gemma2" || hp.arch == "gemma3" || hp.arch == "llama";
+  const bool by_layer = hp.arch == "gemma2" || hp.arch == "gemma3" || hp.arch == "llama" ||
+                        hp.arch == "granite_swa" || hp.arch == "gpt-oss" || hp.arch == "afmoe";
   if (!fits(hp.window_pattern) || (!by_layer && hp.window_pattern <= hp.n_layer)) {
     r.fail(error(Code::kUnsupportedArchitecture,
                  "attention.sliding_window_pattern chooses layers as \"%s\" does not support",
@@ -446,6 +456,12 @@ Result<HParams> read_hparams(const gguf::Header& header) {
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);
   hp.attn_softcap = r.real("attn_logit_softcapping", 0);
+  if (hp.arch == "dbrx" || hp.arch == "olmo" || hp.arch == "mpt") {
+    hp.clamp_qkv = r.real("attention.clamp_kqv", 0);
+    if (hp.clamp_qkv < 0) {
+      r.fail(error(Code::kBadHeader, "%s.attention.clamp_kqv is negative", hp.arch.c_str()));
+    }
+  }
   hp.final_softcap = r.real("final_logit_softcapping", hp.arch == "gemma3n" ? 30 : 0);
   hp.embedding_scale = r.real("embedding_scale", 1);
   hp.residual_scale = r.real("residual_scale", 1);

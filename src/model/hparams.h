@@ -69,6 +69,7 @@ struct HParams {
   float norm_eps = 1e-5f;
   float attn_scale = 0;  // 0: 1/sqrt(head_dim_k)
   float attn_softcap = 0, final_softcap = 0;
+  float clamp_qkv = 0;  // queries, keys and values are kept between -this and this; 0: they are not
   // Queries at p are multiplied by 1 + scale * log(1 + (p + offset) / length), the quotient rounded
   // down.
   float temperature_scale = 0;
@@ -78,6 +79,9 @@ struct HParams {
   float freq_base_swa = 10000.0f;
   int64_t n_expert = 0, n_expert_used = 0, n_ff_expert = 0;
   float expert_weights_scale = 0;
+  // GroveMoE: a smaller expert for each group of experts, what it gives is scaled.
+  int64_t n_expert_of_group = 1, n_ff_group = 0;
+  float expert_group_scale = 1;
   int64_t n_expert_group = 1, n_expert_group_used = 1;
   int64_t expert_gating = 0;  // expert_gating_func: 1 softmax, 2 sigmoid, 3 softmax over those
                               // that are chosen; 0: the family's own

@@ -38,12 +38,13 @@ enum class OpKind : uint8_t {
   kAttention,  // stores keys and values, out = attention
   kActivate,   // in place: gate = act(gate, up), or act(gate) without up
   kAdd,        // out += scale * in
-  kMoe,        // out += scale * sum over chosen experts of weight * expert(in), from kRouter
+  kMoe,        // out = (add ? out : 0) + scale * sum over chosen experts of weight * expert(in)
   kConv,       // causal convolution over time of each of n channels, in place: vec0 [taps][n]
   kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
   kSoftCap,    // out = softcap * tanh(out / softcap)
   kScale,      // out *= scale
   kGate,       // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
+  kClamp,      // in place: n values are kept between -softcap and softcap
 
   // --- recurrent layers
   kUnary,       // out = unary(in)
@@ -199,7 +200,9 @@ struct Moe {
   int32_t n_expert = 0;      // logits
   int32_t n_used = 0, n_ff = 0;
   int32_t n_group = 1, n_group_used = 1;  // those with the best two experts are chosen from
-  int32_t shared_by = 1;  // logits that stand for one expert here: e is run as expert e / shared_by
+  // Logits that stand for one expert here. It is weighed by the probability that has its number,
+  // which is GroveMoE as GGUF files are run.
+  int32_t shared_by = 1;
   Gating gating = Gating::kSoftmax;
   bool normalize = true;  // a token's weights are divided by their sum
   float weights_scale = 1;

@@ -126,6 +126,11 @@ bool CpuExecutor::op_moe(const Op& op) {
   const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
   if (!cursor_.started) {
     route(moe);
+    if (!op.add) {
+      for (int32_t t = 0; t < rows_; ++t) {
+        std::fill_n(buffer(op.out) + t * engine_.width(op.out), op.n, 0.0f);
+      }
+    }
     demand_from(moe, 0);
     cursor_.started = true;
   }

@@ -60,6 +60,7 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kAdd:
     case OpKind::kSoftCap:
     case OpKind::kScale:
+    case OpKind::kClamp:
       op_elementwise(op);
       return true;
     case OpKind::kUnary:
@@ -168,6 +169,7 @@ void CpuExecutor::op_norm(const Op& op) {
       switch (op.norm) {
         case model::NormKind::kRms:
           k.rms_norm(x, w, eps, op.n, y);
+          if (b != nullptr) k.add(y, b, op.n, y);
           break;
         case model::NormKind::kLayer:
           k.layer_norm(x, w, b, eps, op.n, y);
@@ -296,6 +298,8 @@ void CpuExecutor::op_elementwise(const Op& op) {
       k.soft_cap(in, op.softcap, op.n, out);
     } else if (op.kind == OpKind::kScale && op.scale == 0) {
       std::fill_n(out, op.n, 0.0f);  // whatever was there
+    } else if (op.kind == OpKind::kClamp) {
+      for (int32_t i = 0; i < op.n; ++i) out[i] = std::clamp(in[i], -op.softcap, op.softcap);
     } else if (op.kind == OpKind::kScale) {
       k.scale(in, op.scale, op.n, out);
     } else if (op.scale == 1) {

@@ -54,6 +54,18 @@ void softmax_of_chosen(int32_t n, Choice* chosen) {
   for (int32_t k = 0; k < n; ++k) chosen[k].weight /= sum;
 }
 
+// Where several choices are one expert, the first of them gets all their weight.
+void merge_equal(int32_t n, Choice* chosen) {
+  for (int32_t k = 1; k < n; ++k) {
+    for (int32_t j = 0; j < k; ++j) {
+      if (chosen[j].expert != chosen[k].expert) continue;
+      chosen[j].weight += chosen[k].weight;
+      chosen[k].expert = -1;
+      break;
+    }
+  }
+}
+
 }  // namespace
 
 void choose_experts(const model::Moe& moe, const kernels::Table& table, const float* logits,
@@ -74,19 +86,22 @@ void choose_experts(const model::Moe& moe, const kernels::Table& table, const fl
   for (int32_t k = 0; k < moe.n_used; ++k) {
     const int32_t e = best_of(scores, n);
     scores[e] = kTaken;
-    out[k] = {e / moe.shared_by, weights[e]};
-    sum += weights[e];
+    out[k] = {e / moe.shared_by, weights[e / moe.shared_by]};
+    sum += out[k].weight;
   }
   if (moe.gating == model::Gating::kSoftmaxChosen) softmax_of_chosen(moe.n_used, out);
   const float by = moe.weights_scale / (moe.normalize ? std::max(sum, kLeastSum) : 1);
   for (int32_t k = 0; k < moe.n_used; ++k) out[k].weight *= by;
+  if (moe.shared_by > 1) merge_equal(moe.n_used, out);
 }
 
 int32_t group_by_expert(const Choice* choices, int32_t n_tokens, int32_t n_used, int32_t n_experts,
                         Routed* routed, ExpertRun* runs) {
   const int32_t n = n_tokens * n_used;
   std::fill_n(runs, n_experts, ExpertRun{});
-  for (int32_t i = 0; i < n; ++i) ++runs[choices[i].expert].count;
+  for (int32_t i = 0; i < n; ++i) {
+    if (choices[i].expert >= 0) ++runs[choices[i].expert].count;
+  }
   int32_t first = 0;
   for (int32_t e = 0; e < n_experts; ++e) {
     const int32_t count = runs[e].count;
@@ -94,6 +109,7 @@ int32_t group_by_expert(const Choice* choices, int32_t n_tokens, int32_t n_used,
     first += count;
   }
   for (int32_t i = 0; i < n; ++i) {
+    if (choices[i].expert < 0) continue;
     ExpertRun& run = runs[choices[i].expert];
     routed[run.first + run.count++] = {i / n_used, choices[i].weight};
   }

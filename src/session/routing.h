@@ -11,7 +11,7 @@
 namespace sluice::session {
 
 struct Choice {
-  int32_t expert = 0;  // of moe.down
+  int32_t expert = 0;  // of moe.down; -1: one that stands before it, whose weight has grown
   float weight = 0;
 };
 // A token that an expert computes.

@@ -350,6 +350,17 @@ def llama4_chunks(seed):
     return llama_like(m, ffn=lambda b: m.experts(b, 2, 16, 16) if next(layers) % 2 else m.ffn(b))
 
 
+def smallthinker_window(seed):
+    """A window that is reached, which is 4096 in the published models."""
+    m = Maker("smallthinker", seed, n_layer=5, n_embd=32, n_ff=32)
+    m.set("attention.sliding_window", U32(6))
+    m.set("expert_count", U32(6))
+    m.set("expert_used_count", U32(3))
+    m.set("expert_feed_forward_length", U32(32))
+    m.set("expert_gating_func", U32(2))
+    return llama_like(m, 1e-6, ffn=lambda b: m.experts(b, 6, 32))
+
+
 FAMILIES = {
     "llama-biases": llama_biases,
     "llama-moe": llama_moe,
@@ -370,6 +381,7 @@ FAMILIES = {
     "gemma3-scaled": gemma3_scaled,
     "lfm2": lfm2,
     "llama4-chunks": llama4_chunks,
+    "smallthinker-window": smallthinker_window,
 }
 
 

@@ -445,6 +445,32 @@ def lfm2(m, tokens):
     return rms_norm(x, norm, m.rms_eps) @ m.head().T
 
 
+def smallthinker(m, tokens):
+    """Song et al., 2025: the block's input chooses the experts, by sigmoids whose sum the weights
+    are divided by; ReLU gates; the first of four layers sees all and has no positions."""
+    angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
+    window, n_used = m.get("attention.sliding_window"), m.get("expert_used_count")
+    x = m.weight("token_embd.weight")[tokens]
+    for layer in range(m.n_layer):
+        router = 1.0 / (1.0 + np.exp(-(x @ m.weight("ffn_gate_inp.weight", layer).T)))
+        h = rms_norm(x, m.weight("attn_norm.weight", layer), m.rms_eps)
+        q, k, v = project_qkv(m, h, layer)
+        if layer % 4 != 0:
+            q, k = (rotate(t, angles, False) for t in (q, k))
+        seen = attend(q, k, v, m.d_head**-0.5, window if layer % 4 != 0 else 0)
+        x = x + linear(m, seen, "attn_output", layer)
+        h = rms_norm(x, m.weight("ffn_norm.weight", layer), m.rms_eps)
+        gates, ups, downs = (
+            m.weight(f"ffn_{t}_exps.weight", layer) for t in ("gate", "up", "down")
+        )
+        for token, chances in enumerate(router):
+            chosen = np.argsort(-chances, kind="stable")[:n_used]
+            for e in chosen:
+                inner = np.maximum(gates[e] @ h[token], 0.0) * (ups[e] @ h[token])
+                x[token] += chances[e] / np.sum(chances[chosen]) * (downs[e] @ inner)
+    return rms_norm(x, m.weight("output_norm.weight"), m.rms_eps) @ m.head().T
+
+
 FAMILIES = {
     "llama": llama, "qwen2": llama, "qwen3": llama, "qwen3moe": llama, "granite": llama,
     "granitemoe": llama, "smollm3": llama, "mistral": llama,
@@ -452,6 +478,7 @@ FAMILIES = {
     "olmo2": olmo2, "stablelm": stablelm,
     "starcoder2": starcoder2, "phi2": phi2, "phi3": phi3, "gpt2": gpt2, "gemma": gemma,
     "gemma2": gemma, "gemma3": gemma, "lfm2": lfm2, "llama4": llama4,
+    "smallthinker": smallthinker,
 }  # fmt: skip
 
 
