@@ -38,7 +38,7 @@ struct Options {
   bool special = false;           // control tokens have text
   bool ignore_eos = false;        // goes on after an end token
   std::optional<Constraint> constraint;
-  bool reuse_prefix = true;       // keeps what the session already holds of the prompt
+  bool reuse_prefix = true;  // keeps what the session already holds of the prompt
 };
 
 // One generated token. `text` is whole UTF-8 characters: what became certain with this token.
