@@ -8,13 +8,13 @@ import { Worker } from 'node:worker_threads';
 
 import { wrapWorker } from './api/node-port.js';
 import { setPlatform } from './api/platform.js';
-import { stashFolder } from './io/stash-node.js';
+import { swapFolder } from './io/swap-node.js';
 import { nodeBackend } from './io/store-node.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
 export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
 
-process.once('exit', () => fs.rmSync(stashFolder, { recursive: true, force: true }));
+process.once('exit', () => fs.rmSync(swapFolder, { recursive: true, force: true }));
 
 const workerAt = (workerUrl?: string | URL): URL => new URL(workerUrl ?? './worker-node.js', import.meta.url);
 

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { parentPort } from 'node:worker_threads';
 
 import { LocalFile } from './io/model-file.js';
-import { nodeStash } from './io/stash-node.js';
+import { nodeSwapFiles } from './io/swap-node.js';
 import { nodeBackend, NodeFile } from './io/store-node.js';
 import { SluiceError } from './wire/errors.js';
 import type { Port } from './wire/protocol.js';
@@ -36,7 +36,7 @@ const platform: HostPlatform = {
   hardwareThreads: Math.min(16, os.availableParallelism()),
   store: async ({ cacheDir }) => (cacheDir ? nodeBackend(cacheDir) : null),
   openPath,
-  stash: () => nodeStash(),
+  swapFiles: () => nodeSwapFiles(),
   openShared: async (file) => new NodeFile(file as string, 'r'),
   compile: (source, kernels) =>
     compileWasm(source, kernels, async (variant, url) => {

@@ -1,7 +1,7 @@
 // The worker script of the browser: one file for the engine, its I/O worker and its threads, so that a
 // bundler has one worker to find and nothing else.
 
-import { openShared, opfsBackend, opfsStash } from './io/store-opfs.js';
+import { openShared, opfsBackend, opfsSwapFiles } from './io/store-opfs.js';
 import type { Port } from './wire/protocol.js';
 import type { HostPlatform } from './worker/loading.js';
 import { takeRole } from './worker/roles.js';
@@ -33,7 +33,7 @@ const platform: HostPlatform = {
   budgetCap: budgetCap(),
   hardwareThreads: Math.min(8, navigator.hardwareConcurrency || 1),
   store: () => opfsBackend(),
-  stash: opfsStash,
+  swapFiles: opfsSwapFiles,
   openShared,
   compile: (source, kernels) =>
     compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),

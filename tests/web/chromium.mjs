@@ -3,8 +3,17 @@ import { chromium } from 'playwright-core';
 import { chromiumArgs, chromiumPath } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 
+const kPatienceMs = 180_000; // a slow machine is no failure
+
 export async function launch(options = {}) {
-  return chromium.launch({ executablePath: chromiumPath, args: chromiumArgs, ...options });
+  const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs, timeout: kPatienceMs, ...options });
+  const { newContext } = browser;
+  browser.newContext = async (...given) => { // newPage() makes its context by this, too
+    const context = await newContext.apply(browser, given);
+    context.setDefaultTimeout(kPatienceMs);
+    return context;
+  };
+  return browser;
 }
 
 /** For serve(): every file may be read from another origin, an isolated one too. */

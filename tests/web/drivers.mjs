@@ -36,7 +36,7 @@ function settle(text) {
 }
 
 /** Resolves to the first match of `pattern` in what the process prints. */
-function printed(child, pattern, seconds = 60) {
+function printed(child, pattern, seconds = 180) {
   return new Promise((resolve, reject) => {
     let output = '';
     const fail = (why) => reject(new Error(`${child.spawnfile}: ${why}\n${output}`));

@@ -238,10 +238,10 @@ test('a session disposed of amid its calls keeps nothing: what had not begun is 
 test('saving a timeline that has to be computed again, and cannot: the next call does it', async (t) => {
   const file = join(directory, 'cut.gguf');
   writeFileSync(file, bytes);
-  const stash = join(tmpdir(), `sluice-sessions-${process.pid}`);
-  rmSync(stash, { recursive: true, force: true });
-  writeFileSync(stash, ''); // no session finds a place to wait in
-  t.after(() => rmSync(stash));
+  const place = join(tmpdir(), `sluice-sessions-${process.pid}`);
+  rmSync(place, { recursive: true, force: true });
+  writeFileSync(place, ''); // no session finds a place to wait in
+  t.after(() => rmSync(place));
   const stranded = await Engine.load(file, { memoryBudget: 350_000, contextLength: 1e5 });
   const long = 'x'.repeat(66_000); // more than waits in memory
   const plain = engine.session();

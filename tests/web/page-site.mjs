@@ -20,7 +20,6 @@ export async function openSite(name, { fake = false, onRequest } = {}) {
   /** `work` gets open(query), which opens tabs of one browser profile; none may have an uncaught error. */
   async function withTabs(work, { expected = /^$/, from = server, ...options } = {}) {
     const context = await browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
-    context.setDefaultTimeout(fake ? 60_000 : 120_000); // a slow machine is no failure
     const errors = [];
     context.on('weberror', (error) => errors.push(error.error().message)); // unhandled rejections too
     context.on('console', (message) => message.type() === 'error' && errors.push(message.text()));

@@ -20,6 +20,12 @@ async function two(open, inA = async () => {}) {
   return [a, b];
 }
 
+/** Answers end when they are stopped, and not before. */
+const endless = (page) => page.evaluate(() => {
+  Object.assign(fake, { words: 1e9, pause: 20 });
+  document.querySelector('[name=maxTokens]').value = 1e9; // 512 otherwise
+});
+
 /** Waits until more of the answer under way is stored, which happens once a second, and shown in the list. */
 async function storing(page) {
   const length = async () => (await records(page)).flatMap(({ turns }) => turns ?? []).reduce((sum, { content }) => sum + content.length, 0);
@@ -67,7 +73,7 @@ test('two tabs that answer in one conversation at once lose nothing', () =>
 test('what one tab deletes is gone in the other, which says so and ends its answer', () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
-    await a.evaluate(() => Object.assign(fake, { words: 1e9 }));
+    await endless(a);
     await say(a, 'Go on');
     await until(a, () => document.querySelectorAll('.assistant').length === 2);
     await a.fill('#prompt', 'half a thought');
@@ -145,7 +151,7 @@ test('a name being typed and a deletion being confirmed survive answers that are
     const [a, b] = await two(open);
     await a.click('#new-talk');
     await ask(a, 'Other');
-    await b.evaluate(() => Object.assign(fake, { words: 1e9 }));
+    await endless(b);
     await say(b, 'On and on'); // "First" goes to the top of the list, in both tabs
     await a.click('[aria-label="Rename Other"]');
     await a.keyboard.type('Half');

@@ -190,6 +190,22 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     assert.deepEqual(await a.evaluate(() => fake.sessions.at(-1).messages.filter((m) => m.role === 'user').map((m) => m.content)), ['First', 'Second', 'Fourth']);
   }));
 
+test('the smallest budget that is offered is taken by one press, however soon it comes', () =>
+  pages.withTabs(async (open) => {
+    const a = await open(`${model}&budget=1000`);
+    await a.evaluate(async () => {
+      const { Engine } = await import('/dist/index.js');
+      Engine.store.list = () => new Promise((ok) => setTimeout(() => ok([]), 500)); // a slow one
+      fake.fails = { load: ['BUDGET_TOO_SMALL', 'the budget is too small'] };
+      document.querySelector('#load').click();
+    });
+    await a.waitForSelector('#problem button:visible');
+    await a.evaluate(() => document.querySelector('#problem button').click());
+    await a.waitForSelector('#preflight dl');
+    assert.equal(await a.evaluate(() => fake.inspected.length), 2, 'for what is offered, and for the press');
+    await load(a);
+  }));
+
 test('a move that never ends leaves the way out open', () =>
   pages.withTabs(async (open) => {
     const a = await open(model);

@@ -7,68 +7,68 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { importWeb, random } from './helpers.mjs';
 
-const { Parking } = await importWeb('worker/stash');
-const { nodeStash } = await importWeb('io/stash-node');
+const { SessionSwap } = await importWeb('worker/session-swap');
+const { nodeSwapFiles } = await importWeb('io/swap-node');
 const { Timelines } = await importWeb('worker/timelines');
 
-const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'stash');
+const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'files');
 after(() => rmSync(folder, { recursive: true, force: true }));
 const kPiece = 65536;
 const bytes = (n) => Uint8Array.from({ length: n }, (_, i) => (i * 7) & 255);
 const pieces = (from) => (offset, length) => from.subarray(offset, offset + length);
 
-async function readBack(parking, parked) {
+async function readBack(swap, swapped) {
   const out = [];
-  await parking.read(parked, (piece) => out.push(...piece));
+  await swap.read(swapped, (piece) => out.push(...piece));
   return Uint8Array.from(out);
 }
 
 test('small states wait in memory, large ones in files, piece by piece, and nothing stays behind', async () => {
-  const parking = new Parking(() => nodeStash(folder), 100);
-  const small = await parking.park(80, pieces(bytes(80)));
+  const swap = new SessionSwap(() => nodeSwapFiles(folder), 100);
+  const small = await swap.put(80, pieces(bytes(80)));
   const lengths = [];
-  const large = await parking.park(3 * kPiece + 5, (offset, length) => {
+  const large = await swap.put(3 * kPiece + 5, (offset, length) => {
     lengths.push(length);
     return bytes(3 * kPiece + 5).subarray(offset, offset + length);
   });
   assert.deepEqual(lengths, [kPiece, kPiece, kPiece, 5]);
   assert.deepEqual(readdirSync(folder), [large.name]);
-  assert.deepEqual(await readBack(parking, large), bytes(3 * kPiece + 5));
-  assert.deepEqual(await readBack(parking, small), bytes(80));
-  await parking.drop(large);
+  assert.deepEqual(await readBack(swap, large), bytes(3 * kPiece + 5));
+  assert.deepEqual(await readBack(swap, small), bytes(80));
+  await swap.drop(large);
   assert.equal(readdirSync(folder).length, 0);
-  const second = await parking.park(50, pieces(bytes(50)));
+  const second = await swap.put(50, pieces(bytes(50)));
   assert.ok(second.name, 'more than 100 bytes in memory');
-  await parking.drop(small);
-  const third = await parking.park(100, pieces(bytes(100)));
+  await swap.drop(small);
+  const third = await swap.put(100, pieces(bytes(100)));
   assert.ok(third.bytes);
-  await parking.drop(second);
-  // Another engine's parking place takes them over.
-  const other = new Parking(() => nodeStash(folder), 100);
+  await swap.drop(second);
+  // Another engine's swap takes them over.
+  const other = new SessionSwap(() => nodeSwapFiles(folder), 100);
   other.adopt(third);
-  assert.ok((await other.park(10, pieces(bytes(10)))).name);
+  assert.ok((await other.put(10, pieces(bytes(10)))).name);
   assert.deepEqual(await readBack(other, third), bytes(100));
   for (const name of readdirSync(folder)) rmSync(join(folder, name));
 });
 
 test('a state that finds no room is not kept, and leaves nothing', async () => {
   const full = async () => {
-    const stash = await nodeStash(folder);
+    const files = await nodeSwapFiles(folder);
     const open = async (name) => {
-      const file = await stash.open(name);
+      const file = await files.open(name);
       return { write: (from, at) => (at.at > 0 ? 0 : file.write(from, at)), close: () => file.close() };
     };
-    return { ...stash, open };
+    return { ...files, open };
   };
-  for (const stash of [full, async () => null, async () => { throw new Error('not here'); }]) {
-    assert.equal(await new Parking(stash, 100).park(2 * kPiece, pieces(bytes(2 * kPiece))), null);
+  for (const files of [full, async () => null, async () => { throw new Error('not here'); }]) {
+    assert.equal(await new SessionSwap(files, 100).put(2 * kPiece, pieces(bytes(2 * kPiece))), null);
   }
   const broken = () => { throw new Error('cannot be read'); };
-  const parking = new Parking(() => nodeStash(folder), 100);
-  assert.equal(await parking.park(2 * kPiece, broken), null);
-  assert.equal(await parking.park(60, broken), null);
+  const swap = new SessionSwap(() => nodeSwapFiles(folder), 100);
+  assert.equal(await swap.put(2 * kPiece, broken), null);
+  assert.equal(await swap.put(60, broken), null);
   assert.equal(readdirSync(folder).length, 0);
-  assert.ok((await parking.park(60, pieces(bytes(60)))).bytes, 'what was not kept is counted');
+  assert.ok((await swap.put(60, pieces(bytes(60)))).bytes, 'what was not kept is counted');
 });
 
 /** A timeline whose state is its tokens and their sum; faults(call) may have a call fail. */
@@ -110,10 +110,10 @@ class FakeBinding {
 
 test('random turns of many timelines: each finds its own tokens, or is told what to compute', async () => {
   const next = random(11);
-  for (const [name, memory, stash] of [['memory', 1e6, async () => null], ['files', 0, () => nodeStash(folder)], ['nothing', 0, async () => null]]) {
+  for (const [name, memory, files] of [['memory', 1e6, async () => null], ['files', 0, () => nodeSwapFiles(folder)], ['nothing', 0, async () => null]]) {
     let rate = 0;
     const binding = new FakeBinding(() => next() < rate);
-    let timelines = new Timelines(binding, binding.memory, new Parking(stash, memory));
+    let timelines = new Timelines(binding, binding.memory, new SessionSwap(files, memory));
     const expected = new Map();
     let kept = 0;
     for (let i = 0; i < 600; i++) {
@@ -153,7 +153,7 @@ test('random turns of many timelines: each finds its own tokens, or is told what
         binding.held = [9, 9, 9];
       } else {
         const left = structuredClone(await timelines.leave());
-        timelines = new Timelines(binding, binding.memory, new Parking(stash, memory), left);
+        timelines = new Timelines(binding, binding.memory, new SessionSwap(files, memory), left);
       }
     }
     assert.equal(kept > 100, name !== 'nothing', `${name}: ${kept}`);
@@ -164,7 +164,7 @@ test('random turns of many timelines: each finds its own tokens, or is told what
 
 test('a wrong state is an error, and every timeline stays what it was', async () => {
   const binding = new FakeBinding();
-  const timelines = new Timelines(binding, binding.memory, new Parking(async () => null));
+  const timelines = new Timelines(binding, binding.memory, new SessionSwap(async () => null));
   await timelines.use(0);
   binding.held = [1, 2, 3];
   const wrong = [new Uint8Array(0), new Uint8Array(3), new Uint8Array(Int32Array.of(1, 2, 4).buffer)];

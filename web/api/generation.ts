@@ -30,10 +30,7 @@ export class Generation implements AsyncIterable<Piece> {
   readonly #signal: AbortSignal | undefined;
 
   /** @internal */
-  constructor(
-    source: Source,
-    signal?: AbortSignal,
-  ) {
+  constructor(source: Source, signal?: AbortSignal) {
     this.#source = source;
     this.#signal = signal;
     this.result = new Promise((resolve, reject) => (this.#settle = { resolve, reject }));

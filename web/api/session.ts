@@ -75,10 +75,7 @@ export class Session {
   readonly #options: SessionOptions;
 
   /** @internal */
-  constructor(
-    engine: SessionEngine,
-    options: SessionOptions,
-  ) {
+  constructor(engine: SessionEngine, options: SessionOptions) {
     this.#engine = engine;
     this.#options = options;
     onlyKnown('session()', options, kOptions);

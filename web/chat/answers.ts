@@ -4,7 +4,7 @@
 import { invalid, onlyKnown, throwIfAborted } from '../wire/errors.js';
 import type { GenerateOptions, Same, Words } from '../wire/options.js';
 import type { GenerationResult, Piece } from '../wire/types.js';
-import type { ChatEngine, Prompts, Request, Told } from './engine.js';
+import type { ChatEngine, Prompts, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -110,7 +110,7 @@ class AnswerReader {
   }
 }
 
-async function completion(head: Head, generation: Told, reader: AnswerReader): Promise<ChatCompletion> {
+async function completion(head: Head, generation: TextStream, reader: AnswerReader): Promise<ChatCompletion> {
   const text: Part = { reasoning: '', content: '', calls: [] };
   const logprobs: ChatTokenLogprob[] = [];
   const add = (part: Part): void => {
@@ -148,7 +148,7 @@ async function completion(head: Head, generation: Told, reader: AnswerReader): P
 
 async function* chatChunks(
   head: Head,
-  generation: Told,
+  generation: TextStream,
   reader: AnswerReader,
   withUsage: boolean,
 ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
@@ -210,7 +210,7 @@ export async function answerText(
 
 async function* textChunks(
   head: Head & { object: 'text_completion' },
-  generation: Told,
+  generation: TextStream,
   params: CompletionParams,
 ): AsyncGenerator<CompletionChunk, void, undefined> {
   let offset = 0;

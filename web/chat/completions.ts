@@ -5,7 +5,7 @@
 
 import { abortable, invalid, onlyKnown, signalOf, throwIfAborted, type CallOptions } from '../wire/errors.js';
 import { leavable, streamOf } from '../wire/iterators.js';
-import type { ChatEngine, Request, Told } from './engine.js';
+import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -25,10 +25,7 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
   readonly #call: Call;
 
   /** @internal */
-  constructor(
-    chunks: AsyncIterator<Chunk, void>,
-    call: Call,
-  ) {
+  constructor(chunks: AsyncIterator<Chunk, void>, call: Call) {
     this.#chunks = chunks;
     this.#call = call;
     this.controller = call.controller;
@@ -81,7 +78,7 @@ export class Call implements Request {
   }
 
   /** What `work` gives, or the signal's reason at once. The signals are let go when it fails, or when the generation in it ends. */
-  async during<T>(work: () => Promise<T>): Promise<T> {
+  async run<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await abortable({ signal: this.controller.signal }, work);
     } catch (error) {
@@ -91,7 +88,7 @@ export class Call implements Request {
   }
 
   /** Follows them until the end of `generation`. */
-  until(generation: Told): void {
+  until(generation: TextStream): void {
     generation.result.then(this.#end, this.#end);
   }
 
@@ -120,7 +117,7 @@ async function answered<Params extends CallOptions, Whole extends object, Chunk>
   // Those of OpenAI's options of a request that mean nothing without a network are ignored.
   onlyKnown('create()', options, 'signal headers query maxRetries idempotencyKey');
   const call = new Call(params, options);
-  return call.during(async () => {
+  return call.run(async () => {
     const answer = await choose(await chatModule())(engine, params, call);
     return 'next' in answer ? new ChatStream(answer, call) : answer;
   });

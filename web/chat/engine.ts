@@ -54,7 +54,7 @@ export interface Prompts {
 }
 
 /** Text on its way. */
-export interface Told extends AsyncIterable<Piece> {
+export interface TextStream extends AsyncIterable<Piece> {
   readonly result: Promise<GenerationResult>;
 }
 
@@ -62,11 +62,11 @@ export interface Told extends AsyncIterable<Piece> {
 export interface ChatEngine {
   readonly info: { name: string };
   readonly prompts: Prompts;
-  generate(prompt: string | ArrayLike<number>, options: GenerateOptions): Told;
+  generate(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
 }
 
 /** A call under way: what aborts it, and what it follows to its end. */
 export interface Request {
   readonly controller: AbortController;
-  until(text: Told): void;
+  until(text: TextStream): void;
 }

@@ -33,11 +33,7 @@ export class PromptRenderer implements Prompts {
   /** The texts of the model's control tokens. */
   readonly #controlTexts: () => Promise<string[]>;
 
-  constructor(
-    info: ModelInfo,
-    warn: (message: string) => void,
-    controlTexts: () => Promise<string[]> = async () => [],
-  ) {
+  constructor(info: ModelInfo, warn: (message: string) => void, controlTexts: () => Promise<string[]> = async () => []) {
     this.#info = info;
     this.#warn = warn;
     this.#controlTexts = controlTexts;

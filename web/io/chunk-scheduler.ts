@@ -38,10 +38,7 @@ export class ChunkScheduler<Read extends Waiting> {
   readonly #chunks: ChunkState;
   readonly #stop: (stream: Stream) => void;
 
-  constructor(
-    chunks: ChunkState,
-    stop: (stream: Stream) => void,
-  ) {
+  constructor(chunks: ChunkState, stop: (stream: Stream) => void) {
     this.#chunks = chunks;
     this.#stop = stop;
   }

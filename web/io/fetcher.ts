@@ -271,11 +271,11 @@ export class Fetcher {
       }
       at = 0;
     }
-    return this.#pump(response, at, position, end, goal, guard, sink);
+    return this.#deliver(response, at, position, end, goal, guard, sink);
   }
 
   /** Reads from `at`, delivers from `position` to `end`. */
-  async #pump(
+  async #deliver(
     response: Response,
     at: number,
     position: number,

@@ -40,7 +40,7 @@ export interface StoreBackend {
 }
 
 /** Keeps files by name. */
-export interface Stash {
+export interface SwapFiles {
   open(name: string): Promise<SyncFile>;
   remove(name: string): Promise<void>;
   names(): Promise<string[]>;

@@ -139,11 +139,7 @@ export class FillServer {
   readonly #memory: WebAssembly.Memory;
   readonly #events: FillEvents;
 
-  constructor(
-    memory: WebAssembly.Memory,
-    address: number,
-    events: FillEvents,
-  ) {
+  constructor(memory: WebAssembly.Memory, address: number, events: FillEvents) {
     this.#memory = memory;
     this.#events = events;
     this.queue = new QueueView(memory, address);

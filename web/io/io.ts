@@ -83,12 +83,7 @@ export class LocalIo implements Io {
   readonly #platform: IoPlatform;
   readonly #events: IoEvents;
 
-  constructor(
-    source: SourceSpec,
-    options: IoOptions,
-    platform: IoPlatform,
-    events: IoEvents,
-  ) {
+  constructor(source: SourceSpec, options: IoOptions, platform: IoPlatform, events: IoEvents) {
     this.#source = source;
     this.#options = options;
     this.#platform = platform;

@@ -10,10 +10,7 @@ export class StallGuard {
   readonly #ms: number;
   readonly #control: AbortController;
 
-  constructor(
-    ms: number,
-    control: AbortController,
-  ) {
+  constructor(ms: number, control: AbortController) {
     this.#ms = ms;
     this.#control = control;
     control.signal.addEventListener('abort', () => this.#onAbort());

@@ -56,10 +56,7 @@ export class StoreManager {
   readonly #urlOf: (address: string | URL) => string;
 
   /** @internal */
-  constructor(
-    backend: () => Promise<StoreBackend>,
-    urlOf: (address: string | URL) => string = String,
-  ) {
+  constructor(backend: () => Promise<StoreBackend>, urlOf: (address: string | URL) => string = String) {
     this.#backend = backend;
     this.#urlOf = urlOf;
   }

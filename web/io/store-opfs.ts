@@ -3,7 +3,7 @@
 // ('readwrite-unsafe') another tab reads along, otherwise it goes to the network.
 
 import { SluiceError } from '../wire/errors.js';
-import type { EntryFiles, SharedFile, Stash, StoreBackend, SyncFile } from './files.js';
+import type { EntryFiles, SharedFile, SwapFiles, StoreBackend, SyncFile } from './files.js';
 import { collectGarbage } from './garbage.js';
 
 const kRoot = 'sluice-llm';
@@ -130,8 +130,8 @@ export async function opfsBackend(): Promise<StoreBackend> {
   return new OpfsBackend(await root.getDirectoryHandle(kRoot, { create: true }));
 }
 
-/** The stash in the origin's private files; null where there are none. */
-export async function opfsStash(): Promise<Stash | null> {
+/** The swap files of sessions in the origin's private files; null where there are none. */
+export async function opfsSwapFiles(): Promise<SwapFiles | null> {
   const root = await navigator.storage?.getDirectory?.();
   if (!root) return null;
   const folder = await root.getDirectoryHandle('sluice-sessions', { create: true });

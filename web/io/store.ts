@@ -37,10 +37,7 @@ export class StoreEntry {
   readonly #files: EntryFiles;
   readonly #now: () => number;
 
-  constructor(
-    files: EntryFiles,
-    now: () => number = Date.now,
-  ) {
+  constructor(files: EntryFiles, now: () => number = Date.now) {
     this.#files = files;
     this.#now = now;
     this.#load();

@@ -44,14 +44,14 @@ export type EngineCalls = {
   dispose(handedOver: boolean): void;
 };
 
-/** A state that waits, in memory or under a name in the stash. */
-export type Parked = { size: number } & ({ bytes: Uint8Array } | { name: string });
+/** A state that waits, in memory or under a name among the swap files. */
+export type Swapped = { size: number } & ({ bytes: Uint8Array } | { name: string });
 
 /** A timeline that the engine does not hold. */
 export interface Waiting {
   tokens: Int32Array;
   /** null: its tokens have to be computed again. */
-  parked: Parked | null;
+  swapped: Swapped | null;
 }
 
 /** All timelines of an engine that leaves, for the one that follows it. */

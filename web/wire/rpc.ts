@@ -19,11 +19,7 @@ export class RpcClient<Served extends Calls, Event> {
   readonly #onEvent: (event: Event) => void;
   readonly #onGone: (error: unknown) => void;
 
-  constructor(
-    port: WorkerPort,
-    onEvent: (event: Event) => void,
-    onGone: (error: unknown) => void = () => {},
-  ) {
+  constructor(port: WorkerPort, onEvent: (event: Event) => void, onGone: (error: unknown) => void = () => {}) {
     this.#port = port;
     this.#onEvent = onEvent;
     this.#onGone = onGone;

@@ -12,7 +12,7 @@ import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js'
 import { errorOf } from './opening.js';
 import { Reporter } from './reporter.js';
 import { Running, type Ticket } from './running.js';
-import { Parking } from './stash.js';
+import { SessionSwap } from './session-swap.js';
 import { Timelines } from './timelines.js';
 import { tokenize } from './tokenize.js';
 
@@ -29,10 +29,7 @@ export class Host {
   #released = false;
   readonly #platform: HostPlatform;
 
-  constructor(
-    port: Port,
-    platform: HostPlatform,
-  ) {
+  constructor(port: Port, platform: HostPlatform) {
     this.#platform = platform;
     this.#reporter = new Reporter(port);
     serveRpc<EngineCalls>(port, {
@@ -94,7 +91,7 @@ export class Host {
     const reporter = this.#reporter;
     const { threads, kernels } = reporter.stats;
     if (left) reporter.stats = { ...left.stats, threads, kernels };
-    this.#timelines = new Timelines(engine.binding, engine.memory, new Parking(() => this.#platform.stash()), left?.timelines);
+    this.#timelines = new Timelines(engine.binding, engine.memory, new SessionSwap(() => this.#platform.swapFiles()), left?.timelines);
     await this.#running.attach();
     if (download) engine.io.startDownload();
     void this.#running.idle();
@@ -137,7 +134,7 @@ export class Host {
   /** In line behind the work before. */
   #work<T>(work: () => Promise<T>): Promise<T> {
     const run = this.#line.then(() =>
-      this.#running.during(async () => {
+      this.#running.withLock(async () => {
         if (this.#released) await this.#reopen();
         return work();
       }),

@@ -2,7 +2,7 @@
 // engine that can take work. What the budget is, and how many threads compute, is decided here, for
 // Engine.inspect and Engine.load alike.
 
-import type { SharedFile, Stash, SyncFile } from '../io/files.js';
+import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../wire/errors.js';
@@ -26,7 +26,7 @@ export interface HostPlatform extends IoPlatform {
   /** Compiles the wasm that suits (or the one named by `kernels`). */
   compile(source: WasmSource, kernels: string): Promise<CompiledWasm>;
   /** Where timelines wait; null: there is no such place. */
-  stash(): Promise<Stash | null>;
+  swapFiles(): Promise<SwapFiles | null>;
 }
 
 /** An engine that can take work. */
@@ -49,12 +49,7 @@ export class Loading {
   readonly #reporter: Reporter;
   readonly #onError: (error: unknown) => void;
 
-  constructor(
-    spec: LoadSpec,
-    platform: HostPlatform,
-    reporter: Reporter,
-    onError: (error: unknown) => void,
-  ) {
+  constructor(spec: LoadSpec, platform: HostPlatform, reporter: Reporter, onError: (error: unknown) => void) {
     this.#spec = spec;
     this.#platform = platform;
     this.#reporter = reporter;

@@ -21,10 +21,7 @@ export class Opening {
   readonly #names: string[];
   readonly #io: Io;
 
-  constructor(
-    io: Io,
-    source: SourceSpec,
-  ) {
+  constructor(io: Io, source: SourceSpec) {
     this.#io = io;
     this.#names = source.kind === 'blob' ? source.names : [];
     this.#address = source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;

@@ -41,10 +41,7 @@ export class Running {
   readonly #engine: Opened;
   readonly #reporter: Reporter;
 
-  constructor(
-    engine: Opened,
-    reporter: Reporter,
-  ) {
+  constructor(engine: Opened, reporter: Reporter) {
     this.#engine = engine;
     this.#reporter = reporter;
   }
@@ -61,7 +58,7 @@ export class Running {
    * Does a piece of work. What failed to load before is worth another try, and steps begin short, since
    * an operation on a prompt may take a hundred times as long as the last one on a token did.
    */
-  async during<T>(work: () => Promise<T>): Promise<T> {
+  async withLock<T>(work: () => Promise<T>): Promise<T> {
     this.#working = true;
     try {
       await yieldToEvents(); // a cancel that came while waiting in line is heard first

@@ -1,12 +1,12 @@
 // The timelines that share one engine, by number: 0 is the engine's own, the others are sessions'. The
-// engine holds one of them; the others wait in the stash. What a timeline is, the C++ session alone
+// engine holds one of them; the others wait in the swap. What a timeline is, the C++ session alone
 // knows: here its state passes through, piece by piece. A state that finds no place, or is lost on the
 // way, costs time and nothing else, because whoever goes on with a timeline brings all of its tokens.
 
-import type { LeftTimelines, Parked, Waiting } from '../wire/calls.js';
+import type { LeftTimelines, Swapped, Waiting } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
 import type { EngineBinding } from './binding.js';
-import { eachPiece, type Parking } from './stash.js';
+import { eachPiece, type SessionSwap } from './session-swap.js';
 
 /** In place of a timeline: what the engine holds is nobody's. */
 const kNobody = -1;
@@ -18,35 +18,30 @@ export class Timelines {
   #missing: Int32Array | null = null;
   readonly #binding: EngineBinding;
   readonly #memory: WebAssembly.Memory;
-  readonly #parking: Parking;
+  readonly #swap: SessionSwap;
 
-  constructor(
-    binding: EngineBinding,
-    memory: WebAssembly.Memory,
-    parking: Parking,
-    left: LeftTimelines = [],
-  ) {
+  constructor(binding: EngineBinding, memory: WebAssembly.Memory, swap: SessionSwap, left: LeftTimelines = []) {
     this.#binding = binding;
     this.#memory = memory;
-    this.#parking = parking;
+    this.#swap = swap;
     for (const [id, waiting] of left) {
       this.#waiting.set(id, waiting);
-      if (waiting.parked) parking.adopt(waiting.parked);
+      if (waiting.swapped) swap.adopt(waiting.swapped);
     }
   }
 
   /** Has the engine hold timeline `id`, or `missing` tell what it would have to compute for that. */
   async use(id: number): Promise<void> {
     if (id === this.#live) return;
-    await this.park();
+    await this.swapOut();
     this.#live = id;
     const waiting = this.#waiting.get(id);
     this.#waiting.delete(id);
     if (!waiting) return;
-    const { tokens, parked } = waiting;
-    const back = parked && (await this.#enter(parked.size, (take) => this.#parking.read(parked, take)).then(() => true, () => false));
+    const { tokens, swapped } = waiting;
+    const back = swapped && (await this.#enter(swapped.size, (take) => this.#swap.read(swapped, take)).then(() => true, () => false));
     if (!back) this.#missing = tokens;
-    await this.#parking.drop(parked);
+    await this.#swap.drop(swapped);
   }
 
   /** What the timeline still needs; null: nothing. */
@@ -61,16 +56,16 @@ export class Timelines {
 
   /** An empty engine, for what belongs to no timeline. */
   async borrow(): Promise<void> {
-    await this.park();
+    await this.swapOut();
     this.#binding.clear();
   }
 
   /** Moves the engine's timeline out. */
-  async park(): Promise<void> {
+  async swapOut(): Promise<void> {
     if (this.#live !== kNobody) {
       const tokens = this.#missing ?? this.#binding.tokens().slice();
-      const parked = this.#missing || tokens.length === 0 ? null : await this.#copy();
-      if (tokens.length > 0) this.#waiting.set(this.#live, { tokens, parked });
+      const swapped = this.#missing || tokens.length === 0 ? null : await this.#copy();
+      if (tokens.length > 0) this.#waiting.set(this.#live, { tokens, swapped });
     }
     this.#live = kNobody;
     this.#missing = null;
@@ -81,7 +76,7 @@ export class Timelines {
   async fork(to: number): Promise<void> {
     await this.drop(to);
     const tokens = this.#missing ?? this.#binding.tokens().slice();
-    this.#waiting.set(to, { tokens, parked: this.#missing ? null : await this.#copy() });
+    this.#waiting.set(to, { tokens, swapped: this.#missing ? null : await this.#copy() });
   }
 
   /** The state of the timeline that the engine holds, as one byte string. */
@@ -99,7 +94,7 @@ export class Timelines {
 
   /** Timeline `id` becomes `state`; when that is none of this model, everything stays as it was. */
   async restore(id: number, state: Uint8Array): Promise<void> {
-    await this.park();
+    await this.swapOut();
     await this.#enter(state.length, (take) => eachPiece(state.length, (at, length) => take(state.subarray(at, at + length))));
     this.#live = id;
     await this.drop(id);
@@ -109,7 +104,7 @@ export class Timelines {
   async drop(id: number): Promise<void> {
     const waiting = this.#waiting.get(id);
     this.#waiting.delete(id);
-    await this.#parking.drop(waiting?.parked);
+    await this.#swap.drop(waiting?.swapped);
   }
 
   /** Forgets the timeline, wherever it is. */
@@ -128,12 +123,12 @@ export class Timelines {
 
   /** All of them, for another engine of the same model. */
   async leave(): Promise<LeftTimelines> {
-    await this.park();
+    await this.swapOut();
     return [...this.#waiting];
   }
 
-  #copy(): Promise<Parked | null> {
-    return this.#parking.park(this.#binding.stateBytes(), (at, length) => this.#piece(at, length));
+  #copy(): Promise<Swapped | null> {
+    return this.#swap.put(this.#binding.stateBytes(), (at, length) => this.#piece(at, length));
   }
 
   #piece(offset: number, length: number): Uint8Array {

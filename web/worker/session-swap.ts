@@ -3,8 +3,8 @@
 // waiting state is plain data, so that the engine of another worker can take it over; what a killed
 // page left behind is swept a day later.
 
-import type { Stash, SyncFile } from '../io/files.js';
-import type { Parked } from '../wire/calls.js';
+import type { SwapFiles, SyncFile } from '../io/files.js';
+import type { Swapped } from '../wire/calls.js';
 import { yieldToEvents } from '../wire/rpc.js';
 import { kStageBytes as kPiece } from './binding.js';
 
@@ -23,49 +23,46 @@ export async function eachPiece(size: number, each: (offset: number, length: num
   }
 }
 
-/** One engine's parking place. */
-export class Parking {
+/** The swap of one engine's sessions. */
+export class SessionSwap {
   #inMemory = 0;
-  #stash: Promise<Stash | null> | undefined;
-  readonly #open: () => Promise<Stash | null>;
+  #files: Promise<SwapFiles | null> | undefined;
+  readonly #open: () => Promise<SwapFiles | null>;
   readonly #memoryLimit: number;
 
-  constructor(
-    open: () => Promise<Stash | null>,
-    memoryLimit = kInMemory,
-  ) {
+  constructor(open: () => Promise<SwapFiles | null>, memoryLimit = kInMemory) {
     this.#open = open;
     this.#memoryLimit = memoryLimit;
   }
 
   /** Keeps a state; null where there is no room for it. What `piece` throws means the same. */
-  async park(size: number, piece: ReadPiece): Promise<Parked | null> {
+  async put(size: number, piece: ReadPiece): Promise<Swapped | null> {
     const small = this.#inMemory + size <= this.#memoryLimit;
-    const parked: Parked = small ? { size, bytes: new Uint8Array(size) } : { size, name: `${Date.now()}-${crypto.randomUUID()}` };
-    this.adopt(parked);
+    const swapped: Swapped = small ? { size, bytes: new Uint8Array(size) } : { size, name: `${Date.now()}-${crypto.randomUUID()}` };
+    this.adopt(swapped);
     let file: SyncFile | undefined;
     try {
-      if ('name' in parked) file = await (await this.#folder())!.open(parked.name);
+      if ('name' in swapped) file = await (await this.#folder())!.open(swapped.name);
       await eachPiece(size, (at, length) => {
-        if ('bytes' in parked) parked.bytes.set(piece(at, length), at);
+        if ('bytes' in swapped) swapped.bytes.set(piece(at, length), at);
         else if (file!.write(piece(at, length), { at }) !== length) throw new Error('The store is full.');
       });
       file?.close();
-      return parked;
+      return swapped;
     } catch {
       file?.close();
-      await this.drop(parked);
+      await this.drop(swapped);
       return null;
     }
   }
 
   /** Hands a state over, piece by piece and in order. */
-  async read(parked: Parked, take: (piece: Uint8Array) => void): Promise<void> {
-    if ('bytes' in parked) return eachPiece(parked.size, (at, length) => take(parked.bytes.subarray(at, at + length)));
-    const file = await (await this.#folder())!.open(parked.name);
+  async read(swapped: Swapped, take: (piece: Uint8Array) => void): Promise<void> {
+    if ('bytes' in swapped) return eachPiece(swapped.size, (at, length) => take(swapped.bytes.subarray(at, at + length)));
+    const file = await (await this.#folder())!.open(swapped.name);
     try {
       const piece = new Uint8Array(kPiece);
-      await eachPiece(parked.size, (at, length) => {
+      await eachPiece(swapped.size, (at, length) => {
         const part = piece.subarray(0, length);
         if (file.read(part, { at }) !== length) throw new Error('The state was cut off.');
         take(part);
@@ -76,25 +73,25 @@ export class Parking {
   }
 
   /** Counts a state that another engine has left. */
-  adopt(parked: Parked): void {
-    if ('bytes' in parked) this.#inMemory += parked.size;
+  adopt(swapped: Swapped): void {
+    if ('bytes' in swapped) this.#inMemory += swapped.size;
   }
 
-  async drop(parked: Parked | null | undefined): Promise<void> {
-    if (!parked) return;
-    if ('bytes' in parked) this.#inMemory -= parked.size;
-    else await (await this.#folder())?.remove(parked.name).catch(() => {});
+  async drop(swapped: Swapped | null | undefined): Promise<void> {
+    if (!swapped) return;
+    if ('bytes' in swapped) this.#inMemory -= swapped.size;
+    else await (await this.#folder())?.remove(swapped.name).catch(() => {});
   }
 
-  #folder(): Promise<Stash | null> {
-    return (this.#stash ??= this.#sweep());
+  #folder(): Promise<SwapFiles | null> {
+    return (this.#files ??= this.#sweep());
   }
 
-  async #sweep(): Promise<Stash | null> {
-    const stash = await this.#open().catch(() => null);
-    for (const name of (await stash?.names().catch(() => [])) ?? []) {
-      if (Date.now() - Number.parseInt(name, 10) > kStaleMs) await stash!.remove(name).catch(() => {});
+  async #sweep(): Promise<SwapFiles | null> {
+    const files = await this.#open().catch(() => null);
+    for (const name of (await files?.names().catch(() => [])) ?? []) {
+      if (Date.now() - Number.parseInt(name, 10) > kStaleMs) await files!.remove(name).catch(() => {});
     }
-    return stash;
+    return files;
   }
 }
