@@ -128,6 +128,20 @@ int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, 
   return static_cast<int32_t>(p.vecs.size()) - 1;
 }
 
+int32_t Builder::first_row(const char* name) {
+  const std::string full = full_name(-1, name, ".weight");
+  const gguf::Tensor* t = header_.find_tensor(full);
+  const int64_t rows =
+      t == nullptr ? 1 : static_cast<int64_t>(std::min<uint64_t>(t->rows(), uint64_t{1} << 16));
+  const int32_t index = vec(-1, name, rows * hp().n_embd);
+  if (index >= 0) {
+    Vec& v = p.vecs[static_cast<size_t>(index)];
+    v.n = hp().n_embd;
+    v.bytes = t->bytes / static_cast<uint64_t>(rows);
+  }
+  return index;
+}
+
 void Builder::widen(Buf buf, int64_t width) {
   int64_t& w = p.width[static_cast<size_t>(buf)];
   w = std::max(w, width);
@@ -162,13 +176,14 @@ int32_t Builder::add_rope(const RopeHParams& rope) {
   return static_cast<int32_t>(p.ropes.size()) - 1;
 }
 
-void Builder::embed(float scale, int32_t positions) {
+void Builder::embed(float scale, int32_t positions, int32_t types) {
   p.embedding = mat(-1, "token_embd", hp().n_vocab, hp().n_embd);
   Op& o = op(OpKind::kEmbed, -1);
   o.out = Buf::kX;
   o.n = static_cast<int32_t>(hp().n_embd);
   o.scale = scale;
   o.vec0 = positions;
+  o.vec1 = types;
   if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
   widen(Buf::kX, hp().n_embd);
   widen(Buf::kH, hp().n_embd);
@@ -220,6 +235,13 @@ void Builder::add(int64_t layer, Buf in, Buf out, float scale) {
   o.out = out;
   o.n = static_cast<int32_t>(hp().n_embd);
   o.scale = scale;
+}
+
+void Builder::copy(int64_t layer, Buf in, Buf out) {
+  Op& o = op(OpKind::kScale, layer);
+  o.in = in;
+  o.out = out;
+  o.n = static_cast<int32_t>(hp().n_embd);
 }
 
 void Builder::qkv(int64_t layer, const AttentionShape& att) {
@@ -280,7 +302,8 @@ AttentionShape Builder::attention_shape(int64_t layer) const {
   att.kv_heads = static_cast<int32_t>(hp().kv_heads(layer));
   att.dk = static_cast<int32_t>(hp().head_dim_k);
   att.dv = static_cast<int32_t>(hp().head_dim_v);
-  att.cache = static_cast<int32_t>(layer);
+  att.cache = hp().causal ? static_cast<int32_t>(layer) : 0;
+  att.causal = hp().causal;
   return att;
 }
 
@@ -348,7 +371,7 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
        add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
 
-void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
+void Builder::plain_ffn(int64_t layer, Buf out, bool add_out, Activation act) {
   const int64_t n_ff = hp().n_ff, n_embd = hp().n_embd;
   const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
   const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
@@ -357,7 +380,7 @@ void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
   Op& o = op(OpKind::kActivate, layer);
   o.in = o.out = Buf::kGu;
   o.n = static_cast<int32_t>(n_ff);
-  o.act = Activation::kGeluTanh;
+  o.act = act;
   mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
   const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
@@ -434,6 +457,7 @@ void Builder::shared_expert(int64_t layer, Buf out, float scale) {
 void Builder::head(NormKind kind, const char* norm_name) {
   op(OpKind::kSelect, -1).n = static_cast<int32_t>(hp().n_embd);
   norm(-1, norm_name, Buf::kX, Buf::kH, kind, "result_norm");
+  p.hidden = static_cast<int32_t>(p.ops.size());
   p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, true);
   if (p.head < 0) p.head = p.embedding;
   const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");
@@ -455,6 +479,7 @@ Result<Program> build_program(const gguf::Header& header) {
   const Family* family = find_family(program.hp.arch);
   Builder b(header, program);
   family->build(b);
+  if (b.status().ok()) b.tails();
   if (!b.status().ok()) return b.status();
   return program;
 }

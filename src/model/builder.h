@@ -33,15 +33,19 @@ class Builder {
   int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
               const char* suffix = ".weight", float add = 0);
 
+  // The first row of a small tensor of rows of n_embd values.
+  int32_t first_row(const char* name);
+
   // --- single operations
   // ---------------------------------------------------------------------------
-  void embed(float scale, int32_t positions = -1);
+  void embed(float scale, int32_t positions = -1, int32_t types = -1);
   // RMS norm or LayerNorm over n_embd, by tensor name (bias used when present).
   void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
             const char* mark = nullptr);
   void matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts,
               bool add = false, float scale = 1);
   void add(int64_t layer, Buf in, Buf out, float scale = 1);
+  void copy(int64_t layer, Buf in, Buf out);
   Op& op(OpKind kind, int64_t layer);
   void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
             int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
@@ -58,11 +62,15 @@ class Builder {
   // kH -> out: gated FFN (gate, up, down; fused gate|up when only a double-width up exists).
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // kH -> out: up, activation, down, biases as present.
-  void plain_ffn(int64_t layer, Buf out, bool add);
+  void plain_ffn(int64_t layer, Buf out, bool add, Activation act = Activation::kGeluTanh);
   // kH -> out += scale * (mixture of experts, and the shared expert where there is one).
   void moe_ffn(int64_t layer, Buf out, float scale = 1);
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
+  // Of a model that gives embeddings alone: the final norm, where kH is not the result already.
+  void no_head(const char* norm_name = nullptr, NormKind kind = NormKind::kLayer);
+  // What follows pooling: dense layers, a ranking head, as present.
+  void tails();
 
   void fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
@@ -77,6 +85,8 @@ class Builder {
   [[nodiscard]] AttentionShape attention_shape(int64_t layer) const;
   void qkv(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void dense_tail();
+  void rank_tail();
   void shared_expert(int64_t layer, Buf out, float scale);
 
   const gguf::Header& header_;

@@ -11,6 +11,7 @@ struct Family {
   const char* arch;
   bool neox;  // RoPE pairing of its GGUF files
   void (*build)(Builder& b);
+  bool causal = true;  // where attention.causal does not say
 };
 
 // Null when there is none.
@@ -26,6 +27,8 @@ void build_gpt2(Builder& b);
 void build_stablelm(Builder& b);
 void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
+void build_bert(Builder& b);
+void build_modern_bert(Builder& b);
 void build_glm4(Builder& b);
 
 }  // namespace sluice::model

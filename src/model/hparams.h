@@ -19,6 +19,9 @@ inline constexpr int64_t kMaxVocab = 1 << 22;
 inline constexpr int64_t kMaxExperts = 4096;
 inline constexpr int64_t kMaxContext = 1 << 24;
 
+// How the rows of a text become one vector; the values of <family>.pooling_type.
+enum class Pooling : uint8_t { kNone = 0, kMean = 1, kCls = 2, kLast = 3, kRank = 4 };
+
 enum class RopeScaling : uint8_t { kNone, kLinear, kYarn, kLongRope };
 
 struct RopeHParams {
@@ -60,6 +63,9 @@ struct HParams {
   float norm_offset = 0;  // added to norm weights (checkpoints that store w - 1)
   int64_t conv_kernel = 0;
   bool rope_disabled = false;
+  bool causal = true;  // a position sees those before it; else all of its text
+  Pooling pooling = Pooling::kNone;
+  std::vector<uint8_t> local_layers;  // by layer, where the window's pattern is no simple period
   RopeHParams rope;
 
   [[nodiscard]] int64_t kv_heads(int64_t layer) const {

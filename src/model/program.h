@@ -41,10 +41,11 @@ enum class OpKind : uint8_t {
   kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
   kSoftCap,    // out = softcap * tanh(out / softcap)
   kScale,      // out *= scale
+  kPool,       // one row of each text, from the rows of kH, into kX
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };
-enum class Activation : uint8_t { kSiluMul, kGeluMul, kGeluTanh };
+enum class Activation : uint8_t { kSiluMul, kGeluMul, kGeluTanh, kGeluErf, kTanh };
 
 struct MatPart {
   int32_t mat = -1;   // index into Program::mats
@@ -58,6 +59,9 @@ struct AttentionShape {
   int32_t dk = 0, dv = 0;           // values of a query and key head, of a value head
   int32_t cache = -1;  // layer whose cache is read; an earlier one's than the operation's: shared,
                        // and nothing is stored
+
+  bool causal = true;  // else all of a text is seen, a window to both sides; its layers then share
+                       // one cache, which each fills anew
 
   [[nodiscard]] int32_t group() const { return heads / kv_heads; }  // query heads of a KV head
   [[nodiscard]] int32_t keys() const { return heads * dk; }         // column of the first key
@@ -135,6 +139,13 @@ struct Mark {
   MarkPart part = MarkPart::kValue;
 };
 
+// What makes an embedding of a text's rows in kH, or its scores: operations behind those of a pass.
+struct Tail {
+  int32_t first = 0, end = 0;  // operations; none: the pooled row is the result
+  Buf out = Buf::kX;
+  int32_t width = 0;  // of a result; 0: the model has no such tail
+};
+
 struct Program {
   HParams hp;
   std::vector<Op> ops;
@@ -146,7 +157,13 @@ struct Program {
   std::array<int64_t, kBufCount> width{};
   int64_t max_context = kMaxContext;  // positions that the model can tell apart
   int32_t embedding = -1;             // mat, read by rows
-  int32_t head = -1;                  // mat; == embedding when tied
+  int32_t head = -1;                  // mat; == embedding when tied; -1: gives no logits
+
+  // A pass for logits ends before operation `pool`. One for embeddings leaves after `hidden`
+  // operations, when kH has a row of each token, pools them, and runs a tail.
+  int32_t hidden = 0, pool = 0;
+  Tail embed_tail, rank_tail;
+  bool rank_softmax = false;  // scores are logits of classes
 };
 
 // Builds the program of the family that the header names; checks every tensor's presence, type and

@@ -102,16 +102,16 @@ void CpuExecutor::observe_attention(const Op& op) {
         for (int32_t i = 0; i < dk; ++i) dot += static_cast<double>(q[i]) * keys[j * ld + i];
         s[j] = static_cast<float>(dot);
       }
-      const int32_t begin = window_begin(op, t);
-      for (int32_t j = begin; j <= t; ++j) max = std::max(max, score(s[j]));
-      for (int32_t j = begin; j <= t; ++j) sum += std::exp(score(s[j]) - max);
-      for (int32_t j = begin; j <= t; ++j) {
+      const int32_t begin = window_begin(op, t), end = window_end(op, t, n);
+      for (int32_t j = begin; j < end; ++j) max = std::max(max, score(s[j]));
+      for (int32_t j = begin; j < end; ++j) sum += std::exp(score(s[j]) - max);
+      for (int32_t j = begin; j < end; ++j) {
         p[j] = static_cast<float>(std::exp(score(s[j]) - max) / sum);
       }
       float* out = buffer(op.out) + t * engine_.width(op.out) + h * dv;
       for (int32_t i = 0; i < dv; ++i) {
         double value = 0;
-        for (int32_t j = begin; j <= t; ++j)
+        for (int32_t j = begin; j < end; ++j)
           value += static_cast<double>(p[j]) * values[j * ld + i];
         out[i] = mixed[at * static_cast<size_t>(dv) + static_cast<size_t>(i)] =
             static_cast<float>(value);

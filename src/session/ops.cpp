@@ -49,6 +49,9 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kSelect:
       op_select(op);
       return true;
+    case OpKind::kPool:
+      op_pool(op);
+      return true;
     case OpKind::kAdd:
     case OpKind::kSoftCap:
     case OpKind::kScale:
@@ -65,8 +68,24 @@ void CpuExecutor::fill_rope_tables() {
     const bool is_long =
         r.hp.scaling == model::RopeScaling::kLongRope && engine_.plan().n_ctx > r.hp.n_ctx_orig;
     const int32_t factors = is_long ? r.factors_long : r.factors_short;
-    fill_rope_table(r.hp, factors >= 0 ? engine_.vec(factors) : nullptr, first_, batch_,
-                    engine_.working().rope_table(i));
+    const float* by = factors >= 0 ? engine_.vec(factors) : nullptr;
+    float* table = engine_.working().rope_table(i);
+    if (spec_.ends.empty()) {
+      fill_rope_table(r.hp, by, first_, batch_, table);
+      continue;
+    }
+    // Texts begin at the same position: what one has in common with the longest before is copied.
+    const float* known = table;
+    int32_t n_known = 0;
+    for_texts([&](int32_t row, int32_t n) {
+      float* own = table + int64_t{row} * r.hp.n_rot;
+      const int32_t same = std::min(n, n_known);
+      std::copy_n(known, int64_t{same} * r.hp.n_rot, own);
+      fill_rope_table(r.hp, by, same, n - same, own + int64_t{same} * r.hp.n_rot);
+      if (n <= n_known) return;
+      known = own;
+      n_known = n;
+    });
   }
 }
 
@@ -124,6 +143,7 @@ bool CpuExecutor::op_embed(const Op& op) {
   if (!request_rows(op)) return false;
   const model::Mat& m = p.mats[static_cast<size_t>(p.embedding)];
   const float* positions = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
+  const float* type = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
   for (int32_t t = 0; t < batch_; ++t) {
     float* x = buffer(op.out) + t * engine_.width(op.out);
     if (!row_held_[static_cast<size_t>(t)]) {
@@ -133,8 +153,9 @@ bool CpuExecutor::op_embed(const Op& op) {
       engine_.table().dequantize(m.type, row, m.cols, x);
     }
     if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
+    if (type != nullptr) engine_.table().add(x, type, op.n, x);
     if (positions != nullptr) {
-      engine_.table().add(x, positions + int64_t{first_ + t} * op.n, op.n, x);
+      engine_.table().add(x, positions + int64_t{position_of(t)} * op.n, op.n, x);
     }
   }
   return true;
@@ -212,7 +233,7 @@ void CpuExecutor::op_rope(const Op& op) {
     const float* cos = table + static_cast<int64_t>(t) * rope.n_rot;
     float* head = buffer(op.in) + t * engine_.width(op.in);
     if (hp.temperature_scale != 0) {
-      const double steps = static_cast<double>((first_ + t) / hp.temperature_length);
+      const double steps = static_cast<double>(position_of(t) / hp.temperature_length);
       const float by = static_cast<float>(1 + hp.temperature_scale * std::log(1 + steps));
       std::for_each(head, head + att.keys(), [by](float& q) { q *= by; });
     }
@@ -235,6 +256,12 @@ void CpuExecutor::op_activate(const Op& op) {
         break;
       case model::Activation::kGeluTanh:
         k.gelu_tanh(gate, op.n, gate);
+        break;
+      case model::Activation::kGeluErf:
+        k.gelu_erf(gate, op.n, gate);
+        break;
+      case model::Activation::kTanh:
+        k.soft_cap(gate, 1, op.n, gate);
         break;
     }
   });
@@ -294,17 +321,63 @@ void CpuExecutor::op_short_conv(const Op& op) {
 
 // Moves the rows whose logits are wanted to the front.
 void CpuExecutor::op_select(const Op& op) {
-  if (wanted_ == Rows::kAll) return;
-  if (wanted_ == Rows::kNone) {
-    rows_ = 0;
-    return;
-  }
+  if (spec_.embed) return;
+  rows_ = spec_.n_rows;
+  if (spec_.first_row == 0) return;
   float* x = buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
-  if (rows_ > 1) {
-    std::memcpy(x, x + (rows_ - 1) * width, static_cast<size_t>(op.n) * sizeof(float));
+  for (int32_t t = 0; t < rows_; ++t) {
+    std::memcpy(x + t * width, x + (spec_.first_row + t) * width,
+                static_cast<size_t>(op.n) * sizeof(float));
   }
-  rows_ = 1;
+}
+
+// One row of each text from its rows. Where a text takes several batches, what the ones before have
+// given is kept aside until this one is done: it may have to be computed again. Sums are taken
+// token by token in double, the same in one batch and in several.
+void CpuExecutor::op_pool(const Op& op) {
+  const size_t n = static_cast<size_t>(op.n);
+  double* kept = engine_.working().pool_sums();
+  double* sums = kept + n;
+  int32_t n_texts = 0;
+  const auto pool = [&](int32_t first, int32_t tokens) {
+    const auto add_row = [&](int32_t t) {
+      const float* x = buffer(op.in) + t * engine_.width(op.in);
+      for (size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]);
+    };
+    if (spec_.begins) {
+      std::fill_n(sums, n, 0.0);
+    } else {
+      std::copy_n(kept, n, sums);
+    }
+    if (spec_.pooling == model::Pooling::kMean) {
+      for (int32_t t = first; t < first + tokens; ++t) add_row(t);
+    } else if (pools_last()) {
+      if (spec_.completes) add_row(first + tokens - 1);
+    } else if (spec_.begins) {
+      add_row(first);
+    }
+    if (!spec_.completes) {
+      std::copy_n(sums, n, kept);
+      return;
+    }
+    const bool mean = spec_.pooling == model::Pooling::kMean;
+    const double by = mean ? 1.0 / (spec_.ends.empty() ? first_ + tokens : tokens) : 1.0;
+    float* out = buffer(op.out) + n_texts++ * engine_.width(op.out);
+    for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(sums[i] * by);
+  };
+  if (spec_.ends.empty()) {
+    pool(0, rows_);
+  } else {
+    for_texts(pool);
+  }
+  rows_ = n_texts;
+}
+
+// Scores are read from the row that has seen the whole text.
+bool CpuExecutor::pools_last() const {
+  return spec_.pooling == model::Pooling::kLast ||
+         (spec_.pooling == model::Pooling::kRank && engine_.program().hp.causal);
 }
 
 }  // namespace sluice::session

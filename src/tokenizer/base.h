@@ -27,6 +27,10 @@ class BaseTokenizer : public Tokenizer {
   [[nodiscard]] Token bos() const final { return specials_.bos; }
   [[nodiscard]] Token eos() const final { return specials_.eos; }
   [[nodiscard]] bool adds_bos() const final { return specials_.add_bos; }
+  [[nodiscard]] bool adds_eos() const final { return specials_.add_eos; }
+  [[nodiscard]] Token separator() const final {
+    return specials_.add_separator ? specials_.separator : kNoToken;
+  }
   [[nodiscard]] bool is_end_of_generation(Token token) const final;
   [[nodiscard]] bool is_control(Token token) const final;
   [[nodiscard]] std::vector<Token> gated_tokens() const final;
@@ -59,6 +63,8 @@ using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;
 [[nodiscard]] TokenizerResult create_sentencepiece(const gguf::Header& header);
 // tokenizer.ggml.model = "gpt2": byte-level BPE.
 [[nodiscard]] TokenizerResult create_byte_bpe(const gguf::Header& header);
+// tokenizer.ggml.model = "bert": WordPiece.
+[[nodiscard]] TokenizerResult create_wordpiece(const gguf::Header& header);
 // tokenizer.ggml.model = "t5": SentencePiece unigram.
 [[nodiscard]] TokenizerResult create_unigram(const gguf::Header& header);
 

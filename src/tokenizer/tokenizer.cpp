@@ -14,6 +14,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const gguf::Header& header)
   if (*model == "llama") return create_sentencepiece(header);
   if (*model == "gpt2") return create_byte_bpe(header);
   if (*model == "t5") return create_unigram(header);
+  if (*model == "bert") return create_wordpiece(header);
   return error(Code::kUnsupportedTokenizer, "tokenizer model \"%.64s\" is not supported",
                std::string(*model).c_str());
 }
@@ -29,6 +30,11 @@ uint64_t estimate_memory(const gguf::Header& header) {
     // Ranks of scores, their sorted copy while loading, and the adjacency set; for unigram the
     // scores and the list of tokens while it grows.
     if (header.find("tokenizer.ggml.scores") != nullptr) bytes += n * 16 + text / 2;
+  }
+  // WordPiece: the sorted list of tokens while it grows.
+  if (header.get_string("tokenizer.ggml.model") == "bert") {
+    const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
+    bytes += tokens == nullptr ? 0 : tokens->count * 12;
   }
   if (const gguf::Value* rules = header.find("tokenizer.ggml.precompiled_charsmap")) {
     bytes += rules->bytes.size();

@@ -57,6 +57,8 @@ class Tokenizer {
   [[nodiscard]] virtual Token bos() const = 0;  // -1 when there is none
   [[nodiscard]] virtual Token eos() const = 0;
   [[nodiscard]] virtual bool adds_bos() const = 0;
+  [[nodiscard]] virtual bool adds_eos() const = 0;
+  [[nodiscard]] virtual Token separator() const = 0;  // between the two texts of a pair; -1: none
   [[nodiscard]] virtual bool is_end_of_generation(Token token) const = 0;  // EOS, EOT, ...
   [[nodiscard]] virtual bool is_control(Token token) const = 0;
   // The tokens that plain text never becomes and other text may: those whose texts have to be
