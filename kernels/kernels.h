@@ -70,12 +70,14 @@ struct MatmulArgs {
 };
 
 // Attention of n_rows query rows (tokens x the query heads of one KV head) over one KV head:
-// out[i] = softmax(softcap(scale * q[i] K[begin_i..end_i)^T)) V[begin_i..end_i), f32 accumulators.
+// out[i] = softmax(softcap(scale * q[i] K^T) + bias) V over positions [begin_i, end_i), in f32.
 // Results of rows are the same to the bit whether done alone, together, or in parts: parts that are
 // the pieces of the positions between multiples of kAttentionSplit merge to the unsplit result.
 // With `partial_max` and `partial_sum` set, out is left unnormalised and each row's maximum and sum
 // are written there, for attention_merge over a split of the positions.
+// A row's sink is a score without a value: exp(sink) is one more term of the denominator.
 inline constexpr int32_t kAttentionSplit = 512;
+inline constexpr float kNoSink = -__builtin_inff();
 struct AttentionArgs {
   const float* q;  // row i at q + i * q_stride, [dk]
   int64_t q_stride;
@@ -85,8 +87,11 @@ struct AttentionArgs {
   const int32_t* begin;  // [n_rows] first position seen
   const int32_t* end;    // [n_rows] one past the last; end > begin
   float scale;
-  float softcap;  // 0: none; else x -> softcap * tanh(x / softcap)
-  float* out;     // row i at out + i * out_stride, [dv]
+  float softcap;       // 0: none; else x -> softcap * tanh(x / softcap)
+  const float* slope;  // [n_rows] or null: ALiBi, the bias of p is -slope[i] * |p - position[i]|
+  const int32_t* position;  // [n_rows] the row's own, read where slope is
+  const float* sink;        // [n_rows] or null; not for partial results, where the merge takes it
+  float* out;               // row i at out + i * out_stride, [dv]
   int64_t out_stride;
   float* partial_max;  // [n_rows] or null
   float* partial_sum;  // [n_rows] or null
@@ -130,8 +135,10 @@ struct Table {
   size_t (*attention_scratch)(int32_t n_rows, int32_t dk, int32_t dv);
   void (*attention)(const AttentionArgs& args);
   // Merges n_parts partial results of one row, part p at partial + p * stride, [dv], into out[dv].
+  // sink: the row's, or kNoSink.
   void (*attention_merge)(const float* partial, int64_t stride, const float* part_max,
-                          const float* part_sum, int32_t n_parts, int32_t dv, float* out);
+                          const float* part_sum, int32_t n_parts, int32_t dv, float sink,
+                          float* out);
 
   // --- vectors (n values; out may alias an input of the same shape) ------------------------------
   void (*rms_norm)(const float* x, const float* weight, float eps, int64_t n, float* out);

@@ -366,7 +366,8 @@ export class Engine {
     } finally {
       this.next = null;
     }
-    link.rpc.gone(new SluiceError('ENGINE_GONE', 'The engine has moved to another worker.'));
+    // Before the other one reads its weights: the two budgets are never filled at the same time.
+    await link.end(new SluiceError('ENGINE_GONE', 'The engine has moved to another worker.'), true);
     this.snapshot = await this.link.rpc.call<Snapshot>('begin', [left, !this.stored]);
   }
 

@@ -66,7 +66,7 @@ export class Host {
       forget: (timeline: number) => this.work(() => this.timelines.forget(timeline)),
       release: (budget: number) => this.work(() => this.release(budget)),
       resume: () => this.work(async () => {}),
-      dispose: () => this.dispose(),
+      dispose: (handedOver: boolean) => this.dispose(handedOver),
     });
   }
 
@@ -130,10 +130,10 @@ export class Host {
   }
 
   /** Closes what is open. The owner ends all of the engine's workers next. */
-  private async dispose(): Promise<void> {
+  private async dispose(handedOver: boolean): Promise<void> {
     if (this.running) this.running.closed = true;
     await this.line;
-    await this.timelines?.forgetAll();
+    if (!handedOver) await this.timelines?.forgetAll();
     await this.io?.close();
     this.engine?.binding.delete(); // its threads hear of nothing until they are over
     await this.engine?.wasm.shareFiles([]);

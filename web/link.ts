@@ -28,11 +28,15 @@ export class Link {
     );
   }
 
-  /** Has everything closed, and ends the workers. */
-  async end(reason: unknown): Promise<void> {
+  /**
+   * Has everything closed, and ends the workers. A browser lets a thread that waits go on for seconds when
+   * its worker is ended, and all of the engine's memory with it; closed before, it is over at once.
+   * `handedOver`: another engine goes on with the timelines.
+   */
+  async end(reason: unknown, handedOver = false): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const limit = new Promise((resolve) => (timer = setTimeout(resolve, kCloseMs)));
-    await Promise.race([this.rpc.call('dispose').catch(() => {}), limit]);
+    await Promise.race([this.rpc.call('dispose', [handedOver]).catch(() => {}), limit]);
     clearTimeout(timer);
     this.rpc.gone(reason);
   }

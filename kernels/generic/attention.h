@@ -216,9 +216,24 @@ SLUICE_INLINE F32 mask_scores(F32 s, int first, int lo, int hi) {
   return select(position < splat(static_cast<float>(hi)), s, outside);
 }
 
+// What the positions of a block add to scores: of a panel's row r, -slope[r] * |p - position[r]|.
+struct Bias {
+  const float* slope;  // null: nothing
+  const int32_t* position;
+  int64_t start;  // of the block
+
+  // Of the kLanes positions from `first` of the block. Distances are integers: exact below 2^24.
+  SLUICE_INLINE_METHOD F32 of(int r, int first) const {
+    const float distance = static_cast<float>(start + first - position[r]);
+    const F32 after = load(kLaneNumbers) + splat(distance), before = splat(0.0f) - after;
+    return splat(slope[r]) * (splat(0.0f) - max(after, before));
+  }
+};
+
 // Turns a row's scores into weights relative to the greatest so far, rescaling what it has summed
 // when that has grown. Positions [lo, hi) of the block are the row's.
-void softmax_row(const AttentionArgs& a, const AttentionState& state, int r, int lo, int hi) {
+void softmax_row(const AttentionArgs& a, const AttentionState& state, const Bias& bias, int r,
+                 int lo, int hi) {
   float* p = state.p + r * kPositions;
   F32 s[kBlockVectors];
   F32 top = splat(kNegativeInfinity);
@@ -227,6 +242,7 @@ void softmax_row(const AttentionArgs& a, const AttentionState& state, int r, int
   unroll<kBlockVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
     s[j] = load(p + j * kLanes) * factor;
     if (a.softcap != 0.0f) s[j] = splat(a.softcap) * tanh(s[j] * splat(1.0f / a.softcap));
+    if (bias.slope != nullptr) s[j] = s[j] + bias.of(r, j * kLanes);
     if (!whole) s[j] = mask_scores(s[j], j * kLanes, lo, hi);
     top = max(s[j], top);
   });
@@ -352,8 +368,15 @@ Folded fold(Folded total, float part_max, float part_sum, const float* part, int
   return {max, total.sum * keep + part_sum * take};
 }
 
-void normalise(float sum, int32_t dv, float* out) {
-  const F32 factor = splat(sum > 0.0f ? 1.0f / sum : 0.0f);
+// The last step of a row: divides by the sum of weights, the sink's among them.
+void normalise(Folded total, float sink, int32_t dv, float* out) {
+  float keep = 1;
+  if (sink > kNegativeInfinity) {
+    const float max = sink > total.max ? sink : total.max;
+    keep = exp_of(total.max - max);
+    total.sum = total.sum * keep + exp_of(sink - max);
+  }
+  const F32 factor = splat(total.sum > 0.0f ? keep / total.sum : 0.0f);
   for (int32_t c = 0; c < dv; c += kLanes) {
     const int n = dv - c < kLanes ? dv - c : kLanes;
     store_n(out + c, load_n(out + c, n) * factor, n);
@@ -371,12 +394,13 @@ struct Panel {
 };
 
 template <class K, class V>
-void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries& q, int first_row,
-                 int last_row, const Range* range, const Rows<K>& keys, const Rows<V>& values) {
+void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries& q,
+                 const Bias& bias, int first_row, int last_row, const Range* range,
+                 const Rows<K>& keys, const Rows<V>& values) {
   score_rows({q.data + first_row * q.ld, q.ld, q.size}, last_row - first_row, keys,
              s.p + first_row * kPositions);
   for (int r = first_row; r < last_row; ++r) {
-    if (range[r].lo < range[r].hi) softmax_row(a, s, r, range[r].lo, range[r].hi);
+    if (range[r].lo < range[r].hi) softmax_row(a, s, bias, r, range[r].lo, range[r].hi);
   }
   for (int r = first_row; r < last_row;) {
     const int log2 = tile_log2(last_row - r, ValueStrips<V>::kMaxLog2);
@@ -403,11 +427,13 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   const int from = clip(panel.first), to = clip(panel.last);
   const Rows<f16> keys{a.k + start * a.dk, a.dk, from, to};
   const Rows<f16> values{a.v + start * a.dv, a.dv, from, to};
+  Bias bias{nullptr, nullptr, start};
+  if (a.slope != nullptr) bias = {a.slope + panel.row, a.position + panel.row, start};
   const int n = last_row - first_row;
   if (n <= kDirectRows && a.dk == s.ldk && a.dv == s.ldv) {
-    attend_rows(a, s, q, first_row, last_row, range, keys, values);
+    attend_rows(a, s, q, bias, first_row, last_row, range, keys, values);
   } else {
-    attend_rows(a, s, q, first_row, last_row, range, convert(keys, a.dk, s.ldk, s.keys),
+    attend_rows(a, s, q, bias, first_row, last_row, range, convert(keys, a.dk, s.ldk, s.keys),
                 convert(values, a.dv, s.ldv, s.values));
   }
 }
@@ -453,7 +479,9 @@ void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& 
       a.partial_max[panel.row + r] = s.total_max[r];
       a.partial_sum[panel.row + r] = s.total_sum[r];
     } else {
-      normalise(s.total_sum[r], a.dv, a.out + (panel.row + r) * a.out_stride);
+      normalise({s.total_max[r], s.total_sum[r]},
+                a.sink != nullptr ? a.sink[panel.row + r] : kNoSink, a.dv,
+                a.out + (panel.row + r) * a.out_stride);
     }
   }
 }
@@ -472,13 +500,13 @@ void attention(const AttentionArgs& a) {
 }
 
 void attention_merge(const float* partial, int64_t stride, const float* part_max,
-                     const float* part_sum, int32_t n_parts, int32_t dv, float* out) {
+                     const float* part_sum, int32_t n_parts, int32_t dv, float sink, float* out) {
   Folded total;
   zero(out, dv);
   for (int32_t i = 0; i < n_parts; ++i) {
     total = fold(total, part_max[i], part_sum[i], partial + i * stride, dv, out);
   }
-  normalise(total.sum, dv, out);
+  normalise(total, sink, dv, out);
 }
 
 }  // namespace

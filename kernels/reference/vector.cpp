@@ -71,10 +71,16 @@ void attention(const AttentionArgs& a, double* out) {
       for (int32_t d = 0; d < a.dk; ++d) s += double{q[d]} * double{f16_to_f32(a.k[p * a.dk + d])};
       s *= a.scale;
       if (a.softcap != 0.0f) s = a.softcap * std::tanh(s / a.softcap);
+      if (a.slope != nullptr)
+        s -= double{a.slope[i]} * std::abs(static_cast<double>(p - a.position[i]));
       score.push_back(s);
       top = std::fmax(top, s);
     }
     double sum = 0;
+    if (a.sink != nullptr) {
+      top = std::fmax(top, a.sink[i]);
+      sum = std::exp(a.sink[i] - top);
+    }
     for (double& s : score) sum += s = std::exp(s - top);
     double* row = out + int64_t{i} * a.dv;
     for (int32_t c = 0; c < a.dv; ++c) row[c] = 0;

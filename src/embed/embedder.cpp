@@ -29,10 +29,8 @@ Status Embedder::begin(std::span<const Token> tokens, std::span<const int32_t> e
   const model::Program& program = session_.engine().program();
   const Pooling own = program.hp.pooling == Pooling::kNone ? Pooling::kMean : program.hp.pooling;
   pooling_ = options.pooling.value_or(own);
-  const int32_t n_embd = static_cast<int32_t>(program.hp.n_embd);
-  const int32_t width = pooling_ == Pooling::kNone   ? n_embd
-                        : pooling_ == Pooling::kRank ? program.rank_tail.width
-                                                     : program.embed_tail.width;
+  const int32_t width =
+      pooling_ == Pooling::kRank ? program.rank_tail.width : program.embed_tail.width;
   SLUICE_RETURN_IF_ERROR(check(options, pooling_, width));
   const int32_t n_ctx = session_.engine().plan().n_ctx;
   for (size_t i = 0; i < ends.size(); ++i) {

@@ -79,24 +79,30 @@ int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows,
   return static_cast<int32_t>(p.mats.size()) - 1;
 }
 
-int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
+const gguf::Tensor* Builder::matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
+                                    bool optional) {
   const std::string full = full_name(layer, name, ".weight");
   const gguf::Tensor* t = header_.find_tensor(full);
   if (t == nullptr) {
     if (!optional) fail(error(Code::kMissingTensor, "the tensor %s is missing", full.c_str()));
-    return -1;
+    return nullptr;
   }
   if (static_cast<int64_t>(t->ne[0]) != cols || static_cast<int64_t>(t->rows()) != rows) {
     fail(bad_shape(*t, full, cols, rows));
-    return -1;
+    return nullptr;
   }
   if (!has_kernel(t->type)) {
     const gguf::TypeInfo* info = gguf::type_info(t->type);
     fail(error(Code::kUnsupportedType, "the tensor %s has the type %s, which is not supported",
                full.c_str(), info ? info->name : "unknown"));
-    return -1;
+    return nullptr;
   }
-  return add_mat(*t, 0, rows, layer, false);
+  return t;
+}
+
+int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
+  const gguf::Tensor* t = matrix(layer, name, rows, cols, optional);
+  return t == nullptr ? -1 : add_mat(*t, 0, rows, layer, false);
 }
 
 int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, const char* suffix,
@@ -324,6 +330,7 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
     mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
+  const int32_t sinks = spec.sinks ? vec(layer, "attn_sinks", att.heads) : -1;
   Op& o = op(OpKind::kAttention, layer);
   o.in = Buf::kQkv;
   o.out = Buf::kAtt;
@@ -331,6 +338,8 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   o.softcap = hp().attn_softcap;
   o.scale = hp().attn_scale;
   o.att = att;
+  o.vec0 = sinks;
+  o.alibi = spec.alibi;
   const int64_t width = int64_t{att.heads} * att.dv;
   widen(Buf::kAtt, width);
   mark("kqv_out", "CONT", layer, Buf::kAtt, 0, width);
@@ -387,71 +396,6 @@ void Builder::plain_ffn(int64_t layer, Buf out, bool add_out, Activation act) {
   matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out);
   mark("ffn_out", bd >= 0 ? "ADD" : "MUL_MAT", layer, out, 0, n_embd, 1,
        add_out ? MarkPart::kAddend : MarkPart::kValue);
-}
-
-void Builder::moe_ffn(int64_t layer, Buf out, float scale) {
-  const int64_t n_embd = hp().n_embd, n_expert = hp().n_expert, n_ff = hp().n_ff_expert;
-  const int32_t router = mat(layer, "ffn_gate_inp", n_expert, n_embd);
-  matmul(layer, Buf::kH, Buf::kRouter, {{router, -1, 0}});
-  mark("ffn_moe_logits", "MUL_MAT", layer, Buf::kRouter, 0, n_expert);
-  Moe moe;
-  moe.n_used = static_cast<int32_t>(hp().n_expert_used);
-  moe.n_ff = static_cast<int32_t>(n_ff);
-  if (hp().expert_weights_scale != 0) moe.weights_scale = hp().expert_weights_scale;
-  const struct {
-    const char* name;
-    const char* one;  // the older form: one tensor an expert
-    int64_t rows, cols;
-    std::vector<int32_t>* out;
-  } kinds[] = {{"ffn_gate_exps", "ffn_gate", n_ff, n_embd, &moe.gate},
-               {"ffn_up_exps", "ffn_up", n_ff, n_embd, &moe.up},
-               {"ffn_down_exps", "ffn_down", n_embd, n_ff, &moe.down}};
-  for (const auto& kind : kinds) {
-    const bool stacked = has(layer, kind.name);
-    const int32_t all = stacked ? mat(layer, kind.name, kind.rows * n_expert, kind.cols) : -1;
-    if (stacked && all < 0) return;
-    for (int64_t e = 0; e < n_expert; ++e) {
-      if (stacked) {
-        const gguf::Tensor* t = tensor(layer, kind.name, ".weight");
-        kind.out->push_back(add_mat(*t, e * kind.rows, kind.rows, layer, true));
-      } else {
-        const std::string name = std::string(kind.one) + "." + std::to_string(e);
-        const int32_t m = mat(layer, name.c_str(), kind.rows, kind.cols);
-        if (m < 0) return;
-        p.mats[static_cast<size_t>(m)].expert = true;
-        kind.out->push_back(m);
-      }
-    }
-    if (stacked) p.mats[static_cast<size_t>(all)].rows = 0;  // replaced by its experts
-  }
-  p.moes.push_back(std::move(moe));
-  Op& o = op(OpKind::kMoe, layer);
-  o.in = Buf::kH;
-  o.out = out;
-  o.n = static_cast<int32_t>(n_embd);
-  o.scale = scale;
-  o.moe = static_cast<int32_t>(p.moes.size()) - 1;
-  widen(Buf::kGu, 2 * n_ff);
-  if (has(layer, "ffn_up_shexp")) shared_expert(layer, out, scale);
-}
-
-// An expert that every token passes (Granite MoE): a gated FFN under names of its own.
-void Builder::shared_expert(int64_t layer, Buf out, float scale) {
-  const int64_t n_embd = hp().n_embd;
-  const gguf::Tensor* first = tensor(layer, "ffn_up_shexp", ".weight");
-  const int64_t n_ff = static_cast<int64_t>(first->ne[1]);
-  if (n_ff < 1 || n_ff > kMaxWidth) {
-    fail(bad_shape(*first, std::string(first->name), n_embd, n_ff));
-    return;
-  }
-  const int32_t gate = mat(layer, "ffn_gate_shexp", n_ff, n_embd);
-  const int32_t up = mat(layer, "ffn_up_shexp", n_ff, n_embd);
-  matmul(layer, Buf::kH, Buf::kGu, {{gate, -1, 0}, {up, -1, static_cast<int32_t>(n_ff)}});
-  Op& o = op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGu;
-  o.n = static_cast<int32_t>(n_ff);
-  const int32_t down = mat(layer, "ffn_down_shexp", n_embd, n_ff);
-  matmul(layer, Buf::kGu, out, {{down, -1, 0}}, true, scale);
 }
 
 void Builder::head(NormKind kind, const char* norm_name) {

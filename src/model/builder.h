@@ -17,6 +17,24 @@ struct AttentionSpec {
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
   bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
   bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
+  bool sinks = false;          // attn_sinks: a score of each head that has no value
+  float alibi = 0;             // greatest bias of ALiBi, 0: none
+};
+
+// Options of a mixture of experts. Builder::moe_spec gives what the metadata says; families change
+// what theirs fix. Biases, factors, the selection bias, fused gate|up, shared experts and their
+// gate are there where their tensors are, and so are the mixtures themselves: in the layers that
+// have ffn_gate_inp.
+struct MoeSpec {
+  Gating gating = Gating::kSoftmax;
+  bool normalize = true;     // a token's weights are divided by their sum
+  float weights_scale = 1;   // and then multiplied by this
+  bool weigh_input = false;  // weights multiply what experts read, not what they give (Llama 4)
+  Activation act = Activation::kSiluMul;
+  Buf in = Buf::kH;         // what experts and shared experts read, [n_embd]
+  Buf router_in = Buf::kH;  // what the router reads, [n_embd]
+  bool routed = false;      // the router's logits are in kRouter already, by route()
+  float scale = 1;          // of what is added to the output
 };
 
 class Builder {
@@ -30,6 +48,7 @@ class Builder {
   [[nodiscard]] bool has(int64_t layer, const char* name, const char* suffix = ".weight") const;
   // A matrix [rows][cols]. `optional` gives -1 for an absent one.
   int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
+  // `suffix` may name another part than the weights: ".bias", ".scale".
   int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
               const char* suffix = ".weight", float add = 0);
 
@@ -63,8 +82,15 @@ class Builder {
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // kH -> out: up, activation, down, biases as present.
   void plain_ffn(int64_t layer, Buf out, bool add, Activation act = Activation::kGeluTanh);
-  // kH -> out += scale * (mixture of experts, and the shared expert where there is one).
-  void moe_ffn(int64_t layer, Buf out, float scale = 1);
+  // The options that the metadata gives, with the family's own gating and normalization where it
+  // gives none.
+  [[nodiscard]] MoeSpec moe_spec(Gating gating = Gating::kSoftmax, bool normalize = true) const;
+  [[nodiscard]] bool has_experts(int64_t layer) const { return has(layer, "ffn_gate_inp"); }
+  // The router: spec.router_in -> kRouter. For families whose router reads what is gone when the
+  // experts run; spec.routed is then true for moe_ffn.
+  void route(int64_t layer, const MoeSpec& spec);
+  // spec.in -> out += scale * (mixture of experts, and the shared expert where there is one).
+  void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
   // Of a model that gives embeddings alone: the final norm, where kH is not the result already.
@@ -79,6 +105,13 @@ class Builder {
  private:
   int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
                   bool expert);
+  // The tensor of a matrix that has a kernel, checked; null when absent or wrong, which is noted.
+  const gguf::Tensor* matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
+                             bool optional);
+  // Rows [first, first + rows) of each expert's `of` rows, by expert; `one` names the older form,
+  // a tensor for each expert.
+  std::vector<int32_t> experts(int64_t layer, const char* name, const char* one, int64_t first,
+                               int64_t rows, int64_t of, int64_t cols, int64_t n_expert);
   [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
                                            const char* suffix) const;
   void widen(Buf buf, int64_t width);
@@ -87,7 +120,8 @@ class Builder {
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void dense_tail();
   void rank_tail();
-  void shared_expert(int64_t layer, Buf out, float scale);
+  void expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t n_expert);
+  void shared_expert(int64_t layer, Buf out, const MoeSpec& spec);
 
   const gguf::Header& header_;
   Program& p;

@@ -1,6 +1,9 @@
 // The registry of families.
 #include "model/families.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace sluice::model {
 
 const Family* find_family(std::string_view arch) {
@@ -29,17 +32,27 @@ const Family* find_family(std::string_view arch) {
       {"seed_oss", true, build_llama},
       {"glm4", false, build_glm4},
       {"lfm2", true, build_lfm2},
-      {"llada", false, build_llama, false},
-      {"dream", true, build_qwen, false},
-      {"bert", false, build_bert, false},
-      {"nomic-bert", true, build_bert, false},
-      {"modern-bert", true, build_modern_bert, false},
-      {"gemma-embedding", true, build_gemma, false},
+      {"llada", false, build_llama},
+      {"dream", true, build_qwen},
+      {"bert", false, build_bert},
+      {"nomic-bert", true, build_bert},
+      {"nomic-bert-moe", true, build_bert},
+      {"jina-bert-v2", false, build_bert},
+      {"modern-bert", true, build_modern_bert},
+      {"gemma-embedding", true, build_gemma},
   };
   for (const Family& family : kFamilies) {
     if (arch == family.arch) return &family;
   }
   return nullptr;
+}
+
+bool reads_whole_texts(std::string_view arch) {
+  constexpr std::string_view kNames[] = {
+      "llada",          "dream",        "bert",        "nomic-bert",
+      "nomic-bert-moe", "jina-bert-v2", "modern-bert", "gemma-embedding",
+  };
+  return std::find(std::begin(kNames), std::end(kNames), arch) != std::end(kNames);
 }
 
 }  // namespace sluice::model

@@ -11,11 +11,14 @@ struct Family {
   const char* arch;
   bool neox;  // RoPE pairing of its GGUF files
   void (*build)(Builder& b);
-  bool causal = true;  // where attention.causal does not say
+  bool skips_nextn = false;  // its last nextn_predict_layers only predict further tokens
 };
 
 // Null when there is none.
 [[nodiscard]] const Family* find_family(std::string_view arch);
+
+// Whether every position sees all of its text, where attention.causal does not say.
+[[nodiscard]] bool reads_whole_texts(std::string_view arch);
 
 void build_llama(Builder& b);
 void build_qwen(Builder& b);

@@ -1,7 +1,8 @@
 // BERT (https://arxiv.org/abs/1810.04805: learned positions and token types, a LayerNorm behind
 // each block, GELU) and the encoders that differ from it by a condition: Nomic (2402.01613: RoPE,
-// SwiGLU) and Jina v2 (2310.19923: ALiBi, a gated GELU). ModernBERT (2412.13663) has its norms
-// before the blocks, windows in two of three layers and a gated GELU. None gives logits.
+// SwiGLU; 2502.07972: experts in every other layer) and Jina v2 (2310.19923: ALiBi, a gated GELU).
+// ModernBERT (2412.13663) has its norms before the blocks, windows in two of three layers and a
+// gated GELU. None gives logits.
 #include "model/builder.h"
 
 namespace sluice::model {
@@ -19,7 +20,18 @@ void build_bert(Builder& b) {
   const HParams& hp = b.hp();
   const bool learned = b.has(-1, "position_embd");
   AttentionSpec attention;
-  attention.rope = hp.arch == "nomic-bert" ? b.add_rope(hp.rope) : -1;
+  const bool nomic = hp.arch == "nomic-bert" || hp.arch == "nomic-bert-moe";
+  attention.rope = nomic ? b.add_rope(hp.rope) : -1;
+  if (hp.arch == "jina-bert-v2") {
+    attention.alibi = 8;
+    if (b.has(0, "attn_q_norm") || b.has(0, "attn_norm_2")) {
+      b.fail(
+          error(Code::kUnsupportedArchitecture,
+                "this variant of \"jina-bert-v2\" with norms in its attention is not supported"));
+    }
+  }
+  MoeSpec moe = b.moe_spec(Gating::kSoftmax, false);
+  moe.act = Activation::kGeluTanh;
 
   b.embed(1, learned ? b.vec(-1, "position_embd", hp.n_ctx_train * hp.n_embd) : -1,
           first_token_type(b));
@@ -29,14 +41,17 @@ void build_bert(Builder& b) {
     b.attention_output(layer, Buf::kX, false);
     b.add(layer, Buf::kH, Buf::kX);
     b.norm(layer, "attn_output_norm", Buf::kX, Buf::kH, NormKind::kLayer, "attn_out_norm");
-    if (b.has(layer, "ffn_gate")) {
-      const bool silu = hp.arch == "nomic-bert";
-      b.gated_ffn(layer, Buf::kH, Buf::kX, silu ? Activation::kSiluMul : Activation::kGeluMul,
-                  false);
+    if (b.has_experts(layer)) {
+      b.copy(layer, Buf::kH, Buf::kX);
+      b.moe_ffn(layer, Buf::kX, moe);
+    } else if (b.has(layer, "ffn_gate")) {
+      const Activation act = nomic ? Activation::kSiluMul : Activation::kGeluMul;
+      b.gated_ffn(layer, Buf::kH, Buf::kX, act, false);
+      b.add(layer, Buf::kH, Buf::kX);
     } else {
       b.plain_ffn(layer, Buf::kX, false);
+      b.add(layer, Buf::kH, Buf::kX);
     }
-    b.add(layer, Buf::kH, Buf::kX);
     b.norm(layer, "layer_output_norm", Buf::kX, Buf::kH, NormKind::kLayer, "l_out");
   }
   b.no_head();

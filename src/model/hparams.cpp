@@ -138,12 +138,13 @@ void read_head_counts(Reader& r, HParams& hp) {
     hp.n_head_kv = r.integer("attention.head_count_kv", 1, hp.n_head, hp.n_head);
     return;
   }
-  if (kv->count != static_cast<uint64_t>(hp.n_layer)) {
+  if (kv->count != static_cast<uint64_t>(hp.n_layer) &&
+      kv->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
     r.fail(error(Code::kBadHeader, "attention.head_count_kv has %lld entries for %lld layers",
                  ll(static_cast<int64_t>(kv->count)), ll(hp.n_layer)));
     return;
   }
-  for (uint64_t i = 0; i < kv->count; ++i) {
+  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
     const double n = kv->number_at(i);
     if (!(n >= 0 && n <= static_cast<double>(hp.n_head))) {
       r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is impossible",
@@ -175,15 +176,45 @@ void read_heads(Reader& r, HParams& hp) {
   }
 }
 
+// Groups of experts of which only some are chosen from (https://arxiv.org/abs/2412.19437).
+void read_expert_groups(Reader& r, HParams& hp) {
+  hp.n_expert_group = r.integer("expert_group_count", 0, kMaxExperts, 1);
+  hp.n_expert_group_used = r.integer("expert_group_used_count", 0, kMaxExperts, 0);
+  if (hp.n_expert_group <= 1) {
+    hp.n_expert_group = hp.n_expert_group_used = 1;
+    return;
+  }
+  const int64_t size = hp.n_expert / hp.n_expert_group;
+  if (hp.n_expert % hp.n_expert_group != 0 || hp.n_expert_group_used > hp.n_expert_group ||
+      hp.n_expert_used > hp.n_expert_group_used * size) {
+    r.fail(error(Code::kBadHeader, "%lld of %lld groups cannot give %lld of %lld experts",
+                 ll(hp.n_expert_group_used), ll(hp.n_expert_group), ll(hp.n_expert_used),
+                 ll(hp.n_expert)));
+  }
+}
+
 void read_experts(Reader& r, HParams& hp) {
   hp.n_expert = r.integer("expert_count", 0, kMaxExperts, 0);
   hp.n_expert_used = r.integer("expert_used_count", 0, kMaxExperts, 0);
   hp.n_ff_expert = r.integer("expert_feed_forward_length", 0, kMaxWidth, hp.n_ff);
   hp.expert_weights_scale = r.real("expert_weights_scale", 0);
+  hp.expert_gating = r.integer("expert_gating_func", 0, 255, 0);
+  if (hp.expert_gating > kMaxExpertGating) {
+    r.fail(error(Code::kUnsupportedArchitecture, "%s.expert_gating_func %lld is not supported",
+                 hp.arch.c_str(), ll(hp.expert_gating)));
+  }
+  if (const gguf::Value* norm = r.raw("expert_weights_norm")) {
+    hp.expert_weights_norm = norm->as_bool().value_or(norm->as_u64().value_or(1) != 0) ? 1 : 0;
+  }
   if (hp.n_expert_used > hp.n_expert || (hp.n_expert > 0 && hp.n_expert_used == 0)) {
     r.fail(error(Code::kBadHeader, "%lld of %lld experts cannot be used", ll(hp.n_expert_used),
                  ll(hp.n_expert)));
   }
+  if (hp.n_layer * hp.n_expert > kMaxExpertsInAll) {
+    r.fail(error(Code::kBadHeader, "%lld layers of %lld experts are more than %lld experts",
+                 ll(hp.n_layer), ll(hp.n_expert), ll(kMaxExpertsInAll)));
+  }
+  read_expert_groups(r, hp);
   if (hp.n_expert == 0 && hp.n_ff == 0) {
     r.fail(error(Code::kBadHeader, "the metadata lacks %s.feed_forward_length", hp.arch.c_str()));
   }
@@ -228,9 +259,10 @@ void read_windows(Reader& r, HParams& hp) {
   }
 }
 
-void read_direction(Reader& r, HParams& hp, bool family_is_causal) {
+void read_direction(Reader& r, HParams& hp) {
   const gguf::Value* causal = r.raw("attention.causal");
-  hp.causal = causal == nullptr ? family_is_causal : causal->as_bool().value_or(family_is_causal);
+  const bool own = !reads_whole_texts(hp.arch);
+  hp.causal = causal == nullptr ? own : causal->as_bool().value_or(own);
   const int64_t most = static_cast<int64_t>(Pooling::kRank);
   hp.pooling = static_cast<Pooling>(r.integer("pooling_type", 0, most, 0));
 }
@@ -267,11 +299,19 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   hp.n_ctx_train = r.integer("context_length", 1, kMaxContext, -1);
   hp.n_embd = r.integer("embedding_length", 1, kMaxWidth, -1);
   hp.n_layer = r.integer("block_count", 1, kMaxLayers, -1);
+  if (family->skips_nextn) {
+    hp.n_layer_nextn = r.integer("nextn_predict_layers", 0, kMaxLayers, 0);
+  }
+  if (hp.n_layer_nextn >= hp.n_layer) {
+    r.fail(error(Code::kBadHeader, "%lld of %lld layers cannot predict further tokens",
+                 ll(hp.n_layer_nextn), ll(hp.n_layer)));
+  }
+  hp.n_layer -= hp.n_layer_nextn;
   hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
   if (!r.status().ok()) return r.status();
   read_heads(r, hp);
   if (!r.status().ok()) return r.status();
-  read_direction(r, hp, family->causal);
+  read_direction(r, hp);
   read_rope(r, hp);
   read_experts(r, hp);
   read_windows(r, hp);

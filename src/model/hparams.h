@@ -16,8 +16,10 @@ inline constexpr int64_t kMaxLayers = 1024;
 inline constexpr int64_t kMaxWidth = 1 << 20;  // n_embd, n_ff, head_dim * n_head
 inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxVocab = 1 << 22;
-inline constexpr int64_t kMaxExperts = 4096;
+inline constexpr int64_t kMaxExperts = 4096;          // of a layer
+inline constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers
 inline constexpr int64_t kMaxContext = 1 << 24;
+inline constexpr int64_t kMaxExpertGating = 3;
 
 // How the rows of a text become one vector; the values of <family>.pooling_type.
 enum class Pooling : uint8_t { kNone = 0, kMean = 1, kCls = 2, kLast = 3, kRank = 4 };
@@ -43,6 +45,7 @@ struct HParams {
   int64_t n_ctx_train = 0;
   int64_t n_embd = 0;
   int64_t n_layer = 0;
+  int64_t n_layer_nextn = 0;  // after these, which only predict further tokens: not run
   int64_t n_ff = 0;
   int64_t n_head = 0;
   int64_t n_head_kv = 0;
@@ -59,6 +62,10 @@ struct HParams {
   float freq_base_swa = 10000.0f;
   int64_t n_expert = 0, n_expert_used = 0, n_ff_expert = 0;
   float expert_weights_scale = 0;
+  int64_t n_expert_group = 1, n_expert_group_used = 1;
+  int64_t expert_gating = 0;  // expert_gating_func: 1 softmax, 2 sigmoid, 3 softmax over those
+                              // that are chosen; 0: the family's own
+  int64_t expert_weights_norm = -1;  // 0 or 1; -1: the family's own
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   float norm_offset = 0;  // added to norm weights (checkpoints that store w - 1)
   int64_t conv_kernel = 0;

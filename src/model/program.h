@@ -22,7 +22,7 @@ enum class Buf : uint8_t {
   kAtt,     // [n_head*dv] attention output
   kGu,      // [2*n_ff] gate and up; the activated product replaces the gate
   kT,       // [n_embd] a block's output before its post-norm
-  kRouter,  // [n_expert]
+  kRouter,  // [4][n_expert] logits, then what is made of them to choose experts
   kLogits,  // [n_vocab]
   kCount,
 };
@@ -34,18 +34,33 @@ enum class OpKind : uint8_t {
   kMatmul,     // out[out_col..] = (add ? out : 0) + scale * (W in + bias) for each part
   kRope,       // rotates queries and keys in kQkv
   kAttention,  // stores keys and values, out = attention
-  kActivate,   // kGu in place: gate = act(gate) * up, or act(gate) without up
+  kActivate,   // in place: gate = act(gate, up), or act(gate) without up
   kAdd,        // out += scale * in
   kMoe,        // out += scale * sum over chosen experts of weight * expert(in), from kRouter
   kShortConv,  // LFM2's gated convolution over time: kQkv (b|c|u) to kAtt
   kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
   kSoftCap,    // out = softcap * tanh(out / softcap)
   kScale,      // out *= scale
-  kPool,       // one row of each text, from the rows of kH, into kX
+  kGate,       // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
+  kPool,       // one row of each text from its rows of kH, or each as it is, into kX
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };
-enum class Activation : uint8_t { kSiluMul, kGeluMul, kGeluTanh, kGeluErf, kTanh };
+enum class Activation : uint8_t {
+  kSiluMul,
+  kGeluMul,
+  kGeluTanh,
+  kReluMul,
+  kReluSquared,    // max(x, 0)^2, without up
+  kClampedSwiglu,  // gpt-oss: g sigmoid(1.702 g) (u + 1), g at most 7, u between -7 and 7
+  kGeluErf,
+  kTanh,
+};
+// Whether the activation multiplies two products, gate and up; else it is a function of one.
+[[nodiscard]] constexpr bool is_gated(Activation act) {
+  return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
+         act != Activation::kGeluErf && act != Activation::kTanh;
+}
 
 struct MatPart {
   int32_t mat = -1;   // index into Program::mats
@@ -84,6 +99,7 @@ struct Op {
   bool vec_per_head = false;  // norm: vec0 is [heads][n] rather than [n]
   int32_t rope = 0;           // index into Program::ropes
   int32_t window = 0;         // attention: sliding window in tokens, 0 none
+  float alibi = 0;            // attention: ALiBi's greatest bias, 0 none; vec0: sinks [heads]
   AttentionShape att;         // rope and attention
   int32_t moe = -1;           // index into Program::moes
   float softcap = 0;
@@ -116,10 +132,34 @@ struct Rope {
   int32_t factors_short = -1, factors_long = -1;  // vecs [n_rot/2]; llama-3's rope_freqs is short
 };
 
+// How a router's logits become the weights of the chosen experts.
+enum class Gating : uint8_t {
+  kSoftmax,        // over all experts; the most probable are chosen
+  kSigmoid,        // of each
+  kSoftmaxChosen,  // the largest logits are chosen, softmax over these
+};
+
 struct Moe {
-  std::vector<int32_t> gate, up, down;  // mats, by expert
+  // Mats by expert: gate and up [n_ff][n_embd], down [n_embd][n_ff]. No gates: down(act(up(x))).
+  std::vector<int32_t> gate, up, down;
+  // Vecs, -1: none. Biases [n_expert][n_ff] (of down [n_expert][n_embd]) and factors [n_expert] of
+  // the products.
+  int32_t gate_bias = -1, up_bias = -1, down_bias = -1;
+  int32_t gate_scale = -1, up_scale = -1, down_scale = -1;
+  int32_t choice_bias = -1;  // vec [n_expert], added to choose, not to weigh
+  int32_t n_expert = 0;      // logits
   int32_t n_used = 0, n_ff = 0;
+  int32_t n_group = 1, n_group_used = 1;  // those with the best two experts are chosen from
+  int32_t shared_by = 1;  // logits that stand for one expert here: e is run as expert e / shared_by
+  Gating gating = Gating::kSoftmax;
+  bool normalize = true;  // a token's weights are divided by their sum
   float weights_scale = 1;
+  bool weigh_input = false;  // weights multiply what experts read, not what they give
+  Activation act = Activation::kSiluMul;
+
+  [[nodiscard]] std::array<int32_t, 7> vecs() const {
+    return {gate_bias, up_bias, down_bias, gate_scale, up_scale, down_scale, choice_bias};
+  }
 };
 
 enum class MarkPart : uint8_t {

@@ -74,6 +74,32 @@ int32_t part_shift(const kv::KvCache& cache, int32_t layer, int32_t first) {
 
 }  // namespace
 
+// Press, Smith, Lewis 2021 (https://arxiv.org/abs/2108.12409): a geometric series over the heads;
+// beyond a power of two, every other member of the series that is twice as fine.
+float alibi_slope(const Op& op, int32_t head) {
+  int32_t even = 1;
+  while (2 * even <= op.att.heads) even *= 2;
+  const double exponent = head < even ? head + 1 : head - even + 0.5;
+  return static_cast<float>(std::exp2(-double{op.alibi} / even * exponent));
+}
+
+// Slopes and sinks of the rows of a tile: `rows` query heads after each other from those of `head`.
+void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const TileScratch& s,
+                            kernels::AttentionArgs& a) const {
+  const int32_t group = op.att.group();
+  if (op.alibi != 0) {
+    for (int32_t r = 0; r < rows; ++r) {
+      s.slope[r] = r < group ? alibi_slope(op, head * group + r) : s.slope[r - group];
+    }
+    a.slope = s.slope;
+    a.position = s.position;
+  }
+  if (op.vec0 >= 0) {
+    for (int32_t r = 0; r < rows; ++r) s.sink[r] = sink(op, head * group + r % group);
+    a.sink = s.sink;
+  }
+}
+
 // One part of the positions for the one token of a decode pass, into the shared partials:
 // [split][head][dv], then maxima [split][head], then sums.
 void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int thread) {
@@ -86,7 +112,9 @@ void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int th
   for (int32_t g = 0; g < group; ++g) {
     s.begin[g] = std::max(window_begin(op, first_), split * length) + shift;
     s.end[g] = std::min(first_ + 1, (split + 1) * length) + shift;
+    s.position[g] = first_ + shift;
   }
+  row_terms(op, head, group, s, a);
   float* partials = engine_.working().attention_partials();
   float* maxima = partials + static_cast<int64_t>(splits) * n_head * a.dv;
   float* sums = maxima + static_cast<int64_t>(splits) * n_head;
@@ -118,7 +146,7 @@ void CpuExecutor::merge_splits(const Op& op, int32_t head) {
   }
   engine_.table().attention_merge(partials + (static_cast<int64_t>(first) * n_head + head) * dv,
                                   static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
-                                  buffer(op.out) + static_cast<int64_t>(head) * dv);
+                                  sink(op, head), buffer(op.out) + static_cast<int64_t>(head) * dv);
 }
 
 // Texts beside each other: each is computed as if its keys began the cache, so that a row's result
@@ -153,7 +181,9 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
     const int32_t position = tile.first + r / group;
     s.begin[r] = window_begin(op, position);
     s.end[r] = window_end(op, position, tile.length);
+    s.position[r] = position;
   }
+  row_terms(op, head, rows, s, a);
   a.q = s.q;
   a.n_rows = rows;
   a.begin = s.begin;
@@ -189,9 +219,10 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
            static_cast<int64_t>(head * group + r % group) * a.dv;
   };
   a.scratch = s.kernel;
+  row_terms(op, head, rows, s, a);
   if (splits == 1) {
     for (int32_t r = 0; r < rows; ++r) {
-      const int32_t position = first_ + first + r / group;
+      const int32_t position = s.position[r] = first_ + first + r / group;
       s.begin[r] = window_begin(op, position);
       s.end[r] = position + 1;
     }
@@ -222,6 +253,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
       r1 = r + 1;
       s.begin[r] = begin + shift;
       s.end[r] = end + shift;
+      s.position[r] = position + shift;
     }
     if (r0 >= r1) continue;
     const int64_t row = static_cast<int64_t>(split - split0) * rows + r0;
@@ -229,6 +261,10 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     a.n_rows = r1 - r0;
     a.begin = s.begin + r0;
     a.end = s.end + r0;
+    if (op.alibi != 0) {
+      a.slope = s.slope + r0;
+      a.position = s.position + r0;
+    }
     a.out = s.out + row * a.dv;
     a.partial_max = s.max + row;
     a.partial_sum = s.sum + row;
@@ -245,7 +281,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     }
     const float* partial = s.out + (static_cast<int64_t>(from - split0) * rows + r) * a.dv;
     engine_.table().attention_merge(partial, static_cast<int64_t>(rows) * a.dv, max, sum, n, a.dv,
-                                    out_row(r));
+                                    sink(op, head * group + r % group), out_row(r));
   }
 }
 

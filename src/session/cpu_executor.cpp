@@ -4,16 +4,9 @@
 namespace sluice::session {
 
 CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine) {
-  const model::Program& program = engine.program();
   row_held_.resize(static_cast<size_t>(engine.largest_batch()));
   tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
   products_.reserve(4);
-  if (program.moes.empty()) return;
-  const size_t used = static_cast<size_t>(program.hp.n_expert_used);
-  const size_t n_batch = static_cast<size_t>(engine.largest_batch());
-  experts_.reserve(static_cast<size_t>(program.hp.n_expert));
-  routed_.reserve(n_batch * used);
-  chosen_.reserve(n_batch * used);
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
@@ -103,11 +96,9 @@ size_t CpuExecutor::after(size_t pc) const {
   const size_t end = p.ops.size(), pool = static_cast<size_t>(p.pool);
   const size_t next = pc + 1;
   if (!spec_.embed) return next == pool ? end : next;
-  if (next == static_cast<size_t>(p.hidden)) {
-    return spec_.pooling == model::Pooling::kNone ? end : pool;
-  }
+  if (next == static_cast<size_t>(p.hidden)) return pool;
   if (next <= pool) return next;
-  if (!spec_.completes) return end;
+  if (!spec_.completes && spec_.pooling != model::Pooling::kNone) return end;
   const size_t first = static_cast<size_t>(tail().first), last = static_cast<size_t>(tail().end);
   const size_t inside = pc == pool ? first : next;
   return inside < last ? inside : end;
@@ -120,10 +111,7 @@ int32_t CpuExecutor::position_of(int32_t t) const {
 }
 
 std::span<float> CpuExecutor::embedding(int32_t i) const {
-  const bool pooled = spec_.pooling != model::Pooling::kNone;
-  const model::Buf buf = pooled ? tail().out : model::Buf::kH;
-  const int64_t n = pooled ? tail().width : engine_.program().hp.n_embd;
-  return {buffer(buf) + i * engine_.width(buf), static_cast<size_t>(n)};
+  return {buffer(tail().out) + i * engine_.width(tail().out), static_cast<size_t>(tail().width)};
 }
 
 std::span<float> CpuExecutor::logits(int32_t row) const {

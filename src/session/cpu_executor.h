@@ -22,6 +22,9 @@ namespace sluice::session {
   return op.window == 0 ? length : std::min(length, position + op.window / 2 + 1);
 }
 
+// What ALiBi takes from a head's scores for each position between a key and its query.
+[[nodiscard]] float alibi_slope(const model::Op& op, int32_t head);
+
 class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(Engine& engine);
@@ -43,14 +46,6 @@ class CpuExecutor final : public Executor {
     int32_t row = 0;    // of the embedding
     int32_t phase = 0;  // of an expert
   };
-  struct Expert {
-    int32_t index = 0;
-    int32_t first = 0, count = 0;  // into routed_
-  };
-  struct Routed {
-    int32_t token = 0;
-    float weight = 0;
-  };
 
   void restart();
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
@@ -66,6 +61,7 @@ class CpuExecutor final : public Executor {
   void op_rope(const model::Op& op);
   void op_attention(const model::Op& op);
   void op_activate(const model::Op& op);
+  void op_gate(const model::Op& op);
   void op_elementwise(const model::Op& op);
   [[nodiscard]] bool op_moe(const model::Op& op);
   void op_short_conv(const model::Op& op);
@@ -75,6 +71,8 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] const model::Tail& tail() const;
   [[nodiscard]] size_t after(size_t pc) const;  // the next operation; past the last: the end
 
+  // n values at `gate`, in place, from them and, where the kind is gated, the n after them.
+  void activate(model::Activation act, float* gate, int64_t n);
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
   [[nodiscard]] bool wants_q8(int32_t mat) const;
 
@@ -88,10 +86,17 @@ class CpuExecutor final : public Executor {
   };
   void attend_texts(const model::Op& op);
   void attend_text_tile(const model::Op& op, int32_t head, const TextTile& tile, int thread);
+  void row_terms(const model::Op& op, int32_t head, int32_t rows, const TileScratch& s,
+                 kernels::AttentionArgs& a) const;
+  [[nodiscard]] float sink(const model::Op& op, int32_t head) const {
+    return op.vec0 >= 0 ? engine_.vec(op.vec0)[head] : kernels::kNoSink;
+  }
 
   void route(const model::Moe& moe);
-  void demand_from(const model::Moe& moe, size_t first);
-  [[nodiscard]] bool run_expert(const model::Op& op, const Expert& expert);
+  void demand_from(const model::Moe& moe, int32_t first);
+  [[nodiscard]] bool run_expert(const model::Op& op, const ExpertRun& run);
+  void gather_tokens(const model::Op& op, const ExpertRun& run, float* to);
+  void scatter_tokens(const model::Op& op, const ExpertRun& run, const float* from);
 
   void observe_before(const model::Op& op);
   void observe_marks();
@@ -137,11 +142,8 @@ class CpuExecutor final : public Executor {
   Cursor cursor_;
   std::vector<TextTile> tiles_;
   std::vector<Product> products_;
-  std::vector<Expert> experts_;
-  std::vector<Routed> routed_;
-  std::vector<int32_t> chosen_;
   std::vector<uint32_t> demand_;
-  size_t expert_ = 0;              // index into experts_
+  int32_t n_runs_ = 0, run_ = 0;   // experts that have tokens; the one that is computed
   std::vector<uint8_t> row_held_;  // embedding row t came from the resident table
   Observer observer_;
   size_t mark_ = 0;

@@ -38,8 +38,9 @@ class Ordering {
       }
       if (op.moe < 0) continue;
       const model::Moe& moe = p.moes[static_cast<size_t>(op.moe)];
-      for (size_t e = 0; e < moe.gate.size(); ++e) {
-        mat(moe.gate[e]);
+      for (const int32_t v : moe.vecs()) vec(v);
+      for (size_t e = 0; e < moe.up.size(); ++e) {
+        if (!moe.gate.empty()) mat(moe.gate[e]);
         mat(moe.up[e]);
         mat(moe.down[e]);
       }

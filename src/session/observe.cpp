@@ -84,9 +84,10 @@ void CpuExecutor::observe_attention(const Op& op) {
   std::vector<float> mixed(pairs * static_cast<size_t>(dv));
   const int64_t ld = engine_.width(op.in);
   const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dk));
-  const auto score = [&](float dot) {
-    const double x = static_cast<double>(dot) * scale;
-    return op.softcap != 0 ? op.softcap * (1 - 2 / (std::exp(2 * x / op.softcap) + 1)) : x;
+  const auto score = [&](int32_t head, int32_t distance, float dot) {
+    double x = static_cast<double>(dot) * scale;
+    if (op.softcap != 0) x = op.softcap * (1 - 2 / (std::exp(2 * x / op.softcap) + 1));
+    return op.alibi != 0 ? x - static_cast<double>(alibi_slope(op, head)) * std::abs(distance) : x;
   };
   for (int32_t h = 0; h < n_head; ++h) {
     const float* keys = buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;
@@ -96,17 +97,18 @@ void CpuExecutor::observe_attention(const Op& op) {
       float* s = &scores[at * static_cast<size_t>(n)];
       float* p = &probabilities[at * static_cast<size_t>(n)];
       const float* q = buffer(op.in) + t * ld + h * dk;
-      double max = -INFINITY, sum = 0;
+      double max = sink(op, h), sum = 0;
       for (int32_t j = 0; j < n; ++j) {
         double dot = 0;
         for (int32_t i = 0; i < dk; ++i) dot += static_cast<double>(q[i]) * keys[j * ld + i];
         s[j] = static_cast<float>(dot);
       }
       const int32_t begin = window_begin(op, t), end = window_end(op, t, n);
-      for (int32_t j = begin; j < end; ++j) max = std::max(max, score(s[j]));
-      for (int32_t j = begin; j < end; ++j) sum += std::exp(score(s[j]) - max);
+      for (int32_t j = begin; j < end; ++j) max = std::max(max, score(h, t - j, s[j]));
+      for (int32_t j = begin; j < end; ++j) sum += std::exp(score(h, t - j, s[j]) - max);
+      if (op.vec0 >= 0) sum += std::exp(sink(op, h) - max);
       for (int32_t j = begin; j < end; ++j) {
-        p[j] = static_cast<float>(std::exp(score(s[j]) - max) / sum);
+        p[j] = static_cast<float>(std::exp(score(h, t - j, s[j]) - max) / sum);
       }
       float* out = buffer(op.out) + t * engine_.width(op.out) + h * dv;
       for (int32_t i = 0; i < dv; ++i) {

@@ -16,6 +16,11 @@ using model::OpKind;
 
 bool CpuExecutor::vectors_ready(const Op& op) {
   if (!feed_.need_vec(op.vec0) || !feed_.need_vec(op.vec1)) return false;
+  if (op.moe >= 0) {
+    for (const int32_t v : engine_.program().moes[static_cast<size_t>(op.moe)].vecs()) {
+      if (!feed_.need_vec(v)) return false;
+    }
+  }
   for (int32_t i = 0; i < op.n_parts; ++i) {
     if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].bias)) return false;
   }
@@ -40,6 +45,9 @@ bool CpuExecutor::run_op(const Op& op) {
       return true;
     case OpKind::kActivate:
       op_activate(op);
+      return true;
+    case OpKind::kGate:
+      op_gate(op);
       return true;
     case OpKind::kMoe:
       return op_moe(op);
@@ -243,26 +251,56 @@ void CpuExecutor::op_rope(const Op& op) {
   });
 }
 
-void CpuExecutor::op_activate(const Op& op) {
+void CpuExecutor::activate(model::Activation act, float* gate, int64_t n) {
+  constexpr float kAlpha = 1.702f, kLimit = 7.0f;
   const kernels::Table& k = engine_.table();
+  float* up = gate + n;
+  switch (act) {
+    case model::Activation::kSiluMul:
+      k.silu_mul(gate, up, n, gate);
+      break;
+    case model::Activation::kGeluMul:
+      k.gelu_mul(gate, up, n, gate);
+      break;
+    case model::Activation::kGeluTanh:
+      k.gelu_tanh(gate, n, gate);
+      break;
+    case model::Activation::kReluMul:
+      for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * up[i];
+      break;
+    case model::Activation::kReluSquared:
+      for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);
+      break;
+    case model::Activation::kClampedSwiglu:  // g sigmoid(a g) (u + 1) = silu(a g) (u + 1) / a
+      for (int64_t i = 0; i < n; ++i) {
+        gate[i] = kAlpha * std::min(gate[i], kLimit);
+        up[i] = (std::clamp(up[i], -kLimit, kLimit) + 1) / kAlpha;
+      }
+      k.silu_mul(gate, up, n, gate);
+      break;
+    case model::Activation::kGeluErf:
+      k.gelu_erf(gate, n, gate);
+      break;
+    case model::Activation::kTanh:
+      k.soft_cap(gate, 1, n, gate);
+      break;
+  }
+}
+
+void CpuExecutor::op_activate(const Op& op) {
   for_rows(rows_, [&](int32_t t) {
-    float* gate = buffer(op.in) + t * engine_.width(op.in);
-    switch (op.act) {
-      case model::Activation::kSiluMul:
-        k.silu_mul(gate, gate + op.n, op.n, gate);
-        break;
-      case model::Activation::kGeluMul:
-        k.gelu_mul(gate, gate + op.n, op.n, gate);
-        break;
-      case model::Activation::kGeluTanh:
-        k.gelu_tanh(gate, op.n, gate);
-        break;
-      case model::Activation::kGeluErf:
-        k.gelu_erf(gate, op.n, gate);
-        break;
-      case model::Activation::kTanh:
-        k.soft_cap(gate, 1, op.n, gate);
-        break;
+    activate(op.act, buffer(op.in) + t * engine_.width(op.in) + op.in_col, op.n);
+  });
+}
+
+void CpuExecutor::op_gate(const Op& op) {
+  const int32_t run = op.n / op.heads;
+  for_rows(rows_, [&](int32_t t) {
+    const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
+    float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
+    for (int32_t g = 0; g < op.heads; ++g, out += run) {
+      const float by = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(in[g]))));
+      std::for_each(out, out + run, [by](float& x) { x *= by; });
     }
   });
 }
@@ -332,11 +370,18 @@ void CpuExecutor::op_select(const Op& op) {
   }
 }
 
-// One row of each text from its rows. Where a text takes several batches, what the ones before have
-// given is kept aside until this one is done: it may have to be computed again. Sums are taken
-// token by token in double, the same in one batch and in several.
+// One row of each text from its rows, or all of them as they are. Where a text takes several
+// batches, what those before have given is kept aside until this one is done: it may have to be
+// computed again. Sums are taken token by token in double, the same in one batch and in several.
 void CpuExecutor::op_pool(const Op& op) {
   const size_t n = static_cast<size_t>(op.n);
+  if (spec_.pooling == model::Pooling::kNone) {
+    for (int32_t t = 0; t < rows_; ++t) {
+      std::copy_n(buffer(op.in) + t * engine_.width(op.in), n,
+                  buffer(op.out) + t * engine_.width(op.out));
+    }
+    return;
+  }
   double* kept = engine_.working().pool_sums();
   double* sums = kept + n;
   int32_t n_texts = 0;

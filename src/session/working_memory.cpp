@@ -71,6 +71,9 @@ TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows
   sum = carve.take<float>(parts);
   begin = carve.take<int32_t>(n);
   end = carve.take<int32_t>(n);
+  position = carve.take<int32_t>(n);
+  slope = carve.take<float>(n);
+  sink = carve.take<float>(n);
   bytes = carve.used();
 }
 
@@ -94,7 +97,11 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
     at.embedding_rows = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(embedding.row_bytes));
   }
   if (!p.moes.empty()) {
+    const uint64_t n_used = static_cast<uint64_t>(p.hp.n_expert_used);
     at.experts = carve.take<float>(2 * n_batch * static_cast<uint64_t>(p.hp.n_embd));
+    at.choices = carve.take<Choice>(n_batch * n_used);
+    at.routed = carve.take<Routed>(n_batch * n_used);
+    at.expert_runs = carve.take<ExpertRun>(static_cast<uint64_t>(p.hp.n_expert));
   }
   if (const uint64_t splits = static_cast<uint64_t>(split_count(shape.n_ctx)); splits > 1) {
     at.partials = carve.take<float>(splits * partial_floats(p));

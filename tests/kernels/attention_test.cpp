@@ -52,6 +52,19 @@ struct Problem {
   }
   static size_t size(int64_t a, int64_t b) { return static_cast<size_t>(a * b); }
 
+  // ALiBi with a steep and a flat slope, each row's own position at the end of what it sees.
+  void add_slopes() {
+    for (int32_t i = 0; i < shape.n_rows; ++i) {
+      slope.push_back(0.5f / static_cast<float>(1 + i % 7));
+      position.push_back(end[static_cast<size_t>(i)] - 1);
+    }
+  }
+  // Sinks from far below the scores to far above.
+  void add_sinks() {
+    for (int32_t i = 0; i < shape.n_rows; ++i)
+      sink.push_back(4.0f * static_cast<float>(i % 8) - 12);
+  }
+
   // The rows of n_tokens tokens whose last is at the last position; window 0: all before.
   void make_causal(int32_t group, int32_t window) {
     const int32_t n_tokens = shape.n_rows / group;
@@ -75,6 +88,11 @@ struct Problem {
     a.end = end.data();
     a.scale = 1.0f / std::sqrt(static_cast<float>(shape.dk));
     a.softcap = shape.softcap;
+    if (!slope.empty()) {
+      a.slope = slope.data();
+      a.position = position.data();
+    }
+    if (!sink.empty()) a.sink = sink.data();
     return a;
   }
 
@@ -108,7 +126,8 @@ struct Problem {
   std::mt19937 rng;
   std::unique_ptr<float[]> q;
   std::unique_ptr<f16[]> k, v;
-  std::vector<int32_t> begin, end;
+  std::vector<int32_t> begin, end, position;
+  std::vector<float> slope, sink;
 };
 
 std::vector<const Table*> tables() {
@@ -121,7 +140,7 @@ std::vector<const Table*> tables() {
 
 TEST(Attention, EveryHeadSize) {
   for (const Table* table : tables()) {
-    for (const int32_t d : {1, 7, 8, 15, 16, 17, 24, 37, 64, 80, 96, 128, 192, 256}) {
+    for (const int32_t d : {1, 7, 8, 15, 16, 17, 24, 37, 40, 64, 80, 96, 112, 128, 192, 256}) {
       Problem({3, d, d, 75}, 1).expect_matches(*table);
       Problem({2, d, 40, 33}, 2).expect_matches(*table);
       Problem({2, 40, d, 33}, 3).expect_matches(*table);
@@ -192,6 +211,72 @@ TEST(Attention, SoftCap) {
   }
 }
 
+TEST(Attention, Sinks) {
+  for (const Table* table : tables()) {
+    for (const int32_t rows : {1, 2, 9, 70}) {
+      for (const int32_t n : {1, 31, 200, 1100}) {
+        Problem p({rows, 40, 24, n}, 20);
+        p.add_sinks();
+        p.expect_matches(*table);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// A sink of minus infinity is none, to the bit.
+TEST(Attention, NoSink) {
+  for (const Table* table : tables()) {
+    Problem p({9, 24, 24, 600}, 21);
+    const std::vector<float> without = p.run(*table, p.args());
+    p.sink.assign(9, kNoSink);
+    const std::vector<float> with = p.run(*table, p.args());
+    EXPECT_EQ(std::memcmp(with.data(), without.data(), with.size() * sizeof(float)), 0);
+  }
+}
+
+TEST(Attention, Alibi) {
+  for (const Table* table : tables()) {
+    for (const int32_t group : {1, 3, 8}) {
+      for (const int32_t window : {0, 40}) {
+        for (const int32_t tokens : {1, 5, 33}) {
+          Problem p({tokens * group, 24, 32, 700}, 22);
+          p.make_causal(group, window);
+          p.add_slopes();
+          p.expect_matches(*table);
+          p.add_sinks();
+          p.expect_matches(*table);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+// A ring stores a position elsewhere: only distances count.
+TEST(Attention, AlibiKnowsDistancesOnly) {
+  for (const Table* table : tables()) {
+    constexpr int32_t kShift = kAttentionSplit;
+    Problem p({4, 24, 24, 100}, 23);
+    p.add_slopes();
+    const std::vector<float> here = p.run(*table, p.args());
+    AttentionArgs a = p.args();
+    for (int32_t i = 0; i < 4; ++i) {
+      p.begin[static_cast<size_t>(i)] += kShift;
+      p.end[static_cast<size_t>(i)] += kShift;
+      p.position[static_cast<size_t>(i)] += kShift;
+    }
+    std::vector<f16> k(Problem::size(kShift + 100, 24), kHalfNan), v = k;
+    std::copy_n(p.k.get(), 2400, &k[size_t{kShift} * 24]);
+    std::copy_n(p.v.get(), 2400, &v[size_t{kShift} * 24]);
+    a.k = k.data();
+    a.v = v.data();
+    const std::vector<float> there = p.run(*table, a);
+    EXPECT_EQ(std::memcmp(here.data(), there.data(), here.size() * sizeof(float)), 0)
+        << table->name;
+  }
+}
+
 // Scores that grow or shrink along the positions, far apart: the running maximum moves every block
 // or never, and early weights vanish.
 TEST(Attention, ExtremeScores) {
@@ -239,6 +324,8 @@ TEST(Attention, RowsAloneGiveTheSameBits) {
     for (const int32_t dk : {24, 64, 128}) {
       Problem p({77, dk, dk, 700}, 16);
       p.make_causal(7, dk == 24 ? 100 : 0);
+      if (dk != 64) p.add_slopes();
+      if (dk != 128) p.add_sinks();
       const std::vector<float> together = p.run(*table, p.args());
       for (const int32_t some : {1, 2, 3, 7, 8, 50}) {
         for (int32_t row = 0; row < 77; row += some) {
@@ -247,6 +334,11 @@ TEST(Attention, RowsAloneGiveTheSameBits) {
           a.q += row * p.stride;
           a.begin += row;
           a.end += row;
+          if (a.slope != nullptr) {
+            a.slope += row;
+            a.position += row;
+          }
+          if (a.sink != nullptr) a.sink += row;
           const std::vector<float> alone = p.run(*table, a);
           ASSERT_EQ(std::memcmp(alone.data(), &together[size_t(row) * size_t(dk)],
                                 alone.size() * sizeof(float)),
@@ -264,6 +356,8 @@ TEST(Attention, PartsMergeToTheSameBits) {
     for (const int32_t dv : {20, 64}) {
       Problem p({6, 32, dv, 4 * kAttentionSplit + 100}, 17);
       for (size_t i = 0; i < 6; ++i) p.begin[i] = static_cast<int32_t>(i) * 200;
+      if (dv == 20) p.add_slopes();
+      p.add_sinks();
       const std::vector<float> whole = p.run(*table, p.args());
       const size_t row_size = static_cast<size_t>(dv);
       constexpr size_t kParts = 5;
@@ -291,7 +385,7 @@ TEST(Attention, PartsMergeToTheSameBits) {
       for (size_t i = 0; i < 6; ++i) {
         std::vector<float> merged(row_size);
         table->attention_merge(&partial[i * kParts * row_size], dv, &max[i * kParts],
-                               &sum[i * kParts], kParts, dv, merged.data());
+                               &sum[i * kParts], kParts, dv, p.sink[i], merged.data());
         EXPECT_EQ(std::memcmp(merged.data(), &whole[i * row_size], row_size * sizeof(float)), 0)
             << table->name << ", row " << i;
       }
@@ -316,7 +410,7 @@ TEST(Attention, AnyPartsMerge) {
       const std::vector<float> out = p.run(*table, a);
       std::copy(out.begin(), out.end(), &partial[part * 32]);
     }
-    table->attention_merge(partial, 32, max, sum, 3, 32, merged);
+    table->attention_merge(partial, 32, max, sum, 3, 32, kNoSink, merged);
     for (size_t i = 0; i < 32; ++i) EXPECT_NEAR(merged[i], expected[i], kAttentionBudget);
   }
 }

@@ -174,8 +174,8 @@ TEST(Builder, AKeyThatNobodyReadsIsRefusedWhereItChangesResults){
             REFUSED("attention.key_length_mla", number("llama.attention.key_length_mla", 64u))
                 REFUSED("attention.clamp_kqv", number("llama.attention.clamp_kqv", 8.0f)) REFUSED(
                     "attention.max_alibi_bias", number("llama.attention.max_alibi_bias", 8.0f))
-                    REFUSED("expert_gating_func", number("llama.expert_gating_func", 2u))
-                        REFUSED("expert_weights_norm", number("llama.expert_weights_norm", false))
+                    REFUSED("expert_gating_func", number("llama.expert_gating_func", 4u))
+                        
                             REFUSED("nextn_predict_layers",
                                     number("llama.nextn_predict_layers",
                                            1u)) REFUSED("rope.freq_base_per_layer",
