@@ -55,6 +55,9 @@ class BaseTokenizer : public Tokenizer {
   Specials specials_;
   SpecialMatcher matcher_;
   bool nfc_ = false;  // text is read in normalization form C
+  // How tokenizer.json's Metaspace differs: no space before a text that begins with one, and if
+  // `starts_once_`, none behind special tokens.
+  bool metaspace_ = false, starts_once_ = false;
 };
 
 using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;

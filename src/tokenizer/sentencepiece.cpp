@@ -183,7 +183,8 @@ Token SentencePiece::find_mergeable(std::string_view text) const {
 bool SentencePiece::normalize(std::string_view text, bool starts, std::string* result) const {
   const auto spaces = static_cast<size_t>(std::count(text.begin(), text.end(), ' '));
   if (!make_room(result, text.size() + 2 * spaces + kSpaceMark.size())) return false;
-  if (starts && add_space_prefix_) *result += kSpaceMark;
+  const bool has_one = metaspace_ && (text.starts_with(' ') || text.starts_with(kSpaceMark));
+  if (starts && add_space_prefix_ && !has_one) *result += kSpaceMark;
   bool after_space = remove_extra_whitespaces_ && starts;
   for (const char c : text) {
     if (c != ' ') {

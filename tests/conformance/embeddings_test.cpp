@@ -52,8 +52,8 @@ std::vector<Reference> references() {
                 : pooling == "last" ? Pooling::kLast
                                     : Pooling::kRank;
     for (const auto& also : entry["also"]) {
-      r.also.push_back({also["tokens"].get<std::vector<int32_t>>(),
-                        also["values"].get<std::vector<float>>()});
+      r.also.push_back(
+          {also["tokens"].get<std::vector<int32_t>>(), also["values"].get<std::vector<float>>()});
     }
     out.push_back(std::move(r));
   }
