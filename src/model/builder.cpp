@@ -63,6 +63,11 @@ bool Builder::has(int64_t layer, const char* name, const char* suffix) const {
   return tensor(layer, name, suffix) != nullptr;
 }
 
+int64_t Builder::rows_of(int64_t layer, const char* name) const {
+  const gguf::Tensor* t = tensor(layer, name, ".weight");
+  return t == nullptr ? 0 : static_cast<int64_t>(std::min<uint64_t>(t->rows(), kMaxWidth));
+}
+
 int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows, int64_t layer,
                          bool expert) {
   Mat m;
@@ -103,6 +108,23 @@ const gguf::Tensor* Builder::matrix(int64_t layer, const char* name, int64_t row
 int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
   const gguf::Tensor* t = matrix(layer, name, rows, cols, optional);
   return t == nullptr ? -1 : add_mat(*t, 0, rows, layer, false);
+}
+
+int32_t Builder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols,
+                          int64_t first, int64_t rows) {
+  const int32_t index = mat(layer, name, all_rows, cols);
+  if (index < 0) return -1;
+  Mat& m = p.mats[static_cast<size_t>(index)];
+  m.rows = rows;
+  m.offset += static_cast<uint64_t>(first * m.row_bytes);
+  return index;
+}
+
+int32_t Builder::vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
+                                const char* suffix) {
+  const int32_t index = vec(layer, name, n, false, suffix);
+  if (index >= 0) p.vecs[static_cast<size_t>(index)].columns = columns;
+  return index;
 }
 
 int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, const char* suffix,
@@ -161,6 +183,22 @@ Op& Builder::op(OpKind kind, int64_t layer) {
   return p.ops.back();
 }
 
+Op& Builder::stateful(OpKind kind, int64_t layer, int64_t values) {
+  int64_t at = 0;
+  for (const Op& before : p.ops) {
+    if (before.layer == layer && before.state > 0) at = before.state_at + before.state;
+  }
+  Op& o = op(kind, layer);
+  o.state = values;
+  o.state_at = at;
+  return o;
+}
+
+int32_t Builder::add_recurrence(const Recurrence& recurrence) {
+  p.recurrences.push_back(recurrence);
+  return static_cast<int32_t>(p.recurrences.size()) - 1;
+}
+
 void Builder::mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col,
                    int64_t ne0, int64_t ne1, MarkPart part) {
   p.marks.push_back({static_cast<int32_t>(p.ops.size()) - 1, name, kind,
@@ -199,7 +237,8 @@ void Builder::embed(float scale, int32_t positions, int32_t types) {
 void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind,
                    const char* mark_name) {
   const int64_t n = hp().n_embd;
-  const int32_t weight = vec(layer, name, n, false, ".weight", hp().norm_offset);
+  const char* suffix = has(layer, name, "") ? "" : ".weight";  // some families leave it out
+  const int32_t weight = vec(layer, name, n, false, suffix, hp().norm_offset);
   const int32_t bias = vec(layer, name, n, true, ".bias");
   Op& o = op(OpKind::kNorm, layer);
   o.in = in;
@@ -250,7 +289,20 @@ void Builder::copy(int64_t layer, Buf in, Buf out) {
   o.n = static_cast<int32_t>(hp().n_embd);
 }
 
-void Builder::qkv(int64_t layer, const AttentionShape& att) {
+// Each head's query in kGu is followed by its gate, which stays there.
+void Builder::gated_query(int64_t layer, const AttentionShape& att) {
+  const int32_t w = mat(layer, "attn_q", 2 * int64_t{att.keys()}, hp().n_embd);
+  matmul(layer, Buf::kH, Buf::kGu, {{w, -1, 0}});
+  widen(Buf::kQkv, att.keys());
+  Op& o = op(OpKind::kGather, layer);
+  o.in = Buf::kGu;
+  o.out = Buf::kQkv;
+  o.n = att.dk;
+  o.heads = att.heads;
+  o.stride = 2 * att.dk;
+}
+
+void Builder::qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att) {
   const int64_t nq = int64_t{att.heads} * att.dk;
   const int64_t nk = int64_t{att.kv_heads} * att.dk;
   const int64_t nv = int64_t{att.kv_heads} * att.dv;
@@ -259,6 +311,11 @@ void Builder::qkv(int64_t layer, const AttentionShape& att) {
     const int32_t w = mat(layer, "attn_qkv", nq + nk + nv, hp().n_embd);
     const int32_t b = vec(layer, "attn_qkv", nq + nk + nv, true, ".bias");
     matmul(layer, Buf::kH, Buf::kQkv, {{w, b, 0}});
+  } else if (spec.gated) {
+    gated_query(layer, att);
+    const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
+    const int32_t v = mat(layer, "attn_v", nv, hp().n_embd);
+    matmul(layer, Buf::kH, Buf::kQkv, {{k, -1, col(nq)}, {v, -1, col(nq + nk)}});
   } else {
     const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
     const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
@@ -287,7 +344,8 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
                {"attn_k_norm", "Kcur_normed", att.kv_heads, att.keys()}};
   for (const auto& side : sides) {
     const int64_t n = spec.qk_norm_wide ? side.heads * dk : dk;
-    const int64_t weights = spec.qk_layer_norm ? side.heads * dk : n;
+    const bool by_head = spec.qk_layer_norm || spec.qk_norm_by_head;
+    const int64_t weights = by_head ? side.heads * dk : n;
     const int32_t w =
         vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
     Op& o = op(OpKind::kNorm, layer);
@@ -297,7 +355,7 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
     o.heads = spec.qk_norm_wide ? 1 : static_cast<int32_t>(side.heads);
     o.vec0 = w;
     o.norm = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms;
-    o.vec_per_head = spec.qk_layer_norm;
+    o.vec_per_head = by_head;
     mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, o.heads);
   }
 }
@@ -320,8 +378,10 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
                static_cast<long long>(layer), hp().arch.c_str()));
   }
   const AttentionShape att = attention_shape(layer);
-  qkv(layer, att);
-  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec, att);
+  qkv(layer, spec, att);
+  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head) {
+    qk_norms(layer, spec, att);
+  }
   if (spec.rope >= 0) {
     Op& rotate = op(OpKind::kRope, layer);
     rotate.in = rotate.out = Buf::kQkv;
@@ -342,6 +402,17 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   o.alibi = spec.alibi;
   const int64_t width = int64_t{att.heads} * att.dv;
   widen(Buf::kAtt, width);
+  if (spec.gated) {
+    if (att.dk != att.dv)
+      fail(error(Code::kBadHeader, "gates of %d values do not fit heads of %d", att.dk, att.dv));
+    Op& gate = op(OpKind::kGated, layer);
+    gate.in = gate.out = Buf::kAtt;
+    gate.unary = Unary::kSigmoid;
+    gate.gate = {Buf::kGu, att.dk};
+    gate.stride = 2 * att.dk;
+    gate.n = att.dv;
+    gate.heads = att.heads;
+  }
   mark("kqv_out", "CONT", layer, Buf::kAtt, 0, width);
 }
 

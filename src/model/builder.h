@@ -15,10 +15,12 @@ struct AttentionSpec {
   int32_t rope = 0;      // index from add_rope; -1: no rotation
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
-  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
-  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
-  bool sinks = false;          // attn_sinks: a score of each head that has no value
-  float alibi = 0;             // greatest bias of ALiBi, 0: none
+  bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
+  bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
+  bool sinks = false;            // attn_sinks: a score of each head that has no value
+  float alibi = 0;               // greatest bias of ALiBi, 0: none
+  bool qk_norm_by_head = false;  // RMS norm with weights by head (PLaMo 2)
+  bool gated = false;  // attn_q has a gate behind each query; its sigmoid multiplies the head
 };
 
 // Options of a mixture of experts. Builder::moe_spec gives what the metadata says; families change
@@ -46,6 +48,8 @@ class Builder {
 
   // --- tensors; names without the "blk.N." and ".weight" ----------------------------------------
   [[nodiscard]] bool has(int64_t layer, const char* name, const char* suffix = ".weight") const;
+  // Rows of a matrix, capped; 0 when it is absent (the error is noted when it is looked up).
+  [[nodiscard]] int64_t rows_of(int64_t layer, const char* name) const;
   // A matrix [rows][cols]. `optional` gives -1 for an absent one.
   int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
   // `suffix` may name another part than the weights: ".bias", ".scale".
@@ -54,6 +58,12 @@ class Builder {
 
   // The first row of a small tensor of rows of n_embd values.
   int32_t first_row(const char* name);
+  // Rows [first, first + rows) of a matrix [all_rows][cols].
+  int32_t mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols, int64_t first,
+                   int64_t rows);
+  // Rows of `columns` values in the file, [columns][n / columns] in memory.
+  int32_t vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
+                         const char* suffix = ".weight");
 
   // --- single operations
   // ---------------------------------------------------------------------------
@@ -66,6 +76,12 @@ class Builder {
   void add(int64_t layer, Buf in, Buf out, float scale = 1);
   void copy(int64_t layer, Buf in, Buf out);
   Op& op(OpKind kind, int64_t layer);
+  Op& last() { return p.ops.back(); }
+  // One that carries `values` of its layer's state from token to token.
+  Op& stateful(OpKind kind, int64_t layer, int64_t values);
+  int32_t add_recurrence(const Recurrence& recurrence);
+  // Makes room for `width` values of each token.
+  void widen(Buf buf, int64_t width);
   void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
             int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
   int32_t add_rope(const RopeHParams& rope);
@@ -114,9 +130,9 @@ class Builder {
                                int64_t rows, int64_t of, int64_t cols, int64_t n_expert);
   [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
                                            const char* suffix) const;
-  void widen(Buf buf, int64_t width);
   [[nodiscard]] AttentionShape attention_shape(int64_t layer) const;
-  void qkv(int64_t layer, const AttentionShape& att);
+  void qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void gated_query(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void dense_tail();
   void rank_tail();

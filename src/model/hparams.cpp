@@ -130,9 +130,10 @@ void read_rope(Reader& r, HParams& hp) {
                      !finetuned->as_bool().value_or(true);
 }
 
-void read_head_counts(Reader& r, HParams& hp) {
-  hp.n_head = r.integer("attention.head_count", 1, kMaxHeads, -1);
-  if (!r.status().ok()) return;
+// Families without attention write 0 heads, or none.
+void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
+  hp.n_head = r.integer("attention.head_count", recurrent ? 0 : 1, kMaxHeads, recurrent ? 0 : -1);
+  if (!r.status().ok() || hp.n_head == 0) return;
   const gguf::Value* kv = r.raw("attention.head_count_kv");
   if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
     hp.n_head_kv = r.integer("attention.head_count_kv", 1, hp.n_head, hp.n_head);
@@ -157,9 +158,9 @@ void read_head_counts(Reader& r, HParams& hp) {
   if (hp.n_head_kv == 0) r.fail(error(Code::kBadHeader, "no layer has attention heads"));
 }
 
-void read_heads(Reader& r, HParams& hp) {
-  read_head_counts(r, hp);
-  if (!r.status().ok()) return;
+void read_heads(Reader& r, HParams& hp, bool recurrent) {
+  read_head_counts(r, hp, recurrent);
+  if (!r.status().ok() || hp.n_head == 0) return;
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     const int64_t n = hp.kv_heads(layer);
     if (n != 0 && hp.n_head % n != 0) {
@@ -215,8 +216,56 @@ void read_experts(Reader& r, HParams& hp) {
                  ll(hp.n_layer), ll(hp.n_expert), ll(kMaxExpertsInAll)));
   }
   read_expert_groups(r, hp);
-  if (hp.n_expert == 0 && hp.n_ff == 0) {
+  if (hp.n_expert == 0 && hp.n_ff == 0 && hp.n_head > 0) {
     r.fail(error(Code::kBadHeader, "the metadata lacks %s.feed_forward_length", hp.arch.c_str()));
+  }
+}
+
+void read_feed_forward(Reader& r, HParams& hp) {
+  const gguf::Value* value = r.raw("feed_forward_length");
+  if (value == nullptr || value->type != gguf::ValueType::kArray) {
+    hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
+    return;
+  }
+  if (value->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
+    r.fail(error(Code::kBadHeader, "feed_forward_length has %lld entries for %lld layers",
+                 ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
+    return;
+  }
+  for (uint64_t i = 0; i < value->count; ++i) {
+    const double n = value->number_at(i);
+    if (!(n >= 0 && n <= static_cast<double>(kMaxWidth))) {
+      r.fail(error(Code::kBadHeader, "feed_forward_length of layer %lld is impossible",
+                   ll(static_cast<int64_t>(i))));
+      return;
+    }
+    hp.n_ff_of.push_back(static_cast<int64_t>(n));
+    hp.n_ff = std::max(hp.n_ff, hp.n_ff_of.back());
+  }
+}
+
+void read_recurrent(Reader& r, HParams& hp) {
+  RecurrentHParams& rec = hp.recurrent;
+  rec.conv_kernel = r.integer("ssm.conv_kernel", 0, kMaxTaps, 0);
+  rec.inner = r.integer("ssm.inner_size", 0, kMaxWidth, 0);
+  rec.state = r.integer("ssm.state_size", 0, kMaxState, 0);
+  rec.rank = r.integer("ssm.time_step_rank", 0, kMaxWidth, 0);
+  rec.groups = r.integer("ssm.group_count", 0, kMaxHeads, 0);
+  if (const gguf::Value* norms = r.raw("ssm.dt_b_c_rms")) {
+    rec.norms = norms->as_bool().value_or(false);
+  }
+  rec.attention_interval = r.integer("full_attention_interval", 1, kMaxLayers, 4);
+  rec.head_size = r.integer("wkv.head_size", 0, kMaxState, 0);
+  rec.head_size = r.integer("kda.head_dim", 0, kMaxState, rec.head_size);
+  rec.rescale_interval = r.integer("rescale_every_n_layers", 0, kMaxLayers, 0);
+  if (r.integer("token_shift_count", 0, 2, 2) != 2) {
+    r.fail(error(Code::kUnsupportedArchitecture, "%s.token_shift_count is not 2", hp.arch.c_str()));
+  }
+  // The tensors' shapes say these as well.
+  for (const char* key : {"time_mix_extra_dim", "time_decay_extra_dim", "attention.decay_lora_rank",
+                          "attention.iclr_lora_rank", "attention.value_residual_mix_lora_rank",
+                          "attention.gate_lora_rank"}) {
+    static_cast<void>(r.integer(key, 0, kMaxWidth, 0));
   }
 }
 
@@ -307,14 +356,16 @@ Result<HParams> read_hparams(const gguf::Header& header) {
                  ll(hp.n_layer_nextn), ll(hp.n_layer)));
   }
   hp.n_layer -= hp.n_layer_nextn;
-  hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
   if (!r.status().ok()) return r.status();
-  read_heads(r, hp);
+  read_feed_forward(r, hp);
+  if (!r.status().ok()) return r.status();
+  read_heads(r, hp, family->recurrent);
   if (!r.status().ok()) return r.status();
   read_direction(r, hp);
   read_rope(r, hp);
   read_experts(r, hp);
   read_windows(r, hp);
+  if (family->recurrent) read_recurrent(r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);

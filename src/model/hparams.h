@@ -19,6 +19,8 @@ inline constexpr int64_t kMaxVocab = 1 << 22;
 inline constexpr int64_t kMaxExperts = 4096;          // of a layer
 inline constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers
 inline constexpr int64_t kMaxContext = 1 << 24;
+inline constexpr int64_t kMaxTaps = 64;        // of a convolution
+inline constexpr int64_t kMaxState = 1 << 12;  // of a recurrent channel
 inline constexpr int64_t kMaxExpertGating = 3;
 
 // How the rows of a text become one vector; the values of <family>.pooling_type.
@@ -36,6 +38,19 @@ struct RopeHParams {
   float attn_factor = 1.0f;
   float beta_fast = 32.0f, beta_slow = 1.0f;
   float log_multiplier = 0;  // YaRN's factor of attention is divided by the one that this gives
+};
+
+// Recurrent layers; 0 where the metadata does not say.
+struct RecurrentHParams {
+  int64_t conv_kernel = 0;         // taps
+  int64_t inner = 0;               // channels
+  int64_t state = 0;               // of each channel; of the delta rule, values of a key head
+  int64_t rank = 0;                // of Mamba's time step; else heads
+  int64_t groups = 0;              // that share keys
+  bool norms = false;              // on Mamba's time step, B and C, without weights
+  int64_t attention_interval = 0;  // every so many layers one has attention
+  int64_t head_size = 0;           // of RWKV and KDA
+  int64_t rescale_interval = 0;    // RWKV 6 halves the residual stream every so many layers
 };
 
 struct HParams {
@@ -74,7 +89,12 @@ struct HParams {
   Pooling pooling = Pooling::kNone;
   std::vector<uint8_t> local_layers;  // by layer, where the window's pattern is no simple period
   RopeHParams rope;
+  RecurrentHParams recurrent;
+  std::vector<int64_t> n_ff_of;  // by layer, when it varies; n_ff is the largest
 
+  [[nodiscard]] int64_t ff(int64_t layer) const {
+    return n_ff_of.empty() ? n_ff : n_ff_of[static_cast<size_t>(layer)];
+  }
   [[nodiscard]] int64_t kv_heads(int64_t layer) const {
     return n_head_kv_of.empty() ? n_head_kv : n_head_kv_of[static_cast<size_t>(layer)];
   }

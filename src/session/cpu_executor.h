@@ -64,7 +64,26 @@ class CpuExecutor final : public Executor {
   void op_gate(const model::Op& op);
   void op_elementwise(const model::Op& op);
   [[nodiscard]] bool op_moe(const model::Op& op);
-  void op_short_conv(const model::Op& op);
+  void op_convolve(const model::Op& op);
+  void op_state(const model::Op& op);
+  void op_scan(const model::Op& op);
+  void op_shift(const model::Op& op);
+  void op_unary(const model::Op& op);
+  void op_gated(const model::Op& op);
+  void op_gather(const model::Op& op);
+  void op_decay(const model::Op& op);
+  void op_lerp(const model::Op& op);
+  void op_rwkv7_keys(const model::Op& op);
+  void op_rwkv7_mix(const model::Op& op);
+  void op_rwkv7_bonus(const model::Op& op);
+  template <typename Body>
+  void for_tasks(int64_t n_tasks, int64_t work, Body&& body);
+  template <typename Body>
+  void through_checkpoints(const model::Op& op, int64_t at, int64_t rows, int64_t ld,
+                           int64_t columns, Body&& body);
+  // Columns of all rows, `more` behind the place; nothing where there is no place.
+  [[nodiscard]] kernels::TokenRows rows_at(const model::Place& place, int64_t more) const;
+  [[nodiscard]] float* row_at(model::Buf buf, int64_t col, int32_t t) const;
   void op_select(const model::Op& op);  // leaves no rows when this batch ends here
   void op_pool(const model::Op& op);
   [[nodiscard]] bool pools_last() const;

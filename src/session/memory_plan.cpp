@@ -115,9 +115,8 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
       layer.dv = op.att.dv;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
-    } else if (op.kind == model::OpKind::kShortConv) {
-      layer.state = (p.hp.conv_kernel - 1) * op.n;
     }
+    if (op.state > 0) layer.state = std::max(layer.state, op.state_at + op.state);
   }
   return shape;
 }

@@ -51,8 +51,8 @@ bool CpuExecutor::run_op(const Op& op) {
       return true;
     case OpKind::kMoe:
       return op_moe(op);
-    case OpKind::kShortConv:
-      op_short_conv(op);
+    case OpKind::kConv:
+      op_convolve(op);
       return true;
     case OpKind::kSelect:
       op_select(op);
@@ -64,6 +64,39 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kSoftCap:
     case OpKind::kScale:
       op_elementwise(op);
+      return true;
+    case OpKind::kUnary:
+      op_unary(op);
+      return true;
+    case OpKind::kGated:
+      op_gated(op);
+      return true;
+    case OpKind::kGather:
+      op_gather(op);
+      return true;
+    case OpKind::kDecay:
+      op_decay(op);
+      return true;
+    case OpKind::kShift:
+      op_shift(op);
+      return true;
+    case OpKind::kLerp:
+      op_lerp(op);
+      return true;
+    case OpKind::kState:
+      op_state(op);
+      return true;
+    case OpKind::kScan:
+      op_scan(op);
+      return true;
+    case OpKind::kRwkv7Keys:
+      op_rwkv7_keys(op);
+      return true;
+    case OpKind::kRwkv7Mix:
+      op_rwkv7_mix(op);
+      return true;
+    case OpKind::kRwkv7Bonus:
+      op_rwkv7_bonus(op);
       return true;
   }
   return true;
@@ -171,18 +204,28 @@ bool CpuExecutor::op_embed(const Op& op) {
 
 void CpuExecutor::op_norm(const Op& op) {
   const kernels::Table& k = engine_.table();
-  const float eps = engine_.program().hp.norm_eps;
+  const float eps = op.eps != 0 ? op.eps : engine_.program().hp.norm_eps;
   const float* weight = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
   const float* bias = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
   for_rows(rows_, [&](int32_t t) {
     const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
     float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
     for (int32_t h = 0; h < op.heads; ++h) {
-      const float* w = weight == nullptr ? nullptr : weight + (op.vec_per_head ? h * op.n : 0);
-      if (op.norm == model::NormKind::kRms) {
-        k.rms_norm(in + h * op.n, w, eps, op.n, out + h * op.n);
-      } else {
-        k.layer_norm(in + h * op.n, w, bias, eps, op.n, out + h * op.n);
+      const int64_t own = op.vec_per_head ? int64_t{h} * op.n : 0;
+      const float* w = weight == nullptr ? nullptr : weight + own;
+      const float* b = bias == nullptr ? nullptr : bias + own;
+      const float* x = in + int64_t{h} * op.n;
+      float* y = out + int64_t{h} * op.n;
+      switch (op.norm) {
+        case model::NormKind::kRms:
+          k.rms_norm(x, w, eps, op.n, y);
+          break;
+        case model::NormKind::kLayer:
+          k.layer_norm(x, w, b, eps, op.n, y);
+          break;
+        case model::NormKind::kL2:
+          k.l2_norm(x, op.scale, eps, op.n, y);
+          break;
       }
     }
   });
@@ -320,41 +363,6 @@ void CpuExecutor::op_elementwise(const Op& op) {
       for (int32_t i = 0; i < op.n; ++i) out[i] += op.scale * in[i];
     }
   });
-}
-
-// Gated short convolution of LFM2: kQkv holds b|c|u. z = b*u takes b's place; the state is the last
-// z of each channel, [kernel - 1][n], oldest first.
-void CpuExecutor::op_short_conv(const Op& op) {
-  const float* weights = engine_.vec(op.vec0);  // [n][K], K contiguous
-  const int32_t past = static_cast<int32_t>(engine_.program().hp.conv_kernel) - 1;
-  const float* before = timeline_->state_before(op.layer);
-  // z of the batch's token t; the state's for those before it.
-  const auto z_row = [&](int32_t t) -> const float* {
-    return t < 0 ? before + static_cast<int64_t>(past + t) * op.n
-                 : buffer(op.in) + t * engine_.width(op.in);
-  };
-  for (int32_t t = 0; t < rows_; ++t) {
-    float* z = buffer(op.in) + t * engine_.width(op.in);
-    const float* c = z + op.n;
-    const float* u = c + op.n;
-    float* out = buffer(op.out) + t * engine_.width(op.out);
-    for (int32_t i = 0; i < op.n; ++i) z[i] *= u[i];
-    for (int32_t i = 0; i < op.n; ++i) out[i] = 0;
-    for (int32_t j = 0; j <= past; ++j) {
-      const float* x = z_row(t - past + j);
-      for (int32_t i = 0; i < op.n; ++i) out[i] += weights[i * (past + 1) + j] * x[i];
-    }
-    for (int32_t i = 0; i < op.n; ++i) out[i] *= c[i];
-  }
-  const auto keep = [&](int32_t n_tokens, float* to) {
-    for (int32_t j = 0; j < past; ++j) {
-      std::copy_n(z_row(n_tokens - past + j), op.n, to + static_cast<int64_t>(j) * op.n);
-    }
-  };
-  for (const Timeline::Checkpoint& c : timeline_->due()) {
-    keep(c.position - first_, timeline_->cache().state(op.layer, c.copy));
-  }
-  keep(rows_, timeline_->state_after(op.layer));
 }
 
 // Moves the rows whose logits are wanted to the front.

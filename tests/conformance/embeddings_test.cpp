@@ -22,7 +22,7 @@ using Texts = std::vector<std::vector<int32_t>>;
 constexpr double kCosine = 0.9999;
 constexpr double kNmse = 1e-4;  // of any token's row
 
-struct Reference {
+struct Embedding {
   std::string name, path;
   std::vector<int32_t> tokens;
   std::vector<float> pooled, rows;
@@ -34,13 +34,13 @@ struct Reference {
   std::vector<Also> also;
 };
 
-std::vector<Reference> references() {
-  std::vector<Reference> out;
+std::vector<Embedding> references() {
+  std::vector<Embedding> out;
   const std::string folder = shared_folder("embeddings");
   std::ifstream file(folder + "/manifest.json");
   if (!file) return out;
   for (const auto& entry : nlohmann::json::parse(file)) {
-    Reference r;
+    Embedding r;
     r.name = entry["name"];
     r.path = folder + "/" + entry["file"].get<std::string>();
     r.tokens = entry["tokens"].get<std::vector<int32_t>>();
@@ -78,7 +78,9 @@ std::vector<float> embed(Opened& opened, const Texts& texts, const embed::Option
     if (!more.ok() || !*more) break;
     status = opened.model->drive([&](int32_t ops) { return embedder.step(ops); });
     EXPECT_TRUE(status.ok()) << status.message();
-    if (embedder.n_results() > 0) EXPECT_EQ(embedder.first_result(), results);
+    if (embedder.n_results() > 0) {
+      EXPECT_EQ(embedder.first_result(), results);
+    }
     results += embedder.n_results();
     for (int32_t i = 0; i < embedder.n_results(); ++i) {
       const auto row = embedder.result(i);
@@ -109,13 +111,13 @@ session::EngineOptions options_for(const char* kernels, int threads) {
 }
 
 struct Case {
-  Reference reference;
+  Embedding reference;
   const char* kernels;
 };
 
 std::vector<Case> cases() {
   std::vector<Case> out;
-  for (const Reference& r : references()) {
+  for (const Embedding& r : references()) {
     for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
       out.push_back({r, *name});
     }
@@ -128,13 +130,13 @@ class EmbeddingTest : public testing::TestWithParam<Case> {
  protected:
   // The pooled inputs of the reference, and their values.
   [[nodiscard]] Texts texts() const {
-    const Reference& r = GetParam().reference;
+    const Embedding& r = GetParam().reference;
     Texts out{r.tokens};
     for (const auto& also : r.also) out.push_back(also.tokens);
     return out;
   }
   [[nodiscard]] std::vector<float> values() const {
-    const Reference& r = GetParam().reference;
+    const Embedding& r = GetParam().reference;
     std::vector<float> out = r.pooled;
     for (const auto& also : r.also) out.insert(out.end(), also.values.begin(), also.values.end());
     return out;
@@ -147,7 +149,7 @@ class EmbeddingTest : public testing::TestWithParam<Case> {
 };
 
 TEST_P(EmbeddingTest, EveryTokensRowMatches) {
-  const Reference& r = GetParam().reference;
+  const Embedding& r = GetParam().reference;
   Opened opened = open_model(r.path, options_for(GetParam().kernels, 1));
   ASSERT_NE(opened.session, nullptr);
   embed::Options options = raw();
@@ -162,7 +164,7 @@ TEST_P(EmbeddingTest, EveryTokensRowMatches) {
 }
 
 TEST_P(EmbeddingTest, PooledResultsMatchTogetherAndAlone) {
-  const Reference& r = GetParam().reference;
+  const Embedding& r = GetParam().reference;
   Opened opened = open_model(r.path, options_for(GetParam().kernels, 1));
   ASSERT_NE(opened.session, nullptr);
   const std::vector<float> together = embed(opened, texts(), raw());
@@ -188,7 +190,7 @@ TEST_P(EmbeddingTest, PooledResultsMatchTogetherAndAlone) {
 }
 
 TEST_P(EmbeddingTest, BudgetThreadsAndCompanyChangeNoBit) {
-  const Reference& r = GetParam().reference;
+  const Embedding& r = GetParam().reference;
   session::EngineOptions options = options_for(GetParam().kernels, 1);
   Opened resident = open_model(r.path, options);
   ASSERT_NE(resident.session, nullptr);
@@ -221,7 +223,7 @@ TEST_P(EmbeddingTest, BudgetThreadsAndCompanyChangeNoBit) {
 }
 
 TEST_P(EmbeddingTest, ResultsAreNormalizedAndCut) {
-  const Reference& r = GetParam().reference;
+  const Embedding& r = GetParam().reference;
   if (r.pooling == Pooling::kRank) GTEST_SKIP() << "scores are not normalized";
   Opened opened = open_model(r.path, options_for(GetParam().kernels, 2));
   ASSERT_NE(opened.session, nullptr);
