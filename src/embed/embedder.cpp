@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+
+#include "tokenizer/plain.h"
+#include "tokenizer/utf8.h"
 
 namespace sluice::embed {
 
@@ -135,8 +139,49 @@ std::span<const float> Embedder::result(int32_t i) const {
   return row.first(std::min(row.size(), static_cast<size_t>(width_)));
 }
 
+namespace {
+
+// Text of a user's in a prompt: no control token is made of it.
+std::string quoted(std::string_view text) {
+  std::string out(tokenizer::kPlainBegin);
+  for (size_t at = 0; at < text.size();) {
+    const std::string_view mark = text.substr(at, tokenizer::kPlainBegin.size());
+    if (mark == tokenizer::kPlainBegin || mark == tokenizer::kPlainEnd) {
+      out += tokenizer::kReplacement;
+      at += mark.size();
+    } else {
+      out += text[at++];
+    }
+  }
+  return out.append(tokenizer::kPlainEnd);
+}
+
+Result<std::vector<Token>> templated(const tokenizer::Tokenizer& tokenizer, std::string_view query,
+                                     std::string_view document) {
+  const struct {
+    std::string_view name, text;
+  } places[] = {{"{query}", query}, {"{document}", document}};
+  std::string prompt;
+  const std::string_view form = tokenizer.pair_template();
+  for (size_t at = 0; at < form.size();) {
+    const auto* place = std::find_if(std::begin(places), std::end(places), [&](const auto& p) {
+      return form.substr(at).starts_with(p.name);
+    });
+    if (place == std::end(places)) {
+      prompt += form[at++];
+    } else {
+      prompt += quoted(place->text);
+      at += place->name.size();
+    }
+  }
+  return tokenizer.try_encode(prompt, {.marked = true});
+}
+
+}  // namespace
+
 Result<std::vector<Token>> pair_tokens(const tokenizer::Tokenizer& tokenizer,
                                        std::string_view query, std::string_view document) {
+  if (!tokenizer.pair_template().empty()) return templated(tokenizer, query, document);
   std::vector<Token> tokens;
   const auto append = [&](std::string_view text) {
     Result<std::vector<Token>> part =

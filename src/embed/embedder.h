@@ -68,8 +68,8 @@ class Embedder {
   std::vector<int32_t> pass_ends_;
 };
 
-// Of a pair as a reranker reads it: BOS, query, EOS, separator, document, EOS, as the vocabulary
-// has them. Errors: try_encode's.
+// Of a pair as a reranker reads it: in the model's own text for pairs, or as BOS, query, EOS,
+// separator, document, EOS, as the vocabulary has them. Errors: try_encode's.
 [[nodiscard]] Result<std::vector<Token>> pair_tokens(const tokenizer::Tokenizer& tokenizer,
                                                      std::string_view query,
                                                      std::string_view document);

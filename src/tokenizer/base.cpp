@@ -41,6 +41,11 @@ Status BaseTokenizer::read_common(const gguf::Header& header) {
                  std::string(normalizer).c_str());
   }
   nfc_ = !normalizer.empty();
+  const std::string_view pair = header.get_string("tokenizer.chat_template.rerank").value_or("");
+  if (pair.size() > kMaxPairTemplate) {
+    return error(Code::kBadTokenizer, "tokenizer.chat_template.rerank is too long");
+  }
+  pair_template_ = pair;
   const std::string_view metaspace = header.get_string("tokenizer.sluice.metaspace").value_or("");
   metaspace_ = !metaspace.empty();
   starts_once_ = metaspace == "first";

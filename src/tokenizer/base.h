@@ -31,6 +31,7 @@ class BaseTokenizer : public Tokenizer {
   [[nodiscard]] Token separator() const final {
     return specials_.add_separator ? specials_.separator : kNoToken;
   }
+  [[nodiscard]] std::string_view pair_template() const final { return pair_template_; }
   [[nodiscard]] bool is_end_of_generation(Token token) const final;
   [[nodiscard]] bool is_control(Token token) const final;
   [[nodiscard]] std::vector<Token> gated_tokens() const final;
@@ -54,6 +55,7 @@ class BaseTokenizer : public Tokenizer {
   Vocab vocab_;
   Specials specials_;
   SpecialMatcher matcher_;
+  std::string pair_template_;
   bool nfc_ = false;  // text is read in normalization form C
   // How tokenizer.json's Metaspace differs: no space before a text that begins with one, and if
   // `starts_once_`, none behind special tokens.

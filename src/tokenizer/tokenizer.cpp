@@ -1,6 +1,7 @@
 // Choosing the kind, the account of memory before anything is built, and the detokenizer.
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tokenizer/base.h"
@@ -36,6 +37,8 @@ uint64_t estimate_memory(const gguf::Header& header) {
     const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
     bytes += tokens == nullptr ? 0 : tokens->count * 12;
   }
+  bytes += std::min(header.get_string("tokenizer.chat_template.rerank").value_or("").size(),
+                    kMaxPairTemplate);
   if (const gguf::Value* rules = header.find("tokenizer.ggml.precompiled_charsmap")) {
     bytes += rules->bytes.size();
   }

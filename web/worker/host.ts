@@ -4,8 +4,9 @@
 
 import type { Io } from '../io/io.js';
 import { SluiceError } from '../wire/errors.js';
-import type { GenerateSpec, Left, Loaded, LoadSpec, Port, Snapshot, TokenizeSpec } from '../wire/protocol.js';
+import type { EmbedSpec, GenerateSpec, Left, Loaded, LoadSpec, Port, Snapshot, TokenizeSpec } from '../wire/protocol.js';
 import { serveRpc, Transferred } from '../wire/rpc.js';
+import { embed } from './embedding.js';
 import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './opening.js';
 import { Reporter } from './reporter.js';
@@ -41,6 +42,7 @@ export class Host {
         if (ticket) ticket.cancelled = true;
       },
       tokenize: (text: string, spec: TokenizeSpec) => tokenize(this.engine.binding, text, spec),
+      embed: (id: number, texts: (string | Int32Array)[], spec: EmbedSpec) => this.embed(id, texts, spec),
       controlTexts: () => JSON.parse(this.engine.binding.controlTexts()) as string[],
       detokenize: (tokens: Int32Array, special: boolean) => this.engine.binding.detokenize(tokens, special),
       logits: (tokens: Int32Array) => this.work(() => this.logits(tokens)),
@@ -155,6 +157,19 @@ export class Host {
           begun: () => this.timelines.settle(),
           pieces: (pieces) => this.reporter.post({ event: 'piece', generation: id, pieces }),
         });
+      });
+    } finally {
+      this.tickets.delete(id);
+    }
+  }
+
+  private async embed(id: number, texts: (string | Int32Array)[], spec: EmbedSpec): Promise<Transferred> {
+    const ticket = { cancelled: false };
+    this.tickets.set(id, ticket);
+    try {
+      return await this.work(async () => {
+        await this.timelines.borrow();
+        return embed(this.engine.binding, this.running, ticket, texts, spec, (done) => this.reporter.post({ event: 'embedded', id, done }));
       });
     } finally {
       this.tickets.delete(id);
