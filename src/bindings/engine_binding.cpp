@@ -262,6 +262,14 @@ class EngineBinding {
     if (!fits(tokens)) return false;
     return checked(session_->begin(to_tokens(tokens)));
   }
+  // The same for the logits of token `row` of a text that is read whole.
+  bool append_whole(const val& tokens, int row) {
+    clear();
+    pass_ms_ = 0;
+    pass_tokens_ = 0;
+    if (!fits(tokens)) return false;
+    return checked(session_->begin_rows(to_tokens(tokens), row, 1));
+  }
   val logits() {
     const std::span<float> values = session_->logits();
     return copy_out(values.data(), values.size(), "Float32Array");
@@ -363,7 +371,7 @@ class EngineBinding {
     out.set("dimensions", program.embed_tail.width);
     out.set("scores", program.rank_tail.width);
     out.set("contextLength", engine_->plan().n_ctx);
-    out.set("generates", program.head >= 0 && program.hp.causal);
+    out.set("causal", program.hp.causal);
     return to_text(out);
   }
 
@@ -573,6 +581,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("tokens", &EngineBinding::tokens)
       .function("clear", &EngineBinding::clear)
       .function("append", &EngineBinding::append)
+      .function("appendWhole", &EngineBinding::append_whole)
       .function("logits", &EngineBinding::logits)
       .function("begin", &EngineBinding::begin)
       .function("step", &EngineBinding::step)

@@ -73,6 +73,8 @@ export interface EmbedInfo {
   /** Of its ranking head; 0: it has none. */
   scores: number;
   contextLength: number;
+  /** It reads from left to right; else each token sees the whole text. */
+  causal: boolean;
 }
 
 /** The state of an answer. */
@@ -164,6 +166,8 @@ export interface EngineBinding {
   clear(): void;
   /** Begins a pass over these tokens, behind those there are. false: error(). */
   append(tokens: Int32Array): boolean;
+  /** Begins a pass over a text that the model reads whole, for the logits of its token `row`. false: error(). */
+  appendWhole(tokens: Int32Array, row: number): boolean;
   /** Copy of the raw logits of the finished pass's last token. */
   logits(): Float32Array;
   /** Begins the answer to `prompt`, which becomes the timeline; what the two share stays. false: error(). */

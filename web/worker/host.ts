@@ -6,6 +6,7 @@ import type { Io } from '../io/io.js';
 import { SluiceError } from '../wire/errors.js';
 import type { EmbedSpec, GenerateSpec, Left, Loaded, LoadSpec, Port, Snapshot, TokenizeSpec } from '../wire/protocol.js';
 import { serveRpc, Transferred } from '../wire/rpc.js';
+import type { EmbedInfo } from './binding.js';
 import { embed } from './embedding.js';
 import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './opening.js';
@@ -176,11 +177,12 @@ export class Host {
     }
   }
 
-  /** Computes tokens behind those that the engine holds. Where that fails it holds none. */
-  private async read(tokens: Int32Array): Promise<void> {
+  /** Computes tokens behind those that the engine holds, or a whole text for its token `row`. Where that fails it holds none. */
+  private async read(tokens: Int32Array, row?: number): Promise<void> {
     const { binding } = this.engine;
     try {
-      if (!binding.append(tokens)) throw errorOf(binding);
+      const begun = row === undefined ? binding.append(tokens) : binding.appendWhole(tokens, row);
+      if (!begun) throw errorOf(binding);
       await this.running.pass({ cancelled: false });
     } catch (error) {
       binding.clear(); // the pass too, or no other could begin
@@ -188,12 +190,13 @@ export class Host {
     }
   }
 
-  /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */
+  /** Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary]. */
   private async logits(tokens: Int32Array): Promise<Transferred> {
     await this.timelines.borrow();
+    const { causal } = JSON.parse(this.engine.binding.embedInfo()) as EmbedInfo;
     let out = new Float32Array(0);
     for (let i = 0; i < tokens.length; i++) {
-      await this.read(tokens.subarray(i, i + 1));
+      await (causal ? this.read(tokens.subarray(i, i + 1)) : this.read(tokens, i));
       const row = this.engine.binding.logits();
       if (i === 0) out = new Float32Array(tokens.length * row.length);
       out.set(row, i * row.length);
