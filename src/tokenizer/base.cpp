@@ -25,8 +25,8 @@ std::string unmark_spaces(std::string_view text) {
   return result;
 }
 
-Status BaseTokenizer::read_common(const gguf::Header& header) {
-  SLUICE_RETURN_IF_ERROR(vocab_.load(header));
+Status BaseTokenizer::read_common(const gguf::Header& header, bool repeats) {
+  SLUICE_RETURN_IF_ERROR(vocab_.load(header, repeats));
   SLUICE_RETURN_IF_ERROR(specials_.read(header, &vocab_));
   std::string name(header.get_string("general.name").value_or(""));
   std::transform(name.begin(), name.end(), name.begin(), [](char c) {

@@ -47,7 +47,7 @@ class BaseTokenizer : public Tokenizer {
   // The bytes of a token that is not a control token.
   [[nodiscard]] virtual std::string text_bytes(Token token) const = 0;
   // Reads vocabulary and special tokens; `specials_` holds the kind's defaults before.
-  [[nodiscard]] Status read_common(const gguf::Header& header);
+  [[nodiscard]] Status read_common(const gguf::Header& header, bool repeats = false);
 
   void encode_stretch(std::string_view text, bool starts, const EncodeOptions& options,
                       MergeScratch* scratch, std::vector<Token>* out) const;
@@ -64,7 +64,7 @@ class BaseTokenizer : public Tokenizer {
 
 using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;
 
-// tokenizer.ggml.model = "llama": SentencePiece BPE.
+// tokenizer.ggml.model = "llama": SentencePiece BPE; "gemma4": the same with its merges listed.
 [[nodiscard]] TokenizerResult create_sentencepiece(const gguf::Header& header);
 // tokenizer.ggml.model = "gpt2": byte-level BPE.
 [[nodiscard]] TokenizerResult create_byte_bpe(const gguf::Header& header);

@@ -12,7 +12,7 @@ namespace sluice::tokenizer {
 Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const gguf::Header& header) {
   const auto model = header.get_string("tokenizer.ggml.model");
   if (!model) return error(Code::kBadTokenizer, "tokenizer.ggml.model is missing");
-  if (*model == "llama") return create_sentencepiece(header);
+  if (*model == "llama" || *model == "gemma4") return create_sentencepiece(header);
   if (*model == "gpt2") return create_byte_bpe(header);
   if (*model == "t5") return create_unigram(header);
   if (*model == "bert") return create_wordpiece(header);
@@ -30,7 +30,9 @@ uint64_t estimate_memory(const gguf::Header& header) {
     bytes += text + n * (4 + 1 + 6) + Vocab::count_special(header) * 12;
     // Ranks of scores, their sorted copy while loading, and the adjacency set; for unigram the
     // scores and the list of tokens while it grows.
-    if (header.find("tokenizer.ggml.scores") != nullptr) bytes += n * 16 + text / 2;
+    const bool ranked = header.find("tokenizer.ggml.scores") != nullptr ||
+                        header.get_string("tokenizer.ggml.model") == "gemma4";
+    if (ranked) bytes += n * 16 + text / 2;
   }
   // WordPiece: the sorted list of tokens while it grows.
   if (header.get_string("tokenizer.ggml.model") == "bert") {
