@@ -118,8 +118,12 @@ TEST(TokenizerFixtures, ExtraTexts) {
                               .get<std::vector<std::vector<Token>>>();
     ASSERT_EQ(inputs.size(), expected.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
-      std::string text = inputs[i];
-      for (size_t at; (at = text.find("\\t")) != std::string::npos;) text.replace(at, 2, "\t");
+      std::string text;
+      for (size_t at = 0; at < inputs[i].size(); ++at) {
+        const bool tab = inputs[i].compare(at, 2, "\\t") == 0;
+        text.push_back(tab ? '\t' : inputs[i][at]);
+        if (tab) ++at;
+      }
       EXPECT_EQ(tokenizer->encode(text, {.add_bos = false}), expected[i]) << i << ": " << text;
     }
   }
