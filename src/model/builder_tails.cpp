@@ -76,6 +76,10 @@ void Builder::rank_tail() {
   matmul(-1, in, Buf::kH, {{mat(-1, name, rows, n), vec(-1, name, rows, true, ".bias"), 0}});
   p.rank_tail.out = Buf::kH;
   p.rank_tail.width = static_cast<int32_t>(rows);
+  // The row that has seen the whole text; ModernBERT's heads read the mean.
+  p.rank_pooling = hp().arch == "modern-bert" ? Pooling::kMean
+                   : hp().causal              ? Pooling::kLast
+                                              : Pooling::kCls;
   p.rank_softmax = hp().arch == "qwen3" && rows > 1;
 }
 

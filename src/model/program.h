@@ -255,7 +255,8 @@ struct Program {
   // operations, when kH has a row of each token, pools them, and runs a tail.
   int32_t hidden = 0, pool = 0;
   Tail embed_tail, rank_tail;
-  bool rank_softmax = false;  // scores are logits of classes
+  Pooling rank_pooling = Pooling::kCls;  // what the ranking head reads
+  bool rank_softmax = false;             // scores are logits of classes
 };
 
 // Builds the program of the family that the header names; checks every tensor's presence, type and

@@ -86,7 +86,6 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] float* row_at(model::Buf buf, int64_t col, int32_t t) const;
   void op_select(const model::Op& op);  // leaves no rows when this batch ends here
   void op_pool(const model::Op& op);
-  [[nodiscard]] bool pools_last() const;
   [[nodiscard]] const model::Tail& tail() const;
   [[nodiscard]] size_t after(size_t pc) const;  // the next operation; past the last: the end
 

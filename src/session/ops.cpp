@@ -392,6 +392,8 @@ void CpuExecutor::op_pool(const Op& op) {
   }
   double* kept = engine_.working().pool_sums();
   double* sums = kept + n;
+  const bool ranks = spec_.pooling == model::Pooling::kRank;
+  const model::Pooling how = ranks ? engine_.program().rank_pooling : spec_.pooling;
   int32_t n_texts = 0;
   const auto pool = [&](int32_t first, int32_t tokens) {
     const auto add_row = [&](int32_t t) {
@@ -403,9 +405,9 @@ void CpuExecutor::op_pool(const Op& op) {
     } else {
       std::copy_n(kept, n, sums);
     }
-    if (spec_.pooling == model::Pooling::kMean) {
+    if (how == model::Pooling::kMean) {
       for (int32_t t = first; t < first + tokens; ++t) add_row(t);
-    } else if (pools_last()) {
+    } else if (how == model::Pooling::kLast) {
       if (spec_.completes) add_row(first + tokens - 1);
     } else if (spec_.begins) {
       add_row(first);
@@ -414,7 +416,7 @@ void CpuExecutor::op_pool(const Op& op) {
       std::copy_n(sums, n, kept);
       return;
     }
-    const bool mean = spec_.pooling == model::Pooling::kMean;
+    const bool mean = how == model::Pooling::kMean;
     const double by = mean ? 1.0 / (spec_.ends.empty() ? first_ + tokens : tokens) : 1.0;
     float* out = buffer(op.out) + n_texts++ * engine_.width(op.out);
     for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(sums[i] * by);
@@ -425,12 +427,6 @@ void CpuExecutor::op_pool(const Op& op) {
     for_texts(pool);
   }
   rows_ = n_texts;
-}
-
-// Scores are read from the row that has seen the whole text.
-bool CpuExecutor::pools_last() const {
-  return spec_.pooling == model::Pooling::kLast ||
-         (spec_.pooling == model::Pooling::kRank && engine_.program().hp.causal);
 }
 
 }  // namespace sluice::session
