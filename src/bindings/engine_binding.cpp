@@ -22,7 +22,7 @@ using session::Token;
 
 extern "C" int sluice_read(uint32_t file, double offset, uint8_t* dst, uint32_t length);
 
-// The files that each thread has open (web/glue.d.ts).
+// The files that each thread has open (web/worker/glue.d.ts).
 class SharedFiles final : public session::RangeReader {
   bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override {
     const uint32_t length = static_cast<uint32_t>(out.size());

@@ -4,10 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 #include "base/hash.h"
 #include "session/cpu_executor.h"
 
@@ -174,9 +170,6 @@ Status Engine::adopt(MemoryPlan plan) {
   SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
   weight_check_.reset(plan_.weights.units.size());
-#if defined(__GLIBC__)
-  malloc_trim(0);  // what was freed goes back to the system, which is the point of a smaller budget
-#endif
   return {};
 }
 

@@ -166,8 +166,11 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
 }
 
 // What grows with the context: keys and values, and where a text is one batch, all activations.
-uint64_t context_bytes(const Program& p, const kernels::Table& table, int32_t n_ctx) {
-  const uint64_t kv = kv_shape(p, n_ctx).bytes();
+// Recurrent states take what they take: a shorter context would not make them smaller.
+uint64_t context_bytes(const Program& p, const kernels::Table& table, int64_t positions) {
+  const int32_t n_ctx = static_cast<int32_t>(positions);
+  const kv::KvShape shape = kv_shape(p, n_ctx);
+  const uint64_t kv = shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
   if (p.hp.causal) return kv;
   return kv + WorkingMemory::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
 }
@@ -178,7 +181,7 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
   const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, most});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
-         context_bytes(p, table, static_cast<int32_t>(n_ctx)) > options.memory_budget / 4) {
+         context_bytes(p, table, n_ctx) > options.memory_budget / 4) {
     n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);

@@ -103,8 +103,12 @@ export async function rankDocuments(engine: EmbedEngine, query: string, document
 
 /** engine.embeddings. */
 export class Embeddings {
+  readonly #engine: EmbedEngine;
+
   /** @internal */
-  constructor(private readonly engine: EmbedEngine) {}
+  constructor(engine: EmbedEngine) {
+    this.#engine = engine;
+  }
 
   /** OpenAI's call: the vectors of one text or several, of length 1. */
   create(params: EmbeddingParams, options?: CallOptions): Promise<EmbeddingList> {
@@ -116,14 +120,14 @@ export class Embeddings {
       const texts = (one ? [input] : [...(input ?? [])]) as Input[];
       const { signal } = options ?? {};
       throwIfAborted(signal);
-      const { vectors, tokens } = await embedTexts(this.engine, texts, { ...(dimensions && { dimensions }), ...(signal && { signal }) });
+      const { vectors, tokens } = await embedTexts(this.#engine, texts, { ...(dimensions && { dimensions }), ...(signal && { signal }) });
       const data = vectors.map((vector, index) => ({
         object: 'embedding' as const,
         index,
         // OpenAI's clients ask for base64, and decode it, where nobody says what they want.
         embedding: (format === 'base64' ? base64(vector) : Array.from(vector)) as number[],
       }));
-      return { object: 'list', data, model: this.engine.info.name, usage: { prompt_tokens: tokens, total_tokens: tokens } };
+      return { object: 'list', data, model: this.#engine.info.name, usage: { prompt_tokens: tokens, total_tokens: tokens } };
     });
   }
 }

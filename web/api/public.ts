@@ -6,7 +6,7 @@ export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js
 export type { EmbeddingList, EmbeddingParams, Embeddings, EmbedOptions, Pooling, Ranked, RerankOptions } from './embedding.js';
 export type * from '../chat/openai.js';
 export type { ChatMessage, TextPart } from '../chat/engine.js';
-export { Session, type SavedSession, type SavedState, type SessionOptions } from './session.js';
+export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
 export { SluiceError, type CallOptions, type ErrorCode } from '../wire/errors.js';
 export type {
@@ -19,6 +19,7 @@ export type {
   Piece,
   ProgressEvent,
   SamplingOptions,
+  SavedState,
   SpeedEstimate,
   TokenLogprob,
   UnitState,

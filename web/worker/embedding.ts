@@ -28,7 +28,7 @@ export async function embed(
   given: readonly (string | Int32Array)[],
   spec: EmbedSpec,
   told: (done: number) => void,
-): Promise<Transferred> {
+): Promise<Transferred<Embedded>> {
   const { dimensions, scores, contextLength } = JSON.parse(binding.embedInfo()) as EmbedInfo;
   const width = spec.pooling === 4 ? scores : spec.dimensions || dimensions;
   const texts = given.map((text) => tokensOf(binding, text, spec.query));
@@ -44,8 +44,7 @@ export async function embed(
     at = await group(texts.slice(first, end), at);
     told((first = end));
   }
-  const out: Embedded = { values, width, rows, tokens };
-  return new Transferred(out, [values.buffer, rows.buffer]);
+  return new Transferred({ values, width, rows, tokens }, [values.buffer, rows.buffer]);
 
   async function group(texts: Int32Array[], at: number): Promise<number> {
     const ends = new Int32Array(texts.length);
