@@ -30,7 +30,7 @@ export async function embed(
   told: (done: number) => void,
 ): Promise<Transferred<Embedded>> {
   const { dimensions, scores, contextLength } = JSON.parse(binding.embedInfo()) as EmbedInfo;
-  const width = spec.pooling === 4 ? scores : spec.dimensions || dimensions;
+  const width = spec.pooling === 4 ? scores : Math.min(spec.dimensions || dimensions, dimensions);
   const texts = given.map((text) => tokensOf(binding, text, spec.query));
   const rows = Int32Array.from(texts, ({ length }) => (spec.pooling === 0 ? length : 1));
   const tokens = texts.reduce((sum, { length }) => sum + length, 0);
