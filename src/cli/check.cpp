@@ -33,9 +33,8 @@ int check(const CheckOptions& options) {
   if (!source.ok()) return fail(source.status());
   const Result<std::string> text = read_text(options.text_file);
   if (!text.ok()) return fail(text.status());
-  const auto compiled =
-      grammar::compile(gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema, *source, nullptr,
-                       {.compact = options.compact});
+  const auto compiled = grammar::compile(gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema,
+                                         *source, nullptr, {.compact = options.compact});
   if (!compiled.ok()) return fail(compiled.status());
   const Result<grammar::Verdict> verdict = grammar::check(**compiled, *text);
   if (!verdict.ok()) return fail(verdict.status());

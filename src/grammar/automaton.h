@@ -9,7 +9,8 @@
 // that begin with themselves are refused (builder.h), so that entering callees after their callers
 // finds all frames of a stack before it is made.
 //
-// All memory is one workspace of fixed size. When it is full, compact() keeps what some states need.
+// All memory is one workspace of fixed size. When it is full, compact() keeps what some states
+// need.
 #pragma once
 
 #include <cstdint>
@@ -71,8 +72,8 @@ class Automaton {
   struct StateRecord {
     uint32_t first = 0, count = 0;  // items
     bool final = false, takes_tokens = false;
-    uint8_t plain_least = 0;     // plain characters that may follow at least,
-    uint8_t plain_most = 0xFF;   // and at most
+    uint8_t plain_least = 0;    // plain characters that may follow at least,
+    uint8_t plain_most = 0xFF;  // and at most
   };
   struct Frame {
     uint32_t node, stack;

@@ -100,7 +100,8 @@ Expr Builder::repeat(Expr body, uint32_t least, uint32_t most) {
   }
   const uint64_t total = static_cast<uint64_t>(weight + 1) * copies;
   if (total > kMaxNodes) full_ = true;
-  return add({What::kRepeat, body, least, most, static_cast<uint32_t>(std::min<uint64_t>(total, UINT32_MAX))});
+  return add({What::kRepeat, body, least, most,
+              static_cast<uint32_t>(std::min<uint64_t>(total, UINT32_MAX))});
 }
 
 Expr Builder::call(uint32_t rule) {
@@ -134,9 +135,8 @@ Expr Builder::branches(const std::vector<std::string>& texts, size_t from, size_
     size_t shared = at + 1;
     while (shared < first.size() && shared < last.size() && first[shared] == last[shared]) ++shared;
     const Expr head = bytes(std::string_view(first).substr(at, shared - at));
-    parts.push_back(
-        end == from + 1 ? bytes(std::string_view(first).substr(at))
-                        : seq({head, branches(texts, from, end, shared, depth + 1)}));
+    parts.push_back(end == from + 1 ? bytes(std::string_view(first).substr(at))
+                                    : seq({head, branches(texts, from, end, shared, depth + 1)}));
     from = end;
   }
   return alt(parts);
@@ -268,7 +268,8 @@ uint32_t Builder::emit_chars(const CharClass& set, uint32_t next) {
     uint32_t at = next;
     if (run.length > 1) {
       const auto same = std::find_if(tails.begin(), tails.end(), [&run](const Tail& t) {
-        return t.run.length == run.length && std::equal(t.run.lo + 1, t.run.lo + run.length, run.lo + 1) &&
+        return t.run.length == run.length &&
+               std::equal(t.run.lo + 1, t.run.lo + run.length, run.lo + 1) &&
                std::equal(t.run.hi + 1, t.run.hi + run.length, run.hi + 1);
       });
       if (same != tails.end()) {
@@ -286,7 +287,8 @@ uint32_t Builder::emit_chars(const CharClass& set, uint32_t next) {
       heads.push_back({run.lo[0], run.hi[0], at});
     }
   }
-  if (heads.size() == 1) return node({Op::kByte, heads[0].lo, heads[0].hi, false, heads[0].target, 0});
+  if (heads.size() == 1)
+    return node({Op::kByte, heads[0].lo, heads[0].hi, false, heads[0].target, 0});
   const uint32_t first = static_cast<uint32_t>(out_->ranges.size());
   out_->ranges.insert(out_->ranges.end(), heads.begin(), heads.end());
   return node({Op::kRanges, 0, 0, false, first, static_cast<uint32_t>(heads.size())});
@@ -344,8 +346,9 @@ uint32_t Builder::emit_part(uint32_t index, uint32_t next) {
     if (!marked.empty()) plain.push_back({'\\', '\\', fan(marked)});
     const uint32_t edges = fan(plain);
     if (full_) break;
-    out_->nodes[base + s] = part.states[s].accepts ? Node{Op::kSplit, 0, 0, false, edges, next}
-                                                   : Node{Op::kSplit, 0, 0, false, edges, kFailNode};
+    out_->nodes[base + s] = part.states[s].accepts
+                                ? Node{Op::kSplit, 0, 0, false, edges, next}
+                                : Node{Op::kSplit, 0, 0, false, edges, kFailNode};
   }
   return full_ ? kFailNode : base;
 }

@@ -46,8 +46,19 @@ class Builder {
   [[nodiscard]] Result<std::shared_ptr<const Grammar>> build();
 
  private:
-  enum class What : uint8_t { kEmpty, kNever, kBytes, kChars, kSeq, kAlt, kRepeat, kCall, kToken,
-                              kNotToken, kPart };
+  enum class What : uint8_t {
+    kEmpty,
+    kNever,
+    kBytes,
+    kChars,
+    kSeq,
+    kAlt,
+    kRepeat,
+    kCall,
+    kToken,
+    kNotToken,
+    kPart
+  };
   struct Piece {
     What what;
     uint32_t a = 0, b = 0, c = 0;  // as emit() reads them
@@ -60,7 +71,8 @@ class Builder {
 
   Expr add(Piece piece);
   Expr list(What what, const std::vector<Expr>& parts);
-  Expr branches(const std::vector<std::string>& texts, size_t from, size_t to, size_t at, int depth);
+  Expr branches(const std::vector<std::string>& texts, size_t from, size_t to, size_t at,
+                int depth);
   uint32_t node(Node n);
   uint32_t emit(Expr e, uint32_t next);
   uint32_t emit_chars(const CharClass& set, uint32_t next);

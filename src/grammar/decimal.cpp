@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint32_t kMaxDivisor = 100'000;  // in units of its last decimal
 constexpr uint32_t kMaxRemainders = 40'000;
+constexpr std::string_view kSymbols = "-.0123456789";
 
 // A table that grows as its states are met: State -> number, and edges by byte.
 template <typename Key>
@@ -31,14 +32,12 @@ class Table {
     for (size_t i = 0; i < keys_.size(); ++i) {
       const Key key = keys_[i];
       accepts.push_back(accept(key));
-      const size_t row = edges.size();
-      edges.resize(row + 256, Dfa::kDead);
-      for (const char c : std::string_view("-.0123456789")) {
+      for (const char c : kSymbols) {
         const std::optional<Key> to = next(key, c);
-        if (to) edges[row + static_cast<uint8_t>(c)] = number(*to);
+        edges.push_back(to ? number(*to) : Dfa::kDead);
       }
     }
-    return Dfa::table(static_cast<uint32_t>(keys_.size()), edges, accepts);
+    return Dfa::table(kSymbols, edges, accepts);
   }
 
  private:
@@ -99,7 +98,8 @@ std::optional<std::string> plain(const Decimal& d) {
 
 // Key: sign read, digits read (1 after a leading zero means no more), in decimals, how many.
 Dfa numbers(bool whole) {
-  using Key = std::tuple<bool, uint32_t, bool, uint32_t, bool>;  // minus, digits, zero, decimals, -0
+  using Key =
+      std::tuple<bool, uint32_t, bool, uint32_t, bool>;  // minus, digits, zero, decimals, -0
   Table<Key> table;
   const auto next = [whole](const Key& key, char c) -> std::optional<Key> {
     auto [minus, n, zero, decimals, point] = key;
@@ -194,13 +194,15 @@ Dfa numbers_beyond(const Decimal& bound, bool below, bool inclusive) {
 
 // The remainder of what was read, in units of the divisor's last decimal.
 Dfa multiples(const Decimal& divisor) {
-  const int64_t scale = std::max<int64_t>(static_cast<int64_t>(divisor.digits.size()) - divisor.point, 0);
+  const int64_t scale =
+      std::max<int64_t>(static_cast<int64_t>(divisor.digits.size()) - divisor.point, 0);
   Dfa too_large = Dfa::lengths(Dfa::kMaxStates, Dfa::kMaxStates);
   if (scale > static_cast<int64_t>(kMaxDecimals) || divisor.point > 6) return too_large;
   uint64_t unit = 0;
   for (int64_t i = 0; i < divisor.point + scale; ++i) {
     const size_t at = static_cast<size_t>(i);
-    unit = unit * 10 + static_cast<uint64_t>(at < divisor.digits.size() ? divisor.digits[at] - '0' : 0);
+    unit = unit * 10 +
+           static_cast<uint64_t>(at < divisor.digits.size() ? divisor.digits[at] - '0' : 0);
     if (unit > kMaxDivisor) return too_large;
   }
   if (unit * static_cast<uint64_t>(scale + 2) > kMaxRemainders) {

@@ -25,7 +25,9 @@ struct Decimal {
   // Nothing when the exponent is beyond a billion.
   [[nodiscard]] static std::optional<Decimal> parse(std::string_view text);
   [[nodiscard]] bool zero() const { return digits.empty(); }
-  [[nodiscard]] bool whole() const { return static_cast<int64_t>(digits.size()) <= point || zero(); }
+  [[nodiscard]] bool whole() const {
+    return static_cast<int64_t>(digits.size()) <= point || zero();
+  }
   [[nodiscard]] Decimal magnitude() const { return {false, digits, point}; }
   bool operator==(const Decimal&) const = default;
 };

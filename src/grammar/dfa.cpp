@@ -84,8 +84,8 @@ Dfa Dfa::combine(const Dfa& a, const Dfa& b, How how) {
   uint32_t pair_class[256][2];
   for (uint32_t byte = 0; byte < 256; ++byte) {
     uint32_t c = 0;
-    while (c < out.n_classes_ && (pair_class[c][0] != a.class_[byte] ||
-                                  pair_class[c][1] != b.class_[byte])) {
+    while (c < out.n_classes_ &&
+           (pair_class[c][0] != a.class_[byte] || pair_class[c][1] != b.class_[byte])) {
       ++c;
     }
     if (c == out.n_classes_) {
@@ -129,14 +129,21 @@ Dfa Dfa::combine(const Dfa& a, const Dfa& b, How how) {
   return out;
 }
 
-Dfa Dfa::table(uint32_t n, const std::vector<uint32_t>& next_by_byte,
+Dfa Dfa::table(std::string_view symbols, const std::vector<uint32_t>& next,
                const std::vector<bool>& accept) {
   Dfa out;
-  for (uint32_t byte = 0; byte < 256; ++byte) out.class_[byte] = static_cast<uint8_t>(byte);
-  out.n_classes_ = 256;
-  out.next_ = next_by_byte;
-  out.accept_.assign(n, 0);
-  for (uint32_t s = 0; s < n; ++s) out.accept_[s] = accept[s] ? 1 : 0;
+  const size_t n = symbols.size();
+  std::fill(std::begin(out.class_), std::end(out.class_), static_cast<uint8_t>(n));
+  for (size_t c = 0; c < n; ++c) {
+    out.class_[static_cast<uint8_t>(symbols[c])] = static_cast<uint8_t>(c);
+  }
+  out.n_classes_ = static_cast<uint32_t>(n) + 1;
+  for (size_t s = 0; s < accept.size(); ++s) {
+    out.next_.insert(out.next_.end(), next.begin() + static_cast<std::ptrdiff_t>(s * n),
+                     next.begin() + static_cast<std::ptrdiff_t>((s + 1) * n));
+    out.next_.push_back(kDead);
+    out.accept_.push_back(accept[s] ? 1 : 0);
+  }
   out.tidy(0);
   return out;
 }

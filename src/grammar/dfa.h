@@ -20,15 +20,16 @@ class Dfa {
   Dfa() = default;  // of no text
   // Of the texts that a grammar without token references allows.
   [[nodiscard]] static Dfa of(const Grammar& grammar);
-  [[nodiscard]] static Dfa all_text();                            // valid UTF-8
+  [[nodiscard]] static Dfa all_text();  // valid UTF-8
   [[nodiscard]] static Dfa literal(std::string_view text);
   [[nodiscard]] static Dfa lengths(uint32_t least, uint32_t most);  // characters; UINT32_MAX: any
 
   enum class How : uint8_t { kBoth, kEither, kOnlyFirst };
   [[nodiscard]] static Dfa combine(const Dfa& a, const Dfa& b, How how);
 
-  // The transition table of states that the caller numbers: next(s, byte), accept[s].
-  [[nodiscard]] static Dfa table(uint32_t n, const std::vector<uint32_t>& next_by_byte,
+  // The transition table of n states that the caller numbers: for each of them a successor for each
+  // of `symbols`; other bytes lead nowhere.
+  [[nodiscard]] static Dfa table(std::string_view symbols, const std::vector<uint32_t>& next,
                                  const std::vector<bool>& accept);
   // Where `start` bytes may be passed over at the beginning as often as one likes, and `end` bytes
   // at the end, and both are no part of the text: how anchors are computed (regex.cpp).

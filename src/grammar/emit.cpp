@@ -1,5 +1,6 @@
 // Shapes to expressions: scalars and arrays.
 #include <algorithm>
+#include <bit>
 #include <map>
 
 #include "grammar/schema.h"
@@ -140,8 +141,8 @@ Expr SchemaCompiler::emit_number(const Shape& s) {
     const Expr sign = builder_.maybe(builder_.chars({{'+', '+'}, {'-', '-'}}));
     const Expr power = builder_.seq(
         {builder_.chars({{'E', 'E'}, {'e', 'e'}}), sign, builder_.repeat(digit, 1, 2)});
-    return builder_.seq({minus, builder_.alt({zero, digits}), builder_.maybe(decimals),
-                         builder_.maybe(power)});
+    return builder_.seq(
+        {minus, builder_.alt({zero, digits}), builder_.maybe(decimals), builder_.maybe(power)});
   }
   Dfa language = numbers(s.whole);
   const auto narrow = [&](const Dfa& other, bool negated, uint32_t at) {
@@ -195,15 +196,14 @@ Expr SchemaCompiler::string_char() {
     const Expr rest = hex("0ABCEFabcef", "9ABCEFabcef");
     const Expr high_half = builder_.seq({d, hex("89ABab", "89ABab"), any, any});
     const Expr low_half = builder_.seq({d, hex("CDEFcdef", "CDEFcdef"), any, any});
-    const Expr code = builder_.alt({builder_.seq({rest, any, any, any}),
-                                    builder_.seq({d, low, any, any}),
-                                    builder_.seq({high_half, builder_.bytes("\\u"), low_half})});
+    const Expr code =
+        builder_.alt({builder_.seq({rest, any, any, any}), builder_.seq({d, low, any, any}),
+                      builder_.seq({high_half, builder_.bytes("\\u"), low_half})});
     CharClass short_form;
     for (const char c : std::string_view("\"\\/bfnrt")) {
       short_form.add(static_cast<uint8_t>(c), static_cast<uint8_t>(c));
     }
-    const CharClass plain_char =
-        CharClass({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).inverse();
+    const CharClass plain_char = CharClass({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).inverse();
     builder_.define(
         char_rule_,
         builder_.alt({builder_.chars(plain_char),
@@ -272,10 +272,9 @@ Conjunction SchemaCompiler::item(const Shape& s, uint32_t index) const {
 }
 
 Expr SchemaCompiler::emit_array(const Shape& s) {
-  if (s.unique_at != kNoValue && s.most_items > 1) {
-    refuse(s.unique_at, "uniqueItems is supported for at most one item only");
-  }
+  const bool unique = s.unique_at != kNoValue && s.most_items > 1;
   const Expr open = builder_.seq({builder_.bytes("["), space()}), close = builder_.bytes("]");
+  if (unique) return builder_.seq({open, emit_unique(s), close});
   if (!s.contains.empty()) return builder_.seq({open, emit_counted(s), close});
   uint32_t prefix = 0;
   for (const ItemPart& part : s.items) {
@@ -299,6 +298,77 @@ Expr SchemaCompiler::emit_array(const Shape& s) {
     if (i - 1 >= least) tail = builder_.maybe(tail);
   }
   return builder_.seq({open, tail, close});
+}
+
+// Languages of items of which no two have a value in common: each of the values of an enum, or the
+// strings by their first character.
+std::vector<Expr> SchemaCompiler::kinds(const Shape& s) {
+  constexpr size_t kMost = 8;
+  std::vector<Expr> out;
+  const Shapes shapes = shapes_of(item(s, 0));
+  if (shapes.size() != 1) return out;
+  const Shape& one = shapes[0];
+  if (one.values) {
+    std::vector<uint32_t> distinct;
+    for (const uint32_t v : *one.values) {
+      const auto same = [&](uint32_t w) { return document_.equal(v, w); };
+      if (fits(one, v) && std::none_of(distinct.begin(), distinct.end(), same))
+        distinct.push_back(v);
+    }
+    for (size_t i = 0; i < distinct.size() && distinct.size() <= kMost; ++i) {
+      out.push_back(emit_value(distinct[i]));
+    }
+    return out;
+  }
+  if (one.types != kStringBit || !one.languages.empty() || !one.excluded.empty()) return out;
+  for (uint32_t kind = 0; kind < kMost; ++kind) {
+    CharClass first;
+    for (uint32_t c = 0x20 + kind; c < 0x7F; c += kMost) {
+      if (c != '"' && c != '\\') first.add(c, c);
+    }
+    if (kind == 0) first.add(0xA0, kMaxChar);
+    const uint32_t most = one.most_chars == UINT32_MAX ? Builder::kUnbounded : one.most_chars - 1;
+    if (one.most_chars == 0) continue;
+    const Expr rest = builder_.repeat(string_char(), std::max(one.least_chars, 1u) - 1, most);
+    const Expr quote = builder_.bytes("\"");
+    out.push_back(builder_.seq({quote, builder_.chars(first), rest, quote}));
+  }
+  return out;
+}
+
+// Different items by a promise that a grammar can keep: each is of a kind that was not there
+// before. That leaves out lists whose items begin alike, and lets no item come twice.
+Expr SchemaCompiler::emit_unique(const Shape& s) {
+  std::vector<Expr> bodies;
+  const bool alike = std::all_of(s.items.begin(), s.items.end(),
+                                 [](const ItemPart& part) { return part.prefix.empty(); });
+  if (alike && s.contains.empty()) bodies = kinds(s);
+  if (bodies.empty() || bodies.size() < s.least_items) {
+    refuse(s.unique_at,
+           "uniqueItems is supported for up to 8 strings without patterns, or values of an enum");
+    return Builder::kNever;
+  }
+  std::vector<Expr> items;
+  for (const Expr body : bodies) {
+    const uint32_t rule = builder_.new_rule();
+    builder_.define(rule, builder_.seq({body, space()}));
+    items.push_back(builder_.call(rule));
+  }
+  const uint32_t sets = 1u << items.size();
+  std::vector<uint32_t> rules;  // by the set of kinds that are there
+  for (uint32_t i = 0; i < sets; ++i) rules.push_back(builder_.new_rule());
+  for (uint32_t set = 0; set < sets && !failed(); ++set) {
+    const uint32_t n = static_cast<uint32_t>(std::popcount(set));
+    std::vector<Expr> ways;
+    if (n >= s.least_items) ways.push_back(Builder::kEmpty);
+    for (size_t k = 0; k < items.size() && n < s.most_items; ++k) {
+      if ((set >> k & 1) != 0) continue;
+      const Expr next = builder_.call(rules[set | 1u << k]);
+      ways.push_back(builder_.seq({n > 0 ? comma() : Builder::kEmpty, items[k], next}));
+    }
+    builder_.define(rules[set], builder_.alt(ways));
+  }
+  return builder_.call(rules[0]);
 }
 
 // Items that are told apart by what they contain: a rule for each position and each count so far.
@@ -348,8 +418,10 @@ Expr SchemaCompiler::emit_counted(const Shape& s) {
           for (size_t k = 0; k < s.contains.size(); ++k) {
             const Contains& c = s.contains[k];
             const bool counted = (kind >> k & 1) != 0;
-            if (counted) all.push_back(c.term);
-            else if (c.most != UINT32_MAX) all.push_back(c.term ^ 1);  // must not be one
+            if (counted)
+              all.push_back(c.term);
+            else if (c.most != UINT32_MAX)
+              all.push_back(c.term ^ 1);  // must not be one
             if (counted && c.most != UINT32_MAX && counts[k] == c.most) good = false;
             if (counted) next[k] = std::min(counts[k] + 1, caps[k]);
           }

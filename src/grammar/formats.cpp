@@ -2,6 +2,7 @@
 #include "grammar/formats.h"
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace sluice::grammar {
 namespace {
@@ -23,98 +24,101 @@ constexpr const char* kLabel = "[A-Za-z0-9](?:-?[A-Za-z0-9]){0,31}";
 constexpr const char* kByte = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
 constexpr const char* kHex = "[0-9A-Fa-f]";
 
-std::string repeated(const std::string& what, const char* times) {
-  return "(?:" + what + ")" + times;
+// GCC 12 warns wrongly of strings that are added to literals.
+std::string join(std::initializer_list<std::string_view> parts) {
+  std::string out;
+  for (const std::string_view part : parts) out.append(part);
+  return out;
+}
+
+std::string repeated(std::string_view what, std::string_view times) {
+  return join({"(?:", what, ")", times});
+}
+
+std::string times(int n) {
+  return join({"{", std::to_string(n), "}"});
 }
 
 std::string hostname() {
-  return std::string(kLabel) + repeated(std::string("\\.") + kLabel, "*");
+  return join({kLabel, repeated(join({"\\.", kLabel}), "*")});
 }
 
 std::string ipv4() {
-  return kByte + repeated(std::string("\\.") + kByte, "{3}");
+  return join({kByte, repeated(join({"\\.", kByte}), "{3}")});
 }
 
 // RFC 4291, 2.2: eight groups, of which one run of zeros may be left out, the last two perhaps as
 // IPv4.
 std::string ipv6() {
-  const std::string group = std::string(kHex) + "{1,4}";
-  const std::string last = "(?:" + group + ":" + group + "|" + ipv4() + ")";
-  std::string out = repeated(group + ":", "{6}") + last;
+  const std::string group = join({kHex, "{1,4}"});
+  const std::string leading = join({group, ":"}), following = join({":", group});
+  const std::string last = join({"(?:", group, ":", group, "|", ipv4(), ")"});
+  std::string out = join({repeated(leading, "{6}"), last});
   for (int before = 0; before <= 7; ++before) {
-    const std::string head =
-        before == 0 ? ""
-                    : group + (before == 1 ? ""
-                                           : repeated(":" + group,
-                                                      ("{" + std::to_string(before - 1) + "}").c_str()));
-    const int after = 7 - before;  // groups behind the gap, at most
+    std::string head;
+    if (before > 0) head = group;
+    if (before > 1) head += repeated(following, times(before - 1));
     std::string tail;
-    for (int n = 0; n <= after; ++n) {
+    for (int n = 0; n <= 7 - before; ++n) {  // groups behind the gap
       if (n > 0) tail += "|";
       if (n == 1) tail += group;
-      if (n >= 2) {
-        tail += repeated(group + ":", ("{" + std::to_string(n - 2) + "}").c_str()) + last;
-      }
+      if (n >= 2) tail += join({repeated(leading, times(n - 2)), last});
     }
-    out += "|" + head + "::(?:" + tail + ")";
+    out += join({"|", head, "::(?:", tail, ")"});
   }
-  return "(?:" + out + ")";
+  return join({"(?:", out, ")"});
 }
 
 std::string uri(bool relative) {
-  const std::string escaped = "%[0-9A-Fa-f]{2}";
-  const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=-]|" + escaped;
-  const std::string pchar = "(?:[:@]|" + plain + ")";
-  const std::string path = repeated("/" + pchar + "*", "*");
-  const std::string host = "(?:\\[" + ipv6() + "\\]|(?:" + plain + ")*)";
-  const std::string authority = "//(?:(?:" + plain + "|:)*@)?" + host + "(?::[0-9]{0,5})?" + path;
-  const std::string absolute = "/(?:" + pchar + "+" + path + ")?";
-  const std::string rest =
-      "(?:\\?(?:[/?]|" + pchar + ")*)?(?:#(?:[/?]|" + pchar + ")*)?";
-  const std::string hier = "(?:" + authority + "|" + absolute + "|" + pchar + "+" + path + "|)";
-  const std::string full = "[A-Za-z][A-Za-z0-9+.-]*:" + hier + rest;
+  const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}";
+  const std::string pchar = join({"(?:[:@]|", plain, ")"});
+  const std::string path = repeated(join({"/", pchar, "*"}), "*");
+  const std::string host = join({"(?:\\[", ipv6(), "\\]|(?:", plain, ")*)"});
+  const std::string authority =
+      join({"//(?:(?:", plain, "|:)*@)?", host, "(?::[0-9]{0,5})?", path});
+  const std::string absolute = join({"/(?:", pchar, "+", path, ")?"});
+  const std::string rest = join({"(?:\\?(?:[/?]|", pchar, ")*)?(?:#(?:[/?]|", pchar, ")*)?"});
+  const std::string full = join(
+      {"[A-Za-z][A-Za-z0-9+.-]*:(?:", authority, "|", absolute, "|", pchar, "+", path, "|)", rest});
   if (!relative) return full;
-  const std::string first = "(?:@|" + plain + ")+";  // no colon before the first slash
-  return "(?:" + full + "|(?:" + authority + "|" + absolute + "|" + first + path + "|)" + rest + ")";
+  const std::string first = join({"(?:@|", plain, ")+"});  // no colon before the first slash
+  return join({"(?:", full, "|(?:", authority, "|", absolute, "|", first, path, "|)", rest, ")"});
 }
 
 }  // namespace
 
 FormatKind find_format(std::string_view name, std::string* pattern, uint32_t* longest) {
   *longest = 0;
-  const std::string day = kDate, time = kTime;
-  const auto is = [&](std::string text) {
-    *pattern = "^(?:" + text + ")$";
+  const auto is = [&](std::string_view text) {
+    *pattern = join({"^(?:", text, ")$"});
     return FormatKind::kKnown;
   };
-  if (name == "date") return is(day);
-  if (name == "time") return is(time);
-  if (name == "date-time") return is(day + "[Tt]" + time);
+  if (name == "date") return is(kDate);
+  if (name == "time") return is(kTime);
+  if (name == "date-time") return is(join({kDate, "[Tt]", kTime}));
   if (name == "duration") {
-    return is(std::string("P(?:[0-9]{1,9}W|") + kDays + "(?:" + kClock + ")?|" + kClock + ")");
+    return is(join({"P(?:[0-9]{1,9}W|", kDays, "(?:", kClock, ")?|", kClock, ")"}));
   }
   if (name == "uuid") {
-    const std::string four = std::string(kHex) + "{4}";
-    return is(std::string(kHex) + "{8}" + repeated("-" + four, "{3}") + "-" + kHex + "{12}");
+    return is(join({kHex, "{8}(?:-", kHex, "{4}){3}-", kHex, "{12}"}));
   }
   if (name == "ipv4") return is(ipv4());
   if (name == "ipv6") return is(ipv6());
-  if (name == "hostname" || name == "idn-hostname") {
+  if (name == "hostname") {
     *longest = 253;
     return is(hostname());
   }
-  if (name == "email" || name == "idn-email") {
-    const std::string word = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]";
+  if (name == "email") {
+    constexpr std::string_view kWord = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+";
     *longest = 128;
-    return is(word + "+" + repeated("\\." + word + "+", "*") + "@" + hostname());
+    return is(join({kWord, "(?:\\.", kWord, ")*@", hostname()}));
   }
-  if (name == "uri" || name == "iri") return is(uri(false));
-  if (name == "uri-reference" || name == "iri-reference") return is(uri(true));
-  if (name == "json-pointer") return is("(?:/(?:[^~/]|~[01])*)*");
-  if (name == "relative-json-pointer") {
-    return is("(?:0|[1-9][0-9]{0,9})(?:#|(?:/(?:[^~/]|~[01])*)*)");
+  if (name == "uri") return is(uri(false));
+  if (name == "uri-reference") return is(uri(true));
+  for (const char* other : {"idn-hostname", "idn-email", "iri", "iri-reference", "json-pointer",
+                            "relative-json-pointer", "uri-template", "regex"}) {
+    if (name == other) return FormatKind::kRefused;
   }
-  if (name == "uri-template" || name == "regex") return FormatKind::kRefused;
   return FormatKind::kAnnotation;
 }
 

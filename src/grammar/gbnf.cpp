@@ -23,8 +23,7 @@ bool name_char(char c) {
 
 class Gbnf {
  public:
-  Gbnf(std::string_view text, const Vocabulary* vocabulary)
-      : in_(text), vocabulary_(vocabulary) {}
+  Gbnf(std::string_view text, const Vocabulary* vocabulary) : in_(text), vocabulary_(vocabulary) {}
 
   Result<std::shared_ptr<const Grammar>> parse() {
     static_cast<void>(rule("root", 0));

@@ -77,7 +77,8 @@ class JsonParser {
       SLUICE_RETURN_IF_ERROR(value(id, std::move(key), depth + 1));
       skip_space();
     } while (in_.take(","));
-    if (!in_.take(close)) return in_.fail(object ? "\"}\" is missing here" : "\"]\" is missing here");
+    if (!in_.take(close))
+      return in_.fail(object ? "\"}\" is missing here" : "\"]\" is missing here");
     return {};
   }
 
@@ -86,7 +87,8 @@ class JsonParser {
     in_.skip();
     while (in_.peek() != '"') {
       if (in_.at_end()) return in_.fail_at(start, "this string is not closed");
-      if (static_cast<uint8_t>(in_.peek()) < 0x20) return in_.fail("a control character in a string");
+      if (static_cast<uint8_t>(in_.peek()) < 0x20)
+        return in_.fail("a control character in a string");
       Result<uint32_t> c = in_.peek() == '\\' ? escape() : in_.next_char();
       if (!c.ok()) return c.status();
       append_utf8(*c, out);
@@ -176,7 +178,8 @@ std::string JsonDocument::pointer(uint32_t v) const {
 bool JsonDocument::equal(uint32_t a, uint32_t b) const {
   const JsonValue& x = values_[a];
   const JsonValue& y = values_[b];
-  if (x.type != y.type || x.truth != y.truth || x.children.size() != y.children.size()) return false;
+  if (x.type != y.type || x.truth != y.truth || x.children.size() != y.children.size())
+    return false;
   if (x.type == JsonType::kNumber) {
     const auto first = Decimal::parse(x.text), second = Decimal::parse(y.text);
     return first && second && *first == *second;

@@ -13,7 +13,7 @@
 namespace sluice::grammar {
 
 inline constexpr uint32_t kNoValue = UINT32_MAX;
-inline constexpr size_t kMaxValues = 200'000;
+inline constexpr size_t kMaxValues = 50'000;
 
 enum class JsonType : uint8_t { kNull, kBoolean, kNumber, kString, kArray, kObject };
 

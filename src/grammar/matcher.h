@@ -1,6 +1,6 @@
 // A grammar and a vocabulary on one text: which token may come next. A state is a number, so going
-// back is a look at the history. The sampler's own choice is tested first (accepts), and a mask over
-// the whole vocabulary is made only when that one is refused; masks are kept by state.
+// back is a look at the history. The sampler's own choice is tested first (accepts), and a mask
+// over the whole vocabulary is made only when that one is refused; masks are kept by state.
 #pragma once
 
 #include <cstdint>

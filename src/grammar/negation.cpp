@@ -8,11 +8,29 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr std::string_view kMeaningless[] = {
-    "$schema",     "$id",         "$anchor",         "$dynamicAnchor", "$comment",  "$defs",
-    "definitions", "title",       "description",     "default",        "examples",  "deprecated",
-    "readOnly",    "writeOnly",   "contentEncoding", "contentSchema",  "then",      "else",
-    "$vocabulary", "minContains", "maxContains",     "additionalItems", "contentMediaType"};
+constexpr std::string_view kMeaningless[] = {"$schema",
+                                             "$id",
+                                             "$anchor",
+                                             "$dynamicAnchor",
+                                             "$comment",
+                                             "$defs",
+                                             "definitions",
+                                             "title",
+                                             "description",
+                                             "default",
+                                             "examples",
+                                             "deprecated",
+                                             "readOnly",
+                                             "writeOnly",
+                                             "contentEncoding",
+                                             "contentSchema",
+                                             "then",
+                                             "else",
+                                             "$vocabulary",
+                                             "minContains",
+                                             "maxContains",
+                                             "additionalItems",
+                                             "contentMediaType"};
 
 }  // namespace
 
@@ -22,7 +40,8 @@ Shapes SchemaCompiler::negated_shapes(uint32_t schema) {
   Shapes out;
   for (const uint32_t at : document_[schema].children) {
     const std::string& name = document_[at].key;
-    if (std::find(std::begin(kMeaningless), std::end(kMeaningless), name) != std::end(kMeaningless)) {
+    if (std::find(std::begin(kMeaningless), std::end(kMeaningless), name) !=
+        std::end(kMeaningless)) {
       continue;
     }
     const Shapes broken = negated_keyword(schema, at);
@@ -74,8 +93,10 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
     const std::optional<uint32_t> n = count(at);
     Shape s = of_type(type);
     if (!n || (name.starts_with("min") && *n == 0)) return {};
-    if (name.starts_with("min")) s.*most = *n - 1;
-    else s.*least = *n + 1;
+    if (name.starts_with("min"))
+      s.*most = *n - 1;
+    else
+      s.*least = *n + 1;
     return {s};
   };
   if (name == "minLength" || name == "maxLength") {
@@ -141,8 +162,10 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
     Shapes out = name == "anyOf" ? Shapes{Shape()} : Shapes{};
     for (const uint32_t child : document_[at].children) {
       const Shapes broken = shapes_of(no(child));
-      if (name == "anyOf") out = product(out, broken, at);
-      else out.insert(out.end(), broken.begin(), broken.end());
+      if (name == "anyOf")
+        out = product(out, broken, at);
+      else
+        out.insert(out.end(), broken.begin(), broken.end());
     }
     return out;
   }
@@ -180,9 +203,9 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
     return out;
   }
   for (const char* known :
-       {"format", "prefixItems", "items", "uniqueItems", "additionalProperties", "patternProperties",
-        "propertyNames", "dependentSchemas", "dependencies", "unevaluatedProperties",
-        "unevaluatedItems", "$ref", "$dynamicRef", "$recursiveRef"}) {
+       {"format", "prefixItems", "items", "uniqueItems", "additionalProperties",
+        "patternProperties", "propertyNames", "dependentSchemas", "dependencies",
+        "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef", "$recursiveRef"}) {
     if (name == known) refuse(at, "the negation of this keyword is not supported");
   }
   return {};  // a keyword that is not known cannot be broken
@@ -192,8 +215,7 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
 
 bool SchemaCompiler::allows(const Conjunction& all, uint32_t value) {
   const Shapes shapes = shapes_of(all);
-  return std::any_of(shapes.begin(), shapes.end(),
-                     [&](const Shape& s) { return fits(s, value); });
+  return std::any_of(shapes.begin(), shapes.end(), [&](const Shape& s) { return fits(s, value); });
 }
 
 bool SchemaCompiler::fits(const Shape& s, uint32_t value) {
@@ -218,8 +240,10 @@ bool SchemaCompiler::fits(const Shape& s, uint32_t value) {
     return true;
   }
   if (v.type == JsonType::kString) {
-    const auto chars = static_cast<uint32_t>(std::count_if(
-        v.text.begin(), v.text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
+    const auto chars =
+        static_cast<uint32_t>(std::count_if(v.text.begin(), v.text.end(), [](char c) {
+          return (static_cast<uint8_t>(c) & 0xC0) != 0x80;
+        }));
     if (chars < s.least_chars || chars > s.most_chars) return false;
     return std::all_of(s.languages.begin(), s.languages.end(), [&](const Language& l) {
       return automata_[l.automaton].matches(v.text) != l.negated;
@@ -239,8 +263,8 @@ bool SchemaCompiler::fits_array(const Shape& s, uint32_t value) {
     }
   }
   return std::all_of(s.contains.begin(), s.contains.end(), [&](const Contains& c) {
-    const auto n = std::count_if(items.begin(), items.end(),
-                                 [&](uint32_t i) { return allows({c.term}, i); });
+    const auto n =
+        std::count_if(items.begin(), items.end(), [&](uint32_t i) { return allows({c.term}, i); });
     return n >= static_cast<int64_t>(c.least) && n <= static_cast<int64_t>(c.most);
   });
 }

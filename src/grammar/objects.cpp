@@ -16,19 +16,26 @@ bool among(const std::vector<std::string>& list, const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> SchemaCompiler::known_names(const Shape& s) {
-  std::vector<std::string> out;
-  const auto add = [&out](const std::string& name) {
-    if (!among(out, name)) out.push_back(name);
+// The names that the schema knows, in its order: those of each `properties` together, others alone.
+std::vector<std::vector<std::string>> SchemaCompiler::known_names(const Shape& s) {
+  std::vector<std::vector<std::string>> out;
+  const auto add = [&out](const std::string& name, bool alone) {
+    for (const std::vector<std::string>& group : out) {
+      if (among(group, name)) return;
+    }
+    if (alone) out.emplace_back();
+    out.back().push_back(name);
   };
   for (const MemberPart& part : s.members) {
     for (const uint32_t named : part.named) {
-      for (const uint32_t child : document_[named].children) add(document_[child].key);
+      out.emplace_back();
+      for (const uint32_t child : document_[named].children) add(document_[child].key, false);
+      if (out.back().empty()) out.pop_back();
     }
   }
-  for (const std::string& name : s.required) add(name);
-  for (const Member& m : s.extra) add(m.name);
-  for (const std::string& name : s.forbidden) add(name);
+  for (const std::string& name : s.required) add(name, true);
+  for (const Member& m : s.extra) add(m.name, true);
+  for (const std::string& name : s.forbidden) add(name, true);
   return out;
 }
 
@@ -87,14 +94,15 @@ std::optional<Dfa> SchemaCompiler::name_language(const Shape& s) {
   std::optional<Dfa> out = string_language(s);
   if (!out && (s.least_chars > 0 || s.most_chars != UINT32_MAX)) {
     out = Dfa::lengths(s.least_chars, s.most_chars);
-    if (out->too_large()) fail(error(Code::kGrammarTooLarge, "a name's length takes too many states"));
+    if (out->too_large())
+      fail(error(Code::kGrammarTooLarge, "a name's length takes too many states"));
   }
   return out;
 }
 
 Expr SchemaCompiler::member(std::string_view name, const Conjunction& all) {
-  return builder_.seq({builder_.bytes(quoted(name)), space(), builder_.bytes(":"), space(),
-                       value(all), space()});
+  return builder_.seq(
+      {builder_.bytes(quoted(name)), space(), builder_.bytes(":"), space(), value(all), space()});
 }
 
 // A member whose name is none of the named ones: for each set of patterns, the names that match
@@ -115,8 +123,10 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
   }
   std::optional<Dfa> base;  // names that are allowed at all
   const auto narrow = [&base](const Dfa& other, Dfa::How how) {
-    if (!base && how == Dfa::How::kBoth) base = other;
-    else base = Dfa::combine(base ? *base : Dfa::all_text(), other, how);
+    if (!base && how == Dfa::How::kBoth)
+      base = other;
+    else
+      base = Dfa::combine(base ? *base : Dfa::all_text(), other, how);
   };
   for (const Term t : s.names) {
     Dfa any;
@@ -151,9 +161,11 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
     if (never) continue;
     std::optional<Dfa> language = base;
     const auto restrict = [&language](const Dfa& other, bool without) {
-      if (!language && !without) language = other;
-      else language = Dfa::combine(language ? *language : Dfa::all_text(), other,
-                                   without ? Dfa::How::kOnlyFirst : Dfa::How::kBoth);
+      if (!language && !without)
+        language = other;
+      else
+        language = Dfa::combine(language ? *language : Dfa::all_text(), other,
+                                without ? Dfa::How::kOnlyFirst : Dfa::How::kBoth);
     };
     for (size_t k = 0; k < patterns.size(); ++k) {
       restrict(automata_[patterns[k]], (set >> k & 1) == 0);
@@ -181,8 +193,9 @@ Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string
 
 // Rules for what follows after the first i named members are done, with something written before or
 // not, and where members are counted, how many.
-Expr SchemaCompiler::emit_object(const Shape& s) {
-  std::vector<std::string> all_names = known_names(s), names;
+Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>& all_names,
+                                  Expr other) {
+  std::vector<std::string> names;
   std::vector<Expr> members;
   std::vector<bool> required;
   uint32_t n_required = 0;
@@ -198,14 +211,6 @@ Expr SchemaCompiler::emit_object(const Shape& s) {
     required.push_back(needed);
     n_required += needed ? 1 : 0;
   }
-  const Expr other_body = other_members(s, all_names);
-  if (failed()) return Builder::kNever;
-  Expr other = other_body;
-  if (other != Builder::kNever) {
-    const uint32_t rule = builder_.new_rule();
-    builder_.define(rule, other_body);
-    other = builder_.call(rule);
-  }
   const uint32_t n = static_cast<uint32_t>(names.size());
   // Others may have the same name twice, which is one member: of them one counts towards the least.
   const bool has_least = s.least_members > n_required;
@@ -213,7 +218,8 @@ Expr SchemaCompiler::emit_object(const Shape& s) {
     refuse(s.least_members_at, "minProperties beyond the named properties and one more");
     return Builder::kNever;
   }
-  const bool has_most = s.most_members < UINT32_MAX && (other != Builder::kNever || s.most_members < n);
+  const bool has_most =
+      s.most_members < UINT32_MAX && (other != Builder::kNever || s.most_members < n);
   // Counts from `cap` on are alike.
   const uint32_t cap = has_most ? s.most_members : has_least ? s.least_members : 1;
   if (has_most && s.most_members < s.least_members) return Builder::kNever;
@@ -251,7 +257,37 @@ Expr SchemaCompiler::emit_object(const Shape& s) {
       builder_.define(rule(i, count), builder_.alt(ways));
     }
   }
-  return builder_.seq({builder_.bytes("{"), space(), builder_.call(rule(0, 0)), builder_.bytes("}")});
+  return builder_.call(rule(0, 0));
+}
+
+// Where several schemas name members, no order is the schema's own: a few orders are all taken.
+Expr SchemaCompiler::emit_object(const Shape& s) {
+  constexpr size_t kMostGroups = 3;
+  std::vector<std::vector<std::string>> groups = known_names(s);
+  std::vector<std::string> names;
+  for (const auto& group : groups) names.insert(names.end(), group.begin(), group.end());
+  Expr other = other_members(s, names);
+  if (failed()) return Builder::kNever;
+  if (other != Builder::kNever) {
+    const uint32_t rule = builder_.new_rule();
+    builder_.define(rule, other);
+    other = builder_.call(rule);
+  }
+  std::erase_if(groups, [&s](const std::vector<std::string>& group) {
+    return group.size() == 1 && among(s.forbidden, group[0]);
+  });
+  std::vector<size_t> order;
+  for (size_t i = 0; i < groups.size(); ++i) order.push_back(i);
+  std::vector<Expr> ways;
+  do {
+    std::vector<std::string> in_order;
+    for (const size_t i : order) {
+      in_order.insert(in_order.end(), groups[i].begin(), groups[i].end());
+    }
+    ways.push_back(emit_members(s, in_order, other));
+  } while (groups.size() <= kMostGroups && !failed() &&
+           std::next_permutation(order.begin(), order.end()));
+  return builder_.seq({builder_.bytes("{"), space(), builder_.alt(ways), builder_.bytes("}")});
 }
 
 }  // namespace sluice::grammar

@@ -1,6 +1,6 @@
 // JSON Schema to a grammar. A set of schemas that a value has to satisfy (a conjunction of schemas,
-// each as it is or negated) becomes a list of shapes: alternatives without anyOf, allOf, $ref or if,
-// each saying for every type what remains (shape.cpp). A shape is then written as expressions
+// each as it is or negated) becomes a list of shapes: alternatives without anyOf, allOf, $ref or
+// if, each saying for every type what remains (shape.cpp). A shape is then written as expressions
 // (emit.cpp), whose parts are conjunctions again, each a rule made once: recursion comes out by
 // itself. What cannot be promised is refused by its keyword; nothing is ever left out.
 #pragma once
@@ -53,6 +53,7 @@ struct Language {
 struct ItemPart {
   std::vector<Term> prefix;
   Term rest = kNoTerm;
+  bool silent = false;  // of a negation: what it looks at is not evaluated
   bool operator==(const ItemPart&) const = default;
 };
 struct Contains {
@@ -64,6 +65,7 @@ struct MemberPart {
   std::vector<uint32_t> named;     // values of `properties`
   std::vector<uint32_t> patterns;  // values of `patternProperties`
   Term rest = kNoTerm;
+  bool silent = false;  // of a negation
   bool operator==(const MemberPart&) const = default;
 };
 struct Member {
@@ -73,7 +75,7 @@ struct Member {
 
 struct Shape {
   uint8_t types = kAllBits;
-  bool whole = false, broken = false;  // numbers: integers only, no integers
+  bool whole = false, broken = false;           // numbers: integers only, no integers
   std::optional<std::vector<uint32_t>> values;  // no others
   std::vector<uint32_t> excluded;
   std::vector<Bound> bounds;
@@ -140,7 +142,10 @@ class SchemaCompiler {
   Expr emit_string(const Shape& shape);
   Expr emit_array(const Shape& shape);
   Expr emit_counted(const Shape& shape);
+  Expr emit_unique(const Shape& shape);
+  std::vector<Expr> kinds(const Shape& shape);
   Expr emit_object(const Shape& shape);
+  Expr emit_members(const Shape& shape, const std::vector<std::string>& names, Expr other);
   Expr any_string();
   Expr string_char();
   Expr space();
@@ -151,7 +156,7 @@ class SchemaCompiler {
   std::optional<Dfa> string_language(const Shape& shape);
   std::optional<Dfa> name_language(const Shape& shape);
   Expr other_members(const Shape& shape, const std::vector<std::string>& named);
-  std::vector<std::string> known_names(const Shape& shape);
+  std::vector<std::vector<std::string>> known_names(const Shape& shape);
 
   // --- errors: the first one stays, and what is made after it is worthless
   void refuse(uint32_t at, const char* why);
@@ -162,9 +167,7 @@ class SchemaCompiler {
   uint32_t keyword(uint32_t schema, std::string_view name) const {
     return document_.find(schema, name);
   }
-  bool is(uint32_t at, JsonType type) const {
-    return at != kNoValue && document_[at].type == type;
-  }
+  bool is(uint32_t at, JsonType type) const { return at != kNoValue && document_[at].type == type; }
   static Term yes(uint32_t schema) { return schema * 2; }
   static Term no(uint32_t schema) { return schema * 2 + 1; }
 

@@ -80,8 +80,7 @@ std::string without_dots(std::string_view path) {
       out += part;
     }
   }
-  if (absolute && !out.starts_with('/')) out.insert(0, "/");
-  return out;
+  return absolute && !out.starts_with('/') ? std::string(1, '/').append(out) : out;
 }
 
 int hex_digit(char c) {
@@ -93,7 +92,7 @@ int hex_digit(char c) {
 std::string unescape(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
-    const int high = i + 2 < text.size() + 0 ? hex_digit(text[i + 1]) : -1;
+    const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
     const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
     if (text[i] == '%' && high >= 0 && low >= 0) {
       out += static_cast<char>(high * 16 + low);
@@ -132,11 +131,11 @@ std::string join_address(const std::string& base, std::string_view reference) {
     }
   }
   std::string text;
-  if (!out.scheme.empty()) text += std::string(out.scheme) + ":";
-  if (out.has_authority) text += "//" + std::string(out.authority);
+  if (!out.scheme.empty()) text.append(out.scheme).append(":");
+  if (out.has_authority) text.append("//").append(out.authority);
   text += out.scheme == "urn" ? path : without_dots(path);
-  if (out.has_query) text += "?" + std::string(out.query);
-  return text + "#" + std::string(fragment);
+  if (out.has_query) text.append("?").append(out.query);
+  return text.append("#").append(fragment);
 }
 
 SchemaRefs::SchemaRefs(const JsonDocument& document) : document_(document) {
@@ -157,7 +156,8 @@ void SchemaRefs::visit(uint32_t schema, const std::string& outer, int depth) {
   std::string base = outer;
   const auto text = [&](std::string_view key) -> const std::string* {
     const uint32_t at = document_.find(schema, key);
-    return at != kNoValue && document_[at].type == JsonType::kString ? &document_[at].text : nullptr;
+    return at != kNoValue && document_[at].type == JsonType::kString ? &document_[at].text
+                                                                     : nullptr;
   };
   const bool plain_ref = draft7_ && text("$ref") != nullptr;
   if (const std::string* id = text("$id"); id != nullptr && !plain_ref) {
@@ -170,7 +170,8 @@ void SchemaRefs::visit(uint32_t schema, const std::string& outer, int depth) {
       places_.try_emplace(base + "#", schema);
     }
   }
-  if (const std::string* anchor = text("$anchor")) places_.try_emplace(base + "#" + *anchor, schema);
+  if (const std::string* anchor = text("$anchor"))
+    places_.try_emplace(base + "#" + *anchor, schema);
   if (const std::string* anchor = text("$dynamicAnchor")) {
     places_.try_emplace(base + "#" + *anchor, schema);
     ++dynamic_[*anchor];
@@ -200,11 +201,14 @@ uint32_t SchemaRefs::follow(uint32_t from, std::string_view pointer) const {
   while (from != kNoValue && pointer.starts_with('/')) {
     pointer.remove_prefix(1);
     const size_t end = std::min(pointer.find('/'), pointer.size());
-    std::string part = unescape(pointer.substr(0, end));
+    const std::string escaped = unescape(pointer.substr(0, end));
     pointer.remove_prefix(end);
-    for (size_t i = 0; i + 1 < part.size(); ++i) {
-      if (part[i] == '~' && part[i + 1] == '1') part.replace(i, 2, "/");
-      else if (part[i] == '~' && part[i + 1] == '0') part.replace(i, 2, "~");
+    std::string part;
+    for (size_t i = 0; i < escaped.size(); ++i) {
+      const char after = i + 1 < escaped.size() ? escaped[i + 1] : '\0';
+      const bool marked = escaped[i] == '~' && (after == '0' || after == '1');
+      part += !marked ? escaped[i] : after == '0' ? '~' : '/';
+      if (marked) ++i;
     }
     if (document_[from].type != JsonType::kArray) {
       from = document_.find(from, part);

@@ -8,10 +8,10 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr size_t kMaxShapes = 192;     // alternatives of one value
-constexpr size_t kMaxPath = 64;       // schemas in schemas in place
+constexpr size_t kMaxShapes = 192;      // alternatives of one value
+constexpr size_t kMaxPath = 64;         // schemas in schemas in place
 constexpr uint32_t kMaxWork = 400'000;  // merges of one schema
-constexpr size_t kMaxSubsets = 5;      // branches of anyOf whose combinations are told apart
+constexpr size_t kMaxSubsets = 5;       // branches of anyOf whose combinations are told apart
 
 template <typename T>
 void append(std::vector<T>* to, const std::vector<T>& from) {
@@ -63,6 +63,10 @@ Shapes SchemaCompiler::shapes_of(Term term) {
     unevaluated_ = true;
   }
   Shapes out = negated ? negated_shapes(schema) : schema_shapes(schema);
+  for (Shape& s : out) {
+    for (ItemPart& part : s.items) part.silent |= negated;
+    for (MemberPart& part : s.members) part.silent |= negated;
+  }
   unevaluated_ = outer;
   path_.pop_back();
   return out;
@@ -74,11 +78,12 @@ Shapes SchemaCompiler::schema_shapes(uint32_t schema) {
   Shape shape;
   if (const uint32_t at = keyword(schema, "type"); at != kNoValue) apply_types(at, &shape);
   const uint32_t only = keyword(schema, "const"), some = keyword(schema, "enum");
-  if (only != kNoValue) shape = merged(shape, [&] {
-    Shape s;
-    s.values = {only};
-    return s;
-  }());
+  if (only != kNoValue)
+    shape = merged(shape, [&] {
+      Shape s;
+      s.values = {only};
+      return s;
+    }());
   if (some != kNoValue) {
     if (!is(some, JsonType::kArray)) refuse(some, "enum is a list of values");
     Shape s;
@@ -100,14 +105,22 @@ void SchemaCompiler::apply_types(uint32_t at, Shape* shape) {
   bool whole = false;
   for (const uint32_t n : names) {
     const std::string& name = document_[n].text;
-    if (name == "null") types |= kNullBit;
-    else if (name == "boolean") types |= kTrueBit | kFalseBit;
-    else if (name == "number") types |= kNumberBit;
-    else if (name == "integer") whole = true;
-    else if (name == "string") types |= kStringBit;
-    else if (name == "array") types |= kArrayBit;
-    else if (name == "object") types |= kObjectBit;
-    else refuse(n, "this type is not known");
+    if (name == "null")
+      types |= kNullBit;
+    else if (name == "boolean")
+      types |= kTrueBit | kFalseBit;
+    else if (name == "number")
+      types |= kNumberBit;
+    else if (name == "integer")
+      whole = true;
+    else if (name == "string")
+      types |= kStringBit;
+    else if (name == "array")
+      types |= kArrayBit;
+    else if (name == "object")
+      types |= kObjectBit;
+    else
+      refuse(n, "this type is not known");
   }
   shape->whole |= whole && (types & kNumberBit) == 0;
   if (whole) types |= kNumberBit;
@@ -161,6 +174,12 @@ void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
   if (const auto n = count(keyword(schema, "maxItems"))) shape->most_items = *n;
   const uint32_t unique = keyword(schema, "uniqueItems");
   if (is(unique, JsonType::kBoolean) && document_[unique].truth) shape->unique_at = unique;
+  // A schema of items and their number, without a type, means an array.
+  const bool counted =
+      keyword(schema, "minItems") != kNoValue || keyword(schema, "maxItems") != kNoValue;
+  if (counted && keyword(schema, "items") != kNoValue && keyword(schema, "type") == kNoValue) {
+    shape->types &= kArrayBit;
+  }
   ItemPart part;
   const uint32_t prefix = keyword(schema, "prefixItems"), items = keyword(schema, "items");
   uint32_t list = prefix, rest = items;
@@ -175,7 +194,8 @@ void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
   if (!(part == ItemPart())) shape->items.push_back(std::move(part));
   const uint32_t contains = keyword(schema, "contains");
   if (contains == kNoValue) return;
-  const auto least = count(keyword(schema, "minContains")), most = count(keyword(schema, "maxContains"));
+  const auto least = count(keyword(schema, "minContains")),
+             most = count(keyword(schema, "maxContains"));
   shape->contains.push_back({yes(contains), least.value_or(1), most.value_or(UINT32_MAX)});
 }
 
@@ -196,7 +216,8 @@ void SchemaCompiler::apply_objects(uint32_t schema, Shape* shape) {
   if (const uint32_t named = keyword(schema, "properties"); is(named, JsonType::kObject)) {
     part.named.push_back(named);
   }
-  if (const uint32_t patterns = keyword(schema, "patternProperties"); is(patterns, JsonType::kObject)) {
+  if (const uint32_t patterns = keyword(schema, "patternProperties");
+      is(patterns, JsonType::kObject)) {
     part.patterns.push_back(patterns);
   }
   if (const uint32_t rest = keyword(schema, "additionalProperties"); rest != kNoValue) {
@@ -221,7 +242,8 @@ Shapes SchemaCompiler::combined(uint32_t schema, Shapes shapes) {
     if (refs_.draft7()) return shapes;
   }
   if (const uint32_t all = keyword(schema, "allOf"); is(all, JsonType::kArray)) {
-    for (const uint32_t s : document_[all].children) shapes = product(shapes, shapes_of(yes(s)), all);
+    for (const uint32_t s : document_[all].children)
+      shapes = product(shapes, shapes_of(yes(s)), all);
   }
   if (const uint32_t any = keyword(schema, "anyOf"); is(any, JsonType::kArray)) {
     shapes = product(shapes, any_of(any, unevaluated_), any);
@@ -329,6 +351,7 @@ Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
       part.rest = yes(members);
       bool all = false;
       for (const MemberPart& other : s.members) {
+        if (other.silent) continue;
         append(&part.named, other.named);
         append(&part.patterns, other.patterns);
         all |= other.rest != kNoTerm;
@@ -344,6 +367,7 @@ Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
       part.rest = yes(items);
       bool all = false;
       for (const ItemPart& other : s.items) {
+        if (other.silent) continue;
         all |= other.rest != kNoTerm;
         if (other.prefix.size() > part.prefix.size()) part.prefix.resize(other.prefix.size());
       }

@@ -26,7 +26,9 @@ class Source {
     at_ += expected.size();
     return true;
   }
-  [[nodiscard]] std::string_view since(size_t start) const { return text_.substr(start, at_ - start); }
+  [[nodiscard]] std::string_view since(size_t start) const {
+    return text_.substr(start, at_ - start);
+  }
 
   // A whole character, decoded; the position is behind it. Errors: kGrammarSyntax.
   [[nodiscard]] Result<uint32_t> next_char();

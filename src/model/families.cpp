@@ -32,6 +32,12 @@ const Family* find_family(std::string_view arch) {
       {"seed_oss", true, build_llama},
       {"glm4", false, build_glm4},
       {"lfm2", true, build_lfm2},
+      {"gemma3n", true, build_gemma3n},
+      {"gemma4", true, build_gemma4},
+      {"minicpm3", true, build_minicpm3},
+      {"deepseek2", false, build_deepseek2},
+      {"mistral4", false, build_deepseek2},
+      {"llama4", false, build_llama4},
       {"llada", false, build_llama},
       {"dream", true, build_qwen},
       {"bert", false, build_bert},
@@ -55,6 +61,7 @@ const Family* find_family(std::string_view arch) {
       {"rwkv6", false, build_rwkv6, false, true},
       {"rwkv7", false, build_rwkv7, false, true},
       {"plamo2", true, build_plamo2, false, true},
+      {"kimi-linear", false, build_kimi_linear, false, true},
   };
   for (const Family& family : kFamilies) {
     if (arch == family.arch) return &family;

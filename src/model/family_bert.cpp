@@ -42,7 +42,7 @@ void build_bert(Builder& b) {
     b.add(layer, Buf::kH, Buf::kX);
     b.norm(layer, "attn_output_norm", Buf::kX, Buf::kH, NormKind::kLayer, "attn_out_norm");
     if (b.has_experts(layer)) {
-      b.copy(layer, Buf::kH, Buf::kX);
+      b.copy(layer, {Buf::kH}, {Buf::kX}, hp.n_embd);
       b.moe_ffn(layer, Buf::kX, moe);
     } else if (b.has(layer, "ffn_gate")) {
       const Activation act = nomic ? Activation::kSiluMul : Activation::kGeluMul;
@@ -75,7 +75,7 @@ void build_modern_bert(Builder& b) {
     attention.rope = local ? local_rope : rope;
     attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
     if (layer == 0 && !b.has(0, "attn_norm")) {
-      b.copy(layer, Buf::kX, Buf::kH);  // the embedding's norm is the first layer's
+      b.copy(layer, {Buf::kX}, {Buf::kH}, hp.n_embd);  // the embedding's norm is the first layer's
     } else {
       b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kLayer, "attn_norm");
     }

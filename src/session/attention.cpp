@@ -12,7 +12,7 @@ using model::Op;
 
 void CpuExecutor::store_kv(const Op& op) {
   const model::AttentionShape& att = op.att;
-  if (att.causal && att.cache != op.layer) return;
+  if (!att.owned_by(op.layer)) return;
   const int64_t dk = att.dk, dv = att.dv;
   const kv::KvCache& cache = timeline_->cache();
   for_rows(rows_, [&](int32_t t) {
@@ -21,6 +21,7 @@ void CpuExecutor::store_kv(const Op& op) {
     const int64_t at = cache.place(att.cache, first_ + t);
     for (int32_t h = 0; h < att.kv_heads; ++h) {
       engine_.table().f32_to_f16(k + h * dk, dk, cache.keys(att.cache, h) + at * dk);
+      if (att.values_in_keys) continue;
       engine_.table().f32_to_f16(v + h * dv, dv, cache.values(att.cache, h) + at * dv);
     }
   });
@@ -60,6 +61,7 @@ kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, int32_t
   a.v = cache.values(op.att.cache, head);
   a.dk = op.att.dk;
   a.dv = op.att.dv;
+  a.v_stride = op.att.values_in_keys ? a.dk : a.dv;
   a.q_stride = a.dk;
   a.out_stride = a.dv;
   a.scale = op.scale != 0 ? op.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.dk)));
@@ -171,7 +173,7 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
   const int32_t group = op.att.group(), rows = tile.count * group;
   kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
   a.k += int64_t{tile.text} * a.dk;
-  a.v += int64_t{tile.text} * a.dv;
+  a.v += int64_t{tile.text} * a.v_stride;
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv, 1);
   const auto row_of = [&](int32_t r) { return tile.text + tile.first + r / group; };
   for (int32_t r = 0; r < rows; ++r) {

@@ -3,15 +3,17 @@
 
 namespace sluice::session {
 
-CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine) {
-  row_held_.resize(static_cast<size_t>(engine.largest_batch()));
+CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_feed_(engine) {
+  size_t products = 4;
+  for (const std::vector<int32_t>& heads : engine.program().by_head) {
+    products = std::max(products, heads.size());
+  }
+  products_.reserve(products);
   tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
-  products_.reserve(4);
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
   timeline_ = &timeline;
-  first_ = timeline.position();
   batch_ = n;
   spec_ = spec;
   active_ = true;
@@ -21,6 +23,7 @@ void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
 
 // The batch from its first operation on: when it begins, and when what it has computed is lost.
 void CpuExecutor::restart() {
+  first_ = timeline_->position();
   rows_ = batch_;
   pc_ = 0;
   mark_ = 0;
@@ -45,6 +48,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
   const std::vector<model::Op>& ops = engine_.program().ops;
   engine_.pump();
   for (; *max_ops > 0; --*max_ops) {
+    if (pc_ > 0) row_feed_.request();
     observe_before(ops[pc_]);
     const bool ran = run_op(ops[pc_]);
     if (!engine_.failure().ok()) {  // of weights that it has met

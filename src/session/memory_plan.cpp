@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/thread_pool.h"
+#include "grammar/matcher.h"
 
 namespace sluice::session {
 namespace {
@@ -32,6 +33,9 @@ class Ordering {
     for (const model::Op& op : p.ops) {
       vec(op.vec0);
       vec(op.vec1);
+      if (op.by_head >= 0) {
+        for (const int32_t m : p.by_head[static_cast<size_t>(op.by_head)]) mat(m);
+      }
       for (int32_t i = 0; i < op.n_parts; ++i) {
         vec(op.parts[static_cast<size_t>(i)].bias);
         mat(op.parts[static_cast<size_t>(i)].mat);
@@ -113,6 +117,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
       layer.heads = op.att.kv_heads;
       layer.dk = op.att.dk;
       layer.dv = op.att.dv;
+      layer.values_in_keys = op.att.values_in_keys;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
     }
@@ -150,7 +155,7 @@ uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
          static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
 }
 
-void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan) {
+void size_fixed(const Program& p, const kernels::Table& table, bool grammars, MemoryPlan& plan) {
   plan.kv = static_cast<uint64_t>(plan.n_sessions) * plan.kv_shape.bytes();
   plan.vectors = vector_bytes(p);
   const WorkingMemory::Sizes sizes = WorkingMemory::measure(p, table, plan.working());
@@ -158,6 +163,11 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
   const uint64_t threads = static_cast<uint64_t>(plan.n_threads);
   plan.scratch = threads * sizes.scratch;
   plan.request = request_bytes(p, plan);
+  if (grammars) {
+    plan.grammar =
+        grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
+        grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory();
+  }
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
     directory += sizeof(model::Mat) + m.name.capacity();
@@ -234,7 +244,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     return weights.units.size() * kUnitBytes;
   };
   plan.n_batch = least;
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   const uint64_t most_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
   const uint64_t bare = plan.fixed() + ring + most_units;
   const auto spare = [&options](uint64_t n) {
@@ -259,7 +269,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   }
   plan.base += spare(plan.budget);
   plan.kv_shape.n_checkpoints = checkpoints;
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
     plan.kv_shape.n_checkpoints = least_checkpoints;
   }
@@ -268,12 +278,12 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, most);
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
-    size_fixed(program, table, plan);
+    size_fixed(program, table, options.grammars, plan);
     if (plan.budget == 0) break;
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
     if (modest && plan.fixed() + ring + most_units <= plan.budget) break;
   }
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
   // The units take room themselves, the more the smaller they are. At the smallest budget there are
   // most_units of them, so this ends there at the latest.

@@ -253,7 +253,7 @@ std::vector<Span> pieces(const WorkingMemory& w, const model::Program& p,
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     add(w.rope_table(i), int64_t{4} * s.n_batch * p.ropes[i].hp.n_rot);
   }
-  add(w.embedding_rows(), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
+  add(w.table_rows(0), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
   if (!p.moes.empty()) {
     int64_t n_used = 0;
     for (const model::Moe& moe : p.moes) n_used = std::max<int64_t>(n_used, moe.n_used);
