@@ -259,12 +259,12 @@ class EngineBinding {
   }
   void clear() {
     answer_ = {};
-    embedder_ = {};
+    embedder_.reset();
     session_->clear();
   }
   bool append(const val& tokens) {
     answer_ = {};
-    embedder_ = {};
+    embedder_.reset();
     pass_ms_ = 0;
     pass_tokens_ = 0;
     if (!fits(tokens)) return false;
@@ -284,7 +284,7 @@ class EngineBinding {
   }
   bool begin(const val& prompt, const val& options) {
     answer_ = {};  // before the next one, so that there is memory for one at a time
-    embedder_ = {};
+    embedder_.reset();
     if (!fits(prompt)) return false;
     const generate::Options chosen = answer_options(options);
     with_logprobs_ = chosen.logprobs >= 0;
@@ -308,7 +308,7 @@ class EngineBinding {
   void cancel() {
     if (answer_) answer_->cancel();
     if (embedder_) session_->clear();
-    embedder_ = {};
+    embedder_.reset();
   }
   val take_pieces() {
     val list = val::array();
@@ -340,7 +340,7 @@ class EngineBinding {
   // Texts of at most the context's tokens together, and where each ends.
   bool begin_embed(const val& tokens, const val& ends, const val& options) {
     answer_ = {};
-    embedder_ = {};
+    embedder_.reset();
     if (!fits(tokens) || !fits(ends)) return false;
     embed_tokens_ = to_tokens(tokens);
     embed_ends_ = to_tokens(ends);
@@ -358,7 +358,7 @@ class EngineBinding {
   int embed_next() {
     const Result<bool> more = embedder_->next();
     if (!more.ok()) return fail(more.status()), -1;
-    if (!*more) embedder_ = {};
+    if (!*more) embedder_.reset();
     return *more ? 1 : 0;
   }
   // The rows of the pass that is done, one after the other.
