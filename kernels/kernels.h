@@ -88,7 +88,7 @@ struct AttentionArgs {
   const int32_t* end;    // [n_rows] one past the last; end > begin
   float scale;
   float softcap;       // 0: none; else x -> softcap * tanh(x / softcap)
-  const float* slope;  // [n_rows] or null: ALiBi, the bias of p is slope[i] * (p - position[i])
+  const float* slope;  // [n_rows] or null: ALiBi, the bias of p is -slope[i] * |p - position[i]|
   const int32_t* position;  // [n_rows] the row's own, read where slope is
   const float* sink;        // [n_rows] or null; not for partial results, where the merge takes it
   float* out;               // row i at out + i * out_stride, [dv]

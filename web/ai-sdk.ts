@@ -5,6 +5,7 @@
 // not known is refused by name. Types alone come from @ai-sdk/provider.
 
 import type {
+  EmbeddingModelV3,
   LanguageModelV3,
   LanguageModelV3CallOptions,
   LanguageModelV3Content,
@@ -13,6 +14,7 @@ import type {
   LanguageModelV3StreamPart,
   LanguageModelV3ToolCall,
   LanguageModelV3Usage,
+  RerankingModelV3,
   SharedV3Warning,
 } from '@ai-sdk/provider';
 
@@ -56,6 +58,35 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
           cancel: () => stream.controller.abort(),
         }),
       };
+    },
+  };
+}
+
+/** The engine as an embedding model of the AI SDK; `providerOptions.sluice` may hold options of engine.embed(). */
+export function sluiceEmbedding(engine: Engine, modelId = engine.info.name): EmbeddingModelV3 {
+  return {
+    specificationVersion: 'v3',
+    provider: 'sluice',
+    modelId,
+    maxEmbeddingsPerCall: Infinity,
+    supportsParallelCalls: false,
+    async doEmbed({ values, abortSignal, providerOptions }) {
+      const vectors = await engine.embed(values, { ...providerOptions?.['sluice'], ...(abortSignal && { signal: abortSignal }) });
+      return { embeddings: vectors.map((vector) => Array.from(vector)), warnings: [] };
+    },
+  };
+}
+
+/** The engine as a reranking model of the AI SDK. */
+export function sluiceReranking(engine: Engine, modelId = engine.info.name): RerankingModelV3 {
+  return {
+    specificationVersion: 'v3',
+    provider: 'sluice',
+    modelId,
+    async doRerank({ documents, query, topN, abortSignal }) {
+      const texts = documents.values.map((value) => (typeof value === 'string' ? value : JSON.stringify(value)));
+      const ranked = await engine.rerank(query, texts, { ...(topN && { topN }), ...(abortSignal && { signal: abortSignal }) });
+      return { ranking: ranked.map(({ index, score }) => ({ index, relevanceScore: score })) };
     },
   };
 }

@@ -216,7 +216,7 @@ SLUICE_INLINE F32 mask_scores(F32 s, int first, int lo, int hi) {
   return select(position < splat(static_cast<float>(hi)), s, outside);
 }
 
-// What the positions of a block add to scores: of a panel's row r, slope[r] * (p - position[r]).
+// What the positions of a block add to scores: of a panel's row r, -slope[r] * |p - position[r]|.
 struct Bias {
   const float* slope;  // null: nothing
   const int32_t* position;
@@ -225,7 +225,8 @@ struct Bias {
   // Of the kLanes positions from `first` of the block. Distances are integers: exact below 2^24.
   SLUICE_INLINE_METHOD F32 of(int r, int first) const {
     const float distance = static_cast<float>(start + first - position[r]);
-    return splat(slope[r]) * (load(kLaneNumbers) + splat(distance));
+    const F32 after = load(kLaneNumbers) + splat(distance), before = splat(0.0f) - after;
+    return splat(slope[r]) * (splat(0.0f) - max(after, before));
   }
 };
 

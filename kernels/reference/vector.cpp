@@ -81,7 +81,8 @@ void attention(const AttentionArgs& a, double* out) {
       for (int32_t d = 0; d < a.dk; ++d) s += double{q[d]} * double{f16_to_f32(a.k[p * a.dk + d])};
       s *= a.scale;
       if (a.softcap != 0.0f) s = a.softcap * std::tanh(s / a.softcap);
-      if (a.slope != nullptr) s += double{a.slope[i]} * static_cast<double>(p - a.position[i]);
+      if (a.slope != nullptr)
+        s -= double{a.slope[i]} * std::abs(static_cast<double>(p - a.position[i]));
       score.push_back(s);
       top = std::fmax(top, s);
     }

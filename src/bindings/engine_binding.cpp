@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/aligned.h"
+#include "embed/embedder.h"
 #include "generate/generation.h"
 #include "open/opener.h"
 #include "session/session.h"
@@ -221,17 +222,21 @@ class EngineBinding {
   // --- text
   // The text comes as bytes, because a string is copied in without asking for room.
   val tokenize(const val& bytes, unsigned how) {
-    const size_t n = bytes["length"].as<size_t>();
     AlignedBuffer text;
-    if (Status s = text.allocate(n); !s.ok()) return fail(s), val::null();
-    if (n > 0) {
-      val(emscripten::typed_memory_view(n, text.as<uint8_t>())).call<void>("set", bytes);
-    }
+    if (!copy_in(bytes, &text)) return val::null();
     const auto ids =
-        engine_->tokenizer().try_encode({text.as<char>(), n}, {.add_bos = (how & 1) != 0,
-                                                               .parse_special = (how & 2) != 0,
-                                                               .continues = (how & 4) != 0,
-                                                               .marked = (how & 8) != 0});
+        engine_->tokenizer().try_encode(view_of(text), {.add_bos = (how & 1) != 0,
+                                                        .parse_special = (how & 2) != 0,
+                                                        .continues = (how & 4) != 0,
+                                                        .marked = (how & 8) != 0});
+    if (!ids.ok()) return fail(ids.status()), val::null();
+    return copy_out(ids->data(), ids->size(), "Int32Array");
+  }
+  // Of a query and a document as rerankers read them.
+  val pair_tokens(const val& query, const val& document) {
+    AlignedBuffer first, second;
+    if (!copy_in(query, &first) || !copy_in(document, &second)) return val::null();
+    const auto ids = embed::pair_tokens(engine_->tokenizer(), view_of(first), view_of(second));
     if (!ids.ok()) return fail(ids.status()), val::null();
     return copy_out(ids->data(), ids->size(), "Int32Array");
   }
@@ -254,14 +259,24 @@ class EngineBinding {
   }
   void clear() {
     answer_ = {};
+    embedder_.reset();
     session_->clear();
   }
   bool append(const val& tokens) {
     answer_ = {};
+    embedder_.reset();
     pass_ms_ = 0;
     pass_tokens_ = 0;
     if (!fits(tokens)) return false;
     return checked(session_->begin(to_tokens(tokens)));
+  }
+  // The same for the logits of token `row` of a text that is read whole.
+  bool append_whole(const val& tokens, int row) {
+    clear();
+    pass_ms_ = 0;
+    pass_tokens_ = 0;
+    if (!fits(tokens)) return false;
+    return checked(session_->begin_rows(to_tokens(tokens), row, 1));
   }
   val logits() {
     const std::span<float> values = session_->logits();
@@ -269,6 +284,7 @@ class EngineBinding {
   }
   bool begin(const val& prompt, const val& options) {
     answer_ = {};  // before the next one, so that there is memory for one at a time
+    embedder_.reset();
     if (!fits(prompt)) return false;
     const generate::Options chosen = answer_options(options);
     with_logprobs_ = chosen.logprobs >= 0;
@@ -280,7 +296,9 @@ class EngineBinding {
     return true;
   }
   int step(int max_ops) {
-    const session::Step step = answer_ ? answer_->step(max_ops) : session_->step(max_ops);
+    const session::Step step = answer_     ? answer_->step(max_ops)
+                               : embedder_ ? embedder_->step(max_ops)
+                                           : session_->step(max_ops);
     count(step);
     if (step == session::Step::kFailed) {
       fail(answer_ ? answer_->failure() : session_->failure());
@@ -289,6 +307,8 @@ class EngineBinding {
   }
   void cancel() {
     if (answer_) answer_->cancel();
+    if (embedder_) session_->clear();
+    embedder_.reset();
   }
   val take_pieces() {
     val list = val::array();
@@ -314,6 +334,53 @@ class EngineBinding {
     out.set("promptRate", counts.prompt_rate());
     out.set("generateRate", counts.generate_rate());
     return out;
+  }
+
+  // --- embeddings
+  // Texts of at most the context's tokens together, and where each ends.
+  bool begin_embed(const val& tokens, const val& ends, const val& options) {
+    answer_ = {};
+    embedder_.reset();
+    if (!fits(tokens) || !fits(ends)) return false;
+    embed_tokens_ = to_tokens(tokens);
+    embed_ends_ = to_tokens(ends);
+    embed::Options chosen;
+    const double pooling = number_or(options, "pooling", -1);
+    if (pooling >= 0) chosen.pooling = static_cast<model::Pooling>(pooling);
+    chosen.normalize = !options["normalize"].isFalse();
+    chosen.dimensions = static_cast<int32_t>(number_or(options, "dimensions", 0));
+    embedder_.emplace(*session_);
+    pass_ms_ = 0;
+    pass_tokens_ = 0;
+    return checked(embedder_->begin(embed_tokens_, embed_ends_, chosen));
+  }
+  // Begins the next pass over them: 1; 0 when all are done, -1 when it failed.
+  int embed_next() {
+    const Result<bool> more = embedder_->next();
+    if (!more.ok()) return fail(more.status()), -1;
+    if (!*more) embedder_.reset();
+    return *more ? 1 : 0;
+  }
+  // The rows of the pass that is done, one after the other.
+  val embed_results() const {
+    const size_t n = static_cast<size_t>(embedder_->n_results());
+    const size_t width = static_cast<size_t>(embedder_->width());
+    const val out = val::global("Float32Array").new_(n * width);
+    for (size_t i = 0; i < n; ++i) {
+      const std::span<const float> row = embedder_->result(static_cast<int32_t>(i));
+      out.call<void>("set", val(emscripten::typed_memory_view(row.size(), row.data())), i * width);
+    }
+    return out;
+  }
+  std::string embed_info() const {
+    const model::Program& program = engine_->program();
+    val out = val::object();
+    out.set("pooling", static_cast<int>(program.hp.pooling));
+    out.set("dimensions", program.embed_tail.width);
+    out.set("scores", program.rank_tail.width);
+    out.set("contextLength", engine_->plan().n_ctx);
+    out.set("causal", program.hp.causal);
+    return to_text(out);
   }
 
   // --- its state
@@ -421,6 +488,18 @@ class EngineBinding {
     return sluice::error(Code::kInvalidArgument, "a piece of a state has at most %zu bytes",
                          kStageBytes);
   }
+  // Bytes of JavaScript's, as a copy.
+  bool copy_in(const val& bytes, AlignedBuffer* out) {
+    const size_t n = bytes["length"].as<size_t>();
+    if (Status s = out->allocate(n); !s.ok()) return fail(s);
+    if (n > 0) {
+      val(emscripten::typed_memory_view(n, out->as<uint8_t>())).call<void>("set", bytes);
+    }
+    return true;
+  }
+  static std::string_view view_of(const AlignedBuffer& bytes) {
+    return {bytes.as<char>(), static_cast<size_t>(bytes.size())};
+  }
   // Tokens are copied, and the plan has room for as many as the context holds.
   bool fits(const val& tokens) {
     const size_t n = tokens["length"].as<size_t>();
@@ -474,6 +553,8 @@ class EngineBinding {
   std::unique_ptr<session::Engine> engine_;
   std::unique_ptr<session::Session> session_;
   std::unique_ptr<generate::Generation> answer_;
+  std::vector<Token> embed_tokens_, embed_ends_;  // of the texts under way
+  std::optional<embed::Embedder> embedder_;       // goes before the session
   bool with_logprobs_ = false;
   std::array<uint8_t, kStageBytes> stage_;
   std::vector<uint8_t> states_;
@@ -498,12 +579,18 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("fillQueue", &EngineBinding::fill_queue)
       .function("pump", &EngineBinding::pump)
       .function("tokenize", &EngineBinding::tokenize)
+      .function("pairTokens", &EngineBinding::pair_tokens)
+      .function("embed", &EngineBinding::begin_embed)
+      .function("embedNext", &EngineBinding::embed_next)
+      .function("embedResults", &EngineBinding::embed_results)
+      .function("embedInfo", &EngineBinding::embed_info)
       .function("controlTexts", &EngineBinding::control_texts)
       .function("detokenize", &EngineBinding::detokenize)
       .function("position", &EngineBinding::position)
       .function("tokens", &EngineBinding::tokens)
       .function("clear", &EngineBinding::clear)
       .function("append", &EngineBinding::append)
+      .function("appendWhole", &EngineBinding::append_whole)
       .function("logits", &EngineBinding::logits)
       .function("begin", &EngineBinding::begin)
       .function("step", &EngineBinding::step)

@@ -27,6 +27,20 @@ mergeInto(LibraryManager.library, {
     HEAPU8.set(made.subarray(0, room), out >>> 0);
     return made.length < room ? made.length : room;
   },
+  // UTF-8 in lower case and without accents, as fold.h says, in at most `room` bytes; the bytes it takes.
+  sluice_fold: function (text, bytes, lower, accents, out, room) {
+    var given = new TextDecoder("utf-8", { ignoreBOM: true }).decode(HEAPU8.slice(text >>> 0, (text >>> 0) + bytes));
+    if (accents == 1) {
+      given = given.replace(/\P{ASCII}/gu, function (c) {
+        return String.fromCodePoint(c.normalize("NFD").codePointAt(0));
+      }).replace(/\p{M}/gu, "");
+    }
+    if (accents == 2) given = given.normalize("NFD").replace(/\p{Mn}/gu, "");
+    if (lower) given = given.replace(/./gsu, function (c) { return c.toLowerCase(); });
+    var made = new TextEncoder().encode(given);
+    HEAPU8.set(made.subarray(0, room), out >>> 0);
+    return made.length < room ? made.length : room;
+  },
   // A number as JSON writes it.
   sluice_number: function (text) { return +UTF8ToString(text); },
   emscripten_set_canvas_element_size: function () { return -1; },

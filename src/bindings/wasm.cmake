@@ -12,7 +12,7 @@ if(NOT binding_sources)
 endif()
 
 add_executable(engine ${binding_sources})
-target_link_libraries(engine PRIVATE sluice_generate sluice_open)
+target_link_libraries(engine PRIVATE sluice_generate sluice_embed sluice_open)
 target_compile_options(engine PRIVATE -Oz)
 target_link_options(engine PRIVATE
   -O2 -lembind -fno-rtti  # at the link too: it picks the matching libembind

@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_run(app, &status);
   sluice::cli::add_tokenize(app, &status);
   sluice::cli::add_logits(app, &status);
+  sluice::cli::add_embed(app, &status);
   sluice::cli::add_dump(app, &status);
   sluice::cli::add_bench(app, &status);
   sluice::cli::add_info(app, &status);

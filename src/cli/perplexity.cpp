@@ -162,6 +162,10 @@ Status perplexity(const PerplexityOptions& options) {
   load->engine.logits_rows = load->engine.memory_budget > 0 ? 1 : kRows;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return model.status();
+  if (!(*model)->engine().program().hp.causal) {
+    return error(Code::kInvalidArgument,
+                 "this model reads texts whole: each position knows what follows it");
+  }
   auto session = session::Session::create((*model)->engine());
   if (!session.ok()) return session.status();
   const std::vector<session::Token> tokens =

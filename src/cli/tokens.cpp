@@ -56,7 +56,11 @@ int logits(const LogitsOptions& options) {
   session::Token likeliest = 0;
   for (size_t at = 0; at < tokens->size() && status.ok(); at += step) {
     const size_t n = std::min(step, tokens->size() - at);
-    status = (*session)->begin({tokens->data() + at, n}, session::Wanted::kAllLogits);
+    // A text that is read whole is read anew for each so many rows.
+    status =
+        engine.program().hp.causal
+            ? (*session)->begin({tokens->data() + at, n}, session::Wanted::kAllLogits)
+            : (*session)->begin_rows(*tokens, static_cast<int32_t>(at), static_cast<int32_t>(n));
     if (status.ok()) status = (*model)->run(**session);
     for (size_t row = 0; row < n && status.ok(); ++row) {
       const std::span<const float> values = (*session)->logits(static_cast<int32_t>(row));

@@ -317,6 +317,12 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
                                                       std::span<const Token> prompt,
                                                       const Options& options) {
   SLUICE_RETURN_IF_ERROR(validate(options));
+  const model::HParams& hp = session.engine().program().hp;
+  if (!hp.causal) {
+    return error(Code::kInvalidArgument,
+                 "a \"%s\" model reads texts whole: it does not write from left to right",
+                 hp.arch.c_str());
+  }
   const int64_t n_vocab = session.engine().program().hp.n_vocab;
   SLUICE_RETURN_IF_ERROR(sample::validate(options.sampling, n_vocab));
   auto impl = std::make_unique<Impl>(session, options);

@@ -1,7 +1,7 @@
 // tokenizer.json (and the settings beside it) as the tokenizer.ggml.* metadata that a GGUF has.
 // Byte-level BPE becomes "gpt2" with the pre-tokenizer recognized by its regular expressions; BPE
 // with byte fallback (converted SentencePiece) becomes "llama", whose scores follow from the order
-// of the merges; unigram becomes "t5". WordPiece is refused by name.
+// of the merges; unigram becomes "t5", WordPiece "bert".
 #pragma once
 
 #include "base/status.h"

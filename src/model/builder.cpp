@@ -157,6 +157,20 @@ int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, 
   return static_cast<int32_t>(p.vecs.size()) - 1;
 }
 
+int32_t Builder::first_row(const char* name) {
+  const std::string full = full_name(-1, name, ".weight");
+  const gguf::Tensor* t = header_.find_tensor(full);
+  const int64_t rows =
+      t == nullptr ? 1 : static_cast<int64_t>(std::min<uint64_t>(t->rows(), uint64_t{1} << 16));
+  const int32_t index = vec(-1, name, rows * hp().n_embd);
+  if (index >= 0) {
+    Vec& v = p.vecs[static_cast<size_t>(index)];
+    v.n = hp().n_embd;
+    v.bytes = t->bytes / static_cast<uint64_t>(rows);
+  }
+  return index;
+}
+
 void Builder::widen(Buf buf, int64_t width) {
   int64_t& w = p.width[static_cast<size_t>(buf)];
   w = std::max(w, width);
@@ -227,7 +241,7 @@ int32_t Builder::add_rope(const RopeHParams& rope, bool factors) {
   return static_cast<int32_t>(p.ropes.size()) - 1;
 }
 
-void Builder::embed(float scale, int32_t positions) {
+void Builder::embed(float scale, int32_t positions, int32_t types) {
   p.embedding = mat(-1, "token_embd", hp().n_vocab, hp().n_embd);
   p.tables.push_back(p.embedding);
   Op& o = op(OpKind::kEmbed, -1);
@@ -235,6 +249,7 @@ void Builder::embed(float scale, int32_t positions) {
   o.n = static_cast<int32_t>(hp().n_embd);
   o.scale = scale;
   o.vec0 = positions;
+  o.vec1 = types;
   o.table = 0;
   if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
   widen(Buf::kX, hp().n_embd);
@@ -379,7 +394,7 @@ void Builder::qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape
     const int32_t w = mat(layer, "attn_qkv", nq + nk + nv, hp().n_embd);
     const int32_t b = vec(layer, "attn_qkv", nq + nk + nv, true, ".bias");
     matmul(layer, Buf::kH, Buf::kQkv, {{w, b, 0}});
-  } else if (att.cache != layer) {  // another layer's keys and values are read
+  } else if (!att.owned_by(layer)) {  // another layer's keys and values are read
     const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
     const int32_t bq = vec(layer, "attn_q", nq, true, ".bias");
     matmul(layer, Buf::kH, Buf::kQkv, {{q, bq, 0}});
@@ -420,7 +435,7 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
   } sides[] = {{"attn_q_norm", "Qcur_normed", att.heads, 0},
                {"attn_k_norm", "Kcur_normed", att.kv_heads, att.keys()}};
   for (const auto& side : sides) {
-    if (side.col > 0 && att.cache != layer) break;
+    if (side.col > 0 && !att.owned_by(layer)) break;
     const int64_t n = spec.qk_norm_wide ? side.heads * dk : dk;
     const bool by_head = spec.qk_layer_norm || spec.qk_norm_by_head;
     const int64_t weights = by_head ? side.heads * dk : n;
@@ -445,6 +460,8 @@ AttentionShape Builder::attention_shape(int64_t layer, const AttentionSpec& spec
   att.dk = static_cast<int32_t>(spec.dk > 0 ? spec.dk : hp().head_dim_k);
   att.dv = static_cast<int32_t>(spec.dv > 0 ? spec.dv : hp().head_dim_v);
   att.cache = spec.cache >= 0 ? spec.cache : static_cast<int32_t>(layer);
+  if (!hp().causal) att.cache = 0;
+  att.causal = hp().causal;
   return att;
 }
 
@@ -455,7 +472,7 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
                static_cast<long long>(layer), hp().arch.c_str()));
   }
   const AttentionShape att = attention_shape(layer, spec);
-  if (hp().kv_heads(att.cache) != att.kv_heads) {
+  if (att.causal && hp().kv_heads(att.cache) != att.kv_heads) {
     fail(error(Code::kBadHeader, "layer %lld reads the keys of layer %d, which has other heads",
                static_cast<long long>(layer), att.cache));
   }
@@ -469,7 +486,7 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   const bool norms =
       spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head;
   if (norms && !spec.norm_after_rope) qk_norms(layer, spec, att);
-  if (spec.v_norm && att.cache == layer) {
+  if (spec.v_norm && att.owned_by(layer)) {
     norm_at(layer, nullptr, {Buf::kQkv, att.values()}, {Buf::kQkv, att.values()}, att.dv,
             att.kv_heads);
   }
@@ -570,7 +587,7 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
        add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
 
-void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
+void Builder::plain_ffn(int64_t layer, Buf out, bool add_out, Activation act) {
   const int64_t n_ff = hp().n_ff, n_embd = hp().n_embd;
   const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
   const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
@@ -579,7 +596,7 @@ void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
   Op& o = op(OpKind::kActivate, layer);
   o.in = o.out = Buf::kGu;
   o.n = static_cast<int32_t>(n_ff);
-  o.act = Activation::kGeluTanh;
+  o.act = act;
   mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
   const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
@@ -591,6 +608,7 @@ void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
 void Builder::head(NormKind kind, const char* norm_name) {
   select(hp().n_embd);
   norm(-1, norm_name, Buf::kX, Buf::kH, kind, "result_norm");
+  p.hidden = static_cast<int32_t>(p.ops.size());
   p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, true);
   if (p.head < 0) p.head = p.embedding;
   const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");
@@ -612,6 +630,7 @@ Result<Program> build_program(const gguf::Header& header) {
   const Family* family = find_family(program.hp.arch);
   Builder b(header, program);
   family->build(b);
+  if (b.status().ok()) b.tails();
   if (!b.status().ok()) return b.status();
   return program;
 }

@@ -73,6 +73,8 @@ class Builder {
   int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
               const char* suffix = ".weight", float add = 0);
 
+  // The first row of a small tensor of rows of n_embd values.
+  int32_t first_row(const char* name);
   // Rows [first, first + rows) of a matrix [all_rows][cols].
   int32_t mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols, int64_t first,
                    int64_t rows);
@@ -82,7 +84,7 @@ class Builder {
 
   // --- single operations
   // ---------------------------------------------------------------------------
-  void embed(float scale, int32_t positions = -1);
+  void embed(float scale, int32_t positions = -1, int32_t types = -1);
   // RMS norm or LayerNorm over n_embd, by tensor name (bias used when present).
   void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
             const char* mark = nullptr);
@@ -127,7 +129,7 @@ class Builder {
   // kH -> out: gated FFN (gate, up, down; fused gate|up when only a double-width up exists).
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // kH -> out: up, activation, down, biases as present.
-  void plain_ffn(int64_t layer, Buf out, bool add);
+  void plain_ffn(int64_t layer, Buf out, bool add, Activation act = Activation::kGeluTanh);
   // What logits are divided by, where the family fixes it.
   void set_logit_scale(float scale) { p.hp.logit_scale = scale; }
   // The options that the metadata gives, with the family's own gating and normalization where it
@@ -142,6 +144,10 @@ class Builder {
   void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
+  // Of a model that gives embeddings alone: the final norm, where kH is not the result already.
+  void no_head(const char* norm_name = nullptr, NormKind kind = NormKind::kLayer);
+  // What follows pooling: dense layers, a ranking head, as present.
+  void tails();
 
   void fail(Status status) {
     if (status_.ok()) status_ = std::move(status);
@@ -163,6 +169,8 @@ class Builder {
   void qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void gated_query(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void dense_tail();
+  void rank_tail();
   void temperature(int64_t layer, const AttentionShape& att);
   void rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col = 0);
   void attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);

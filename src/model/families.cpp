@@ -1,27 +1,52 @@
 // The registry of families.
 #include "model/families.h"
 
+#include <algorithm>
+#include <iterator>
 #include <span>
 
 namespace sluice::model {
 
 const Family* find_family(std::string_view arch) {
   static constexpr Family kFamilies[] = {
-      {"llama", false, build_llama},        {"mistral", false, build_llama},
-      {"mistral3", false, build_llama},     {"smollm3", false, build_llama},
-      {"granite", false, build_llama},      {"granitemoe", false, build_llama},
-      {"qwen2", true, build_qwen},          {"qwen3", true, build_qwen},
-      {"qwen3moe", true, build_qwen},       {"olmo2", true, build_olmo2},
-      {"phi2", true, build_phi2},           {"phi3", true, build_phi3},
-      {"gemma", true, build_gemma},         {"gemma2", true, build_gemma},
-      {"gemma3", true, build_gemma},        {"gpt2", false, build_gpt2},
-      {"stablelm", true, build_stablelm},   {"starcoder2", true, build_starcoder2},
-      {"ernie4_5", false, build_llama},     {"internlm2", false, build_llama},
-      {"exaone", true, build_llama},        {"seed_oss", true, build_llama},
-      {"glm4", false, build_glm4},          {"lfm2", true, build_lfm2},
-      {"gemma3n", true, build_gemma3n},     {"gemma4", true, build_gemma4},
-      {"minicpm3", true, build_minicpm3},   {"deepseek2", false, build_deepseek2},
-      {"mistral4", false, build_deepseek2}, {"llama4", false, build_llama4},
+      {"llama", false, build_llama},
+      {"mistral", false, build_llama},
+      {"mistral3", false, build_llama},
+      {"smollm3", false, build_llama},
+      {"granite", false, build_llama},
+      {"granitemoe", false, build_llama},
+      {"qwen2", true, build_qwen},
+      {"qwen3", true, build_qwen},
+      {"qwen3moe", true, build_qwen},
+      {"olmo2", true, build_olmo2},
+      {"phi2", true, build_phi2},
+      {"phi3", true, build_phi3},
+      {"gemma", true, build_gemma},
+      {"gemma2", true, build_gemma},
+      {"gemma3", true, build_gemma},
+      {"gpt2", false, build_gpt2},
+      {"stablelm", true, build_stablelm},
+      {"starcoder2", true, build_starcoder2},
+      {"ernie4_5", false, build_llama},
+      {"internlm2", false, build_llama},
+      {"exaone", true, build_llama},
+      {"seed_oss", true, build_llama},
+      {"glm4", false, build_glm4},
+      {"lfm2", true, build_lfm2},
+      {"gemma3n", true, build_gemma3n},
+      {"gemma4", true, build_gemma4},
+      {"minicpm3", true, build_minicpm3},
+      {"deepseek2", false, build_deepseek2},
+      {"mistral4", false, build_deepseek2},
+      {"llama4", false, build_llama4},
+      {"llada", false, build_llama},
+      {"dream", true, build_qwen},
+      {"bert", false, build_bert},
+      {"nomic-bert", true, build_bert},
+      {"nomic-bert-moe", true, build_bert},
+      {"jina-bert-v2", false, build_bert},
+      {"modern-bert", true, build_modern_bert},
+      {"gemma-embedding", true, build_gemma},
   };
   static constexpr Family kMixtures[] = {
       {"qwen2moe", true, build_qwen},
@@ -67,6 +92,14 @@ const Family* find_family(std::string_view arch) {
     }
   }
   return nullptr;
+}
+
+bool reads_whole_texts(std::string_view arch) {
+  constexpr std::string_view kNames[] = {
+      "llada",          "dream",        "bert",        "nomic-bert",
+      "nomic-bert-moe", "jina-bert-v2", "modern-bert", "gemma-embedding",
+  };
+  return std::find(std::begin(kNames), std::end(kNames), arch) != std::end(kNames);
 }
 
 }  // namespace sluice::model

@@ -18,6 +18,9 @@ struct Family {
 // Null when there is none.
 [[nodiscard]] const Family* find_family(std::string_view arch);
 
+// Whether every position sees all of its text, where attention.causal does not say.
+[[nodiscard]] bool reads_whole_texts(std::string_view arch);
+
 void build_llama(Builder& b);
 void build_qwen(Builder& b);
 void build_olmo2(Builder& b);
@@ -28,6 +31,8 @@ void build_gpt2(Builder& b);
 void build_stablelm(Builder& b);
 void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
+void build_bert(Builder& b);
+void build_modern_bert(Builder& b);
 void build_glm4(Builder& b);
 void build_moe(Builder& b);
 void build_smallthinker(Builder& b);

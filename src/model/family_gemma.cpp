@@ -1,6 +1,7 @@
 // Gemma (https://arxiv.org/abs/2403.08295: embeddings scaled by sqrt(n_embd), GELU gate), Gemma 2
 // (2408.00118: soft caps, norms after each block, every second layer local) and Gemma 3
-// (2503.19786: QK norm, five local layers to one global, two RoPE bases).
+// (2503.19786: QK norm, five local layers to one global, two RoPE bases); EmbeddingGemma
+// (2509.20354) is Gemma 3 that sees the whole text, its windows reaching to both sides.
 #include <cmath>
 
 #include "model/builder.h"
@@ -8,9 +9,14 @@
 namespace sluice::model {
 namespace {
 
+bool like_gemma3(const HParams& hp) {
+  return hp.arch == "gemma3" || hp.arch == "gemma-embedding";
+}
+
 // Layers whose attention is local: all but the last of each group of `pattern`.
 bool is_local(const HParams& hp, int64_t layer) {
-  const int64_t own = hp.arch == "gemma2" ? 2 : hp.arch == "gemma3" ? 6 : 0;
+  if (!hp.local_layers.empty()) return hp.local_layers[static_cast<size_t>(layer)] != 0;
+  const int64_t own = hp.arch == "gemma2" ? 2 : like_gemma3(hp) ? 6 : 0;
   const int64_t pattern = hp.window_pattern > 0 ? hp.window_pattern : own;
   return pattern > 0 && hp.sliding_window > 0 && layer % pattern < pattern - 1;
 }
@@ -32,7 +38,7 @@ void build_gemma(Builder& b) {
   const bool post_norms = hp.arch != "gemma";
   const int32_t rope = b.add_rope(hp.rope);
   int32_t local_rope = rope;
-  if (hp.arch == "gemma3") {
+  if (like_gemma3(hp)) {
     RopeHParams local = hp.rope;
     local.freq_base = hp.freq_base_swa;
     local.freq_scale = 1;
@@ -46,7 +52,7 @@ void build_gemma(Builder& b) {
     const bool local = is_local(hp, layer);
     attention.rope = local ? local_rope : rope;
     attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
-    attention.qk_norm = hp.arch == "gemma3";
+    attention.qk_norm = like_gemma3(hp);
     const Buf block = post_norms ? Buf::kT : Buf::kX;
 
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
@@ -66,7 +72,11 @@ void build_gemma(Builder& b) {
     }
     b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
   }
-  b.head();
+  if (hp.arch == "gemma-embedding") {
+    b.no_head("output_norm", NormKind::kRms);
+  } else {
+    b.head();
+  }
 }
 
 }  // namespace sluice::model

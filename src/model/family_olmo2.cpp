@@ -12,10 +12,7 @@ void build_olmo2(Builder& b) {
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    Op& copy = b.op(OpKind::kScale, layer);  // the blocks read the residual stream as it is
-    copy.in = Buf::kX;
-    copy.out = Buf::kH;
-    copy.n = static_cast<int32_t>(hp.n_embd);
+    b.copy(layer, {Buf::kX}, {Buf::kH}, hp.n_embd);  // the blocks read the residual stream as it is
     b.attention(layer, attention);
     b.attention_output(layer, Buf::kT, false);
     b.norm(layer, "post_attention_norm", Buf::kT, Buf::kT, NormKind::kRms, "attn_post_norm");

@@ -376,6 +376,18 @@ void read_windows(Reader& r, HParams& hp) {
   }
   const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
   if (pattern == nullptr || hp.sliding_window == 0) return;
+  if (pattern->type == gguf::ValueType::kArray && !hp.causal) {
+    if (pattern->count != static_cast<uint64_t>(hp.n_layer)) {
+      r.fail(error(Code::kBadHeader,
+                   "attention.sliding_window_pattern has %lld entries for %lld layers",
+                   ll(static_cast<int64_t>(pattern->count)), ll(hp.n_layer)));
+      return;
+    }
+    for (uint64_t i = 0; i < pattern->count; ++i) {
+      hp.local_layers.push_back(pattern->number_at(i) != 0 ? 1 : 0);
+    }
+    return;
+  }
   if (pattern->type != gguf::ValueType::kArray) {
     hp.window_pattern = r.integer("attention.sliding_window_pattern", 0, kMaxLayers, 0);
     return;
@@ -398,6 +410,14 @@ void read_windows(Reader& r, HParams& hp) {
                  "attention.sliding_window_pattern chooses layers as \"%s\" does not support",
                  hp.arch.c_str()));
   }
+}
+
+void read_direction(Reader& r, HParams& hp) {
+  const gguf::Value* causal = r.raw("attention.causal");
+  const bool own = !reads_whole_texts(hp.arch);
+  hp.causal = causal == nullptr ? own : causal->as_bool().value_or(own);
+  const int64_t most = static_cast<int64_t>(Pooling::kRank);
+  hp.pooling = static_cast<Pooling>(r.integer("pooling_type", 0, most, 0));
 }
 
 int64_t vocabulary_size(const gguf::Header& header, Reader& r) {
@@ -445,6 +465,7 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   if (!r.status().ok()) return r.status();
   read_heads(r, hp, family->recurrent);
   if (!r.status().ok()) return r.status();
+  read_direction(r, hp);
   read_rope(r, hp);
   read_latent(r, hp);
   read_gemma3n_and_4(r, hp);

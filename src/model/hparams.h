@@ -26,6 +26,9 @@ inline constexpr int64_t kMaxHeadMats = 1 << 16;       // of all layers
 inline constexpr int64_t kMaxStreams = 8;              // of AltUp
 inline constexpr int64_t kMaxPerLayerWidth = 1 << 24;  // of a token's embeddings of all layers
 
+// How the rows of a text become one vector; the values of <family>.pooling_type.
+enum class Pooling : uint8_t { kNone = 0, kMean = 1, kCls = 2, kLast = 3, kRank = 4 };
+
 enum class RopeScaling : uint8_t { kNone, kLinear, kYarn, kLongRope };
 
 struct RopeHParams {
@@ -90,6 +93,9 @@ struct HParams {
   float norm_offset = 0;  // added to norm weights (checkpoints that store w - 1)
   int64_t conv_kernel = 0;
   bool rope_disabled = false;
+  bool causal = true;  // a position sees those before it; else all of its text
+  Pooling pooling = Pooling::kNone;
+  std::vector<uint8_t> local_layers;  // by layer, where the window's pattern is no simple period
   RopeHParams rope;
   RecurrentHParams recurrent;
   std::vector<int64_t> n_ff_of;   // by layer, when it varies; n_ff is the largest

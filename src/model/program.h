@@ -45,6 +45,7 @@ enum class OpKind : uint8_t {
   kScale,      // out *= scale
   kGate,       // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
   kClamp,      // in place: n values are kept between -softcap and softcap
+  kPool,       // one row of each text from its rows of kH, or each as it is, into kX
 
   // --- recurrent layers
   kUnary,       // out = unary(in)
@@ -79,10 +80,13 @@ enum class Activation : uint8_t {
   kReluMul,
   kReluSquared,    // max(x, 0)^2, without up
   kClampedSwiglu,  // gpt-oss: g sigmoid(1.702 g) (u + 1), g at most 7, u between -7 and 7
+  kGeluErf,
+  kTanh,
 };
 // Whether the activation multiplies two products, gate and up; else it is a function of one.
 [[nodiscard]] constexpr bool is_gated(Activation act) {
-  return act != Activation::kGeluTanh && act != Activation::kReluSquared;
+  return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
+         act != Activation::kGeluErf && act != Activation::kTanh;
 }
 enum class Unary : uint8_t {
   kNone,
@@ -114,7 +118,11 @@ struct AttentionShape {
   int32_t cache = -1;  // layer whose cache is read; an earlier one's than the operation's: shared,
                        // and nothing is stored
   bool values_in_keys = false;  // a value head is the first dv values of its key head
+  bool causal = true;  // else all of a text is seen, a window to both sides; its layers then share
+                       // one cache, which each fills anew
 
+  // Whether a layer computes its keys and values itself.
+  [[nodiscard]] bool owned_by(int64_t layer) const { return !causal || cache == layer; }
   [[nodiscard]] int32_t group() const { return heads / kv_heads; }  // query heads of a KV head
   [[nodiscard]] int32_t keys() const { return heads * dk; }         // column of the first key
   [[nodiscard]] int32_t values() const { return keys() + kv_heads * dk; }
@@ -245,6 +253,13 @@ struct Mark {
   MarkPart part = MarkPart::kValue;
 };
 
+// What makes an embedding of a text's rows in kH, or its scores: operations behind those of a pass.
+struct Tail {
+  int32_t first = 0, end = 0;  // operations; none: the pooled row is the result
+  Buf out = Buf::kX;
+  int32_t width = 0;  // of a result; 0: the model has no such tail
+};
+
 struct Program {
   HParams hp;
   std::vector<Op> ops;
@@ -257,7 +272,7 @@ struct Program {
   std::array<int64_t, kBufCount> width{};
   int64_t max_context = kMaxContext;  // positions that the model can tell apart
   int32_t embedding = -1;             // mat, read by rows
-  int32_t head = -1;                  // mat; == embedding when tied
+  int32_t head = -1;                  // mat; == embedding when tied; -1: gives no logits
   // Mats of which a token reads a row, [n_vocab][...]: the embedding, then others, which are never
   // held in memory.
   std::vector<int32_t> tables;
@@ -268,6 +283,13 @@ struct Program {
     const auto is = [mat](int32_t m) { return m >= 0 && static_cast<size_t>(m) == mat; };
     return !is(head) && std::any_of(tables.begin(), tables.end(), is);
   }
+
+  // A pass for logits ends before operation `pool`. One for embeddings leaves after `hidden`
+  // operations, when kH has a row of each token, pools them, and runs a tail.
+  int32_t hidden = 0, pool = 0;
+  Tail embed_tail, rank_tail;
+  Pooling rank_pooling = Pooling::kCls;  // what the ranking head reads
+  bool rank_softmax = false;             // scores are logits of classes
 };
 
 // Builds the program of the family that the header names; checks every tensor's presence, type and

@@ -12,23 +12,24 @@ using model::Op;
 
 void CpuExecutor::store_kv(const Op& op) {
   const model::AttentionShape& att = op.att;
-  if (att.cache != op.layer) return;
+  if (!att.owned_by(op.layer)) return;
   const int64_t dk = att.dk, dv = att.dv;
   const kv::KvCache& cache = timeline_->cache();
   for_rows(rows_, [&](int32_t t) {
     const float* row = buffer(op.in) + t * engine_.width(op.in);
     const float *k = row + att.keys(), *v = row + att.values();
-    const int64_t at = cache.place(op.layer, first_ + t);
+    const int64_t at = cache.place(att.cache, first_ + t);
     for (int32_t h = 0; h < att.kv_heads; ++h) {
-      engine_.table().f32_to_f16(k + h * dk, dk, cache.keys(op.layer, h) + at * dk);
+      engine_.table().f32_to_f16(k + h * dk, dk, cache.keys(att.cache, h) + at * dk);
       if (att.values_in_keys) continue;
-      engine_.table().f32_to_f16(v + h * dv, dv, cache.values(op.layer, h) + at * dv);
+      engine_.table().f32_to_f16(v + h * dv, dv, cache.values(att.cache, h) + at * dv);
     }
   });
 }
 
 void CpuExecutor::op_attention(const Op& op) {
   store_kv(op);
+  if (!spec_.ends.empty()) return attend_texts(op);
   const int32_t n_kv = op.att.kv_heads;
   const int32_t splits = split_count(engine_.plan().n_ctx);
   const int32_t split = attention_split(engine_.plan().n_ctx);
@@ -148,6 +149,55 @@ void CpuExecutor::merge_splits(const Op& op, int32_t head) {
   engine_.table().attention_merge(partials + (static_cast<int64_t>(first) * n_head + head) * dv,
                                   static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
                                   sink(op, head), buffer(op.out) + static_cast<int64_t>(head) * dv);
+}
+
+// Texts beside each other: each is computed as if its keys began the cache, so that a row's result
+// does not depend on what it is packed with.
+void CpuExecutor::attend_texts(const Op& op) {
+  const int32_t n_kv = op.att.kv_heads;
+  const int32_t most = attention_tile_tokens(op.att, engine_.plan().n_batch);
+  tiles_.clear();
+  for_texts([&](int32_t text, int32_t length) {
+    for (int32_t first = 0; first < length; first += most) {
+      tiles_.push_back({text, length, first, std::min(most, length - first)});
+    }
+  });
+  engine_.pool().parallel_for(static_cast<int64_t>(tiles_.size()) * n_kv,
+                              [&](int64_t task, int thread) {
+                                attend_text_tile(op, static_cast<int32_t>(task % n_kv),
+                                                 tiles_[static_cast<size_t>(task / n_kv)], thread);
+                              });
+}
+
+void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& tile, int thread) {
+  const int32_t group = op.att.group(), rows = tile.count * group;
+  kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
+  a.k += int64_t{tile.text} * a.dk;
+  a.v += int64_t{tile.text} * a.v_stride;
+  TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv, 1);
+  const auto row_of = [&](int32_t r) { return tile.text + tile.first + r / group; };
+  for (int32_t r = 0; r < rows; ++r) {
+    const float* q = buffer(op.in) + row_of(r) * engine_.width(op.in) +
+                     static_cast<int64_t>(head * group + r % group) * a.dk;
+    std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
+    const int32_t position = tile.first + r / group;
+    s.begin[r] = window_begin(op, position);
+    s.end[r] = window_end(op, position, tile.length);
+    s.position[r] = position;
+  }
+  row_terms(op, head, rows, s, a);
+  a.q = s.q;
+  a.n_rows = rows;
+  a.begin = s.begin;
+  a.end = s.end;
+  a.out = s.out;
+  a.scratch = s.kernel;
+  engine_.table().attention(a);
+  for (int32_t r = 0; r < rows; ++r) {
+    std::copy(s.out + static_cast<int64_t>(r) * a.dv, s.out + static_cast<int64_t>(r + 1) * a.dv,
+              buffer(op.out) + row_of(r) * engine_.width(op.out) +
+                  static_cast<int64_t>(head * group + r % group) * a.dv);
+  }
 }
 
 // `count` tokens from `first` of the batch, all query heads of one KV head.

@@ -9,12 +9,13 @@ CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_f
     products = std::max(products, heads.size());
   }
   products_.reserve(products);
+  tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
 }
 
-void CpuExecutor::begin(Timeline& timeline, int32_t n, Rows rows) {
+void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
   timeline_ = &timeline;
   batch_ = n;
-  wanted_ = rows;
+  spec_ = spec;
   active_ = true;
   failure_ = {};
   restart();
@@ -38,7 +39,7 @@ void CpuExecutor::next_op() {
   observe_marks();
   cursor_ = {};
   feed_.restart();
-  ++pc_;
+  pc_ = after(pc_);
 }
 
 Step CpuExecutor::step(int32_t* max_ops) {
@@ -64,8 +65,8 @@ Step CpuExecutor::step(int32_t* max_ops) {
       if (engine_.pump() || engine_.help_reading()) continue;
       return Step::kBlocked;
     }
+    const bool cut = ops[pc_].kind == model::OpKind::kSelect && rows_ == 0;
     next_op();
-    const bool cut = ops[pc_ - 1].kind == model::OpKind::kSelect && rows_ == 0;
     if (pc_ == ops.size() || cut) {
       active_ = false;
       --*max_ops;
@@ -87,6 +88,34 @@ bool CpuExecutor::run_products() {
       return false;
   }
   return false;
+}
+
+const model::Tail& CpuExecutor::tail() const {
+  const model::Program& p = engine_.program();
+  return spec_.pooling == model::Pooling::kRank ? p.rank_tail : p.embed_tail;
+}
+
+size_t CpuExecutor::after(size_t pc) const {
+  const model::Program& p = engine_.program();
+  const size_t end = p.ops.size(), pool = static_cast<size_t>(p.pool);
+  const size_t next = pc + 1;
+  if (!spec_.embed) return next == pool ? end : next;
+  if (next == static_cast<size_t>(p.hidden)) return pool;
+  if (next <= pool) return next;
+  if (!spec_.completes && spec_.pooling != model::Pooling::kNone) return end;
+  const size_t first = static_cast<size_t>(tail().first), last = static_cast<size_t>(tail().end);
+  const size_t inside = pc == pool ? first : next;
+  return inside < last ? inside : end;
+}
+
+int32_t CpuExecutor::position_of(int32_t t) const {
+  if (spec_.ends.empty()) return first_ + t;
+  const auto end = std::upper_bound(spec_.ends.begin(), spec_.ends.end(), t);
+  return end == spec_.ends.begin() ? t : t - *(end - 1);
+}
+
+std::span<float> CpuExecutor::embedding(int32_t i) const {
+  return {buffer(tail().out) + i * engine_.width(tail().out), static_cast<size_t>(tail().width)};
 }
 
 std::span<float> CpuExecutor::logits(int32_t row) const {

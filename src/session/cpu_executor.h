@@ -14,23 +14,30 @@ namespace sluice::session {
 
 // The first position that a query sees.
 [[nodiscard]] inline int32_t window_begin(const model::Op& op, int32_t position) {
+  if (op.window == 0) return 0;
   if (op.chunked) return position / op.window * op.window;
-  return op.window > 0 ? std::max(0, position + 1 - op.window) : 0;
+  return std::max(0, op.att.causal ? position + 1 - op.window : position - op.window / 2);
+}
+// One past the last that it sees, in a text of `length` tokens.
+[[nodiscard]] inline int32_t window_end(const model::Op& op, int32_t position, int32_t length) {
+  if (op.att.causal) return position + 1;
+  return op.window == 0 ? length : std::min(length, position + op.window / 2 + 1);
 }
 
-// What ALiBi adds to a head's scores for each position that a key is after its query.
+// What ALiBi takes from a head's scores for each position between a key and its query.
 [[nodiscard]] float alibi_slope(const model::Op& op, int32_t head);
 
 class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(Engine& engine);
 
-  void begin(Timeline& timeline, int32_t n, Rows rows) override;
+  void begin(Timeline& timeline, int32_t n, const BatchSpec& spec) override;
   [[nodiscard]] Step step(int32_t* max_ops) override;
   void abandon() override { active_ = false; }
   [[nodiscard]] const Timeline* timeline() const override { return timeline_; }
   [[nodiscard]] const Status& failure() const override { return failure_; }
   [[nodiscard]] std::span<float> logits(int32_t row) const override;
+  [[nodiscard]] std::span<float> embedding(int32_t i) const override;
   [[nodiscard]] int32_t layer() const override;
   void observe(Observer observer) override { observer_ = std::move(observer); }
 
@@ -82,6 +89,9 @@ class CpuExecutor final : public Executor {
   void op_temperature(const model::Op& op);
   [[nodiscard]] bool op_rows(const model::Op& op);
   [[nodiscard]] bool op_head_matmul(const model::Op& op);
+  void op_pool(const model::Op& op);
+  [[nodiscard]] const model::Tail& tail() const;
+  [[nodiscard]] size_t after(size_t pc) const;  // the next operation; past the last: the end
 
   // n values at `gate`, in place, from them and, where the kind is gated, the n after them.
   void activate(model::Activation act, float* gate, int64_t n);
@@ -92,6 +102,12 @@ class CpuExecutor final : public Executor {
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
   void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
   void merge_splits(const model::Op& op, int32_t head);
+  struct TextTile {
+    int32_t text, length;  // the text's first row, its tokens
+    int32_t first, count;  // the tile's, in the text
+  };
+  void attend_texts(const model::Op& op);
+  void attend_text_tile(const model::Op& op, int32_t head, const TextTile& tile, int thread);
   void row_terms(const model::Op& op, int32_t head, int32_t rows, const TileScratch& s,
                  kernels::AttentionArgs& a) const;
   [[nodiscard]] float sink(const model::Op& op, int32_t head) const {
@@ -108,6 +124,18 @@ class CpuExecutor final : public Executor {
   void observe_marks();
   void unweighted_norm(const model::Op& op);
   void observe_attention(const model::Op& op);
+
+  // The position of row t, in its own text.
+  [[nodiscard]] int32_t position_of(int32_t t) const;
+  // Calls body(first row, tokens) for each text of the batch.
+  template <typename Body>
+  void for_texts(Body&& body) const {
+    int32_t first = 0;
+    for (const int32_t end : spec_.ends) {
+      body(first, end - first);
+      first = end;
+    }
+  }
 
   [[nodiscard]] float* buffer(model::Buf b) const { return engine_.working().buffer(b); }
   // Runs body(row) for each row of the batch, over threads when there are enough rows.
@@ -128,13 +156,14 @@ class CpuExecutor final : public Executor {
   bool active_ = false;
   int32_t first_ = 0;  // position of row 0
   int32_t batch_ = 0;  // its tokens
-  Rows wanted_ = Rows::kNone;
+  BatchSpec spec_;
   int32_t rows_ = 0;  // rows that go on (after kSelect only those with wanted logits)
   size_t pc_ = 0;
   uint32_t replans_seen_ = 0;
   bool read_failed_ = false;
   Status failure_;
   Cursor cursor_;
+  std::vector<TextTile> tiles_;
   std::vector<Product> products_;
   std::vector<uint32_t> demand_;
   int32_t n_runs_ = 0, run_ = 0;  // experts that have tokens; the one that is computed

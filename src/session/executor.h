@@ -14,8 +14,18 @@ namespace sluice::session {
 
 enum class Step : uint8_t { kBlocked = 0, kProgress = 1, kDone = 2, kFailed = 3 };
 
-// Which logits of a batch are wanted: none, the last row's, or every row's.
-enum class Rows : uint8_t { kNone, kLast, kAll };
+// What a batch is computed for.
+struct BatchSpec {
+  // Rows whose logits are wanted, [first_row, first_row + n_rows); none: the batch ends early.
+  int32_t first_row = 0, n_rows = 0;
+  // Where each of several texts ends in the batch, ascending: they begin at position 0 and see only
+  // themselves. Empty: the batch goes on from the timeline. Outlives the batch.
+  std::span<const int32_t> ends;
+  bool embed = false;  // embeddings are wanted instead, pooled so; of kNone, every row as it is
+  model::Pooling pooling = model::Pooling::kNone;
+  // Of one text in several batches: pooling begins, or is done, in this one.
+  bool begins = true, completes = true;
+};
 
 // Observes a checkpoint: `name` such as "Qcur-0.ROPE"; row t at data + t * stride, [ne0 * ne1].
 using Observer = std::function<void(const char* name, int32_t ne0, int32_t ne1, int32_t n_tokens,
@@ -27,7 +37,7 @@ class Executor {
 
   // Begins `n` tokens of `timeline` from its position on; what was being computed is given up.
   // The timeline knows of the batch (Timeline::begin_batch) and commits it when it is done.
-  virtual void begin(Timeline& timeline, int32_t n, Rows rows) = 0;
+  virtual void begin(Timeline& timeline, int32_t n, const BatchSpec& spec) = 0;
   // Works on it, at most *max_ops operations, which it counts down. kBlocked: weights are missing;
   // kDone: the batch is computed; kFailed: failure() says why, and the batch is given up.
   [[nodiscard]] virtual Step step(int32_t* max_ops) = 0;
@@ -36,8 +46,10 @@ class Executor {
   // What is being computed, or was last: logits belong to it. Null: nothing.
   [[nodiscard]] virtual const Timeline* timeline() const = 0;
   [[nodiscard]] virtual const Status& failure() const = 0;
-  // Raw logits [n_vocab] of a row (row 0 for Rows::kLast), until the next begin().
+  // Raw logits [n_vocab] of a wanted row, the first is 0; until the next begin().
   [[nodiscard]] virtual std::span<float> logits(int32_t row) const = 0;
+  // Result i of a batch for embeddings: of text i, or of token i without pooling.
+  [[nodiscard]] virtual std::span<float> embedding(int32_t i) const = 0;
   // Layer that is being computed, -1 outside layers.
   [[nodiscard]] virtual int32_t layer() const = 0;
   // For the values inside one batch from position 0; a null function ends it.

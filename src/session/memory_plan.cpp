@@ -102,11 +102,18 @@ int32_t ring_capacity(int32_t window, int32_t n_ctx) {
 kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
+  shape.whole = !p.hp.causal;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
   for (const model::Op& op : p.ops) {
     if (op.layer < 0) continue;
     kv::LayerShape& layer = shape.layers[static_cast<size_t>(op.layer)];
-    if (op.kind == model::OpKind::kAttention && op.att.cache == op.layer) {
+    if (op.kind == model::OpKind::kAttention && !op.att.causal) {
+      kv::LayerShape& shared = shape.layers[static_cast<size_t>(op.att.cache)];
+      shared.heads = std::max(shared.heads, op.att.kv_heads);
+      shared.dk = std::max(shared.dk, op.att.dk);
+      shared.dv = std::max(shared.dv, op.att.dv);
+      shared.capacity = n_ctx;
+    } else if (op.kind == model::OpKind::kAttention && op.att.cache == op.layer) {
       layer.heads = op.att.kv_heads;
       layer.dk = op.att.dk;
       layer.dv = op.att.dv;
@@ -168,16 +175,23 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
   plan.other = plan.base + kBaseBytes + (threads - 1) * kThreadBytes + directory;
 }
 
-int32_t choose_context(const Program& p, const EngineOptions& options) {
-  const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, kDefaultContext});
+// What grows with the context: keys and values, and where a text is one batch, all activations.
+// Recurrent states take what they take: a shorter context would not make them smaller.
+uint64_t context_bytes(const Program& p, const kernels::Table& table, int64_t positions) {
+  const int32_t n_ctx = static_cast<int32_t>(positions);
+  const kv::KvShape shape = kv_shape(p, n_ctx);
+  const uint64_t kv = shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
+  if (p.hp.causal) return kv;
+  return kv + WorkingMemory::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
+}
+
+int32_t choose_context(const Program& p, const kernels::Table& table,
+                       const EngineOptions& options) {
+  const int64_t most = p.hp.causal ? kDefaultContext : kDefaultWholeContext;
+  const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, most});
   int64_t n_ctx = own;
-  // Recurrent states take what they take: a shorter context would not make them smaller.
-  const auto attention_bytes = [&p](int64_t n) {
-    const kv::KvShape shape = kv_shape(p, static_cast<int32_t>(n));
-    return shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
-  };
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
-         attention_bytes(n_ctx) > options.memory_budget / 4) {
+         context_bytes(p, table, n_ctx) > options.memory_budget / 4) {
     n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
@@ -202,9 +216,15 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
                  "a context of %d positions is beyond the %lld that this model has learned",
                  options.n_ctx, static_cast<long long>(program.max_context));
   }
-  plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, options);
+  plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
   plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);
   plan.kv_shape = kv_shape(program, plan.n_ctx);
+  if (plan.kv_shape.whole && plan.kv_shape.recurrent()) {
+    return error(Code::kUnsupportedArchitecture,
+                 "the metadata value attention.causal is false, but layers of this \"%s\" model "
+                 "read from left to right",
+                 program.hp.arch.c_str());
+  }
   const int32_t checkpoints = options.n_checkpoints >= 0
                                   ? options.n_checkpoints
                                   : choose_checkpoints(plan.kv_shape, options.memory_budget);
@@ -216,7 +236,10 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.mat_item = order.mat_item;
   plan.vec_item = order.vec_item;
 
-  const int32_t least = std::min(plan.n_ctx, std::max(1, options.min_batch));
+  // A text that is seen whole is one batch: in several, each layer's weights would be read again
+  // for every one, and all rows kept between layers anyway. So the context bounds the activations.
+  const bool whole = plan.kv_shape.whole;
+  const int32_t least = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(1, options.min_batch));
   const auto units_bytes = [](const residency::Plan& weights) {
     return weights.units.size() * kUnitBytes;
   };
@@ -251,8 +274,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     plan.kv_shape.n_checkpoints = least_checkpoints;
   }
   // The largest batch whose buffers take at most an eighth of the budget.
-  const int32_t wanted =
-      std::min(plan.n_ctx, options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch);
+  const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch;
+  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, most);
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, options.grammars, plan);

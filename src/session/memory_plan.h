@@ -30,7 +30,7 @@ struct EngineOptions {
   // Bytes of a budget to leave free; grows slower than the budget. Null: none.
   uint64_t (*spare)(uint64_t budget) = nullptr;
   int32_t n_ctx = 0;      // positions; 0: the model's own, at most 4096 and a quarter of the budget
-  int32_t n_batch = 0;    // tokens of a prefill pass; 0: chosen
+  int32_t n_batch = 0;    // tokens of a prefill pass; 0: chosen; the context where texts are whole
   int32_t min_batch = 1;  // not fewer, however small the budget
   int32_t n_threads = 0;  // 0: chosen
   int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all
@@ -44,6 +44,7 @@ struct EngineOptions {
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
+inline constexpr int32_t kDefaultWholeContext = 2048;  // of models that read a text whole
 inline constexpr int32_t kMaxSessions = 64;
 inline constexpr int32_t kCheckpointEvery = 64;  // positions between copies of recurrent states
 inline constexpr int32_t kMaxCheckpoints = 256;

@@ -38,7 +38,7 @@ void CpuExecutor::observe_marks() {
   if (!observer_) return;
   const model::Program& p = engine_.program();
   const int32_t op = static_cast<int32_t>(pc_);
-  if (p.ops[pc_].kind == OpKind::kAttention && p.ops[pc_].att.cache == p.ops[pc_].layer) {
+  if (p.ops[pc_].kind == OpKind::kAttention && p.ops[pc_].att.owned_by(p.ops[pc_].layer)) {
     observe_attention(p.ops[pc_]);  // another layer's keys are not at hand
   }
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
@@ -89,7 +89,7 @@ void CpuExecutor::observe_attention(const Op& op) {
   const auto score = [&](int32_t head, int32_t distance, float dot) {
     double x = static_cast<double>(dot) * scale;
     if (op.softcap != 0) x = op.softcap * (1 - 2 / (std::exp(2 * x / op.softcap) + 1));
-    return op.alibi != 0 ? x - static_cast<double>(alibi_slope(op, head)) * distance : x;
+    return op.alibi != 0 ? x - static_cast<double>(alibi_slope(op, head)) * std::abs(distance) : x;
   };
   for (int32_t h = 0; h < n_head; ++h) {
     const float* keys = buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;
@@ -106,17 +106,17 @@ void CpuExecutor::observe_attention(const Op& op) {
         for (int32_t i = 0; i < dk; ++i) dot += static_cast<double>(q[i]) * keys[j * ld + i];
         s[j] = static_cast<float>(dot);
       }
-      const int32_t begin = window_begin(op, t);
-      for (int32_t j = begin; j <= t; ++j) max = std::max(max, score(h, t - j, s[j]));
-      for (int32_t j = begin; j <= t; ++j) sum += std::exp(score(h, t - j, s[j]) - max);
+      const int32_t begin = window_begin(op, t), end = window_end(op, t, n);
+      for (int32_t j = begin; j < end; ++j) max = std::max(max, score(h, t - j, s[j]));
+      for (int32_t j = begin; j < end; ++j) sum += std::exp(score(h, t - j, s[j]) - max);
       if (op.vec0 >= 0) sum += std::exp(sink(op, h) - max);
-      for (int32_t j = begin; j <= t; ++j) {
+      for (int32_t j = begin; j < end; ++j) {
         p[j] = static_cast<float>(std::exp(score(h, t - j, s[j]) - max) / sum);
       }
       float* out = buffer(op.out) + t * engine_.width(op.out) + h * dv;
       for (int32_t i = 0; i < dv; ++i) {
         double value = 0;
-        for (int32_t j = begin; j <= t; ++j)
+        for (int32_t j = begin; j < end; ++j)
           value += static_cast<double>(p[j]) * values[j * ld + i];
         out[i] = mixed[at * static_cast<size_t>(dv) + static_cast<size_t>(i)] =
             static_cast<float>(value);

@@ -57,6 +57,9 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kSelect:
       op_select(op);
       return true;
+    case OpKind::kPool:
+      op_pool(op);
+      return true;
     case OpKind::kAdd:
     case OpKind::kSoftCap:
     case OpKind::kScale:
@@ -122,8 +125,24 @@ void CpuExecutor::fill_rope_tables() {
     const bool is_long =
         r.hp.scaling == model::RopeScaling::kLongRope && engine_.plan().n_ctx > r.hp.n_ctx_orig;
     const int32_t factors = is_long ? r.factors_long : r.factors_short;
-    fill_rope_table(r.hp, factors >= 0 ? engine_.vec(factors) : nullptr, first_, batch_,
-                    engine_.working().rope_table(i));
+    const float* by = factors >= 0 ? engine_.vec(factors) : nullptr;
+    float* table = engine_.working().rope_table(i);
+    if (spec_.ends.empty()) {
+      fill_rope_table(r.hp, by, first_, batch_, table);
+      continue;
+    }
+    // Texts begin at the same position: what one has in common with the longest before is copied.
+    const float* known = table;
+    int32_t n_known = 0;
+    for_texts([&](int32_t row, int32_t n) {
+      float* own = table + int64_t{row} * r.hp.n_rot;
+      const int32_t same = std::min(n, n_known);
+      std::copy_n(known, int64_t{same} * r.hp.n_rot, own);
+      fill_rope_table(r.hp, by, same, n - same, own + int64_t{same} * r.hp.n_rot);
+      if (n <= n_known) return;
+      known = own;
+      n_known = n;
+    });
   }
 }
 
@@ -141,12 +160,14 @@ bool CpuExecutor::op_embed(const Op& op) {
   }
   if (!row_feed_.ready(0)) return false;
   const float* positions = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
+  const float* type = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
   for (int32_t t = 0; t < batch_; ++t) {
     float* x = buffer(op.out) + t * engine_.width(op.out);
     row_feed_.read(0, t, 0, op.n, x);
     if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
+    if (type != nullptr) engine_.table().add(x, type, op.n, x);
     if (positions != nullptr) {
-      engine_.table().add(x, positions + int64_t{first_ + t} * op.n, op.n, x);
+      engine_.table().add(x, positions + int64_t{position_of(t)} * op.n, op.n, x);
     }
   }
   return true;
@@ -230,7 +251,7 @@ void CpuExecutor::op_rope(const Op& op) {
   const float* table = engine_.working().rope_table(static_cast<size_t>(op.rope));
   const int32_t half = rope.n_rot / 2;
   const model::AttentionShape& att = op.att;
-  const int32_t heads = att.heads + (att.cache == op.layer ? att.kv_heads : 0);
+  const int32_t heads = att.heads + (att.owned_by(op.layer) ? att.kv_heads : 0);
   const int32_t skipped = first_ - timeline_->position();  // rows that are not computed any more
   for_rows(rows_, [&](int32_t t) {
     const float* cos = table + static_cast<int64_t>(skipped + t) * rope.n_rot;
@@ -267,6 +288,12 @@ void CpuExecutor::activate(model::Activation act, float* gate, int64_t n) {
         up[i] = (std::clamp(up[i], -kLimit, kLimit) + 1) / kAlpha;
       }
       k.silu_mul(gate, up, n, gate);
+      break;
+    case model::Activation::kGeluErf:
+      k.gelu_erf(gate, n, gate);
+      break;
+    case model::Activation::kTanh:
+      k.soft_cap(gate, 1, n, gate);
       break;
   }
 }
@@ -312,18 +339,67 @@ void CpuExecutor::op_elementwise(const Op& op) {
 
 // Moves the rows whose logits are wanted to the front; row 0 is then at the last position.
 void CpuExecutor::op_select(const Op& op) {
-  if (wanted_ == Rows::kAll) return;
-  if (wanted_ == Rows::kNone) {
-    rows_ = 0;
-    return;
-  }
+  if (spec_.embed) return;
+  rows_ = spec_.n_rows;
+  if (spec_.first_row == 0) return;
   float* x = buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
-  if (rows_ > 1) {
-    std::memcpy(x, x + (rows_ - 1) * width, static_cast<size_t>(op.n) * sizeof(float));
+  for (int32_t t = 0; t < rows_; ++t) {
+    std::memcpy(x + t * width, x + (spec_.first_row + t) * width,
+                static_cast<size_t>(op.n) * sizeof(float));
   }
-  first_ += rows_ - 1;
-  rows_ = 1;
+  first_ += spec_.first_row;
+}
+
+// One row of each text from its rows, or all of them as they are. Where a text takes several
+// batches, what those before have given is kept aside until this one is done: it may have to be
+// computed again. Sums are taken token by token in double, the same in one batch and in several.
+void CpuExecutor::op_pool(const Op& op) {
+  const size_t n = static_cast<size_t>(op.n);
+  if (spec_.pooling == model::Pooling::kNone) {
+    for (int32_t t = 0; t < rows_; ++t) {
+      std::copy_n(buffer(op.in) + t * engine_.width(op.in), n,
+                  buffer(op.out) + t * engine_.width(op.out));
+    }
+    return;
+  }
+  double* kept = engine_.working().pool_sums();
+  double* sums = kept + n;
+  const bool ranks = spec_.pooling == model::Pooling::kRank;
+  const model::Pooling how = ranks ? engine_.program().rank_pooling : spec_.pooling;
+  int32_t n_texts = 0;
+  const auto pool = [&](int32_t first, int32_t tokens) {
+    const auto add_row = [&](int32_t t) {
+      const float* x = buffer(op.in) + t * engine_.width(op.in);
+      for (size_t i = 0; i < n; ++i) sums[i] += static_cast<double>(x[i]);
+    };
+    if (spec_.begins) {
+      std::fill_n(sums, n, 0.0);
+    } else {
+      std::copy_n(kept, n, sums);
+    }
+    if (how == model::Pooling::kMean) {
+      for (int32_t t = first; t < first + tokens; ++t) add_row(t);
+    } else if (how == model::Pooling::kLast) {
+      if (spec_.completes) add_row(first + tokens - 1);
+    } else if (spec_.begins) {
+      add_row(first);
+    }
+    if (!spec_.completes) {
+      std::copy_n(sums, n, kept);
+      return;
+    }
+    const bool mean = how == model::Pooling::kMean;
+    const double by = mean ? 1.0 / (spec_.ends.empty() ? first_ + tokens : tokens) : 1.0;
+    float* out = buffer(op.out) + n_texts++ * engine_.width(op.out);
+    for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(sums[i] * by);
+  };
+  if (spec_.ends.empty()) {
+    pool(0, rows_);
+  } else {
+    for_texts(pool);
+  }
+  rows_ = n_texts;
 }
 
 }  // namespace sluice::session

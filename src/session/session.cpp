@@ -17,13 +17,17 @@ Result<std::unique_ptr<Session>> Session::create(Engine& engine) {
   return std::unique_ptr<Session>(new Session(engine, cache));
 }
 
+Session::Session(Engine& engine, kv::KvCache cache) : engine_(engine), timeline_(cache) {
+  ends_.reserve(static_cast<size_t>(engine.largest_batch()));
+}
+
 Session::~Session() {
   cancel();
   engine_.pool_of_timelines().release(timeline_.cache());
 }
 
 // Whether `tokens` can follow the first `kept` of the timeline.
-Status Session::admit(std::span<const Token> tokens, int32_t kept, Wanted wanted) const {
+Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const {
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
   if (active_) return error(Code::kInvalidArgument, "a pass is already under way");
@@ -43,8 +47,12 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, Wanted wanted
     return error(Code::kContextFull, "the context of %d tokens is full (%d used, %zu more wanted)",
                  plan.n_ctx, kept, tokens.size());
   }
+  if (n_rows > 0 && engine_.program().head < 0) {
+    return error(Code::kInvalidArgument, "this \"%s\" model gives embeddings of texts, no logits",
+                 engine_.program().hp.arch.c_str());
+  }
   const int32_t rows = std::min(plan.logits_rows, plan.n_batch);
-  if (wanted == Wanted::kAllLogits && static_cast<int64_t>(tokens.size()) > rows) {
+  if (n_rows > 1 && n_rows > rows) {
     return error(Code::kInvalidArgument, "logits are kept for %d tokens at most", rows);
   }
   for (const Token token : tokens) {
@@ -55,28 +63,107 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, Wanted wanted
   return {};
 }
 
+namespace {
+
+// Of a pass over `tokens`.
+int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
+  return wanted == Wanted::kAllLogits ? static_cast<int32_t>(tokens.size()) : 1;
+}
+
+}  // namespace
+
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t most = static_cast<int32_t>(
       std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
   const int32_t shared = std::min(timeline_.shared_prefix(tokens), std::max(most, 1) - 1);
   const int32_t kept = timeline_.reachable(shared);
-  SLUICE_RETURN_IF_ERROR(admit(tokens.subspan(static_cast<size_t>(kept)), kept, wanted));
+  const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
+  SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
   timeline_.rewind(shared);
-  begin_pass(tokens.subspan(static_cast<size_t>(kept)), wanted);
+  begin_logits(rest, rows_of(rest, wanted));
   return kept;
 }
 
 Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
-  SLUICE_RETURN_IF_ERROR(admit(tokens, position(), wanted));
-  begin_pass(tokens, wanted);
+  const int32_t n_rows = rows_of(tokens, wanted);
+  SLUICE_RETURN_IF_ERROR(admit(tokens, whole() ? 0 : position(), n_rows));
+  if (whole()) timeline_.clear();
+  begin_logits(tokens, n_rows);
   return {};
 }
 
-void Session::begin_pass(std::span<const Token> tokens, Wanted wanted) {
+Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t count) {
+  if (!whole() || first < 0 || count < 1 ||
+      int64_t{first} + count > static_cast<int64_t>(tokens.size())) {
+    return error(Code::kInvalidArgument, "the rows %d to %d are not of a text read whole", first,
+                 first + count - 1);
+  }
+  SLUICE_RETURN_IF_ERROR(admit(tokens, 0, count));
+  timeline_.clear();
+  begin_logits(tokens, count, first);
+  return {};
+}
+
+// Whether the texts make sense together and the model can pool them so.
+Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
+  const model::Program& program = engine_.program();
+  int32_t before = 0;
+  for (const int32_t end : pass.ends) {
+    if (end <= before) return error(Code::kPromptEmpty, "a text has no tokens");
+    before = end;
+  }
+  if (before != n_tokens || n_tokens > engine_.plan().n_batch) {
+    return error(Code::kInvalidArgument, "a pass of %lld tokens does not hold these texts",
+                 static_cast<long long>(n_tokens));
+  }
+  const bool alone = timeline_.cache().shape().recurrent();
+  const bool in_parts = !pass.begins || !pass.completes;
+  if (pass.ends.size() > 1 && (alone || in_parts)) {
+    return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
+  }
+  if (in_parts && whole()) {
+    return error(Code::kInvalidArgument, "this model reads a text whole, not in parts");
+  }
+  if (pass.pooling == model::Pooling::kRank && program.rank_tail.width == 0) {
+    return error(Code::kInvalidArgument, "this model has no ranking head");
+  }
+  return {};
+}
+
+Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& pass) {
+  const int32_t kept = pass.begins ? 0 : position();
+  SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
+  SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
+  if (pass.begins) timeline_.clear();
+  // Going on, and a recurrent state, need the timeline; texts side by side begin at its start.
+  const bool in_parts = !pass.begins || !pass.completes;
+  const bool side_by_side = !in_parts && !timeline_.cache().shape().recurrent();
+  BatchSpec spec;
+  spec.embed = true;
+  spec.pooling = pass.pooling;
+  spec.begins = pass.begins;
+  spec.completes = pass.completes;
+  begin_pass(tokens, spec, side_by_side ? pass.ends : std::span<const int32_t>());
+  return {};
+}
+
+// For the logits of `n_rows` tokens from `first` on; the last ones, where that is -1.
+void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first) {
+  const int32_t n = static_cast<int32_t>(tokens.size());
+  BatchSpec spec;
+  spec.n_rows = n_rows;
+  spec.first_row = first >= 0 ? first : n - n_rows;
+  begin_pass(tokens, spec, {&n, whole() ? size_t{1} : size_t{0}});
+}
+
+void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
+                         std::span<const int32_t> ends) {
   timeline_.end_restore();
   timeline_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
-  wanted_ = wanted;
+  ends_.assign(ends.begin(), ends.end());
+  spec_ = spec;
+  spec_.ends = ends_;
   active_ = true;
   failure_ = {};
   stats_ = {};
@@ -88,8 +175,10 @@ void Session::begin_batch() {
   batch_ = std::min(engine_.plan().n_batch, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
   timeline_.begin_batch(batch_);
-  const Rows rows = wanted_ == Wanted::kAllLogits ? Rows::kAll : last ? Rows::kLast : Rows::kNone;
-  engine_.executor().begin(timeline_, batch_, rows);
+  BatchSpec spec = last ? spec_ : BatchSpec{};
+  // All of several rows come of one batch; the last one of the last.
+  if (last && !spec.embed && !whole()) spec.first_row = batch_ - spec.n_rows;
+  engine_.executor().begin(timeline_, batch_, spec);
 }
 
 Step Session::step(int32_t max_ops) {
@@ -100,7 +189,15 @@ Step Session::step(int32_t max_ops) {
   Step result = Step::kProgress;
   while (left > 0) {
     // Buffers that have moved to a smaller plan may not hold the batch any more.
-    if (batch_ > engine_.plan().n_batch) begin_batch();
+    if (batch_ > engine_.plan().n_batch) {
+      if (spec_.embed) {
+        fail(error(Code::kInvalidArgument, "a pass of %d texts has no room in the new budget",
+                   static_cast<int>(ends_.size())));
+        result = Step::kFailed;
+        break;
+      }
+      begin_batch();
+    }
     result = engine_.executor().step(&left);
     if (result != Step::kDone) break;
     timeline_.commit_batch(batch_);
@@ -108,13 +205,14 @@ Step Session::step(int32_t max_ops) {
     if (position() == pass_end_) {
       active_ = false;
       engine_.end_pass();
+      if (ends_.size() > 1) timeline_.clear();  // it holds texts side by side, not one
       break;
     }
     begin_batch();
     result = Step::kProgress;
   }
   if (result == Step::kBlocked) ++stats_.blocked;
-  if (result == Step::kFailed) fail(engine_.executor().failure());
+  if (result == Step::kFailed && active_) fail(engine_.executor().failure());
   stats_.compute_ms += monotonic_ms() - start;
   return result;
 }
@@ -134,8 +232,13 @@ void Session::cancel() {
 }
 
 std::span<float> Session::logits(int32_t row) const {
-  if (active_ || pass_ == 0 || pass_ != engine_.last_pass()) return {};
+  if (active_ || pass_ == 0 || pass_ != engine_.last_pass() || spec_.embed) return {};
   return engine_.executor().logits(row);
+}
+
+std::span<float> Session::embedding(int32_t i) const {
+  if (active_ || pass_ == 0 || pass_ != engine_.last_pass() || !spec_.embed) return {};
+  return engine_.executor().embedding(i);
 }
 
 int32_t Session::rewind(int32_t n) {

@@ -17,6 +17,15 @@ namespace sluice::session {
 
 enum class Wanted : uint8_t { kLastLogits, kAllLogits };
 
+// Texts, or a part of one, whose embeddings a pass computes.
+struct EmbedPass {
+  std::span<const int32_t> ends;  // of each text in the tokens, ascending; the last: their number
+  model::Pooling pooling = model::Pooling::kNone;
+  // The tokens begin their text, and end it. Only a single text of a model that reads from left to
+  // right can be given in parts; that it goes on, position() says.
+  bool begins = true, completes = true;
+};
+
 struct PassStats {
   uint64_t tokens = 0;
   double compute_ms = 0;  // inside step()
@@ -43,6 +52,13 @@ class Session {
   // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (token id, a pass of this
   // or another session under way).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
+  // Of a model that reads texts whole: begins `tokens` anew for the logits of those in
+  // [first, first + count), at most plan().logits_rows. Errors: begin()'s.
+  [[nodiscard]] Status begin_rows(std::span<const Token> tokens, int32_t first, int32_t count);
+  // Begins a pass over texts of at most n_batch tokens together, each alone by itself; a part of a
+  // text is appended at position(). Nothing can be generated after it until clear().
+  // Errors: begin()'s, and kInvalidArgument for a pooling that the model has no head for.
+  [[nodiscard]] Status begin_embedding(std::span<const Token> tokens, const EmbedPass& pass);
   // Works on the pass: at most `max_ops` operations (0: no limit). kFailed: failure() says why; the
   // pass is given up, and position() says what the timeline holds.
   [[nodiscard]] Step step(int32_t max_ops = 0);
@@ -54,6 +70,9 @@ class Session {
   // Raw logits [n_vocab] of row `row` of the finished pass (row 0 for kLastLogits); empty once
   // another pass has begun on the engine, or this timeline has been moved.
   [[nodiscard]] std::span<float> logits(int32_t row = 0) const;
+
+  // Result i of the finished pass: of text i, or of token i without pooling; empty as logits are.
+  [[nodiscard]] std::span<float> embedding(int32_t i) const;
 
   [[nodiscard]] int32_t position() const { return timeline_.position(); }
   // The tokens that are computed.
@@ -84,19 +103,24 @@ class Session {
   [[nodiscard]] Engine& engine() const { return engine_; }
 
  private:
-  Session(Engine& engine, kv::KvCache cache) : engine_(engine), timeline_(cache) {}
-  [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, Wanted wanted) const;
-  void begin_pass(std::span<const Token> tokens, Wanted wanted);
+  Session(Engine& engine, kv::KvCache cache);
+  [[nodiscard]] bool whole() const { return timeline_.cache().shape().whole; }
+  [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
+  [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;
+  void begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first = -1);
+  void begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
+                  std::span<const int32_t> ends);
   void begin_batch();
   void fail(Status status);
 
   Engine& engine_;
   Timeline timeline_;
   bool active_ = false;
-  Wanted wanted_ = Wanted::kLastLogits;
-  int32_t pass_end_ = 0;  // the pass's tokens end before this position
-  int32_t batch_ = 0;     // tokens of the batch under way
-  uint64_t pass_ = 0;     // number of the last pass on the engine; logits belong to it
+  BatchSpec spec_;             // of the pass's last batch; the ones before want nothing
+  std::vector<int32_t> ends_;  // of its texts
+  int32_t pass_end_ = 0;       // the pass's tokens end before this position
+  int32_t batch_ = 0;          // tokens of the batch under way
+  uint64_t pass_ = 0;          // number of the last pass on the engine; logits belong to it
   Status failure_;
   PassStats stats_;
 };

@@ -33,6 +33,7 @@ int32_t Timeline::held_from(const kv::LayerShape& layer) const {
 }
 
 int32_t Timeline::reachable(int32_t n) const {
+  if (cache_.shape().whole) return 0;
   int32_t target = std::clamp(n, 0, position_);
   if (recurrent_ && target < position_) {
     int32_t last = 0;

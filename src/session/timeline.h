@@ -37,7 +37,7 @@ class Timeline {
   }
   [[nodiscard]] int32_t shared_prefix(std::span<const Token> tokens) const;
 
-  // The largest position <= n from which the timeline can go on.
+  // The largest position <= n from which the timeline can go on; 0 where texts are read whole.
   [[nodiscard]] int32_t reachable(int32_t n) const;
   // Goes back there; returns reachable(n).
   int32_t rewind(int32_t n);

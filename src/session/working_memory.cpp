@@ -14,6 +14,10 @@ uint64_t logits_bytes(const Program& p, const WorkingShape& shape) {
          static_cast<uint64_t>(p.width[static_cast<size_t>(Buf::kLogits)]) * sizeof(float);
 }
 
+uint64_t pool_bytes(const Program& p) {
+  return 2 * static_cast<uint64_t>(p.hp.n_embd) * sizeof(double);
+}
+
 uint64_t thread_scratch(const Program& p, const kernels::Table& table, const WorkingShape& shape) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < p.mats.size(); ++i) {
@@ -126,7 +130,8 @@ WorkingMemory::Sizes WorkingMemory::measure(const Program& p, const kernels::Tab
   Carver carve(nullptr);
   lay_out(carve, p, table, shape);
   Sizes sizes;
-  sizes.activations = carve.used() + round_up_to_line(static_cast<size_t>(logits_bytes(p, shape)));
+  sizes.activations = carve.used() + round_up_to_line(static_cast<size_t>(logits_bytes(p, shape))) +
+                      round_up_to_line(static_cast<size_t>(pool_bytes(p)));
   sizes.scratch = thread_scratch(p, table, shape);
   return sizes;
 }
@@ -138,6 +143,9 @@ Status WorkingMemory::allocate(const Program& p, const kernels::Table& table,
   scratch_ = AlignedBuffer();
   if (logits_.size() != logits_bytes(p, shape)) {
     SLUICE_RETURN_IF_ERROR(logits_.allocate(logits_bytes(p, shape)));
+  }
+  if (pool_sums_.size() != pool_bytes(p)) {
+    SLUICE_RETURN_IF_ERROR(pool_sums_.allocate(pool_bytes(p)));
   }
   Carver measured(nullptr);
   lay_out(measured, p, table, shape);

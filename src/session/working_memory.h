@@ -85,6 +85,9 @@ class WorkingMemory {
   [[nodiscard]] ExpertRun* expert_runs() const { return at_.expert_runs; }
   // Of one token: outputs [splits][heads][dv], then maxima [splits][heads], then sums.
   [[nodiscard]] float* attention_partials() const { return at_.partials; }
+  // Sums over a text's rows while they are pooled, [2][n_embd]: of the batches before,
+  // and with this one's. They stay as they are while memory is allocated anew.
+  [[nodiscard]] double* pool_sums() const { return pool_sums_.as<double>(); }
   [[nodiscard]] uint8_t* scratch(int thread) const {
     return scratch_.as<uint8_t>() + static_cast<size_t>(thread) * scratch_stride_;
   }
@@ -105,7 +108,7 @@ class WorkingMemory {
                         const WorkingShape& shape);
 
   Places at_;
-  AlignedBuffer activations_, logits_, scratch_;
+  AlignedBuffer activations_, logits_, scratch_, pool_sums_;
   size_t scratch_stride_ = 0;
 };
 

@@ -25,8 +25,8 @@ std::string unmark_spaces(std::string_view text) {
   return result;
 }
 
-Status BaseTokenizer::read_common(const gguf::Header& header) {
-  SLUICE_RETURN_IF_ERROR(vocab_.load(header));
+Status BaseTokenizer::read_common(const gguf::Header& header, bool repeats) {
+  SLUICE_RETURN_IF_ERROR(vocab_.load(header, repeats));
   SLUICE_RETURN_IF_ERROR(specials_.read(header, &vocab_));
   std::string name(header.get_string("general.name").value_or(""));
   std::transform(name.begin(), name.end(), name.begin(), [](char c) {
@@ -41,6 +41,14 @@ Status BaseTokenizer::read_common(const gguf::Header& header) {
                  std::string(normalizer).c_str());
   }
   nfc_ = !normalizer.empty();
+  const std::string_view pair = header.get_string("tokenizer.chat_template.rerank").value_or("");
+  if (pair.size() > kMaxPairTemplate) {
+    return error(Code::kBadTokenizer, "tokenizer.chat_template.rerank is too long");
+  }
+  pair_template_ = pair;
+  const std::string_view metaspace = header.get_string("tokenizer.sluice.metaspace").value_or("");
+  metaspace_ = !metaspace.empty();
+  starts_once_ = metaspace == "first";
   SLUICE_RETURN_IF_ERROR(matcher_.read_flags(header, vocab_));
   return matcher_.build(vocab_, specials_, strip_right);
 }
@@ -73,7 +81,7 @@ Result<std::vector<Token>> BaseTokenizer::try_encode(std::string_view given,
     if (scratch.out_of_memory || !make_room_for(&out, 2)) return no_room();
     if (match.token != kNoToken) {
       out.push_back(match.token);
-      starts = true;
+      starts = !starts_once_;
     }
     pos = match.resume;
   }
@@ -105,7 +113,7 @@ void BaseTokenizer::encode_stretch(std::string_view text, bool starts, const Enc
     if (!make_room_for(out, 2)) scratch->out_of_memory = true;
     if (match.token != kNoToken && !scratch->out_of_memory) {
       out->push_back(match.token);
-      starts = true;
+      starts = !starts_once_;
     }
     pos = match.resume;
   }

@@ -27,6 +27,11 @@ class BaseTokenizer : public Tokenizer {
   [[nodiscard]] Token bos() const final { return specials_.bos; }
   [[nodiscard]] Token eos() const final { return specials_.eos; }
   [[nodiscard]] bool adds_bos() const final { return specials_.add_bos; }
+  [[nodiscard]] bool adds_eos() const final { return specials_.add_eos; }
+  [[nodiscard]] Token separator() const final {
+    return specials_.add_separator ? specials_.separator : kNoToken;
+  }
+  [[nodiscard]] std::string_view pair_template() const final { return pair_template_; }
   [[nodiscard]] bool is_end_of_generation(Token token) const final;
   [[nodiscard]] bool is_control(Token token) const final;
   [[nodiscard]] std::vector<Token> gated_tokens() const final;
@@ -42,7 +47,7 @@ class BaseTokenizer : public Tokenizer {
   // The bytes of a token that is not a control token.
   [[nodiscard]] virtual std::string text_bytes(Token token) const = 0;
   // Reads vocabulary and special tokens; `specials_` holds the kind's defaults before.
-  [[nodiscard]] Status read_common(const gguf::Header& header);
+  [[nodiscard]] Status read_common(const gguf::Header& header, bool repeats = false);
 
   void encode_stretch(std::string_view text, bool starts, const EncodeOptions& options,
                       MergeScratch* scratch, std::vector<Token>* out) const;
@@ -50,15 +55,21 @@ class BaseTokenizer : public Tokenizer {
   Vocab vocab_;
   Specials specials_;
   SpecialMatcher matcher_;
+  std::string pair_template_;
   bool nfc_ = false;  // text is read in normalization form C
+  // How tokenizer.json's Metaspace differs: no space before a text that begins with one, and if
+  // `starts_once_`, none behind special tokens.
+  bool metaspace_ = false, starts_once_ = false;
 };
 
 using TokenizerResult = Result<std::unique_ptr<Tokenizer>>;
 
-// tokenizer.ggml.model = "llama": SentencePiece BPE.
+// tokenizer.ggml.model = "llama": SentencePiece BPE; "gemma4": the same with its merges listed.
 [[nodiscard]] TokenizerResult create_sentencepiece(const gguf::Header& header);
 // tokenizer.ggml.model = "gpt2": byte-level BPE.
 [[nodiscard]] TokenizerResult create_byte_bpe(const gguf::Header& header);
+// tokenizer.ggml.model = "bert": WordPiece.
+[[nodiscard]] TokenizerResult create_wordpiece(const gguf::Header& header);
 // tokenizer.ggml.model = "t5": SentencePiece unigram.
 [[nodiscard]] TokenizerResult create_unigram(const gguf::Header& header);
 

@@ -47,27 +47,6 @@ uint8_t class_of(uint32_t cp) {
   return range != kCombining + kCombiningCount && range->first <= cp ? range->combining : 0;
 }
 
-void decompose(uint32_t cp, std::vector<uint32_t>* out) {
-  if (cp - kS < kLs * kVs * kTs) {
-    const uint32_t s = cp - kS;
-    out->push_back(kL + s / (kVs * kTs));
-    out->push_back(kV + s / kTs % kVs);
-    if (s % kTs != 0) out->push_back(kT + s % kTs);
-    return;
-  }
-  const auto* end = kDecompositions + kDecompositionCount;
-  const auto* found =
-      cp < 0xC0 ? end
-                : std::lower_bound(kDecompositions, end, cp,
-                                   [](const Decomposition& d, uint32_t c) { return d.cp < c; });
-  if (found == end || found->cp != cp) {
-    out->push_back(cp);
-    return;
-  }
-  decompose(found->first, out);  // at most four deep
-  if (found->second != 0) out->push_back(found->second);
-}
-
 // What two characters become; 0: they stay two.
 uint32_t compose(uint32_t first, uint32_t second) {
   if (first - kL < kLs && second - kV < kVs) {
@@ -117,6 +96,27 @@ void compose_all(std::vector<uint32_t>* text) {
 }
 
 }  // namespace
+
+void decompose(uint32_t cp, std::vector<uint32_t>* out) {
+  if (cp - kS < kLs * kVs * kTs) {
+    const uint32_t s = cp - kS;
+    out->push_back(kL + s / (kVs * kTs));
+    out->push_back(kV + s / kTs % kVs);
+    if (s % kTs != 0) out->push_back(kT + s % kTs);
+    return;
+  }
+  const auto* end = kDecompositions + kDecompositionCount;
+  const auto* found =
+      cp < 0xC0 ? end
+                : std::lower_bound(kDecompositions, end, cp,
+                                   [](const Decomposition& d, uint32_t c) { return d.cp < c; });
+  if (found == end || found->cp != cp) {
+    out->push_back(cp);
+    return;
+  }
+  decompose(found->first, out);  // at most four deep
+  if (found->second != 0) out->push_back(found->second);
+}
 
 bool normalize_nfc(std::string_view text, std::string* out) {
   std::vector<uint32_t> characters;

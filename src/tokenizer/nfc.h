@@ -3,8 +3,10 @@
 // need not bring along. Natively the tables are generated from Node's, so that both agree.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice::tokenizer {
 
@@ -13,5 +15,10 @@ namespace sluice::tokenizer {
 
 // True when every character of `text` stands below U+0300, where nothing changes.
 [[nodiscard]] bool is_plainly_nfc(std::string_view text);
+
+#ifndef __EMSCRIPTEN__
+// Appends what `cp` decomposes into canonically, all levels of it.
+void decompose(uint32_t cp, std::vector<uint32_t>* out);
+#endif
 
 }  // namespace sluice::tokenizer

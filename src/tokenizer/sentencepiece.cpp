@@ -1,4 +1,5 @@
-// SentencePiece BPE (tokenizer.ggml.model = "llama": Llama 2, Mistral, Gemma, Phi-3, TinyLlama).
+// SentencePiece BPE (tokenizer.ggml.model = "llama": Llama 2, Mistral, Gemma, Phi-3, TinyLlama; and
+// "gemma4", whose files list the merges instead of scores, and whose newlines stand apart).
 // Spaces become U+2581, and of all neighbours whose joined text is a token the pair of highest
 // score merges first. SentencePiece itself merges over the whole text; here the text is first cut
 // between characters that stand side by side in no token, where no merge can ever cross, so that
@@ -9,6 +10,7 @@
 
 #include "base/sort.h"
 #include "tokenizer/base.h"
+#include "tokenizer/merge_table.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::tokenizer {
@@ -71,7 +73,8 @@ class SentencePiece final : public BaseTokenizer {
   [[nodiscard]] bool strips_leading_space() const override { return add_space_prefix_; }
   [[nodiscard]] uint64_t memory_bytes() const override {
     return BaseTokenizer::memory_bytes() + ranks_.capacity() * sizeof(uint32_t) +
-           adjacent_.memory_bytes() + (sizeof(SentencePiece) - sizeof(BaseTokenizer));
+           adjacent_.memory_bytes() + merges_.memory_bytes() +
+           (sizeof(SentencePiece) - sizeof(BaseTokenizer));
   }
 
  protected:
@@ -90,17 +93,23 @@ class SentencePiece final : public BaseTokenizer {
   std::vector<uint32_t> ranks_;  // [n_vocab] position of a token's score in descending order
   Token byte_tokens_[256] = {};
   AdjacencySet adjacent_;
+  MergeTable merges_;
+  bool listed_ = false;  // merges are those of the table
   bool add_space_prefix_ = true;
   bool remove_extra_whitespaces_ = false;
 };
 
 Status SentencePiece::load(const gguf::Header& header) {
-  specials_.bos = 1;
-  specials_.eos = 2;
-  specials_.unknown = 0;
-  specials_.add_bos = true;
-  SLUICE_RETURN_IF_ERROR(read_common(header));
-  add_space_prefix_ = header.get_bool("tokenizer.ggml.add_space_prefix").value_or(true);
+  listed_ = header.get_string("tokenizer.ggml.model") == "gemma4";
+  if (!listed_) {
+    specials_.bos = 1;
+    specials_.eos = 2;
+    specials_.unknown = 0;
+    specials_.add_bos = true;
+  }
+  SLUICE_RETURN_IF_ERROR(read_common(header, listed_));
+  if (listed_) SLUICE_RETURN_IF_ERROR(merges_.load(header, vocab_));
+  add_space_prefix_ = header.get_bool("tokenizer.ggml.add_space_prefix").value_or(!listed_);
   remove_extra_whitespaces_ =
       header.get_bool("tokenizer.ggml.remove_extra_whitespaces").value_or(false);
   SLUICE_RETURN_IF_ERROR(read_ranks(header));
@@ -183,7 +192,8 @@ Token SentencePiece::find_mergeable(std::string_view text) const {
 bool SentencePiece::normalize(std::string_view text, bool starts, std::string* result) const {
   const auto spaces = static_cast<size_t>(std::count(text.begin(), text.end(), ' '));
   if (!make_room(result, text.size() + 2 * spaces + kSpaceMark.size())) return false;
-  if (starts && add_space_prefix_) *result += kSpaceMark;
+  const bool has_one = metaspace_ && (text.starts_with(' ') || text.starts_with(kSpaceMark));
+  if (starts && add_space_prefix_ && !has_one) *result += kSpaceMark;
   bool after_space = remove_extra_whitespaces_ && starts;
   for (const char c : text) {
     if (c != ' ') {
@@ -209,7 +219,8 @@ void SentencePiece::encode_text(std::string_view text, bool starts, MergeScratch
   for (size_t pos = 0; pos < all.size();) {
     const std::string_view character = all.substr(pos, character_length(all, pos));
     const uint32_t packed = pack_character(character);
-    if (pos > word && !adjacent_.has(before, packed)) {
+    const bool line_ends = listed_ && (before == '\n') != (packed == '\n');
+    if (pos > word && (line_ends || !adjacent_.has(before, packed))) {
       encode_word(all.substr(word, pos - word), scratch, out);
       word = pos;
     }
@@ -227,13 +238,23 @@ void SentencePiece::encode_word(std::string_view word, MergeScratch* scratch,
     scratch->out_of_memory = true;
     return;
   }
+  if (listed_ && word[0] == '\n') {
+    if (const Token whole = find_mergeable(word); whole != kNoToken) {
+      out->push_back(whole);
+      return;
+    }
+  }
   for (size_t pos = 0; pos < word.size();) {
     const std::string_view character = word.substr(pos, character_length(word, pos));
-    symbols.push_back(
-        {static_cast<uint32_t>(pos), static_cast<uint32_t>(character.size()), kNoToken});
+    symbols.push_back({static_cast<uint32_t>(pos), static_cast<uint32_t>(character.size()),
+                       listed_ ? find_mergeable(character) : kNoToken});
     pos += character.size();
   }
   merge_symbols(scratch, [&](const Symbol& left, const Symbol& right) {
+    if (listed_) {
+      const bool tokens = left.id != kNoToken && right.id != kNoToken;
+      return tokens ? merges_.find(left.id, right.id) : Merge{};
+    }
     const Token id = find_mergeable(word.substr(left.begin, left.bytes + right.bytes));
     return id == kNoToken ? Merge{} : Merge{ranks_[static_cast<size_t>(id)], id};
   });

@@ -98,6 +98,7 @@ Status Specials::read(const gguf::Header& header, Vocab* vocab) {
   SLUICE_RETURN_IF_ERROR(read_id(header, "tokenizer.ggml.seperator_token_id", n, &separator));
   SLUICE_RETURN_IF_ERROR(read_flag(header, "tokenizer.ggml.add_bos_token", &add_bos));
   SLUICE_RETURN_IF_ERROR(read_flag(header, "tokenizer.ggml.add_eos_token", &add_eos));
+  SLUICE_RETURN_IF_ERROR(read_flag(header, "tokenizer.ggml.add_sep_token", &add_separator));
   if (add_bos && bos == kNoToken) {
     return error(Code::kBadTokenizer, "tokenizer.ggml.add_bos_token is set but there is no BOS");
   }

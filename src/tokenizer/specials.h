@@ -21,6 +21,7 @@ struct Specials {
   Token separator = kNoToken;
   bool add_bos = false;
   bool add_eos = false;
+  bool add_separator = false;            // between the two texts of a pair
   std::vector<Token> end_of_generation;  // sorted
   // Control tokens that are shown as text, and so have the type of user-defined ones.
   std::vector<Token> shown;

@@ -1,6 +1,7 @@
 // Choosing the kind, the account of memory before anything is built, and the detokenizer.
 #include "tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "tokenizer/base.h"
@@ -11,9 +12,10 @@ namespace sluice::tokenizer {
 Result<std::unique_ptr<Tokenizer>> Tokenizer::create(const gguf::Header& header) {
   const auto model = header.get_string("tokenizer.ggml.model");
   if (!model) return error(Code::kBadTokenizer, "tokenizer.ggml.model is missing");
-  if (*model == "llama") return create_sentencepiece(header);
+  if (*model == "llama" || *model == "gemma4") return create_sentencepiece(header);
   if (*model == "gpt2") return create_byte_bpe(header);
   if (*model == "t5") return create_unigram(header);
+  if (*model == "bert") return create_wordpiece(header);
   return error(Code::kUnsupportedTokenizer, "tokenizer model \"%.64s\" is not supported",
                std::string(*model).c_str());
 }
@@ -28,8 +30,17 @@ uint64_t estimate_memory(const gguf::Header& header) {
     bytes += text + n * (4 + 1 + 6) + Vocab::count_special(header) * 12;
     // Ranks of scores, their sorted copy while loading, and the adjacency set; for unigram the
     // scores and the list of tokens while it grows.
-    if (header.find("tokenizer.ggml.scores") != nullptr) bytes += n * 16 + text / 2;
+    const bool ranked = header.find("tokenizer.ggml.scores") != nullptr ||
+                        header.get_string("tokenizer.ggml.model") == "gemma4";
+    if (ranked) bytes += n * 16 + text / 2;
   }
+  // WordPiece: the sorted list of tokens while it grows.
+  if (header.get_string("tokenizer.ggml.model") == "bert") {
+    const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
+    bytes += tokens == nullptr ? 0 : tokens->count * 12;
+  }
+  bytes += std::min(header.get_string("tokenizer.chat_template.rerank").value_or("").size(),
+                    kMaxPairTemplate);
   if (const gguf::Value* rules = header.find("tokenizer.ggml.precompiled_charsmap")) {
     bytes += rules->bytes.size();
   }

@@ -17,7 +17,8 @@ namespace sluice::tokenizer {
 
 using Token = int32_t;
 
-inline constexpr uint64_t kMaxTextBytes = 1u << 30;  // of one text to encode
+inline constexpr size_t kMaxPairTemplate = 64u << 10;  // bytes
+inline constexpr uint64_t kMaxTextBytes = 1u << 30;    // of one text to encode
 
 struct EncodeOptions {
   bool add_bos = true;  // add BOS (and EOS where the vocabulary asks for it) as the metadata says
@@ -57,6 +58,10 @@ class Tokenizer {
   [[nodiscard]] virtual Token bos() const = 0;  // -1 when there is none
   [[nodiscard]] virtual Token eos() const = 0;
   [[nodiscard]] virtual bool adds_bos() const = 0;
+  [[nodiscard]] virtual bool adds_eos() const = 0;
+  [[nodiscard]] virtual Token separator() const = 0;  // between the two texts of a pair; -1: none
+  // The text that a pair is put into for ranking, at {query} and {document}; empty: none.
+  [[nodiscard]] virtual std::string_view pair_template() const = 0;
   [[nodiscard]] virtual bool is_end_of_generation(Token token) const = 0;  // EOS, EOT, ...
   [[nodiscard]] virtual bool is_control(Token token) const = 0;
   // The tokens that plain text never becomes and other text may: those whose texts have to be

@@ -3,7 +3,9 @@
 // that of the running Node (process.versions.unicode).
 //   node src/tokenizer/unicode_tables.mjs > src/tokenizer/unicode_tables.cpp
 //   node src/tokenizer/unicode_tables.mjs nfc > src/tokenizer/nfc_tables.cpp
-// The second writes the tables of normalization form C, of which only the native program has need.
+//   node src/tokenizer/unicode_tables.mjs fold > src/tokenizer/fold_tables.cpp
+// The second writes the tables of normalization form C, the third those of lower case and of marks, of
+// which only the native program has need.
 const kLimit = 0x110000;
 // White_Space, not \s of JavaScript, which adds U+FEFF and leaves out U+0085.
 const classes = [/^\p{White_Space}$/u, /^\p{L}$/u, /^\p{N}$/u, /^\p{P}$/u, /^\p{M}$/u, /^\p{S}$/u];
@@ -125,6 +127,44 @@ ${rows('const Decomposition kDecompositions[]', entries)}const size_t kDecomposi
 ${rows('const uint16_t kCompositions[]', composing)}const size_t kCompositionCount = ${composing.length};
 
 ${rows('const CombiningRange kCombining[]', ranges)}const size_t kCombiningCount = ${ranges.length};
+
+}  // namespace sluice::tokenizer
+#endif
+`);
+  process.exit();
+}
+
+if (process.argv[2] === 'fold') {
+  const valid = (cp) => cp < 0xd800 || cp >= 0xe000;
+  // Runs of capitals with the same distance to their small letters, one or two apart.
+  const lower = [];
+  for (let cp = 0; cp < kLimit; cp++) {
+    if (!valid(cp) || cp === 0x130) continue; // becomes two characters
+    const by = text(cp).toLowerCase().codePointAt(0) - cp;
+    if (by === 0) continue;
+    const last = lower.at(-1);
+    const step = last ? cp - last[1] : 0;
+    const extends_ = last && last[3] === by && (step === 1 || step === 2) && (last[0] === last[1] || last[2] === step);
+    if (extends_) last.splice(1, 2, cp, step);
+    else lower.push([cp, cp, 1, by]);
+  }
+  const marks = [];
+  for (let cp = 0x300; cp < kLimit; cp++) {
+    if (!valid(cp) || !/\p{Mn}/u.test(text(cp))) continue;
+    if (marks.at(-1)?.[1] === cp - 1) marks.at(-1)[1] = cp;
+    else marks.push([cp, cp]);
+  }
+  process.stdout.write(`// Made by unicode_tables.mjs from Unicode ${process.versions.unicode}; do not edit. In a browser JavaScript
+// folds.
+// clang-format off
+#ifndef __EMSCRIPTEN__
+#include "tokenizer/fold_tables.h"
+
+namespace sluice::tokenizer {
+
+${rows('const LowerRange kLower[]', lower)}const size_t kLowerCount = ${lower.length};
+
+${rows('const MarkRange kMarks[]', marks)}const size_t kMarkCount = ${marks.length};
 
 }  // namespace sluice::tokenizer
 #endif

@@ -112,6 +112,7 @@ bool Unigram::normalize(std::string_view text, bool starts, std::string* result)
     for (const char c : bytes) {
       if (c == ' ') {
         in_word = false;
+        started = started || metaspace_;
         if (!remove_extra_whitespaces_) *result += kSpaceMark;
         continue;
       }

@@ -56,7 +56,7 @@ uint64_t Vocab::count_special(const gguf::Header& header) {
   return n;
 }
 
-Status Vocab::load(const gguf::Header& header) {
+Status Vocab::load(const gguf::Header& header, bool repeats) {
   const gguf::Value* tokens = header.find("tokenizer.ggml.tokens");
   if (tokens == nullptr || tokens->type != gguf::ValueType::kArray ||
       tokens->element != gguf::ValueType::kString) {
@@ -69,7 +69,7 @@ Status Vocab::load(const gguf::Header& header) {
   }
   SLUICE_RETURN_IF_ERROR(copy_texts(*tokens));
   SLUICE_RETURN_IF_ERROR(copy_types(header));
-  return build_table();
+  return build_table(repeats);
 }
 
 Status Vocab::copy_texts(const gguf::Value& tokens) {
@@ -119,7 +119,7 @@ Status Vocab::copy_types(const gguf::Header& header) {
   return {};
 }
 
-Status Vocab::build_table() {
+Status Vocab::build_table(bool repeats) {
   const size_t count = types_.size();
   table_.assign(count + count / 2 + 1, kNoToken);
   for (size_t i = 0; i < count; ++i) {
@@ -128,6 +128,7 @@ Status Vocab::build_table() {
     uint32_t probes = 0;
     while (table_[slot] != kNoToken) {
       if (text(table_[slot]) == key) {
+        if (repeats) break;
         return error(Code::kBadTokenizer, "tokens %d and %zu are the same text \"%.*s\"",
                      table_[slot], i, static_cast<int>(std::min<size_t>(key.size(), 64)),
                      key.data());

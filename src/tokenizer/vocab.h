@@ -42,8 +42,9 @@ class Vocab {
   // Tokens of a type that is searched for in text, well-known names aside.
   [[nodiscard]] static uint64_t count_special(const gguf::Header& header);
 
-  // Reads tokenizer.ggml.tokens and token_type. Errors: kBadTokenizer.
-  [[nodiscard]] Status load(const gguf::Header& header);
+  // Reads tokenizer.ggml.tokens and token_type. Of several tokens of one text find() gives the
+  // last, where `repeats` are allowed. Errors: kBadTokenizer.
+  [[nodiscard]] Status load(const gguf::Header& header, bool repeats = false);
 
   [[nodiscard]] int32_t size() const { return static_cast<int32_t>(types_.size()); }
   [[nodiscard]] bool contains(Token id) const { return id >= 0 && id < size(); }
@@ -66,7 +67,7 @@ class Vocab {
  private:
   [[nodiscard]] Status copy_texts(const gguf::Value& tokens);
   [[nodiscard]] Status copy_types(const gguf::Header& header);
-  [[nodiscard]] Status build_table();
+  [[nodiscard]] Status build_table(bool repeats);
 
   std::vector<char> arena_;
   std::vector<uint32_t> offsets_;  // [n_vocab + 1]

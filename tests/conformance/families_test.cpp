@@ -128,7 +128,10 @@ TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   std::vector<float> ours;
   for (size_t t = 0; t < r.prompt.size(); ++t) {
     const uint64_t budget = budgets[t % std::size(budgets)];
-    ASSERT_TRUE(opened.session->begin({&r.prompt[t], 1}).ok());
+    const int32_t row = static_cast<int32_t>(t);
+    ASSERT_TRUE((r.causal ? opened.session->begin({&r.prompt[t], 1})
+                          : opened.session->begin_rows(r.prompt, row, 1))
+                    .ok());
     for (size_t i = 0; i < t % 7; ++i) static_cast<void>(opened.session->step(1));
     const Status changed = model.set_memory_budget(budget);
     ASSERT_TRUE(changed.ok()) << changed.message();

@@ -19,6 +19,7 @@ struct Reference {
   int64_t n_vocab = 0;
   double min_gap = 0;      // the smallest lead of a greedy token
   double llama_nmse = -1;  // error of llama.cpp on the same file, where known
+  bool causal = true;      // else every position sees all, and nothing is generated
 };
 
 // "../shared/fixtures/<folder>", or tests/data/<folder> where that is absent; "" when neither is.
@@ -49,7 +50,8 @@ Opened open_model(const std::string& path, const session::EngineOptions& options
 // The smallest budget that works for these options.
 uint64_t smallest_budget(const std::string& path, session::EngineOptions options);
 
-// Logits of every position, [tokens][n_vocab], in passes of at most `step` tokens.
+// Logits of every position, [tokens][n_vocab], in passes of at most `step` tokens, or rows of them
+// where a text is read whole.
 std::vector<float> all_logits(Opened& opened, const std::vector<int32_t>& tokens, size_t step);
 // Greedy continuation after the prompt; `lead` gets our own lead at each token.
 std::vector<int32_t> greedy(Opened& opened, const std::vector<int32_t>& prompt, size_t n,

@@ -52,11 +52,13 @@ struct Problem {
   }
   static size_t size(int64_t a, int64_t b) { return static_cast<size_t>(a * b); }
 
-  // ALiBi with a steep and a flat slope, each row's own position at the end of what it sees.
+  // ALiBi with a steep and a flat slope, each row's own position at the end of what it sees, or, of
+  // every third one, before it.
   void add_slopes() {
     for (int32_t i = 0; i < shape.n_rows; ++i) {
       slope.push_back(0.5f / static_cast<float>(1 + i % 7));
-      position.push_back(end[static_cast<size_t>(i)] - 1);
+      const int32_t last = end[static_cast<size_t>(i)] - 1;
+      position.push_back(i % 3 == 2 ? last / 2 : last);
     }
   }
   // Sinks from far below the scores to far above.

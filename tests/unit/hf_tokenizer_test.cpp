@@ -169,6 +169,33 @@ TEST(HfTokenizer, NormalizesAsTheFileSays) {
   }
 }
 
+// Metaspace puts its space before the text alone ("first"), before every stretch between special
+// tokens ("always") or nowhere, and never beside one that is there.
+TEST(HfTokenizer, MetaspaceAsTheFileSays) {
+  using Ids = std::vector<tokenizer::Token>;
+  TinyModel tiny;
+  std::string vocab = R"("<unk>":0,"<|end|>":1,"\u2581":2,"a":3,"\u2581a":4)";
+  for (int i = 0; i < 255; i++) {
+    char name[16];
+    std::snprintf(name, sizeof name, ",\"<0x%02X>\":%d", i, i + 5);
+    vocab += name;
+  }
+  const auto ids = [&](const std::string& scheme, const char* text) {
+    tiny.tokenizer =
+        R"({"added_tokens":[{"id":1,"content":"<|end|>","special":true}],"pre_tokenizer":)"
+        R"({"type":"Metaspace","replacement":"\u2581","prepend_scheme":")" +
+        scheme + R"("},"model":{"type":"BPE","byte_fallback":true,"unk_token":"<unk>","vocab":{)" +
+        vocab + R"(},"merges":["\u2581 a"]}})";
+    return ids_of(tiny, text);
+  };
+  EXPECT_EQ(ids("always", "a<|end|>a"), (Ids{4, 1, 4}));
+  EXPECT_EQ(ids("first", "a<|end|>a"), (Ids{4, 1, 3}));
+  EXPECT_EQ(ids("first", "<|end|>a"), (Ids{1, 3}));
+  EXPECT_EQ(ids("never", "a<|end|>a"), (Ids{3, 1, 3}));
+  EXPECT_EQ(ids("always", " a<|end|> a"), (Ids{4, 1, 4}));
+  EXPECT_EQ(ids("first", "  a"), (Ids{2, 4}));
+}
+
 TEST(HfTokenizer, AddedTokensSwallowSpaceAsTheFileSays) {
   using Ids = std::vector<tokenizer::Token>;
   TinyModel tiny;

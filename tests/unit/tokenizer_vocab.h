@@ -59,7 +59,7 @@ struct VocabFile {
     file.strings("tokenizer.ggml.tokens", tokens);
     if (!types.empty()) file.numbers("tokenizer.ggml.token_type", types);
     if (model == "llama" || model == "t5") file.numbers("tokenizer.ggml.scores", scores);
-    if (model == "gpt2") file.strings("tokenizer.ggml.merges", merges);
+    if (model == "gpt2" || model == "gemma4") file.strings("tokenizer.ggml.merges", merges);
     for (const auto& [key, id] : ids) file.number("tokenizer.ggml." + key, id);
     for (const auto& [key, flag] : flags) file.number("tokenizer.ggml." + key, flag);
     return file.build();

@@ -22,7 +22,7 @@ function models(folder, only) {
   return entries.filter(({ name }) => !only || only.includes(name)).map((entry) => {
     const bytes = readFileSync(join(folder, entry.logits));
     const logits = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
-    return { ...entry, folder, path: join(folder, entry.file), reference: logits };
+    return { greedy: [], ...entry, folder, path: join(folder, entry.file), reference: logits };
   });
 }
 
@@ -106,7 +106,8 @@ async function checkFamilies(models, kernels, run) {
       assert.ok(error <= kLogitsNmse, `${label}: NMSE ${error} at position ${t}`);
     }
     checkTokens(model, resident, label);
-    const few = { count: kStreamed, positions: kStreamed };
+    // Of a text that is read whole every position counts, and nothing follows it.
+    const few = model.causal === false ? { count: 0 } : { count: kStreamed, positions: kStreamed };
     const streamed = await run(model, { prompt, ...few, smallest: true, options: { kernels, threads: 2 } });
     assert.equal(streamed.memory.resident, false, `${label}, smallest budget`);
     assert.ok(resident.logits.startsWith(streamed.logits), `${label}: other bits at the smallest budget`);

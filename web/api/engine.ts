@@ -7,8 +7,9 @@ import { StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../wire/calls.js';
 import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
 import type { EngineOptions, GenerateOptions, InspectOptions, ModelSource, TokenizeOptions } from '../wire/options.js';
-import type { LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
+import type { Embedded, EmbedSpec, LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
 import type { EngineStats, MemoryReport, ModelInfo, Piece, SavedState, UnitState } from '../wire/types.js';
+import { Embeddings, embedTexts, rankDocuments, type EmbedOptions, type Ranked, type RerankOptions } from './embedding.js';
 import { begun, Generation } from './generation.js';
 import { Link } from './link.js';
 import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
@@ -52,6 +53,8 @@ export class Engine {
   readonly chat = { completions: new ChatCompletions(this) };
   /** OpenAI's completions.create on this engine. */
   readonly completions = new Completions(this);
+  /** OpenAI's embeddings.create on this engine. */
+  readonly embeddings = new Embeddings(this);
   #renderer: PromptRenderer | null = null;
   /** The worker that has the model, and one that is to follow it. */
   #link: Link;
@@ -62,6 +65,7 @@ export class Engine {
   /** The last that the worker sent; there is one once load() has resolved. */
   #snapshot!: Snapshot;
   readonly #generations = new Map<number, { generation: Generation; heard: (pieces: Piece[]) => void }>();
+  readonly #embedded = new Map<number, (done: number) => void>();
   #nextGeneration = 1;
   #disposing: Promise<void> | null = null;
   #stored = false;
@@ -119,6 +123,33 @@ export class Engine {
   /** Continues a text or a sequence of tokens. Generations of one engine run one after another. */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
     return begun(options, () => this.start(() => prompt, options));
+  }
+
+  /** The vectors of texts (or of lists of token ids), which are packed into as few passes as hold them. */
+  async embed(texts: readonly (string | ArrayLike<number>)[], options: EmbedOptions = {}): Promise<Float32Array[]> {
+    if (!Array.isArray(texts)) invalid('embed() takes a list of texts.');
+    return (await embedTexts(this, texts, options)).vectors;
+  }
+
+  /** Ranks documents by how well they answer the query, the best first; of models that were trained for it. */
+  rerank(query: string, documents: readonly string[], options: RerankOptions = {}): Promise<Ranked[]> {
+    return rankDocuments(this, query, documents, options);
+  }
+
+  /** @internal */
+  embedTexts(texts: (string | Int32Array)[], spec: EmbedSpec, signal: AbortSignal | undefined, told: (done: number) => void): Promise<Embedded> {
+    const id = this.#nextGeneration++;
+    const cancel = (): void => void this.call('cancel', id).catch(() => {});
+    return abortable({ signal }, async () => {
+      this.#embedded.set(id, told);
+      signal?.addEventListener('abort', cancel);
+      try {
+        return await this.call('embed', id, texts, spec);
+      } finally {
+        signal?.removeEventListener('abort', cancel);
+        this.#embedded.delete(id);
+      }
+    });
   }
 
   /** A timeline of its own, with a memory for what was said; any number share the engine. */
@@ -327,6 +358,9 @@ export class Engine {
     switch (message.event) {
       case 'snapshot':
         this.#snapshot = message.snapshot;
+        break;
+      case 'embedded':
+        this.#embedded.get(message.id)?.(message.done);
         break;
       case 'piece': {
         const { generation, heard } = this.#generations.get(message.generation) ?? {};

@@ -3,7 +3,7 @@
 // { id, result } or { id, error }.
 
 import type { PlainError } from './errors.js';
-import type { GenerateSpec, LoadSpec, Snapshot, TokenizeSpec } from './protocol.js';
+import type { Embedded, EmbedSpec, GenerateSpec, LoadSpec, Snapshot, TokenizeSpec } from './protocol.js';
 import type { EngineStats, GenerationResult, ModelInfo, SavedState } from './types.js';
 
 /** Calls by name; a type, not an interface, so that every one of them is known to be a function. */
@@ -31,6 +31,7 @@ export type EngineCalls = {
   generate(id: number, spec: GenerateSpec): GenerationResult;
   cancel(id: number): void;
   tokenize(text: string, spec: TokenizeSpec): Int32Array;
+  embed(id: number, texts: readonly (string | Int32Array)[], spec: EmbedSpec): Embedded;
   controlTexts(): string[];
   detokenize(tokens: Int32Array, special: boolean): string;
   logits(tokens: Int32Array): Float32Array;

@@ -77,6 +77,25 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   ignoreEos: boolean;
 }
 
+/** How texts are embedded, by the numbers of the engine. */
+export interface EmbedSpec {
+  pooling: number;
+  normalize: boolean;
+  /** 0: all. */
+  dimensions: number;
+  /** Of a reranker, which reads each text behind this one. */
+  query?: string | undefined;
+}
+
+/** Rows of `width` values: `rows[i]` of text i. */
+export interface Embedded {
+  values: Float32Array;
+  width: number;
+  rows: Int32Array;
+  /** Of all texts. */
+  tokens: number;
+}
+
 /** How a text becomes tokens. */
 export type TokenizeSpec = Pick<GenerateSpec, 'addBos' | 'parseSpecial' | 'marked' | 'continues'>;
 
@@ -94,6 +113,7 @@ export type WorkerEvent =
   | { event: 'progress'; progress: ProgressEvent }
   | { event: 'snapshot'; snapshot: Snapshot }
   | { event: 'piece'; generation: number; pieces: Piece[] }
+  | { event: 'embedded'; id: number; done: number }
   | { event: 'downloaded'; error?: PlainError | undefined }
   /** The engine wants one more worker, and talks to it through the other end of `port`. */
   | { event: 'start'; role: Role; port: MessagePort };

@@ -58,6 +58,25 @@ export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
   ignoreEos: boolean;
 }
 
+/** How texts are embedded. */
+export interface EmbedOptions {
+  /** 0 none, 1 mean, 2 CLS, 3 last, 4 rank; -1: the model's own. */
+  pooling: number;
+  normalize: boolean;
+  /** 0: all. */
+  dimensions: number;
+}
+
+/** What the model can do beside generating. */
+export interface EmbedInfo {
+  dimensions: number;
+  /** Of its ranking head; 0: it has none. */
+  scores: number;
+  contextLength: number;
+  /** It reads from left to right; else each token sees the whole text. */
+  causal: boolean;
+}
+
 /** The state of an answer. */
 export interface Answer {
   /** Why it ended; '' while it goes on. */
@@ -132,6 +151,8 @@ export interface EngineBinding {
   // --- text ----------------------------------------------------------------------------------------
   /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
   tokenize(text: Uint8Array, how: number): Int32Array | null;
+  /** Of a query and a document, in UTF-8, as a reranker reads them. null: error(). */
+  pairTokens(query: Uint8Array, document: Uint8Array): Int32Array | null;
   /** JSON: the texts that become control tokens, and must not where a user wrote them. */
   controlTexts(): string;
   /** Whole-sequence decode. */
@@ -145,6 +166,8 @@ export interface EngineBinding {
   clear(): void;
   /** Begins a pass over these tokens, behind those there are. false: error(). */
   append(tokens: Int32Array): boolean;
+  /** Begins a pass over a text that the model reads whole, for the logits of its token `row`. false: error(). */
+  appendWhole(tokens: Int32Array, row: number): boolean;
   /** Copy of the raw logits of the finished pass's last token. */
   logits(): Float32Array;
   /** Begins the answer to `prompt`, which becomes the timeline; what the two share stays. false: error(). */
@@ -168,6 +191,16 @@ export interface EngineBinding {
    */
   beginRestore(bytes: number): boolean;
   writeState(length: number): boolean;
+
+  // --- embeddings, for which the engine must hold no timeline ----------------------------------------
+  /** Begins texts of at most the context's tokens together, and where each ends. false: error(). */
+  embed(tokens: Int32Array, ends: Int32Array, options: EmbedOptions): boolean;
+  /** Begins the next pass over them, for step(): 1; 0 when all are done; -1: error(). */
+  embedNext(): number;
+  /** The rows of the pass that is done: of each text, or of each token where nothing is pooled. */
+  embedResults(): Float32Array;
+  /** JSON of EmbedInfo. */
+  embedInfo(): string;
 
   // --- insight -----------------------------------------------------------------------------------------
   /** JSON: budget, weights, pinned, ring, kv, activations, tokenizer, scratch, other, total, heap. */

@@ -5,9 +5,11 @@
 import type { Io } from '../io/io.js';
 import type { EngineCalls, Left, Loaded } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
-import type { GenerateSpec, LoadSpec, Port, Snapshot } from '../wire/protocol.js';
+import type { Embedded, EmbedSpec, GenerateSpec, LoadSpec, Port, Snapshot } from '../wire/protocol.js';
 import { serveRpc, Transferred } from '../wire/rpc.js';
 import type { GenerationResult, SavedState } from '../wire/types.js';
+import type { EmbedInfo } from './binding.js';
+import { embed } from './embedding.js';
 import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './opening.js';
 import { Reporter } from './reporter.js';
@@ -42,6 +44,7 @@ export class Host {
         if (ticket) ticket.cancelled = true;
       },
       tokenize: (text, spec) => tokenize(this.#engine.binding, text, spec),
+      embed: (id, texts, spec) => this.#embed(id, texts, spec),
       controlTexts: () => JSON.parse(this.#engine.binding.controlTexts()) as string[],
       detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
       logits: (tokens) => this.#work(() => this.#logits(tokens)),
@@ -163,11 +166,25 @@ export class Host {
     }
   }
 
-  /** Computes tokens behind those that the engine holds. Where that fails it holds none. */
-  async #read(tokens: Int32Array): Promise<void> {
+  async #embed(id: number, texts: readonly (string | Int32Array)[], spec: EmbedSpec): Promise<Transferred<Embedded>> {
+    const ticket = { cancelled: false };
+    this.#tickets.set(id, ticket);
+    try {
+      return await this.#work(async () => {
+        await this.#timelines.borrow();
+        return embed(this.#engine.binding, this.#running, ticket, texts, spec, (done) => this.#reporter.post({ event: 'embedded', id, done }));
+      });
+    } finally {
+      this.#tickets.delete(id);
+    }
+  }
+
+  /** Computes tokens behind those that the engine holds, or a whole text for its token `row`. Where that fails it holds none. */
+  async #read(tokens: Int32Array, row?: number): Promise<void> {
     const { binding } = this.#engine;
     try {
-      if (!binding.append(tokens)) throw errorOf(binding);
+      const begun = row === undefined ? binding.append(tokens) : binding.appendWhole(tokens, row);
+      if (!begun) throw errorOf(binding);
       await this.#running.pass({ cancelled: false });
     } catch (error) {
       binding.clear(); // the pass too, or no other could begin
@@ -175,12 +192,13 @@ export class Host {
     }
   }
 
-  /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */
+  /** Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary]. */
   async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
     await this.#timelines.borrow();
+    const { causal } = JSON.parse(this.#engine.binding.embedInfo()) as EmbedInfo;
     let out = new Float32Array(0);
     for (let i = 0; i < tokens.length; i++) {
-      await this.#read(tokens.subarray(i, i + 1));
+      await (causal ? this.#read(tokens.subarray(i, i + 1)) : this.#read(tokens, i));
       const row = this.#engine.binding.logits();
       if (i === 0) out = new Float32Array(tokens.length * row.length);
       out.set(row, i * row.length);

@@ -1,0 +1,69 @@
+// Embeddings in the worker: texts become tokens, go through the engine a context's worth at a time, and their
+// rows are gathered.
+
+import { abortError } from '../wire/errors.js';
+import type { Embedded, EmbedSpec } from '../wire/protocol.js';
+import { Transferred } from '../wire/rpc.js';
+import type { EmbedInfo, EngineBinding } from './binding.js';
+import { errorOf } from './opening.js';
+import type { Running, Ticket } from './running.js';
+import { tokenize } from './tokenize.js';
+
+const kPlain = { addBos: true, parseSpecial: false, marked: false, continues: false };
+
+function tokensOf(binding: EngineBinding, text: string | Int32Array, query: string | undefined): Int32Array {
+  if (typeof text !== 'string') return text;
+  if (query === undefined) return tokenize(binding, text, kPlain);
+  const encoder = new TextEncoder();
+  const tokens = binding.pairTokens(encoder.encode(query), encoder.encode(text));
+  if (!tokens) throw errorOf(binding);
+  return tokens;
+}
+
+/** The engine holds no timeline. `told` hears how many texts are done. */
+export async function embed(
+  binding: EngineBinding,
+  running: Running,
+  ticket: Ticket,
+  given: readonly (string | Int32Array)[],
+  spec: EmbedSpec,
+  told: (done: number) => void,
+): Promise<Transferred<Embedded>> {
+  const { dimensions, scores, contextLength } = JSON.parse(binding.embedInfo()) as EmbedInfo;
+  const width = spec.pooling === 4 ? scores : Math.min(spec.dimensions || dimensions, dimensions);
+  const texts = given.map((text) => tokensOf(binding, text, spec.query));
+  const rows = Int32Array.from(texts, ({ length }) => (spec.pooling === 0 ? length : 1));
+  const tokens = texts.reduce((sum, { length }) => sum + length, 0);
+  const values = new Float32Array(width * rows.reduce((sum, n) => sum + n, 0));
+  let at = 0;
+  for (let first = 0; first < texts.length; ) {
+    let end = first;
+    let sum = 0;
+    do sum += texts[end++]!.length;
+    while (end < texts.length && sum + texts[end]!.length <= contextLength);
+    at = await group(texts.slice(first, end), at);
+    told((first = end));
+  }
+  return new Transferred({ values, width, rows, tokens }, [values.buffer, rows.buffer]);
+
+  async function group(texts: Int32Array[], at: number): Promise<number> {
+    const ends = new Int32Array(texts.length);
+    texts.forEach((text, i) => (ends[i] = (ends[i - 1] ?? 0) + text.length));
+    const all = new Int32Array(ends.at(-1)!);
+    texts.forEach((text, i) => all.set(text, ends[i - 1] ?? 0));
+    if (!binding.embed(all, ends, spec)) throw errorOf(binding);
+    try {
+      for (;;) {
+        const next = binding.embedNext();
+        if (next < 0) throw errorOf(binding);
+        if (next === 0) return at;
+        if (!(await running.pass(ticket))) throw abortError();
+        const results = binding.embedResults();
+        values.set(results, at);
+        at += results.length;
+      }
+    } finally {
+      binding.clear();
+    }
+  }
+}
