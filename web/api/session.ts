@@ -63,9 +63,10 @@ let next = 1;
 /** One conversation or text, with its KV cache. */
 export class Session {
   readonly #timeline = next++;
-  /** Tokens of the timeline and the text they stand for. */
-  #tokens = new Int32Array(0);
-  #written = '';
+  /** @internal Tokens of the timeline, and the text that they stand for. */
+  tokens = new Int32Array(0);
+  /** @internal */
+  written = '';
   /** False when a stop string has cut the text inside a token. */
   #faithful = true;
   #list: ChatMessage[];
@@ -92,14 +93,14 @@ export class Session {
 
   /** The text of the timeline: prompts and answers. */
   get text(): string {
-    return this.#written.replace(/[\uFDD0\uFDD1]/g, '');
+    return this.written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
   /** Adds text to the timeline and continues it. An answer that was aborted or failed leaves it as it was. */
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
       if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
-      return this.#run(async () => ({ text: this.#written + withoutMarks(text), addBos: options.addBos ?? true, marked: true }), options, () => {});
+      return this.#run(async () => ({ text: this.written + withoutMarks(text), addBos: options.addBos ?? true, marked: true }), options, () => {});
     });
   }
 
@@ -132,7 +133,7 @@ export class Session {
   /** A copy of everything, to be kept anywhere. */
   save(options?: CallOptions): Promise<SavedSession> {
     return this.#alive(options, async () => {
-      const tokens = this.#tokens;
+      const tokens = this.tokens;
       const state = tokens.length === 0 ? new Uint8Array(0) : (await this.#engine.call('saveState', this.#timeline)).state;
       // The state lags behind: the last token has not been read back.
       return { ...this.#copy(), tokens: tokens.slice(), state };
@@ -155,8 +156,8 @@ export class Session {
   fork(options?: CallOptions): Promise<Session> {
     return this.#alive(options, async () => {
       const other = new Session(this.#engine, this.#options);
-      if (this.#tokens.length > 0) await this.#engine.call('fork', this.#timeline, other.#timeline);
-      other.#adopt({ ...this.#copy(), tokens: this.#tokens });
+      if (this.tokens.length > 0) await this.#engine.call('fork', this.#timeline, other.#timeline);
+      other.#adopt({ ...this.#copy(), tokens: this.tokens });
       return other;
     });
   }
@@ -188,12 +189,12 @@ export class Session {
   }
 
   #copy(): Pick<SavedSession, 'messages' | 'text' | 'exact'> {
-    return { messages: [...this.#list], text: this.#written, exact: this.#faithful };
+    return { messages: [...this.#list], text: this.written, exact: this.#faithful };
   }
 
   #adopt({ tokens, text, exact, messages }: Omit<SavedSession, 'state'>): void {
-    this.#tokens = new Int32Array(tokens);
-    this.#written = text;
+    this.tokens = new Int32Array(tokens);
+    this.written = text;
     this.#faithful = exact;
     this.#list = [...messages];
   }
@@ -219,8 +220,8 @@ export class Session {
     const generation = this.#engine.start(input, options, this.#timeline, (pieces) => said.push(...pieces.map((piece) => piece.token)));
     const adopted = generation.result.then(
       (result) => {
-        this.#tokens = Int32Array.from([...tokens, ...said]);
-        this.#written = asked + withoutMarks(result.text);
+        this.tokens = Int32Array.from([...tokens, ...said]);
+        this.written = asked + withoutMarks(result.text);
         this.#faithful = result.stopString === undefined;
         answered(result.text);
       },
@@ -236,11 +237,11 @@ export class Session {
    */
   async #extended(text: string, addBos: boolean, marked: boolean): Promise<Int32Array> {
     const engine = this.#engine;
-    const known = this.#tokens;
+    const known = this.tokens;
     const whole = await engine.tokenize(text, { addBos, marked });
-    const continues = this.#faithful && known.length > 0 && text.startsWith(this.#written);
+    const continues = this.#faithful && known.length > 0 && text.startsWith(this.written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
-    const rest = text.slice(this.#written.length);
+    const rest = text.slice(this.written.length);
     const more = rest ? await engine.tokenize(rest, { continues: true, marked }) : [];
     return Int32Array.from([...known, ...more]);
   }
