@@ -69,7 +69,7 @@ std::string ipv6() {
   return join({"(?:", out, ")"});
 }
 
-std::string uri(bool relative) {
+std::string uri() {
   const std::string plain = "[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2}";
   const std::string pchar = join({"(?:[:@]|", plain, ")"});
   const std::string path = repeated(join({"/", pchar, "*"}), "*");
@@ -78,11 +78,8 @@ std::string uri(bool relative) {
       join({"//(?:(?:", plain, "|:)*@)?", host, "(?::[0-9]{0,5})?", path});
   const std::string absolute = join({"/(?:", pchar, "+", path, ")?"});
   const std::string rest = join({"(?:\\?(?:[/?]|", pchar, ")*)?(?:#(?:[/?]|", pchar, ")*)?"});
-  const std::string full = join(
+  return join(
       {"[A-Za-z][A-Za-z0-9+.-]*:(?:", authority, "|", absolute, "|", pchar, "+", path, "|)", rest});
-  if (!relative) return full;
-  const std::string first = join({"(?:@|", plain, ")+"});  // no colon before the first slash
-  return join({"(?:", full, "|(?:", authority, "|", absolute, "|", first, path, "|)", rest, ")"});
 }
 
 }  // namespace
@@ -113,10 +110,9 @@ FormatKind find_format(std::string_view name, std::string* pattern, uint32_t* lo
     *longest = 128;
     return is(join({kWord, "(?:\\.", kWord, ")*@", hostname()}));
   }
-  if (name == "uri") return is(uri(false));
-  if (name == "uri-reference") return is(uri(true));
-  for (const char* other : {"idn-hostname", "idn-email", "iri", "iri-reference", "json-pointer",
-                            "relative-json-pointer", "uri-template", "regex"}) {
+  if (name == "uri") return is(uri());
+  for (const char* other : {"uri-reference", "idn-hostname", "idn-email", "iri", "iri-reference",
+                            "json-pointer", "relative-json-pointer", "uri-template", "regex"}) {
     if (name == other) return FormatKind::kRefused;
   }
   return FormatKind::kAnnotation;

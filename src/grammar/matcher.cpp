@@ -63,6 +63,11 @@ State Matcher::after(Token token) {
     at = step(at, static_cast<uint8_t>(c));
   }
   if (!automaton_->takes_tokens(state_)) return at;
+  if (bytes.empty() || vocabulary_->source().ends(token)) {  // only where the grammar names it
+    bool named = false;
+    automaton_->each_token(state_, [&](Token t, bool negated) { named |= !negated && t == token; });
+    if (!named) return kDead;
+  }
   State to = automaton_->step_token(state_, token, at);
   if (to == kFull && make_room(&at)) to = automaton_->step_token(state_, token, at);
   if (to != kFull) return to;
