@@ -81,8 +81,9 @@ class CpuExecutor final : public Executor {
   template <typename Body>
   void through_checkpoints(const model::Op& op, int64_t at, int64_t rows, int64_t ld,
                            int64_t columns, Body&& body);
-  // Columns of all rows, `more` behind the place; nothing where there is no place.
-  [[nodiscard]] kernels::TokenRows rows_at(const model::Place& place, int64_t more) const;
+  // Columns of the rows from `first` on, `more` behind the place; null where there is no place.
+  [[nodiscard]] kernels::TokenRows rows_at(const model::Place& place, int64_t more,
+                                           int32_t first) const;
   [[nodiscard]] float* row_at(model::Buf buf, int64_t col, int32_t t) const;
   void op_select(const model::Op& op);  // leaves no rows when this batch ends here
   void op_vectors(const model::Op& op);

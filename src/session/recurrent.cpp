@@ -32,9 +32,10 @@ void CpuExecutor::for_tasks(int64_t n_tasks, int64_t work, Body&& body) {
   engine_.pool().parallel_for(n_tasks, [&](int64_t task, int) { body(task); });
 }
 
-kernels::TokenRows CpuExecutor::rows_at(const model::Place& place, int64_t more) const {
+kernels::TokenRows CpuExecutor::rows_at(const model::Place& place, int64_t more,
+                                        int32_t first) const {
   if (place.col < 0) return {};
-  return {buffer(place.buf) + place.col + more, engine_.width(place.buf)};
+  return {row_at(place.buf, place.col + more, first), engine_.width(place.buf)};
 }
 
 // Runs body(first, n, before, after) over the batch in runs of tokens that end where a checkpoint
@@ -114,29 +115,23 @@ void CpuExecutor::op_state(const Op& op) {
     } else if (given != nullptr) {
       a.skip = given[h];
     }
-    const auto from = [&](const model::Place& place, int64_t more, int32_t first) {
-      kernels::TokenRows rows = rows_at(place, more);
-      if (rows.at != nullptr) rows.at += first * rows.stride;
-      return rows;
-    };
     const int64_t at = op.state_at + h * size + c;
-    through_checkpoints(op, at, rec.keys, rec.values, n,
-                        [&](int32_t first, int32_t count, const float* before, float* after) {
-                          a.before = before;
-                          a.after = after;
-                          a.n_tokens = count;
-                          a.r = from(rec.r, group * rec.keys, first);
-                          a.k = from(rec.k, group * rec.keys, first);
-                          a.a = from(rec.a, group * rec.keys, first);
-                          a.b = from(rec.b, group * rec.keys, first);
-                          a.v = from(rec.v, h * rec.values + c, first);
-                          a.decay = from(rec.decay, rec.decay_per_key ? h * rec.keys : h, first);
-                          a.beta = from(rec.beta, h, first);
-                          a.out_stride = engine_.width(rec.out.buf);
-                          a.out = buffer(rec.out.buf) + rec.out.col + h * rec.values + c +
-                                  first * a.out_stride;
-                          engine_.table().update_state(a);
-                        });
+    const auto run = [&](int32_t first, int32_t count, const float* before, float* after) {
+      a.before = before;
+      a.after = after;
+      a.n_tokens = count;
+      a.r = rows_at(rec.r, group * rec.keys, first);
+      a.k = rows_at(rec.k, group * rec.keys, first);
+      a.a = rows_at(rec.a, group * rec.keys, first);
+      a.b = rows_at(rec.b, group * rec.keys, first);
+      a.v = rows_at(rec.v, h * rec.values + c, first);
+      a.decay = rows_at(rec.decay, rec.decay_per_key ? h * rec.keys : h, first);
+      a.beta = rows_at(rec.beta, h, first);
+      a.out_stride = engine_.width(rec.out.buf);
+      a.out = row_at(rec.out.buf, rec.out.col + h * rec.values + c, first);
+      engine_.table().update_state(a);
+    };
+    through_checkpoints(op, at, rec.keys, rec.values, n, run);
   });
 }
 
@@ -153,24 +148,19 @@ void CpuExecutor::op_scan(const Op& op) {
     a.n_columns = static_cast<int32_t>(n);
     a.a = decay + c;
     a.d = skip + c;
-    through_checkpoints(op, op.state_at + c, rec.keys, rec.values, n,
-                        [&](int32_t first, int32_t count, const float* before, float* after) {
-                          const auto from = [&](const model::Place& place, int64_t more) {
-                            kernels::TokenRows rows = rows_at(place, more);
-                            rows.at += first * rows.stride;
-                            return rows;
-                          };
-                          a.before = before;
-                          a.after = after;
-                          a.n_tokens = count;
-                          a.dt = from(rec.decay, c);
-                          a.x = from(rec.v, c);
-                          a.b = from(rec.k, 0);
-                          a.c = from(rec.r, 0);
-                          a.out_stride = engine_.width(rec.out.buf);
-                          a.out = buffer(rec.out.buf) + rec.out.col + c + first * a.out_stride;
-                          engine_.table().scan(a);
-                        });
+    const auto run = [&](int32_t first, int32_t count, const float* before, float* after) {
+      a.before = before;
+      a.after = after;
+      a.n_tokens = count;
+      a.dt = rows_at(rec.decay, c, first);
+      a.x = rows_at(rec.v, c, first);
+      a.b = rows_at(rec.k, 0, first);
+      a.c = rows_at(rec.r, 0, first);
+      a.out_stride = engine_.width(rec.out.buf);
+      a.out = row_at(rec.out.buf, rec.out.col + c, first);
+      engine_.table().scan(a);
+    };
+    through_checkpoints(op, op.state_at + c, rec.keys, rec.values, n, run);
   });
 }
 
