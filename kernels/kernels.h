@@ -98,6 +98,12 @@ struct AttentionArgs {
   void* scratch;       // attention_scratch(n_rows, dk, dv) bytes, 64-byte aligned
 };
 
+// x > 0: positive x^2 + linear x; else negative (e^min(x, below) - 1 - x) + linear x
+// (https://arxiv.org/abs/2411.13010).
+struct Xielu {
+  float positive, negative, linear, below;
+};
+
 // Whether every one of n weights (whole blocks of file layout, at any alignment) is a number,
 // neither NaN nor infinite. Looks at blocks' scales alone where these decide, so costs less than
 // reading.
@@ -152,6 +158,7 @@ struct Table {
   void (*gelu_tanh)(const float* x, int64_t n, float* out);
   void (*gelu_erf)(const float* x, int64_t n, float* out);
   void (*silu)(const float* x, int64_t n, float* out);
+  void (*xielu)(const float* x, const Xielu& by, int64_t n, float* out);
   void (*add)(const float* a, const float* b, int64_t n, float* out);
   void (*scale)(const float* x, float factor, int64_t n, float* out);
   void (*soft_cap)(const float* x, float cap, int64_t n, float* out);

@@ -169,6 +169,7 @@ const Table kTable = {
     gelu_tanh,
     gelu_erf,
     silu,
+    xielu,
     add,
     scale,
     soft_cap,

@@ -176,10 +176,14 @@ void Builder::embed(float scale, int32_t positions) {
 }
 
 void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind,
-                   const char* mark_name) {
-  const int64_t n = hp().n_embd;
-  const int32_t weight = vec(layer, name, n, false, ".weight", hp().norm_offset);
-  const int32_t bias = vec(layer, name, n, true, ".bias");
+                   const char* mark_name, int64_t n) {
+  if (n == 0) n = hp().n_embd;
+  int32_t weight = -1, bias = -1;
+  if (name != nullptr) {
+    const bool bare = !has(layer, name) && has(layer, name, "");  // as PLaMo's files have it
+    weight = vec(layer, name, n, false, bare ? "" : ".weight", hp().norm_offset);
+    bias = vec(layer, name, n, true, ".bias");
+  }
   Op& o = op(OpKind::kNorm, layer);
   o.in = in;
   o.out = out;
@@ -208,10 +212,26 @@ void Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPa
     if (part.mat < 0) continue;  // absent: the error is already noted
     const Mat& m = p.mats[static_cast<size_t>(part.mat)];
     o.n = static_cast<int32_t>(m.cols);
-    o.parts[static_cast<size_t>(o.n_parts++)] = part;
+    o.parts[static_cast<size_t>(o.n_parts)] = part;
+    o.parts[static_cast<size_t>(o.n_parts++)].factor = factor(part);
     widen(out, part.out_col + m.rows);
     widen(in, m.cols);
   }
+}
+
+// A matrix may have one scale for all its weights, as ternary ones do: "attn_q.scale".
+int32_t Builder::factor(const MatPart& part) {
+  constexpr std::string_view kWeight = ".weight";
+  std::string name = p.mats[static_cast<size_t>(part.mat)].name;
+  if (!name.ends_with(kWeight)) return -1;
+  name.resize(name.size() - kWeight.size());
+  const int32_t found = vec(-1, name.c_str(), 1, true, ".scale");
+  if (found >= 0 && part.bias >= 0) {
+    fail(error(Code::kUnsupportedArchitecture,
+               "the tensor %s.weight has a scale and a bias, which is not supported",
+               name.c_str()));
+  }
+  return found;
 }
 
 void Builder::add(int64_t layer, Buf in, Buf out, float scale) {
@@ -262,21 +282,23 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
     const int64_t weights = spec.qk_layer_norm ? side.heads * dk : n;
     const int32_t w =
         vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
+    const int32_t bias = spec.qk_norm_wide ? vec(layer, side.name, n, true, ".bias") : -1;
     Op& o = op(OpKind::kNorm, layer);
     o.in = o.out = Buf::kQkv;
     o.in_col = o.out_col = static_cast<int32_t>(side.col);
     o.n = static_cast<int32_t>(n);
     o.heads = spec.qk_norm_wide ? 1 : static_cast<int32_t>(side.heads);
     o.vec0 = w;
+    o.vec1 = bias;
     o.norm = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms;
-    o.vec_per_head = spec.qk_layer_norm;
+    o.vec_per_head = spec.qk_layer_norm && !spec.qk_norm_wide;
     mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, o.heads);
   }
 }
 
 AttentionShape Builder::attention_shape(int64_t layer) const {
   AttentionShape att;
-  att.heads = static_cast<int32_t>(hp().n_head);
+  att.heads = static_cast<int32_t>(hp().heads(layer));
   att.kv_heads = static_cast<int32_t>(hp().kv_heads(layer));
   att.dk = static_cast<int32_t>(hp().head_dim_k);
   att.dv = static_cast<int32_t>(hp().head_dim_v);
@@ -292,7 +314,14 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   }
   const AttentionShape att = attention_shape(layer);
   qkv(layer, att);
-  if (spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm) qk_norms(layer, spec, att);
+  if (hp().qkv_clamp > 0) {
+    Op& clamp = op(OpKind::kClamp, layer);
+    clamp.in = clamp.out = Buf::kQkv;
+    clamp.n = att.values() + att.kv_heads * att.dv;
+    clamp.scale = hp().qkv_clamp;
+  }
+  const bool norms = spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm;
+  if (norms && !spec.norm_after_rope) qk_norms(layer, spec, att);
   if (spec.rope >= 0) {
     Op& rotate = op(OpKind::kRope, layer);
     rotate.in = rotate.out = Buf::kQkv;
@@ -301,6 +330,7 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
     mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
+  if (norms && spec.norm_after_rope) qk_norms(layer, spec, att);
   const int32_t sinks = spec.sinks ? vec(layer, "attn_sinks", att.heads) : -1;
   Op& o = op(OpKind::kAttention, layer);
   o.in = Buf::kQkv;
@@ -317,7 +347,11 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
 }
 
 void Builder::attention_output(int64_t layer, Buf out, bool add, float scale) {
-  const int32_t w = mat(layer, "attn_output", hp().n_embd, hp().n_head * hp().head_dim_v);
+  const int64_t width = hp().heads(layer) * hp().head_dim_v;
+  if (has(layer, "attn_sub_norm")) {
+    norm(layer, "attn_sub_norm", Buf::kAtt, Buf::kAtt, NormKind::kRms, "attn_sub_norm", width);
+  }
+  const int32_t w = mat(layer, "attn_output", hp().n_embd, width);
   const int32_t b = vec(layer, "attn_output", hp().n_embd, true, ".bias");
   matmul(layer, Buf::kAtt, out, {{w, b, 0}}, add, scale);
   mark("attn_out", "MUL_MAT", layer, out, 0, hp().n_embd, 1,
@@ -325,7 +359,7 @@ void Builder::attention_output(int64_t layer, Buf out, bool add, float scale) {
 }
 
 void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add_out, float scale) {
-  const int64_t n_ff = hp().n_ff, n_embd = hp().n_embd;
+  const int64_t n_ff = hp().ff(layer), n_embd = hp().n_embd;
   if (has(layer, "ffn_gate")) {
     const int32_t gate = mat(layer, "ffn_gate", n_ff, n_embd);
     const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
@@ -338,10 +372,7 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
   }
   mark("ffn_gate", "MUL_MAT", layer, Buf::kGu, 0, n_ff);
   mark("ffn_up", "MUL_MAT", layer, Buf::kGu, n_ff, n_ff);
-  Op& o = op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGu;
-  o.n = static_cast<int32_t>(n_ff);
-  o.act = act;
+  activate(layer, act, n_ff);
   mark(act == Activation::kSiluMul ? "ffn_swiglu" : "ffn_geglu",
        act == Activation::kSiluMul ? "SWIGLU" : "GEGLU", layer, Buf::kGu, 0, n_ff);
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
@@ -351,22 +382,30 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
        add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
 
-void Builder::plain_ffn(int64_t layer, Buf out, bool add_out) {
-  const int64_t n_ff = hp().n_ff, n_embd = hp().n_embd;
+void Builder::plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add_out, float scale) {
+  const int64_t n_ff = hp().ff(layer), n_embd = hp().n_embd;
   const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
   const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
-  matmul(layer, Buf::kH, Buf::kGu, {{up, bu, 0}});
+  matmul(layer, in, Buf::kGu, {{up, bu, 0}});
   mark("ffn_up", bu >= 0 ? "ADD" : "MUL_MAT", layer, Buf::kGu, 0, n_ff);
+  activate(layer, act, n_ff);
+  if (act == Activation::kGeluTanh) mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
+  const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
+  const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
+  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out, scale);
+  mark("ffn_out", bd >= 0 ? "ADD" : "MUL_MAT", layer, out, 0, n_embd, 1,
+       add_out ? MarkPart::kAddend : MarkPart::kValue);
+}
+
+void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
   Op& o = op(OpKind::kActivate, layer);
   o.in = o.out = Buf::kGu;
   o.n = static_cast<int32_t>(n_ff);
-  o.act = Activation::kGeluTanh;
-  mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
-  const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
-  const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
-  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out);
-  mark("ffn_out", bd >= 0 ? "ADD" : "MUL_MAT", layer, out, 0, n_embd, 1,
-       add_out ? MarkPart::kAddend : MarkPart::kValue);
+  o.act = act;
+  if (act == Activation::kXielu) o.xielu = hp().xielu[static_cast<size_t>(layer)];
+  if (has(layer, "ffn_sub_norm")) {
+    norm(layer, "ffn_sub_norm", Buf::kGu, Buf::kGu, NormKind::kRms, nullptr, n_ff);
+  }
 }
 
 void Builder::moe_ffn(int64_t layer, Buf out, float scale) {

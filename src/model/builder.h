@@ -15,10 +15,11 @@ struct AttentionSpec {
   int32_t rope = 0;      // index from add_rope; -1: no rotation
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
-  bool qk_norm_wide = false;   // the same over the full width (OLMo 2)
-  bool qk_layer_norm = false;  // LayerNorm with weights by head (StableLM 2)
-  bool sinks = false;          // attn_sinks: a score of each head that has no value
-  float alibi = 0;             // greatest bias of ALiBi, 0: none
+  bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
+  bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2), or wide (MPT)
+  bool norm_after_rope = false;  // qk_norm comes after RoPE
+  bool sinks = false;            // attn_sinks: a score of each head that has no value
+  float alibi = 0;               // greatest bias of ALiBi, 0: none
 };
 
 class Builder {
@@ -38,9 +39,10 @@ class Builder {
   // --- single operations
   // ---------------------------------------------------------------------------
   void embed(float scale, int32_t positions = -1);
-  // RMS norm or LayerNorm over n_embd, by tensor name (bias used when present).
+  // RMS norm or LayerNorm over n values (0: n_embd), by tensor name (bias used when present); no
+  // name: without weights.
   void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
-            const char* mark = nullptr);
+            const char* mark = nullptr, int64_t n = 0);
   void matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts,
               bool add = false, float scale = 1);
   void add(int64_t layer, Buf in, Buf out, float scale = 1);
@@ -55,14 +57,17 @@ class Builder {
   void attention(int64_t layer, const AttentionSpec& spec);
   // Replaces the score scale of the attention just added.
   void set_score_scale(float scale) { p.ops.back().scale = scale; }
-  // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`.
+  // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`. What is
+  // before it is normed where there is an attn_sub_norm, in the FFN an ffn_sub_norm (BitNet).
   void attention_output(int64_t layer, Buf out, bool add, float scale = 1);
   // kH -> out: gated FFN (gate, up, down; fused gate|up when only a double-width up exists).
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
-  // kH -> out: up, activation, down, biases as present.
-  void plain_ffn(int64_t layer, Buf out, bool add);
+  // in -> out: up, activation, down, biases as present.
+  void plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // kH -> out += scale * (mixture of experts, and the shared expert where there is one).
   void moe_ffn(int64_t layer, Buf out, float scale = 1);
+  // What logits are divided by, where the family fixes it.
+  void set_logit_scale(float scale) { p.hp.logit_scale = scale; }
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
 
@@ -79,6 +84,8 @@ class Builder {
   [[nodiscard]] AttentionShape attention_shape(int64_t layer) const;
   void qkv(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void activate(int64_t layer, Activation act, int64_t n_ff);
+  [[nodiscard]] int32_t factor(const MatPart& part);
   void shared_expert(int64_t layer, Buf out, float scale);
 
   const gguf::Header& header_;

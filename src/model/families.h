@@ -18,14 +18,8 @@ struct Family {
 
 void build_llama(Builder& b);
 void build_qwen(Builder& b);
-void build_olmo2(Builder& b);
-void build_phi2(Builder& b);
-void build_phi3(Builder& b);
 void build_gemma(Builder& b);
-void build_gpt2(Builder& b);
-void build_stablelm(Builder& b);
-void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
-void build_glm4(Builder& b);
+void build_dense(Builder& b);
 
 }  // namespace sluice::model

@@ -1,5 +1,6 @@
 // Qwen2 (biases on Q, K, V; https://arxiv.org/abs/2407.10671), Qwen3 (RMS norm of each query and
-// key head, head size apart from the hidden size; 2505.09388) and Qwen3-MoE.
+// key head, head size apart from the hidden size; 2505.09388) and Qwen3-MoE. The vision models
+// rotate by three positions of each token, which are equal where all is text.
 #include "model/builder.h"
 
 namespace sluice::model {
@@ -8,7 +9,7 @@ void build_qwen(Builder& b) {
   const HParams& hp = b.hp();
   AttentionSpec attention;
   attention.rope = b.add_rope(hp.rope);
-  attention.qk_norm = hp.arch != "qwen2";
+  attention.qk_norm = hp.arch.rfind("qwen3", 0) == 0;
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {

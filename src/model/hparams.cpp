@@ -130,8 +130,31 @@ void read_rope(Reader& r, HParams& hp) {
                      !finetuned->as_bool().value_or(true);
 }
 
+// A value for each layer: an array, or one for all, which leaves `out` empty.
+void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
+                   std::vector<int64_t>& out) {
+  const gguf::Value* value = r.raw(key);
+  if (value == nullptr || value->type != gguf::ValueType::kArray) return;
+  if (value->count != static_cast<uint64_t>(hp.n_layer)) {
+    r.fail(error(Code::kBadHeader, "%s has %lld entries for %lld layers", key,
+                 ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
+    return;
+  }
+  for (uint64_t i = 0; i < value->count; ++i) {
+    const double n = value->number_at(i);
+    if (!(n >= 0 && n <= static_cast<double>(most))) {
+      r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
+                   ll(static_cast<int64_t>(i))));
+      return;
+    }
+    out.push_back(static_cast<int64_t>(n));
+  }
+}
+
 void read_head_counts(Reader& r, HParams& hp) {
   hp.n_head = r.integer("attention.head_count", 1, kMaxHeads, -1);
+  read_by_layer(r, hp, "attention.head_count", kMaxHeads, hp.n_head_of);
+  for (const int64_t n : hp.n_head_of) hp.n_head = std::max(hp.n_head, n);
   if (!r.status().ok()) return;
   const gguf::Value* kv = r.raw("attention.head_count_kv");
   if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
@@ -160,10 +183,10 @@ void read_heads(Reader& r, HParams& hp) {
   read_head_counts(r, hp);
   if (!r.status().ok()) return;
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    const int64_t n = hp.kv_heads(layer);
-    if (n != 0 && hp.n_head % n != 0) {
+    const int64_t n = hp.kv_heads(layer), heads = hp.heads(layer);
+    if (n != 0 && (heads == 0 || heads % n != 0)) {
       r.fail(error(Code::kBadHeader, "%lld query heads cannot share %lld key/value heads",
-                   ll(hp.n_head), ll(n)));
+                   ll(heads), ll(n)));
       return;
     }
   }
@@ -189,8 +212,14 @@ void read_experts(Reader& r, HParams& hp) {
   }
 }
 
-void read_windows(Reader& r, HParams& hp) {
+void read_windows(Reader& r, HParams& hp, bool by_list) {
   hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
+  if (by_list) {
+    std::vector<int64_t> local;
+    read_by_layer(r, hp, "attention.sliding_window_pattern", 1, local);
+    hp.local_of.assign(local.begin(), local.end());
+    if (!local.empty()) return;
+  }
   const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
   if (pattern == nullptr || hp.sliding_window == 0) return;
   if (pattern->type != gguf::ValueType::kArray) {
@@ -213,6 +242,61 @@ void read_windows(Reader& r, HParams& hp) {
     r.fail(error(Code::kUnsupportedArchitecture,
                  "attention.sliding_window_pattern chooses layers as \"%s\" does not support",
                  hp.arch.c_str()));
+  }
+}
+
+// Parameters of xIELU as they were learned; keys without the family's name, a value for each layer
+// or one for all.
+void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
+  const char* const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+  const gguf::Value* values[4];
+  for (size_t i = 0; i < 4; ++i) {
+    values[i] = r.raw(keys[i]);
+    if (values[i] == nullptr) values[i] = header.find(keys[i]);
+    const bool array = values[i] != nullptr && values[i]->type == gguf::ValueType::kArray;
+    if (values[i] == nullptr || (array && values[i]->count < static_cast<uint64_t>(hp.n_layer))) {
+      r.fail(error(Code::kBadHeader, "the metadata lacks %s of every layer", keys[i]));
+      return;
+    }
+  }
+  const auto softplus = [](double x) { return x > 20 ? x : std::log(1 + std::exp(x)); };
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    double x[4];
+    for (size_t i = 0; i < 4; ++i) {
+      const gguf::Value& v = *values[i];
+      x[i] = v.type == gguf::ValueType::kArray ? v.number_at(static_cast<uint64_t>(layer))
+                                               : v.as_f64().value_or(NAN);
+      if (!(std::fabs(x[i]) < 1e6)) {
+        r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", keys[i], ll(layer)));
+        return;
+      }
+    }
+    hp.xielu.push_back({static_cast<float>(softplus(x[0])),
+                        static_cast<float>(x[2] + softplus(x[1])), static_cast<float>(x[2]),
+                        static_cast<float>(x[3])});
+  }
+}
+
+// What only the families of family_dense.cpp compute; elsewhere these keys are refused.
+void read_dense(const gguf::Header& header, Reader& r, HParams& hp) {
+  hp.qkv_clamp = r.real("attention.clamp_kqv", 0);
+  hp.alibi = r.real("attention.max_alibi_bias", 0);
+  if (hp.qkv_clamp < 0 || hp.alibi < 0 || hp.alibi > 1e6f) {
+    r.fail(
+        error(Code::kBadHeader, "attention.clamp_kqv or attention.max_alibi_bias is impossible"));
+  }
+  if (const gguf::Value* parallel = r.raw("use_parallel_residual")) {
+    hp.parallel_residual = parallel->as_bool().value_or(true);
+  }
+  if (hp.arch == "exaone4" && hp.n_layer == 64 && hp.sliding_window == 0) {
+    hp.sliding_window = 4096;  // the 32B model's files may not say it
+  }
+  if (hp.arch == "bitnet") hp.hidden_activation = r.text("hidden_activation");
+  if (hp.arch == "apertus") read_xielu(header, r, hp);
+  if (hp.arch == "minicpm") {  // MiniCPM 1 and 2, whose files do not say it
+    hp.embedding_scale = 12;
+    hp.residual_scale = static_cast<float>(1.4 / std::sqrt(static_cast<double>(hp.n_layer)));
+    hp.logit_scale = static_cast<float>(hp.n_embd) / 256;
   }
 }
 
@@ -249,20 +333,24 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   hp.n_embd = r.integer("embedding_length", 1, kMaxWidth, -1);
   hp.n_layer = r.integer("block_count", 1, kMaxLayers, -1);
   hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
+  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
   if (!r.status().ok()) return r.status();
   read_heads(r, hp);
   if (!r.status().ok()) return r.status();
   read_rope(r, hp);
   read_experts(r, hp);
-  read_windows(r, hp);
+  const bool dense = family->build == build_dense;
+  read_windows(r, hp, dense);
+  if (dense) read_dense(header, r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);
   hp.attn_softcap = r.real("attn_logit_softcapping", 0);
   hp.final_softcap = r.real("final_logit_softcapping", 0);
-  hp.embedding_scale = r.real("embedding_scale", 1);
-  hp.residual_scale = r.real("residual_scale", 1);
-  hp.logit_scale = r.real("logit_scale", 1);
+  hp.embedding_scale = r.real("embedding_scale", hp.embedding_scale);
+  hp.residual_scale = r.real("residual_scale", hp.residual_scale);
+  hp.logit_scale = r.real("logit_scale", hp.logit_scale);
+  if (hp.logit_scale == 0) hp.logit_scale = 1;
   hp.conv_kernel = r.integer("shortconv.l_cache", 0, 64, 0);
   if (const gguf::Value* offset = header.find("sluice.norm_offset")) {
     hp.norm_offset = static_cast<float>(offset->as_f64().value_or(0));

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "kernels/kernels.h"
 
 namespace sluice::model {
 
@@ -61,7 +62,21 @@ struct HParams {
   int64_t conv_kernel = 0;
   bool rope_disabled = false;
   RopeHParams rope;
+  std::vector<int64_t> n_head_of;     // by layer, when it varies
+  std::vector<int64_t> n_ff_of;       // by layer, when it varies
+  std::vector<uint8_t> local_of;      // layers with the window, when the metadata lists them freely
+  float qkv_clamp = 0;                // queries, keys and values stay within it; 0: no bound
+  float alibi = 0;                    // greatest bias of ALiBi; 0: none
+  bool parallel_residual = true;      // where the family leaves it to the file
+  std::string hidden_activation;      // likewise
+  std::vector<kernels::Xielu> xielu;  // by layer, empty in other families than Apertus
 
+  [[nodiscard]] int64_t heads(int64_t layer) const {
+    return n_head_of.empty() ? n_head : n_head_of[static_cast<size_t>(layer)];
+  }
+  [[nodiscard]] int64_t ff(int64_t layer) const {
+    return n_ff_of.empty() ? n_ff : n_ff_of[static_cast<size_t>(layer)];
+  }
   [[nodiscard]] int64_t kv_heads(int64_t layer) const {
     return n_head_kv_of.empty() ? n_head_kv : n_head_kv_of[static_cast<size_t>(layer)];
   }

@@ -41,15 +41,29 @@ enum class OpKind : uint8_t {
   kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
   kSoftCap,    // out = softcap * tanh(out / softcap)
   kScale,      // out *= scale
+  kClamp,      // out = out between -scale and scale
 };
 
 enum class NormKind : uint8_t { kRms, kLayer };
-enum class Activation : uint8_t { kSiluMul, kGeluMul, kGeluTanh };
+enum class Activation : uint8_t {
+  kSiluMul,
+  kGeluMul,
+  kGeluTanh,
+  kReluSquared,     // max(x, 0)^2, without up
+  kReluSquaredMul,  // the same times up
+  kXielu,           // without up; Op::xielu
+};
+// Whether the activation multiplies two products, gate and up; else it is a function of one.
+[[nodiscard]] constexpr bool is_gated(Activation act) {
+  return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
+         act != Activation::kXielu;
+}
 
 struct MatPart {
   int32_t mat = -1;   // index into Program::mats
   int32_t bias = -1;  // index into Program::vecs
   int32_t out_col = 0;
+  int32_t factor = -1;  // vec of one value that all weights are multiplied by, without a bias
 };
 
 // Heads of an attention part. kQkv holds its queries, then its keys, then its values.
@@ -77,6 +91,7 @@ struct Op {
   float scale = 1;
   NormKind norm = NormKind::kRms;
   Activation act = Activation::kSiluMul;
+  kernels::Xielu xielu{};
   bool vec_per_head = false;  // norm: vec0 is [heads][n] rather than [n]
   int32_t rope = 0;           // index into Program::ropes
   int32_t window = 0;         // attention: sliding window in tokens, 0 none

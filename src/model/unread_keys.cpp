@@ -17,6 +17,7 @@ constexpr std::string_view kGroups[] = {"activation_",
                                         "expert",
                                         "final_",
                                         "full_att",
+                                        "hidden_act",
                                         "hyper_",
                                         "interleave_moe",
                                         "laurel.",
@@ -33,9 +34,10 @@ constexpr std::string_view kGroups[] = {"activation_",
                                         "token_shift",
                                         "wkv",
                                         "xielu."};
-// Shared experts are there when their tensors are; sections of RoPE are equal where all is text.
+// Shared experts are there when their tensors are; sections of RoPE are equal where all is text, to
+// which nothing of a picture is added either.
 constexpr std::string_view kHarmless[] = {"expert_shared_count",
-                                          "expert_shared_feed_forward_length",
+                                          "expert_shared_feed_forward_length", "n_deepstack_layers",
                                           "rope.dimension_sections", "rope.scale_linear"};
 constexpr std::string_view kMustBeOne[] = {"attention.causal", "expert_weights_norm",
                                            "rope.scaling.yarn_attn_factor",

@@ -18,6 +18,7 @@ bool CpuExecutor::vectors_ready(const Op& op) {
   if (!feed_.need_vec(op.vec0) || !feed_.need_vec(op.vec1)) return false;
   for (int32_t i = 0; i < op.n_parts; ++i) {
     if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].bias)) return false;
+    if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].factor)) return false;
   }
   return true;
 }
@@ -52,6 +53,7 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kAdd:
     case OpKind::kSoftCap:
     case OpKind::kScale:
+    case OpKind::kClamp:
       op_elementwise(op);
       return true;
   }
@@ -195,7 +197,7 @@ bool CpuExecutor::op_matmul(const Op& op) {
     product.acts = {x, ld, engine_.working().q8(), rows_};
     product.y = buffer(op.out) + part.out_col;
     product.ldy = engine_.width(op.out);
-    product.scale = op.scale;
+    product.scale = op.scale * (part.factor >= 0 ? *engine_.vec(part.factor) : 1);
     product.add = op.add;
     products_.push_back(product);
   }
@@ -236,6 +238,19 @@ void CpuExecutor::op_activate(const Op& op) {
       case model::Activation::kGeluTanh:
         k.gelu_tanh(gate, op.n, gate);
         break;
+      case model::Activation::kReluSquared:
+        for (int32_t i = 0; i < op.n; ++i)
+          gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);
+        break;
+      case model::Activation::kReluSquaredMul:
+        for (int32_t i = 0; i < op.n; ++i) {
+          const float positive = std::max(gate[i], 0.0f);
+          gate[i] = positive * positive * gate[op.n + i];
+        }
+        break;
+      case model::Activation::kXielu:
+        k.xielu(gate, op.xielu, op.n, gate);
+        break;
     }
   });
 }
@@ -249,6 +264,8 @@ void CpuExecutor::op_elementwise(const Op& op) {
       k.soft_cap(in, op.softcap, op.n, out);
     } else if (op.kind == OpKind::kScale) {
       k.scale(in, op.scale, op.n, out);
+    } else if (op.kind == OpKind::kClamp) {
+      for (int32_t i = 0; i < op.n; ++i) out[i] = std::clamp(in[i], -op.scale, op.scale);
     } else if (op.scale == 1) {
       k.add(out, in, op.n, out);
     } else {
