@@ -104,6 +104,70 @@ struct Xielu {
   float positive, negative, linear, below;
 };
 
+// --- recurrent layers: rows of tokens, token t at `at` + t * stride ------------------------------
+struct TokenRows {
+  const float* at = nullptr;
+  int64_t stride = 0;  // in floats
+  [[nodiscard]] const float* row(int64_t t) const { return at + t * stride; }
+};
+
+// Causal convolution of each channel over time, in place: x[t] = silu?(bias + sum over taps j of
+// weights[j] * x[t - n_taps + 1 + j]). What lies before x is in `before`, oldest row first.
+struct ConvArgs {
+  float* x;  // token t, channel c at x + t * ld + c
+  int64_t ld;
+  const float* before;  // [n_taps - 1] rows, ld_before apart
+  int64_t ld_before;
+  const float* weights;  // [n_taps] rows, ld_weights apart
+  int64_t ld_weights;
+  const float* bias;  // [n_channels] or null
+  int64_t n_channels;
+  int32_t n_taps, n_tokens;
+  bool silu;
+};
+
+// A recurrence over a state S [n_keys][columns], some of its columns:
+//   kPlain    S = decay S + k v^T, out = S^T r
+//   kDelta    v is replaced by v - (decay S)^T k first
+//   kGeneral  S also gains b (S^T a)^T of the former S
+//   kBonus    out is of the former S, and skip gains sum(r * k * bonus)
+// In all of them v is multiplied by beta where it is given (after the replacement), and out gains
+// skip * v as it was given. The first token reads S from `before`, which may be `after`.
+enum class StateKind : uint8_t { kPlain, kDelta, kGeneral, kBonus };
+struct StateArgs {
+  StateKind kind;
+  const float* before;  // [n_keys] rows, ld apart
+  float* after;
+  int64_t ld;
+  int32_t n_keys, n_columns, n_tokens;
+  TokenRows r, k;   // [n_keys]
+  TokenRows v;      // [n_columns]
+  TokenRows decay;  // [n_keys], or one number
+  bool decay_per_key;
+  TokenRows beta;      // one number; null: 1
+  TokenRows a, b;      // [n_keys], kGeneral
+  const float* bonus;  // [n_keys], kBonus
+  float skip;
+  float* out;  // [n_columns] of each token
+  int64_t out_stride;
+};
+
+// Mamba's selective scan over some channels: S[i] = exp(dt * A[i]) S[i] + b[i] dt x,
+// out = sum over i of c[i] S[i] + d x.
+struct ScanArgs {
+  const float* before;  // [n_state] rows, ld apart; may be `after`
+  float* after;
+  int64_t ld;
+  int32_t n_state, n_columns, n_tokens;
+  TokenRows dt, x;  // [n_columns]
+  TokenRows b, c;   // [n_state]
+  const float* a;   // [n_state] rows, ld_a apart
+  int64_t ld_a;
+  const float* d;  // [n_columns]
+  float* out;      // [n_columns] of each token
+  int64_t out_stride;
+};
+
 // Whether every one of n weights (whole blocks of file layout, at any alignment) is a number,
 // neither NaN nor infinite. Looks at blocks' scales alone where these decide, so costs less than
 // reading.
@@ -166,6 +230,18 @@ struct Table {
   void (*f32_to_f16)(const float* x, int64_t n, f16* out);  // to nearest even
   void (*f16_to_f32)(const f16* x, int64_t n, float* out);
   int64_t (*argmax)(const float* x, int64_t n);  // the first of equals
+  // scale * x / max(|x|, eps), |x| the root of the sum of squares.
+  void (*l2_norm)(const float* x, float scale, float eps, int64_t n, float* out);
+  void (*sigmoid)(const float* x, int64_t n, float* out);
+  void (*tanh)(const float* x, int64_t n, float* out);
+  void (*exp)(const float* x, int64_t n, float* out);       // 0 below -86.6, e^88.3 above 88.3
+  void (*softplus)(const float* x, int64_t n, float* out);  // log(1 + e^x)
+
+  // --- recurrent layers: the same to the bit however columns and tokens are split over calls
+  // ------
+  void (*convolve)(const ConvArgs& args);
+  void (*update_state)(const StateArgs& args);
+  void (*scan)(const ScanArgs& args);
 };
 
 // The best table for this CPU (cpuid natively; the chosen binary on wasm).

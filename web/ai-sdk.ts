@@ -16,9 +16,9 @@ import type {
   SharedV3Warning,
 } from '@ai-sdk/provider';
 
-import type { Engine } from './engine.js';
-import type { ChatCompletionParams, CompletionUsage, ToolCall } from './openai.js';
-import type { ChatMessage } from './prompt.js';
+import type { Engine } from './api/engine.js';
+import type { ChatMessage } from './chat/engine.js';
+import type { ChatCompletionParams, CompletionUsage, ToolCall } from './chat/openai.js';
 
 /** The engine as a model of the AI SDK; `providerOptions.sluice` may hold further parameters of chat.completions.create. */
 export function sluice(engine: Engine, modelId = engine.info.name): LanguageModelV3 {
@@ -70,7 +70,7 @@ function toolCall({ id, function: called }: ToolCall): LanguageModelV3ToolCall {
   return { type: 'tool-call', toolCallId: id, toolName: called.name, input: called.arguments };
 }
 
-type Chunks = AsyncIterable<import('./openai.js').ChatCompletionChunk>;
+type Chunks = AsyncIterable<import('./chat/openai.js').ChatCompletionChunk>;
 
 async function* streamParts(
   chunks: Chunks,

@@ -5,7 +5,9 @@
 import * as fs from 'node:fs';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 
-import { Engine, SluiceError, type EngineOptions, type ModelInfo } from './node.js';
+import { Engine, SluiceError } from './node.js';
+import type { EngineOptions } from './wire/options.js';
+import type { ModelInfo } from './wire/types.js';
 
 type Values = Record<string, string | boolean | string[] | undefined>;
 

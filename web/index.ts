@@ -1,10 +1,10 @@
 // The package's entry for browsers (and workers in them).
 
-import { SluiceError } from './errors.js';
-import { setPlatform } from './platform.js';
-import type { WorkerPort } from './protocol.js';
-import { isOther, workerFrom } from './start.js';
-import { opfsBackend } from './store-opfs.js';
+import { setPlatform } from './api/platform.js';
+import { isOther, workerFrom } from './api/start.js';
+import { opfsBackend } from './io/store-opfs.js';
+import { SluiceError } from './wire/errors.js';
+import type { WorkerPort } from './wire/protocol.js';
 
 const addressOf = (workerUrl?: string | URL): string =>
   workerUrl ? new URL(workerUrl, globalThis.location?.href).href : import.meta.url.replace(/[^/]*$/, 'worker.js');
@@ -33,4 +33,4 @@ setPlatform({
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 
-export * from './api.js';
+export * from './api/public.js';

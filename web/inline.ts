@@ -5,11 +5,11 @@ import relaxed from 'inlined:engine.relaxed.wasm';
 import simd128 from 'inlined:engine.simd128.wasm';
 import workerSource from 'inlined:worker.js';
 
-import { setPlatform } from './platform.js';
-import type { WorkerPort } from './protocol.js';
-import { opfsBackend } from './store-opfs.js';
-import { workerFrom } from './start.js';
-import { variantFor } from './variant.js';
+import { setPlatform } from './api/platform.js';
+import { workerFrom } from './api/start.js';
+import { opfsBackend } from './io/store-opfs.js';
+import type { WorkerPort } from './wire/protocol.js';
+import { variantFor } from './worker/variant.js';
 
 /** One for all workers. */
 let workerUrl: string | undefined;
@@ -35,4 +35,4 @@ setPlatform({
   resolveSource: (source) => ({ kind: 'url', url: new URL(source, globalThis.location?.href).href }),
 });
 
-export * from './api.js';
+export * from './api/public.js';

@@ -6,10 +6,10 @@ import * as path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 
-import { wrapWorker } from './node-port.js';
-import { setPlatform } from './platform.js';
-import { stashFolder } from './stash-node.js';
-import { nodeBackend } from './store-node.js';
+import { wrapWorker } from './api/node-port.js';
+import { setPlatform } from './api/platform.js';
+import { stashFolder } from './io/stash-node.js';
+import { nodeBackend } from './io/store-node.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
 export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
@@ -40,4 +40,4 @@ setPlatform({
   },
 });
 
-export * from './api.js';
+export * from './api/public.js';

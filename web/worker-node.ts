@@ -6,14 +6,14 @@ import * as os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parentPort } from 'node:worker_threads';
 
-import { SluiceError } from './errors.js';
-import type { HostPlatform } from './loading.js';
-import { LocalFile } from './model-file.js';
-import type { Port } from './protocol.js';
-import { takeRole } from './roles.js';
-import { nodeStash } from './stash-node.js';
-import { NodeFile, nodeBackend } from './store-node.js';
-import { compileWasm } from './wasm.js';
+import { LocalFile } from './io/model-file.js';
+import { nodeStash } from './io/stash-node.js';
+import { nodeBackend, NodeFile } from './io/store-node.js';
+import { SluiceError } from './wire/errors.js';
+import type { Port } from './wire/protocol.js';
+import type { HostPlatform } from './worker/loading.js';
+import { takeRole } from './worker/roles.js';
+import { compileWasm } from './worker/wasm.js';
 
 function ownPort(): Port {
   const port: Port = {

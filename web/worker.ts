@@ -1,12 +1,12 @@
 // The worker script of the browser: one file for the engine, its I/O worker and its threads, so that a
 // bundler has one worker to find and nothing else.
 
-import type { HostPlatform } from './loading.js';
-import type { Port } from './protocol.js';
-import { takeRole } from './roles.js';
-import { openShared, opfsBackend, opfsStash } from './store-opfs.js';
-import type { Variant } from './variant.js';
-import { compileWasm } from './wasm.js';
+import { openShared, opfsBackend, opfsStash } from './io/store-opfs.js';
+import type { Port } from './wire/protocol.js';
+import type { HostPlatform } from './worker/loading.js';
+import { takeRole } from './worker/roles.js';
+import type { Variant } from './worker/variant.js';
+import { compileWasm } from './worker/wasm.js';
 
 declare const self: Port;
 

@@ -9,6 +9,7 @@
 #include "kernels/generic/float_rows.h"
 #include "kernels/generic/k_blocks.h"
 #include "kernels/generic/matmul.h"
+#include "kernels/generic/recurrent.h"
 #include "kernels/generic/vector.h"
 #include "kernels/isa/targets.h"
 
@@ -177,6 +178,14 @@ const Table kTable = {
     f32_to_f16,
     f16_to_f32,
     argmax,
+    l2_norm,
+    sigmoid,
+    tanh,
+    exp,
+    softplus,
+    convolve,
+    update_state,
+    scan,
 };
 
 }  // namespace sluice::kernels::SLUICE_TARGET

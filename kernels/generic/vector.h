@@ -101,6 +101,15 @@ void layer_norm(const float* x, const float* weight, const float* bias, float ep
   if (bias != nullptr) map(out, bias, n, out, [](F32 v, F32 b) { return v + b; });
 }
 
+// scale * x / max(|x|, eps).
+void l2_norm(const float* x, float scale, float eps, int64_t n, float* out) {
+  const double length = __builtin_sqrt(sum_of(x, n, [](F32 v) { return v * v; }));
+  const double least = static_cast<double>(eps);
+  const double by = static_cast<double>(scale) / (length > least ? length : least);
+  const F32 factor = splat(static_cast<float>(by));
+  map(x, n, out, [=](F32 v) { return v * factor; });
+}
+
 // --- rotary embedding; Su et al. 2021 ------------------------------------------------------------
 void rope_pairs(float* x, const float* __restrict cos, const float* __restrict sin, int32_t half) {
   for (int32_t i = 0; i < half; ++i) {  // compilers vectorize this with their own shuffles
@@ -147,6 +156,18 @@ void xielu(const float* x, const Xielu& by, int64_t n, float* out) {
     const F32 bent = select(splat(0.0f) < v, positive * v * v, negative * curve);
     return mul_add(linear, v, bent);
   });
+}
+void sigmoid(const float* x, int64_t n, float* out) {
+  map(x, n, out, [](F32 v) { return sigmoid_times(v, splat(1.0f)); });
+}
+void tanh(const float* x, int64_t n, float* out) {
+  map(x, n, out, [](F32 v) { return tanh(v); });
+}
+void exp(const float* x, int64_t n, float* out) {
+  map(x, n, out, [](F32 v) { return exp(v); });
+}
+void softplus(const float* x, int64_t n, float* out) {
+  map(x, n, out, [](F32 v) { return softplus(v); });
 }
 void add(const float* a, const float* b, int64_t n, float* out) {
   map(a, b, n, out, [](F32 u, F32 v) { return u + v; });

@@ -82,5 +82,21 @@ SLUICE_INLINE F32 tanh(F32 x) {
   return select(a < splat(0.625f), near, signed_far);
 }
 
+// log(1 + u) for 0 <= u <= 1, as 2 artanh(s), s = u / (2 + u): an odd polynomial, 4.0e-9.
+SLUICE_INLINE F32 log1p_of_fraction(F32 u) {
+  const F32 s = u / (splat(2.0f) + u);
+  const F32 s2 = s * s;
+  F32 p = mul_add(s2, splat(0.2817833525744342f), splat(0.27960602676333046f));
+  p = mul_add(p, s2, splat(0.40024910287540943f));
+  p = mul_add(p, s2, splat(0.6666631468186132f));
+  p = mul_add(p, s2, splat(2.0f));
+  return p * s;
+}
+
+// log(1 + e^x) = max(x, 0) + log(1 + e^-|x|).
+SLUICE_INLINE F32 softplus(F32 x) {
+  return max(splat(0.0f), x) + log1p_of_fraction(exp(splat(0.0f) - abs(x)));
+}
+
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET

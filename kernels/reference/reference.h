@@ -37,6 +37,16 @@ void layer_norm(const float* x, const float* weight, const float* bias, double e
 void rope(double* x, const float* cos, const float* sin, int32_t n_rot, bool neox);
 void softmax(const float* x, int64_t n, double* out);
 
+void l2_norm(const float* x, double scale, double eps, int64_t n, double* out);
+[[nodiscard]] double softplus(double x);
+
+// The recurrent layers' functions as their papers write them. States begin with args.before; every
+// token's state is kept apart in double, so nothing is in place: x, after and out of the arguments
+// are read or not looked at, and [n_tokens][n] goes to `out`, the last state to `after`.
+void convolve(const ConvArgs& args, double* out);
+void update_state(const StateArgs& args, double* after, double* out);
+void scan(const ScanArgs& args, double* after, double* out);
+
 // Naive attention, row i to out + i * dv; `partial_max`, `partial_sum`, `out` and `scratch` of the
 // arguments are not looked at.
 void attention(const AttentionArgs& args, double* out);

@@ -47,6 +47,16 @@ void layer_norm(const float* x, const float* weight, const float* bias, double e
   }
 }
 
+void l2_norm(const float* x, double scale, double eps, int64_t n, double* out) {
+  double squares = 0;
+  for (int64_t i = 0; i < n; ++i) squares += double{x[i]} * double{x[i]};
+  for (int64_t i = 0; i < n; ++i) out[i] = scale * x[i] / std::fmax(std::sqrt(squares), eps);
+}
+
+double softplus(double x) {
+  return std::fmax(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+}
+
 void rope(double* x, const float* cos, const float* sin, int32_t n_rot, bool neox) {
   for (int32_t i = 0; i < n_rot / 2; ++i) {
     double& a = neox ? x[i] : x[2 * i];

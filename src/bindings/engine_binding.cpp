@@ -1,5 +1,6 @@
-// The Embind surface of the engine, as web/binding.ts types it. No logic: it converts arguments,
-// keeps the last error, and owns the header, the engine, its one session and the answer under way.
+// The Embind surface of the engine, as web/worker/binding.ts types it. No logic: it converts
+// arguments, keeps the last error, and owns the header, the engine, its one session and the answer
+// under way.
 #include <emscripten/bind.h>
 #include <emscripten/val.h>
 #include <unistd.h>
@@ -110,7 +111,7 @@ const char* finish_name(generate::Finish finish) {
 }  // namespace
 
 class EngineBinding {
-  static constexpr size_t kStageBytes = 1 << 16;  // web/binding.ts has it, too
+  static constexpr size_t kStageBytes = 1 << 16;  // web/worker/binding.ts has it, too
 
  public:
   // --- header

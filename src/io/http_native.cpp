@@ -288,7 +288,7 @@ bool is_model(const Bytes& head) {
 }
 
 // May `fresh` begin a new version of the file that began with `old`? A portal serves no ranges, so
-// another JSON needs them, or the same first key. web/local-chunks.ts has the same rule.
+// another JSON needs them, or the same first key. web/io/local-chunks.ts has the same rule.
 bool resembles(const Bytes& fresh, const Bytes& old, bool ranges) {
   const auto same = static_cast<ptrdiff_t>(std::min<size_t>({8, fresh.size(), old.size()}));
   if (same >= 4 && std::equal(fresh.begin(), fresh.begin() + same, old.begin())) return true;

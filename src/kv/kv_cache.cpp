@@ -6,9 +6,11 @@ namespace {
 
 constexpr uint64_t kHalf = sizeof(uint16_t);
 
+// Of keys and values; a state may follow.
 uint64_t attention_bytes(const LayerShape& l) {
-  return static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(l.capacity) *
-         static_cast<uint64_t>(l.dk + l.dv) * kHalf;
+  const uint64_t bytes = static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(l.capacity) *
+                         static_cast<uint64_t>(l.dk + l.dv) * kHalf;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 uint64_t layer_bytes(const KvShape& s, const LayerShape& l) {

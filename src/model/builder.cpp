@@ -63,6 +63,11 @@ bool Builder::has(int64_t layer, const char* name, const char* suffix) const {
   return tensor(layer, name, suffix) != nullptr;
 }
 
+int64_t Builder::rows_of(int64_t layer, const char* name) const {
+  const gguf::Tensor* t = tensor(layer, name, ".weight");
+  return t == nullptr ? 0 : static_cast<int64_t>(std::min<uint64_t>(t->rows(), kMaxWidth));
+}
+
 int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows, int64_t layer,
                          bool expert) {
   Mat m;
@@ -79,24 +84,47 @@ int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows,
   return static_cast<int32_t>(p.mats.size()) - 1;
 }
 
-int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
+const gguf::Tensor* Builder::matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
+                                    bool optional) {
   const std::string full = full_name(layer, name, ".weight");
   const gguf::Tensor* t = header_.find_tensor(full);
   if (t == nullptr) {
     if (!optional) fail(error(Code::kMissingTensor, "the tensor %s is missing", full.c_str()));
-    return -1;
+    return nullptr;
   }
   if (static_cast<int64_t>(t->ne[0]) != cols || static_cast<int64_t>(t->rows()) != rows) {
     fail(bad_shape(*t, full, cols, rows));
-    return -1;
+    return nullptr;
   }
   if (!has_kernel(t->type)) {
     const gguf::TypeInfo* info = gguf::type_info(t->type);
     fail(error(Code::kUnsupportedType, "the tensor %s has the type %s, which is not supported",
                full.c_str(), info ? info->name : "unknown"));
-    return -1;
+    return nullptr;
   }
-  return add_mat(*t, 0, rows, layer, false);
+  return t;
+}
+
+int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
+  const gguf::Tensor* t = matrix(layer, name, rows, cols, optional);
+  return t == nullptr ? -1 : add_mat(*t, 0, rows, layer, false);
+}
+
+int32_t Builder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols,
+                          int64_t first, int64_t rows) {
+  const int32_t index = mat(layer, name, all_rows, cols);
+  if (index < 0) return -1;
+  Mat& m = p.mats[static_cast<size_t>(index)];
+  m.rows = rows;
+  m.offset += static_cast<uint64_t>(first * m.row_bytes);
+  return index;
+}
+
+int32_t Builder::vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
+                                const char* suffix) {
+  const int32_t index = vec(layer, name, n, false, suffix);
+  if (index >= 0) p.vecs[static_cast<size_t>(index)].columns = columns;
+  return index;
 }
 
 int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, const char* suffix,
@@ -139,6 +167,22 @@ Op& Builder::op(OpKind kind, int64_t layer) {
   o.layer = static_cast<int32_t>(layer);
   p.ops.push_back(o);
   return p.ops.back();
+}
+
+Op& Builder::stateful(OpKind kind, int64_t layer, int64_t values) {
+  int64_t at = 0;
+  for (const Op& before : p.ops) {
+    if (before.layer == layer && before.state > 0) at = before.state_at + before.state;
+  }
+  Op& o = op(kind, layer);
+  o.state = values;
+  o.state_at = at;
+  return o;
+}
+
+int32_t Builder::add_recurrence(const Recurrence& recurrence) {
+  p.recurrences.push_back(recurrence);
+  return static_cast<int32_t>(p.recurrences.size()) - 1;
 }
 
 void Builder::mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col,
@@ -242,7 +286,20 @@ void Builder::add(int64_t layer, Buf in, Buf out, float scale) {
   o.scale = scale;
 }
 
-void Builder::qkv(int64_t layer, const AttentionShape& att) {
+// Each head's query in kGu is followed by its gate, which stays there.
+void Builder::gated_query(int64_t layer, const AttentionShape& att) {
+  const int32_t w = mat(layer, "attn_q", 2 * int64_t{att.keys()}, hp().n_embd);
+  matmul(layer, Buf::kH, Buf::kGu, {{w, -1, 0}});
+  widen(Buf::kQkv, att.keys());
+  Op& o = op(OpKind::kGather, layer);
+  o.in = Buf::kGu;
+  o.out = Buf::kQkv;
+  o.n = att.dk;
+  o.heads = att.heads;
+  o.stride = 2 * att.dk;
+}
+
+void Builder::qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att) {
   const int64_t nq = int64_t{att.heads} * att.dk;
   const int64_t nk = int64_t{att.kv_heads} * att.dk;
   const int64_t nv = int64_t{att.kv_heads} * att.dv;
@@ -251,6 +308,11 @@ void Builder::qkv(int64_t layer, const AttentionShape& att) {
     const int32_t w = mat(layer, "attn_qkv", nq + nk + nv, hp().n_embd);
     const int32_t b = vec(layer, "attn_qkv", nq + nk + nv, true, ".bias");
     matmul(layer, Buf::kH, Buf::kQkv, {{w, b, 0}});
+  } else if (spec.gated) {
+    gated_query(layer, att);
+    const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
+    const int32_t v = mat(layer, "attn_v", nv, hp().n_embd);
+    matmul(layer, Buf::kH, Buf::kQkv, {{k, -1, col(nq)}, {v, -1, col(nq + nk)}});
   } else {
     const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
     const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
@@ -279,7 +341,8 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
                {"attn_k_norm", "Kcur_normed", att.kv_heads, att.keys()}};
   for (const auto& side : sides) {
     const int64_t n = spec.qk_norm_wide ? side.heads * dk : dk;
-    const int64_t weights = spec.qk_layer_norm ? side.heads * dk : n;
+    const bool by_head = spec.qk_layer_norm || spec.qk_norm_by_head;
+    const int64_t weights = by_head ? side.heads * dk : n;
     const int32_t w =
         vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
     const int32_t bias = spec.qk_norm_wide ? vec(layer, side.name, n, true, ".bias") : -1;
@@ -291,7 +354,7 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
     o.vec0 = w;
     o.vec1 = bias;
     o.norm = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms;
-    o.vec_per_head = spec.qk_layer_norm && !spec.qk_norm_wide;
+    o.vec_per_head = by_head && !spec.qk_norm_wide;
     mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, o.heads);
   }
 }
@@ -313,14 +376,15 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
                static_cast<long long>(layer), hp().arch.c_str()));
   }
   const AttentionShape att = attention_shape(layer);
-  qkv(layer, att);
+  qkv(layer, spec, att);
   if (hp().qkv_clamp > 0) {
     Op& clamp = op(OpKind::kClamp, layer);
     clamp.in = clamp.out = Buf::kQkv;
     clamp.n = att.values() + att.kv_heads * att.dv;
     clamp.scale = hp().qkv_clamp;
   }
-  const bool norms = spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm;
+  const bool norms =
+      spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head;
   if (norms && !spec.norm_after_rope) qk_norms(layer, spec, att);
   if (spec.rope >= 0) {
     Op& rotate = op(OpKind::kRope, layer);
@@ -343,6 +407,17 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   o.alibi = spec.alibi;
   const int64_t width = int64_t{att.heads} * att.dv;
   widen(Buf::kAtt, width);
+  if (spec.gated) {
+    if (att.dk != att.dv)
+      fail(error(Code::kBadHeader, "gates of %d values do not fit heads of %d", att.dk, att.dv));
+    Op& gate = op(OpKind::kGated, layer);
+    gate.in = gate.out = Buf::kAtt;
+    gate.unary = Unary::kSigmoid;
+    gate.gate = {Buf::kGu, att.dk};
+    gate.stride = 2 * att.dk;
+    gate.n = att.dv;
+    gate.heads = att.heads;
+  }
   mark("kqv_out", "CONT", layer, Buf::kAtt, 0, width);
 }
 
@@ -406,71 +481,6 @@ void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
   if (has(layer, "ffn_sub_norm")) {
     norm(layer, "ffn_sub_norm", Buf::kGu, Buf::kGu, NormKind::kRms, nullptr, n_ff);
   }
-}
-
-void Builder::moe_ffn(int64_t layer, Buf out, float scale) {
-  const int64_t n_embd = hp().n_embd, n_expert = hp().n_expert, n_ff = hp().n_ff_expert;
-  const int32_t router = mat(layer, "ffn_gate_inp", n_expert, n_embd);
-  matmul(layer, Buf::kH, Buf::kRouter, {{router, -1, 0}});
-  mark("ffn_moe_logits", "MUL_MAT", layer, Buf::kRouter, 0, n_expert);
-  Moe moe;
-  moe.n_used = static_cast<int32_t>(hp().n_expert_used);
-  moe.n_ff = static_cast<int32_t>(n_ff);
-  if (hp().expert_weights_scale != 0) moe.weights_scale = hp().expert_weights_scale;
-  const struct {
-    const char* name;
-    const char* one;  // the older form: one tensor an expert
-    int64_t rows, cols;
-    std::vector<int32_t>* out;
-  } kinds[] = {{"ffn_gate_exps", "ffn_gate", n_ff, n_embd, &moe.gate},
-               {"ffn_up_exps", "ffn_up", n_ff, n_embd, &moe.up},
-               {"ffn_down_exps", "ffn_down", n_embd, n_ff, &moe.down}};
-  for (const auto& kind : kinds) {
-    const bool stacked = has(layer, kind.name);
-    const int32_t all = stacked ? mat(layer, kind.name, kind.rows * n_expert, kind.cols) : -1;
-    if (stacked && all < 0) return;
-    for (int64_t e = 0; e < n_expert; ++e) {
-      if (stacked) {
-        const gguf::Tensor* t = tensor(layer, kind.name, ".weight");
-        kind.out->push_back(add_mat(*t, e * kind.rows, kind.rows, layer, true));
-      } else {
-        const std::string name = std::string(kind.one) + "." + std::to_string(e);
-        const int32_t m = mat(layer, name.c_str(), kind.rows, kind.cols);
-        if (m < 0) return;
-        p.mats[static_cast<size_t>(m)].expert = true;
-        kind.out->push_back(m);
-      }
-    }
-    if (stacked) p.mats[static_cast<size_t>(all)].rows = 0;  // replaced by its experts
-  }
-  p.moes.push_back(std::move(moe));
-  Op& o = op(OpKind::kMoe, layer);
-  o.in = Buf::kH;
-  o.out = out;
-  o.n = static_cast<int32_t>(n_embd);
-  o.scale = scale;
-  o.moe = static_cast<int32_t>(p.moes.size()) - 1;
-  widen(Buf::kGu, 2 * n_ff);
-  if (has(layer, "ffn_up_shexp")) shared_expert(layer, out, scale);
-}
-
-// An expert that every token passes (Granite MoE): a gated FFN under names of its own.
-void Builder::shared_expert(int64_t layer, Buf out, float scale) {
-  const int64_t n_embd = hp().n_embd;
-  const gguf::Tensor* first = tensor(layer, "ffn_up_shexp", ".weight");
-  const int64_t n_ff = static_cast<int64_t>(first->ne[1]);
-  if (n_ff < 1 || n_ff > kMaxWidth) {
-    fail(bad_shape(*first, std::string(first->name), n_embd, n_ff));
-    return;
-  }
-  const int32_t gate = mat(layer, "ffn_gate_shexp", n_ff, n_embd);
-  const int32_t up = mat(layer, "ffn_up_shexp", n_ff, n_embd);
-  matmul(layer, Buf::kH, Buf::kGu, {{gate, -1, 0}, {up, -1, static_cast<int32_t>(n_ff)}});
-  Op& o = op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGu;
-  o.n = static_cast<int32_t>(n_ff);
-  const int32_t down = mat(layer, "ffn_down_shexp", n_embd, n_ff);
-  matmul(layer, Buf::kGu, out, {{down, -1, 0}}, true, scale);
 }
 
 void Builder::head(NormKind kind, const char* norm_name) {

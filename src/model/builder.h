@@ -20,6 +20,24 @@ struct AttentionSpec {
   bool norm_after_rope = false;  // qk_norm comes after RoPE
   bool sinks = false;            // attn_sinks: a score of each head that has no value
   float alibi = 0;               // greatest bias of ALiBi, 0: none
+  bool qk_norm_by_head = false;  // RMS norm with weights by head (PLaMo 2)
+  bool gated = false;  // attn_q has a gate behind each query; its sigmoid multiplies the head
+};
+
+// Options of a mixture of experts. Builder::moe_spec gives what the metadata says; families change
+// what theirs fix. Biases, factors, the selection bias, fused gate|up, shared experts and their
+// gate are there where their tensors are, and so are the mixtures themselves: in the layers that
+// have ffn_gate_inp.
+struct MoeSpec {
+  Gating gating = Gating::kSoftmax;
+  bool normalize = true;     // a token's weights are divided by their sum
+  float weights_scale = 1;   // and then multiplied by this
+  bool weigh_input = false;  // weights multiply what experts read, not what they give (Llama 4)
+  Activation act = Activation::kSiluMul;
+  Buf in = Buf::kH;         // what experts and shared experts read, [n_embd]
+  Buf router_in = Buf::kH;  // what the router reads, [n_embd]
+  bool routed = false;      // the router's logits are in kRouter already, by route()
+  float scale = 1;          // of what is added to the output
 };
 
 class Builder {
@@ -31,10 +49,20 @@ class Builder {
 
   // --- tensors; names without the "blk.N." and ".weight" ----------------------------------------
   [[nodiscard]] bool has(int64_t layer, const char* name, const char* suffix = ".weight") const;
+  // Rows of a matrix, capped; 0 when it is absent (the error is noted when it is looked up).
+  [[nodiscard]] int64_t rows_of(int64_t layer, const char* name) const;
   // A matrix [rows][cols]. `optional` gives -1 for an absent one.
   int32_t mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional = false);
+  // `suffix` may name another part than the weights: ".bias", ".scale".
   int32_t vec(int64_t layer, const char* name, int64_t n, bool optional = false,
               const char* suffix = ".weight", float add = 0);
+
+  // Rows [first, first + rows) of a matrix [all_rows][cols].
+  int32_t mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols, int64_t first,
+                   int64_t rows);
+  // Rows of `columns` values in the file, [columns][n / columns] in memory.
+  int32_t vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
+                         const char* suffix = ".weight");
 
   // --- single operations
   // ---------------------------------------------------------------------------
@@ -47,6 +75,12 @@ class Builder {
               bool add = false, float scale = 1);
   void add(int64_t layer, Buf in, Buf out, float scale = 1);
   Op& op(OpKind kind, int64_t layer);
+  Op& last() { return p.ops.back(); }
+  // One that carries `values` of its layer's state from token to token.
+  Op& stateful(OpKind kind, int64_t layer, int64_t values);
+  int32_t add_recurrence(const Recurrence& recurrence);
+  // Makes room for `width` values of each token.
+  void widen(Buf buf, int64_t width);
   void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
             int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
   int32_t add_rope(const RopeHParams& rope);
@@ -64,8 +98,15 @@ class Builder {
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // in -> out: up, activation, down, biases as present.
   void plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
-  // kH -> out += scale * (mixture of experts, and the shared expert where there is one).
-  void moe_ffn(int64_t layer, Buf out, float scale = 1);
+  // The options that the metadata gives, with the family's own gating and normalization where it
+  // gives none.
+  [[nodiscard]] MoeSpec moe_spec(Gating gating = Gating::kSoftmax, bool normalize = true) const;
+  [[nodiscard]] bool has_experts(int64_t layer) const { return has(layer, "ffn_gate_inp"); }
+  // The router: spec.router_in -> kRouter. For families whose router reads what is gone when the
+  // experts run; spec.routed is then true for moe_ffn.
+  void route(int64_t layer, const MoeSpec& spec);
+  // spec.in -> out += scale * (mixture of experts, and the shared expert where there is one).
+  void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
   // What logits are divided by, where the family fixes it.
   void set_logit_scale(float scale) { p.hp.logit_scale = scale; }
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
@@ -78,15 +119,23 @@ class Builder {
  private:
   int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
                   bool expert);
+  // The tensor of a matrix that has a kernel, checked; null when absent or wrong, which is noted.
+  const gguf::Tensor* matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
+                             bool optional);
+  // Rows [first, first + rows) of each expert's `of` rows, by expert; `one` names the older form,
+  // a tensor for each expert.
+  std::vector<int32_t> experts(int64_t layer, const char* name, const char* one, int64_t first,
+                               int64_t rows, int64_t of, int64_t cols, int64_t n_expert);
   [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
                                            const char* suffix) const;
-  void widen(Buf buf, int64_t width);
   [[nodiscard]] AttentionShape attention_shape(int64_t layer) const;
-  void qkv(int64_t layer, const AttentionShape& att);
+  void qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void gated_query(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void activate(int64_t layer, Activation act, int64_t n_ff);
   [[nodiscard]] int32_t factor(const MatPart& part);
-  void shared_expert(int64_t layer, Buf out, float scale);
+  void expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t n_expert);
+  void shared_expert(int64_t layer, Buf out, const MoeSpec& spec);
 
   const gguf::Header& header_;
   Program& p;

@@ -31,7 +31,25 @@ const Family* find_family(std::string_view arch) {
       {"jais", false, build_dense},      {"chatglm", false, build_dense},
       {"plamo3", true, build_dense},     {"bitnet", true, build_dense},
   };
+  static constexpr Family kRecurrent[] = {
+      {"mamba", false, build_mamba, false, true},
+      {"mamba2", false, build_mamba, false, true},
+      {"falcon-h1", true, build_hybrid_mamba, false, true},
+      {"granitehybrid", false, build_hybrid_mamba, false, true},
+      {"nemotron_h", false, build_hybrid_mamba, false, true},
+      {"nemotron_h_moe", false, build_hybrid_mamba, false, true},
+      {"jamba", false, build_hybrid_mamba, false, true},
+      {"qwen35", true, build_qwen35, true, true},
+      {"qwen35moe", true, build_qwen35, true, true},
+      {"qwen3next", true, build_qwen35, false, true},
+      {"rwkv6", false, build_rwkv6, false, true},
+      {"rwkv7", false, build_rwkv7, false, true},
+      {"plamo2", true, build_plamo2, false, true},
+  };
   for (const Family& family : kFamilies) {
+    if (arch == family.arch) return &family;
+  }
+  for (const Family& family : kRecurrent) {
     if (arch == family.arch) return &family;
   }
   return nullptr;

@@ -11,6 +11,8 @@ struct Family {
   const char* arch;
   bool neox;  // RoPE pairing of its GGUF files
   void (*build)(Builder& b);
+  bool skips_nextn = false;  // its last nextn_predict_layers only predict further tokens
+  bool recurrent = false;    // may be without attention; has the metadata of recurrent layers
 };
 
 // Null when there is none.
@@ -21,5 +23,11 @@ void build_qwen(Builder& b);
 void build_gemma(Builder& b);
 void build_lfm2(Builder& b);
 void build_dense(Builder& b);
+void build_mamba(Builder& b);
+void build_hybrid_mamba(Builder& b);
+void build_qwen35(Builder& b);
+void build_rwkv6(Builder& b);
+void build_rwkv7(Builder& b);
+void build_plamo2(Builder& b);
 
 }  // namespace sluice::model

@@ -156,7 +156,7 @@ Plan make_plan(Builder& b) {
     }
   }
   constexpr float kUsualBias = 8;
-  if (positions == Positions::kAlibi) plan.attention.alibi = hp.alibi > 0 ? hp.alibi : kUsualBias;
+  if (positions == Positions::kAlibi) plan.attention.alibi = hp.alibi >= 0 ? hp.alibi : kUsualBias;
   if (hp.alibi > 0 && positions != Positions::kAlibi) {
     b.fail(error(Code::kUnsupportedArchitecture, "%s.attention.max_alibi_bias is not supported",
                  row.arch));

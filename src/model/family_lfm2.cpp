@@ -1,6 +1,7 @@
 // LFM2 (https://arxiv.org/abs/2511.23404): most layers mix time by a short gated convolution, a few
 // by attention with QK norm; a layer without key/value heads is a convolution layer.
 #include "model/builder.h"
+#include "model/recurrent.h"
 
 namespace sluice::model {
 namespace {
@@ -9,14 +10,12 @@ namespace {
 void short_convolution(Builder& b, int64_t layer) {
   const HParams& hp = b.hp();
   const int64_t n = hp.n_embd;
+  const int32_t width = static_cast<int32_t>(n);
   const int32_t in = b.mat(layer, "shortconv.in_proj", 3 * n, n);
-  const int32_t conv = b.vec(layer, "shortconv.conv", hp.conv_kernel * n);
   b.matmul(layer, Buf::kH, Buf::kQkv, {{in, -1, 0}});
-  Op& o = b.op(OpKind::kShortConv, layer);
-  o.in = Buf::kQkv;
-  o.out = Buf::kAtt;
-  o.n = static_cast<int32_t>(n);
-  o.vec0 = conv;
+  gate(b, layer, {Buf::kQkv, 0}, {Buf::kQkv, 2 * width}, {Buf::kQkv, 0}, n, Unary::kNone);
+  convolution(b, layer, "shortconv.conv", {Buf::kQkv, 0}, n, hp.conv_kernel, Unary::kNone);
+  gate(b, layer, {Buf::kQkv, 0}, {Buf::kQkv, width}, {Buf::kAtt, 0}, n, Unary::kNone);
   const int32_t out = b.mat(layer, "shortconv.out_proj", n, n);
   b.matmul(layer, Buf::kAtt, Buf::kX, {{out, -1, 0}}, true);
 }

@@ -11,6 +11,8 @@ void build_llama(Builder& b) {
   const bool smollm3 = hp.arch == "smollm3";
   const char* ffn_norm = hp.arch == "seed_oss" ? "post_attention_norm" : "ffn_norm";
   const int32_t rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
+  MoeSpec moe = b.moe_spec();
+  moe.scale = hp.residual_scale;
 
   b.embed(hp.embedding_scale);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
@@ -22,8 +24,8 @@ void build_llama(Builder& b) {
     b.attention_output(layer, Buf::kX, true, hp.residual_scale);
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, ffn_norm, Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
-    if (b.has(layer, "ffn_gate_inp")) {
-      b.moe_ffn(layer, Buf::kX, hp.residual_scale);
+    if (b.has_experts(layer)) {
+      b.moe_ffn(layer, Buf::kX, moe);
     } else {
       b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true, hp.residual_scale);
     }

@@ -10,6 +10,7 @@ void build_qwen(Builder& b) {
   AttentionSpec attention;
   attention.rope = b.add_rope(hp.rope);
   attention.qk_norm = hp.arch.rfind("qwen3", 0) == 0;
+  const MoeSpec moe = b.moe_spec();
 
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
@@ -18,8 +19,8 @@ void build_qwen(Builder& b) {
     b.attention_output(layer, Buf::kX, true);
     b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
     b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
-    if (b.has(layer, "ffn_gate_inp")) {
-      b.moe_ffn(layer, Buf::kX);
+    if (b.has_experts(layer)) {
+      b.moe_ffn(layer, Buf::kX, moe);
     } else {
       b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
     }

@@ -135,12 +135,12 @@ void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
                    std::vector<int64_t>& out) {
   const gguf::Value* value = r.raw(key);
   if (value == nullptr || value->type != gguf::ValueType::kArray) return;
-  if (value->count != static_cast<uint64_t>(hp.n_layer)) {
+  if (value->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
     r.fail(error(Code::kBadHeader, "%s has %lld entries for %lld layers", key,
                  ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
     return;
   }
-  for (uint64_t i = 0; i < value->count; ++i) {
+  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
     const double n = value->number_at(i);
     if (!(n >= 0 && n <= static_cast<double>(most))) {
       r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
@@ -151,22 +151,24 @@ void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
   }
 }
 
-void read_head_counts(Reader& r, HParams& hp) {
-  hp.n_head = r.integer("attention.head_count", 1, kMaxHeads, -1);
+// Families without attention write 0 heads, or none.
+void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
+  hp.n_head = r.integer("attention.head_count", recurrent ? 0 : 1, kMaxHeads, recurrent ? 0 : -1);
   read_by_layer(r, hp, "attention.head_count", kMaxHeads, hp.n_head_of);
   for (const int64_t n : hp.n_head_of) hp.n_head = std::max(hp.n_head, n);
-  if (!r.status().ok()) return;
+  if (!r.status().ok() || hp.n_head == 0) return;
   const gguf::Value* kv = r.raw("attention.head_count_kv");
   if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
     hp.n_head_kv = r.integer("attention.head_count_kv", 1, hp.n_head, hp.n_head);
     return;
   }
-  if (kv->count != static_cast<uint64_t>(hp.n_layer)) {
+  if (kv->count != static_cast<uint64_t>(hp.n_layer) &&
+      kv->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
     r.fail(error(Code::kBadHeader, "attention.head_count_kv has %lld entries for %lld layers",
                  ll(static_cast<int64_t>(kv->count)), ll(hp.n_layer)));
     return;
   }
-  for (uint64_t i = 0; i < kv->count; ++i) {
+  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
     const double n = kv->number_at(i);
     if (!(n >= 0 && n <= static_cast<double>(hp.n_head))) {
       r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is impossible",
@@ -179,9 +181,9 @@ void read_head_counts(Reader& r, HParams& hp) {
   if (hp.n_head_kv == 0) r.fail(error(Code::kBadHeader, "no layer has attention heads"));
 }
 
-void read_heads(Reader& r, HParams& hp) {
-  read_head_counts(r, hp);
-  if (!r.status().ok()) return;
+void read_heads(Reader& r, HParams& hp, bool recurrent) {
+  read_head_counts(r, hp, recurrent);
+  if (!r.status().ok() || hp.n_head == 0) return;
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
     const int64_t n = hp.kv_heads(layer), heads = hp.heads(layer);
     if (n != 0 && (heads == 0 || heads % n != 0)) {
@@ -198,17 +200,78 @@ void read_heads(Reader& r, HParams& hp) {
   }
 }
 
+// Groups of experts of which only some are chosen from (https://arxiv.org/abs/2412.19437).
+void read_expert_groups(Reader& r, HParams& hp) {
+  hp.n_expert_group = r.integer("expert_group_count", 0, kMaxExperts, 1);
+  hp.n_expert_group_used = r.integer("expert_group_used_count", 0, kMaxExperts, 0);
+  if (hp.n_expert_group <= 1) {
+    hp.n_expert_group = hp.n_expert_group_used = 1;
+    return;
+  }
+  const int64_t size = hp.n_expert / hp.n_expert_group;
+  if (hp.n_expert % hp.n_expert_group != 0 || hp.n_expert_group_used > hp.n_expert_group ||
+      hp.n_expert_used > hp.n_expert_group_used * size) {
+    r.fail(error(Code::kBadHeader, "%lld of %lld groups cannot give %lld of %lld experts",
+                 ll(hp.n_expert_group_used), ll(hp.n_expert_group), ll(hp.n_expert_used),
+                 ll(hp.n_expert)));
+  }
+}
+
 void read_experts(Reader& r, HParams& hp) {
   hp.n_expert = r.integer("expert_count", 0, kMaxExperts, 0);
   hp.n_expert_used = r.integer("expert_used_count", 0, kMaxExperts, 0);
   hp.n_ff_expert = r.integer("expert_feed_forward_length", 0, kMaxWidth, hp.n_ff);
   hp.expert_weights_scale = r.real("expert_weights_scale", 0);
+  hp.expert_gating = r.integer("expert_gating_func", 0, 255, 0);
+  if (hp.expert_gating > kMaxExpertGating) {
+    r.fail(error(Code::kUnsupportedArchitecture, "%s.expert_gating_func %lld is not supported",
+                 hp.arch.c_str(), ll(hp.expert_gating)));
+  }
+  if (const gguf::Value* norm = r.raw("expert_weights_norm")) {
+    hp.expert_weights_norm = norm->as_bool().value_or(norm->as_u64().value_or(1) != 0) ? 1 : 0;
+  }
   if (hp.n_expert_used > hp.n_expert || (hp.n_expert > 0 && hp.n_expert_used == 0)) {
     r.fail(error(Code::kBadHeader, "%lld of %lld experts cannot be used", ll(hp.n_expert_used),
                  ll(hp.n_expert)));
   }
-  if (hp.n_expert == 0 && hp.n_ff == 0) {
+  if (hp.n_layer * hp.n_expert > kMaxExpertsInAll) {
+    r.fail(error(Code::kBadHeader, "%lld layers of %lld experts are more than %lld experts",
+                 ll(hp.n_layer), ll(hp.n_expert), ll(kMaxExpertsInAll)));
+  }
+  read_expert_groups(r, hp);
+  if (hp.n_expert == 0 && hp.n_ff == 0 && hp.n_head > 0) {
     r.fail(error(Code::kBadHeader, "the metadata lacks %s.feed_forward_length", hp.arch.c_str()));
+  }
+}
+
+void read_feed_forward(Reader& r, HParams& hp) {
+  hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
+  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
+  for (const int64_t n : hp.n_ff_of) hp.n_ff = std::max(hp.n_ff, n);
+}
+
+void read_recurrent(Reader& r, HParams& hp) {
+  RecurrentHParams& rec = hp.recurrent;
+  rec.conv_kernel = r.integer("ssm.conv_kernel", 0, kMaxTaps, 0);
+  rec.inner = r.integer("ssm.inner_size", 0, kMaxWidth, 0);
+  rec.state = r.integer("ssm.state_size", 0, kMaxState, 0);
+  rec.rank = r.integer("ssm.time_step_rank", 0, kMaxWidth, 0);
+  rec.groups = r.integer("ssm.group_count", 0, kMaxHeads, 0);
+  if (const gguf::Value* norms = r.raw("ssm.dt_b_c_rms")) {
+    rec.norms = norms->as_bool().value_or(false);
+  }
+  rec.attention_interval = r.integer("full_attention_interval", 1, kMaxLayers, 4);
+  rec.head_size = r.integer("wkv.head_size", 0, kMaxState, 0);
+  rec.head_size = r.integer("kda.head_dim", 0, kMaxState, rec.head_size);
+  rec.rescale_interval = r.integer("rescale_every_n_layers", 0, kMaxLayers, 0);
+  if (r.integer("token_shift_count", 0, 2, 2) != 2) {
+    r.fail(error(Code::kUnsupportedArchitecture, "%s.token_shift_count is not 2", hp.arch.c_str()));
+  }
+  // The tensors' shapes say these as well.
+  for (const char* key : {"time_mix_extra_dim", "time_decay_extra_dim", "attention.decay_lora_rank",
+                          "attention.iclr_lora_rank", "attention.value_residual_mix_lora_rank",
+                          "attention.gate_lora_rank"}) {
+    static_cast<void>(r.integer(key, 0, kMaxWidth, 0));
   }
 }
 
@@ -280,8 +343,9 @@ void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
 // What only the families of family_dense.cpp compute; elsewhere these keys are refused.
 void read_dense(const gguf::Header& header, Reader& r, HParams& hp) {
   hp.qkv_clamp = r.real("attention.clamp_kqv", 0);
-  hp.alibi = r.real("attention.max_alibi_bias", 0);
-  if (hp.qkv_clamp < 0 || hp.alibi < 0 || hp.alibi > 1e6f) {
+  const bool given = r.raw("attention.max_alibi_bias") != nullptr;
+  if (given) hp.alibi = r.real("attention.max_alibi_bias", 0);
+  if (hp.qkv_clamp < 0 || (given && !(hp.alibi >= 0 && hp.alibi <= 1e6f))) {
     r.fail(
         error(Code::kBadHeader, "attention.clamp_kqv or attention.max_alibi_bias is impossible"));
   }
@@ -332,16 +396,25 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   hp.n_ctx_train = r.integer("context_length", 1, kMaxContext, -1);
   hp.n_embd = r.integer("embedding_length", 1, kMaxWidth, -1);
   hp.n_layer = r.integer("block_count", 1, kMaxLayers, -1);
-  hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
-  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
+  if (family->skips_nextn) {
+    hp.n_layer_nextn = r.integer("nextn_predict_layers", 0, kMaxLayers, 0);
+  }
+  if (hp.n_layer_nextn >= hp.n_layer) {
+    r.fail(error(Code::kBadHeader, "%lld of %lld layers cannot predict further tokens",
+                 ll(hp.n_layer_nextn), ll(hp.n_layer)));
+  }
+  hp.n_layer -= hp.n_layer_nextn;
   if (!r.status().ok()) return r.status();
-  read_heads(r, hp);
+  read_feed_forward(r, hp);
+  if (!r.status().ok()) return r.status();
+  read_heads(r, hp, family->recurrent);
   if (!r.status().ok()) return r.status();
   read_rope(r, hp);
   read_experts(r, hp);
   const bool dense = family->build == build_dense;
   read_windows(r, hp, dense);
   if (dense) read_dense(header, r, hp);
+  if (family->recurrent) read_recurrent(r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);

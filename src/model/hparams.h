@@ -17,8 +17,12 @@ inline constexpr int64_t kMaxLayers = 1024;
 inline constexpr int64_t kMaxWidth = 1 << 20;  // n_embd, n_ff, head_dim * n_head
 inline constexpr int64_t kMaxHeads = 4096;
 inline constexpr int64_t kMaxVocab = 1 << 22;
-inline constexpr int64_t kMaxExperts = 4096;
+inline constexpr int64_t kMaxExperts = 4096;          // of a layer
+inline constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers
 inline constexpr int64_t kMaxContext = 1 << 24;
+inline constexpr int64_t kMaxTaps = 64;        // of a convolution
+inline constexpr int64_t kMaxState = 1 << 12;  // of a recurrent channel
+inline constexpr int64_t kMaxExpertGating = 3;
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kYarn, kLongRope };
 
@@ -34,6 +38,19 @@ struct RopeHParams {
   float log_multiplier = 0;  // YaRN's factor of attention is divided by the one that this gives
 };
 
+// Recurrent layers; 0 where the metadata does not say.
+struct RecurrentHParams {
+  int64_t conv_kernel = 0;         // taps
+  int64_t inner = 0;               // channels
+  int64_t state = 0;               // of each channel; of the delta rule, values of a key head
+  int64_t rank = 0;                // of Mamba's time step; else heads
+  int64_t groups = 0;              // that share keys
+  bool norms = false;              // on Mamba's time step, B and C, without weights
+  int64_t attention_interval = 0;  // every so many layers one has attention
+  int64_t head_size = 0;           // of RWKV and KDA
+  int64_t rescale_interval = 0;    // RWKV 6 halves the residual stream every so many layers
+};
+
 struct HParams {
   std::string arch;
   std::string name;
@@ -41,6 +58,7 @@ struct HParams {
   int64_t n_ctx_train = 0;
   int64_t n_embd = 0;
   int64_t n_layer = 0;
+  int64_t n_layer_nextn = 0;  // after these, which only predict further tokens: not run
   int64_t n_ff = 0;
   int64_t n_head = 0;
   int64_t n_head_kv = 0;
@@ -57,16 +75,21 @@ struct HParams {
   float freq_base_swa = 10000.0f;
   int64_t n_expert = 0, n_expert_used = 0, n_ff_expert = 0;
   float expert_weights_scale = 0;
+  int64_t n_expert_group = 1, n_expert_group_used = 1;
+  int64_t expert_gating = 0;  // expert_gating_func: 1 softmax, 2 sigmoid, 3 softmax over those
+                              // that are chosen; 0: the family's own
+  int64_t expert_weights_norm = -1;  // 0 or 1; -1: the family's own
   float embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   float norm_offset = 0;  // added to norm weights (checkpoints that store w - 1)
   int64_t conv_kernel = 0;
   bool rope_disabled = false;
   RopeHParams rope;
-  std::vector<int64_t> n_head_of;     // by layer, when it varies
-  std::vector<int64_t> n_ff_of;       // by layer, when it varies
+  RecurrentHParams recurrent;
+  std::vector<int64_t> n_head_of;     // by layer, when it varies; n_head is the largest
+  std::vector<int64_t> n_ff_of;       // by layer, when it varies; n_ff is the largest
   std::vector<uint8_t> local_of;      // layers with the window, when the metadata lists them freely
   float qkv_clamp = 0;                // queries, keys and values stay within it; 0: no bound
-  float alibi = 0;                    // greatest bias of ALiBi; 0: none
+  float alibi = -1;                   // greatest bias of ALiBi; 0: none, -1: the family's own
   bool parallel_residual = true;      // where the family leaves it to the file
   std::string hidden_activation;      // likewise
   std::vector<kernels::Xielu> xielu;  // by layer, empty in other families than Apertus

@@ -22,8 +22,9 @@ enum class Buf : uint8_t {
   kAtt,     // [n_head*dv] attention output
   kGu,      // [2*n_ff] gate and up; the activated product replaces the gate
   kT,       // [n_embd] a block's output before its post-norm
-  kRouter,  // [n_expert]
+  kRouter,  // [4][n_expert] logits, then what is made of them to choose experts
   kLogits,  // [n_vocab]
+  kFirst,   // [n_embd] what the first layer leaves to the others (RWKV 7's values)
   kCount,
 };
 inline constexpr size_t kBufCount = static_cast<size_t>(Buf::kCount);
@@ -34,23 +35,40 @@ enum class OpKind : uint8_t {
   kMatmul,     // out[out_col..] = (add ? out : 0) + scale * (W in + bias) for each part
   kRope,       // rotates queries and keys in kQkv
   kAttention,  // stores keys and values, out = attention
-  kActivate,   // kGu in place: gate = act(gate) * up, or act(gate) without up
+  kActivate,   // in place: gate = act(gate, up), or act(gate) without up
   kAdd,        // out += scale * in
   kMoe,        // out += scale * sum over chosen experts of weight * expert(in), from kRouter
-  kShortConv,  // LFM2's gated convolution over time: kQkv (b|c|u) to kAtt
+  kConv,       // causal convolution over time of each of n channels, in place: vec0 [taps][n]
   kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
   kSoftCap,    // out = softcap * tanh(out / softcap)
   kScale,      // out *= scale
-  kClamp,      // out = out between -scale and scale
+  kGate,       // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
+
+  // --- recurrent layers
+  kUnary,       // out = unary(in)
+  kGated,       // out = in * unary(gate), by heads whose gates lie `stride` apart
+  kGather,      // out = in, by heads that lie `stride` apart in `in` and side by side in `out`
+  kDecay,       // in = softplus(in + vec0); out = exp(vec1 of its head * in)
+  kShift,       // out = the token before - in
+  kLerp,        // out = in + gate * (vec0 + (add ? out : 0)), for each of `heads` rows of vec0
+  kState,       // a linear recurrence over a matrix for each head: Program::recurrences
+  kScan,        // Mamba's selective scan: Program::recurrences, vec0 A [state][n], vec1 D [n]
+  kRwkv7Keys,   // RWKV 7's removal and replacement keys: see session/rwkv.cpp
+  kRwkv7Mix,    // out += gate * (in - out)
+  kRwkv7Bonus,  // out += v * sum(r * k * vec0) for each head of a recurrence
+
+  kClamp,  // out = out between -scale and scale
 };
 
-enum class NormKind : uint8_t { kRms, kLayer };
+enum class NormKind : uint8_t { kRms, kLayer, kL2 };  // L2: scale * x / max(|x|, eps)
 enum class Activation : uint8_t {
   kSiluMul,
   kGeluMul,
   kGeluTanh,
+  kReluMul,
   kReluSquared,     // max(x, 0)^2, without up
-  kReluSquaredMul,  // the same times up
+  kClampedSwiglu,   // gpt-oss: g sigmoid(1.702 g) (u + 1), g at most 7, u between -7 and 7
+  kReluSquaredMul,  // max(gate, 0)^2 * up
   kXielu,           // without up; Op::xielu
 };
 // Whether the activation multiplies two products, gate and up; else it is a function of one.
@@ -58,6 +76,22 @@ enum class Activation : uint8_t {
   return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
          act != Activation::kXielu;
 }
+enum class Unary : uint8_t {
+  kNone,
+  kSilu,
+  kSigmoid,
+  kTanh,
+  kSoftplus,
+  kReluSquared,
+  kExpNegExp,      // exp(-exp(x)): RWKV 6's decay
+  kExpNegSigmoid,  // exp(-sigmoid(x) / sqrt(e)): RWKV 7's
+};
+
+// Columns of a buffer.
+struct Place {
+  Buf buf = Buf::kX;
+  int32_t col = -1;  // -1: none
+};
 
 struct MatPart {
   int32_t mat = -1;   // index into Program::mats
@@ -92,12 +126,18 @@ struct Op {
   NormKind norm = NormKind::kRms;
   Activation act = Activation::kSiluMul;
   kernels::Xielu xielu{};
-  bool vec_per_head = false;  // norm: vec0 is [heads][n] rather than [n]
+  bool vec_per_head = false;  // norm: vec0 and vec1 are [heads][n] rather than [n]
   int32_t rope = 0;           // index into Program::ropes
   int32_t window = 0;         // attention: sliding window in tokens, 0 none
   float alibi = 0;            // attention: ALiBi's greatest bias, 0 none; vec0: sinks [heads]
   AttentionShape att;         // rope and attention
-  int32_t moe = -1;           // index into Program::moes
+  Unary unary = Unary::kNone;
+  Place gate;
+  int32_t stride = 0;
+  float eps = 0;                    // norm: 0 for the model's own
+  int64_t state = 0, state_at = 0;  // f32 values that it carries on, and where in the layer's state
+  int32_t rec = -1;                 // index into Program::recurrences
+  int32_t moe = -1;                 // index into Program::moes
   float softcap = 0;
 };
 
@@ -120,7 +160,8 @@ struct Vec {
   uint64_t offset = 0, bytes = 0;
   uint32_t type = 0;  // gguf::TensorType; F32, F16 or BF16
   int64_t n = 0;
-  float add = 0;  // added to every value when loaded
+  float add = 0;        // added to every value when loaded
+  int64_t columns = 0;  // of rows in the file that lie transposed in memory, [columns][n / columns]
 };
 
 struct Rope {
@@ -128,10 +169,48 @@ struct Rope {
   int32_t factors_short = -1, factors_long = -1;  // vecs [n_rot/2]; llama-3's rope_freqs is short
 };
 
+// How a router's logits become the weights of the chosen experts.
+enum class Gating : uint8_t {
+  kSoftmax,        // over all experts; the most probable are chosen
+  kSigmoid,        // of each
+  kSoftmaxChosen,  // the largest logits are chosen, softmax over these
+};
+
 struct Moe {
-  std::vector<int32_t> gate, up, down;  // mats, by expert
+  // Mats by expert: gate and up [n_ff][n_embd], down [n_embd][n_ff]. No gates: down(act(up(x))).
+  std::vector<int32_t> gate, up, down;
+  // Vecs, -1: none. Biases [n_expert][n_ff] (of down [n_expert][n_embd]) and factors [n_expert] of
+  // the products.
+  int32_t gate_bias = -1, up_bias = -1, down_bias = -1;
+  int32_t gate_scale = -1, up_scale = -1, down_scale = -1;
+  int32_t choice_bias = -1;  // vec [n_expert], added to choose, not to weigh
+  int32_t n_expert = 0;      // logits
   int32_t n_used = 0, n_ff = 0;
+  int32_t n_group = 1, n_group_used = 1;  // those with the best two experts are chosen from
+  int32_t shared_by = 1;  // logits that stand for one expert here: e is run as expert e / shared_by
+  Gating gating = Gating::kSoftmax;
+  bool normalize = true;  // a token's weights are divided by their sum
   float weights_scale = 1;
+  bool weigh_input = false;  // weights multiply what experts read, not what they give
+  Activation act = Activation::kSiluMul;
+
+  [[nodiscard]] std::array<int32_t, 7> vecs() const {
+    return {gate_bias, up_bias, down_bias, gate_scale, up_scale, down_scale, choice_bias};
+  }
+};
+
+// A recurrence over a state S [keys][values] of each head, from token to token; kernels.h says what
+// each kind computes. `decay`, `beta` and the places of kGeneral are the arguments there; vec0 of
+// the operation is the skip [heads], of kBonus the bonus [heads][keys]. Heads share r and k in
+// groups. Mamba 2 (https://arxiv.org/abs/2405.21060) and RWKV 6 (2404.05892, kBonus) add to the
+// state, the gated delta rule (2412.06464, kDelta) and RWKV 7 (2503.14456, kGeneral) replace.
+struct Recurrence {
+  kernels::StateKind kind = kernels::StateKind::kPlain;
+  int32_t heads = 1, groups = 1;  // of values, of keys
+  bool interleaved = false;      // head h has the keys of group h % groups, else h * groups / heads
+  int32_t keys = 0, values = 0;  // of a head
+  bool decay_per_key = false;
+  Place r, k, v, decay, beta, a, b, out;
 };
 
 enum class MarkPart : uint8_t {
@@ -158,6 +237,7 @@ struct Program {
   std::vector<Vec> vecs;
   std::vector<Rope> ropes;
   std::vector<Moe> moes;
+  std::vector<Recurrence> recurrences;
   std::vector<Mark> marks;
   std::array<int64_t, kBufCount> width{};
   int64_t max_context = kMaxContext;  // positions that the model can tell apart

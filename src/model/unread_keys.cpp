@@ -34,22 +34,16 @@ constexpr std::string_view kGroups[] = {"activation_",
                                         "token_shift",
                                         "wkv",
                                         "xielu."};
-// Shared experts are there when their tensors are; sections of RoPE are equal where all is text, to
-// which nothing of a picture is added either.
-constexpr std::string_view kHarmless[] = {"expert_shared_count",
-                                          "expert_shared_feed_forward_length", "n_deepstack_layers",
-                                          "rope.dimension_sections", "rope.scale_linear"};
-constexpr std::string_view kMustBeOne[] = {"attention.causal", "expert_weights_norm",
-                                           "rope.scaling.yarn_attn_factor",
+// Experts, and shared ones, are in the layers that have their tensors; sections of RoPE are equal
+// where all is text, to which nothing of a picture is added either.
+constexpr std::string_view kHarmless[] = {
+    "expert_shared_count",       "expert_shared_feed_forward_length",
+    "interleave_moe_layer_step", "moe_every_n_layers",
+    "n_deepstack_layers",        "rope.dimension_sections",
+    "rope.scale_linear"};
+constexpr std::string_view kMustBeOne[] = {"attention.causal", "rope.scaling.yarn_attn_factor",
                                            "rope.scaling.yarn_ext_factor"};
-// The gating function 1 is the softmax.
-constexpr std::string_view kMayBeOne[] = {"attention.output_scale",
-                                          "expert_gating_func",
-                                          "expert_group_count",
-                                          "expert_group_used_count",
-                                          "interleave_moe_layer_step",
-                                          "moe_every_n_layers",
-                                          "rope.scale",
+constexpr std::string_view kMayBeOne[] = {"attention.output_scale", "rope.scale",
                                           "rope.scaling.alpha"};
 
 template <size_t N>

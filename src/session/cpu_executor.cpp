@@ -4,15 +4,8 @@
 namespace sluice::session {
 
 CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine) {
-  const model::Program& program = engine.program();
   row_held_.resize(static_cast<size_t>(engine.largest_batch()));
   products_.reserve(4);
-  if (program.moes.empty()) return;
-  const size_t used = static_cast<size_t>(program.hp.n_expert_used);
-  const size_t n_batch = static_cast<size_t>(engine.largest_batch());
-  experts_.reserve(static_cast<size_t>(program.hp.n_expert));
-  routed_.reserve(n_batch * used);
-  chosen_.reserve(n_batch * used);
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, Rows rows) {

@@ -39,14 +39,6 @@ class CpuExecutor final : public Executor {
     int32_t row = 0;    // of the embedding
     int32_t phase = 0;  // of an expert
   };
-  struct Expert {
-    int32_t index = 0;
-    int32_t first = 0, count = 0;  // into routed_
-  };
-  struct Routed {
-    int32_t token = 0;
-    float weight = 0;
-  };
 
   void restart();
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
@@ -62,11 +54,34 @@ class CpuExecutor final : public Executor {
   void op_rope(const model::Op& op);
   void op_attention(const model::Op& op);
   void op_activate(const model::Op& op);
+  void op_gate(const model::Op& op);
   void op_elementwise(const model::Op& op);
   [[nodiscard]] bool op_moe(const model::Op& op);
-  void op_short_conv(const model::Op& op);
+  void op_convolve(const model::Op& op);
+  void op_state(const model::Op& op);
+  void op_scan(const model::Op& op);
+  void op_shift(const model::Op& op);
+  void op_unary(const model::Op& op);
+  void op_gated(const model::Op& op);
+  void op_gather(const model::Op& op);
+  void op_decay(const model::Op& op);
+  void op_lerp(const model::Op& op);
+  void op_rwkv7_keys(const model::Op& op);
+  void op_rwkv7_mix(const model::Op& op);
+  void op_rwkv7_bonus(const model::Op& op);
+  template <typename Body>
+  void for_tasks(int64_t n_tasks, int64_t work, Body&& body);
+  template <typename Body>
+  void through_checkpoints(const model::Op& op, int64_t at, int64_t rows, int64_t ld,
+                           int64_t columns, Body&& body);
+  // Columns of all rows, `more` behind the place; nothing where there is no place.
+  [[nodiscard]] kernels::TokenRows rows_at(const model::Place& place, int64_t more) const;
+  [[nodiscard]] float* row_at(model::Buf buf, int64_t col, int32_t t) const;
   void op_select(const model::Op& op);  // leaves no rows when this batch ends here
 
+  // n values at `gate`, in place, from them and, where the kind is gated, the n after them.
+  void activate(model::Activation act, float* gate, int64_t n,
+                const kernels::Xielu* xielu = nullptr);
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
   [[nodiscard]] bool wants_q8(int32_t mat) const;
 
@@ -81,8 +96,10 @@ class CpuExecutor final : public Executor {
   }
 
   void route(const model::Moe& moe);
-  void demand_from(const model::Moe& moe, size_t first);
-  [[nodiscard]] bool run_expert(const model::Op& op, const Expert& expert);
+  void demand_from(const model::Moe& moe, int32_t first);
+  [[nodiscard]] bool run_expert(const model::Op& op, const ExpertRun& run);
+  void gather_tokens(const model::Op& op, const ExpertRun& run, float* to);
+  void scatter_tokens(const model::Op& op, const ExpertRun& run, const float* from);
 
   void observe_before(const model::Op& op);
   void observe_marks();
@@ -115,11 +132,8 @@ class CpuExecutor final : public Executor {
   Status failure_;
   Cursor cursor_;
   std::vector<Product> products_;
-  std::vector<Expert> experts_;
-  std::vector<Routed> routed_;
-  std::vector<int32_t> chosen_;
   std::vector<uint32_t> demand_;
-  size_t expert_ = 0;              // index into experts_
+  int32_t n_runs_ = 0, run_ = 0;   // experts that have tokens; the one that is computed
   std::vector<uint8_t> row_held_;  // embedding row t came from the resident table
   Observer observer_;
   size_t mark_ = 0;

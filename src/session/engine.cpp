@@ -34,6 +34,23 @@ float half_to_float(uint16_t bits, bool bfloat) {
   return value;
 }
 
+// Makes [rows][columns] of it [columns][rows], in place: each cycle of places from its least one.
+void transpose(float* x, int64_t rows, int64_t columns) {
+  const auto source = [=](int64_t to) { return to % rows * columns + to / rows; };
+  for (int64_t first = 1; first < rows * columns; ++first) {
+    int64_t least = source(first);
+    while (least > first) least = source(least);
+    if (least < first) continue;
+    const float carried = x[first];
+    int64_t to = first;
+    for (int64_t from = source(to); from != first; from = source(from)) {
+      x[to] = x[from];
+      to = from;
+    }
+    x[to] = carried;
+  }
+}
+
 // Widens a small tensor in place: its file bytes lie at the end of `out`.
 void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes) {
   float* out = reinterpret_cast<float*>(memory);
@@ -51,6 +68,7 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
     }
     out[i] = value + v.add;
   }
+  if (v.columns > 0) transpose(out, v.n / v.columns, v.columns);
 }
 
 // What the header says of the model, for telling it from others. Weights are not read for it.

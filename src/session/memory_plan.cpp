@@ -39,8 +39,9 @@ class Ordering {
       }
       if (op.moe < 0) continue;
       const model::Moe& moe = p.moes[static_cast<size_t>(op.moe)];
-      for (size_t e = 0; e < moe.gate.size(); ++e) {
-        mat(moe.gate[e]);
+      for (const int32_t v : moe.vecs()) vec(v);
+      for (size_t e = 0; e < moe.up.size(); ++e) {
+        if (!moe.gate.empty()) mat(moe.gate[e]);
         mat(moe.up[e]);
         mat(moe.down[e]);
       }
@@ -108,9 +109,8 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
       layer.dv = op.att.dv;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
-    } else if (op.kind == model::OpKind::kShortConv) {
-      layer.state = (p.hp.conv_kernel - 1) * op.n;
     }
+    if (op.state > 0) layer.state = std::max(layer.state, op.state_at + op.state);
   }
   return shape;
 }

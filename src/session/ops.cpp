@@ -16,6 +16,11 @@ using model::OpKind;
 
 bool CpuExecutor::vectors_ready(const Op& op) {
   if (!feed_.need_vec(op.vec0) || !feed_.need_vec(op.vec1)) return false;
+  if (op.moe >= 0) {
+    for (const int32_t v : engine_.program().moes[static_cast<size_t>(op.moe)].vecs()) {
+      if (!feed_.need_vec(v)) return false;
+    }
+  }
   for (int32_t i = 0; i < op.n_parts; ++i) {
     if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].bias)) return false;
     if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].factor)) return false;
@@ -42,10 +47,13 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kActivate:
       op_activate(op);
       return true;
+    case OpKind::kGate:
+      op_gate(op);
+      return true;
     case OpKind::kMoe:
       return op_moe(op);
-    case OpKind::kShortConv:
-      op_short_conv(op);
+    case OpKind::kConv:
+      op_convolve(op);
       return true;
     case OpKind::kSelect:
       op_select(op);
@@ -55,6 +63,39 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kScale:
     case OpKind::kClamp:
       op_elementwise(op);
+      return true;
+    case OpKind::kUnary:
+      op_unary(op);
+      return true;
+    case OpKind::kGated:
+      op_gated(op);
+      return true;
+    case OpKind::kGather:
+      op_gather(op);
+      return true;
+    case OpKind::kDecay:
+      op_decay(op);
+      return true;
+    case OpKind::kShift:
+      op_shift(op);
+      return true;
+    case OpKind::kLerp:
+      op_lerp(op);
+      return true;
+    case OpKind::kState:
+      op_state(op);
+      return true;
+    case OpKind::kScan:
+      op_scan(op);
+      return true;
+    case OpKind::kRwkv7Keys:
+      op_rwkv7_keys(op);
+      return true;
+    case OpKind::kRwkv7Mix:
+      op_rwkv7_mix(op);
+      return true;
+    case OpKind::kRwkv7Bonus:
+      op_rwkv7_bonus(op);
       return true;
   }
   return true;
@@ -144,18 +185,28 @@ bool CpuExecutor::op_embed(const Op& op) {
 
 void CpuExecutor::op_norm(const Op& op) {
   const kernels::Table& k = engine_.table();
-  const float eps = engine_.program().hp.norm_eps;
+  const float eps = op.eps != 0 ? op.eps : engine_.program().hp.norm_eps;
   const float* weight = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
   const float* bias = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
   for_rows(rows_, [&](int32_t t) {
     const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
     float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
     for (int32_t h = 0; h < op.heads; ++h) {
-      const float* w = weight == nullptr ? nullptr : weight + (op.vec_per_head ? h * op.n : 0);
-      if (op.norm == model::NormKind::kRms) {
-        k.rms_norm(in + h * op.n, w, eps, op.n, out + h * op.n);
-      } else {
-        k.layer_norm(in + h * op.n, w, bias, eps, op.n, out + h * op.n);
+      const int64_t own = op.vec_per_head ? int64_t{h} * op.n : 0;
+      const float* w = weight == nullptr ? nullptr : weight + own;
+      const float* b = bias == nullptr ? nullptr : bias + own;
+      const float* x = in + int64_t{h} * op.n;
+      float* y = out + int64_t{h} * op.n;
+      switch (op.norm) {
+        case model::NormKind::kRms:
+          k.rms_norm(x, w, eps, op.n, y);
+          break;
+        case model::NormKind::kLayer:
+          k.layer_norm(x, w, b, eps, op.n, y);
+          break;
+        case model::NormKind::kL2:
+          k.l2_norm(x, op.scale, eps, op.n, y);
+          break;
       }
     }
   });
@@ -224,33 +275,60 @@ void CpuExecutor::op_rope(const Op& op) {
   });
 }
 
-void CpuExecutor::op_activate(const Op& op) {
+void CpuExecutor::activate(model::Activation act, float* gate, int64_t n,
+                           const kernels::Xielu* xielu) {
+  constexpr float kAlpha = 1.702f, kLimit = 7.0f;
   const kernels::Table& k = engine_.table();
+  float* up = gate + n;
+  switch (act) {
+    case model::Activation::kSiluMul:
+      k.silu_mul(gate, up, n, gate);
+      break;
+    case model::Activation::kGeluMul:
+      k.gelu_mul(gate, up, n, gate);
+      break;
+    case model::Activation::kGeluTanh:
+      k.gelu_tanh(gate, n, gate);
+      break;
+    case model::Activation::kReluMul:
+      for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * up[i];
+      break;
+    case model::Activation::kReluSquared:
+      for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);
+      break;
+    case model::Activation::kReluSquaredMul:
+      for (int64_t i = 0; i < n; ++i) {
+        const float positive = std::max(gate[i], 0.0f);
+        gate[i] = positive * positive * up[i];
+      }
+      break;
+    case model::Activation::kXielu:
+      k.xielu(gate, *xielu, n, gate);
+      break;
+    case model::Activation::kClampedSwiglu:  // g sigmoid(a g) (u + 1) = silu(a g) (u + 1) / a
+      for (int64_t i = 0; i < n; ++i) {
+        gate[i] = kAlpha * std::min(gate[i], kLimit);
+        up[i] = (std::clamp(up[i], -kLimit, kLimit) + 1) / kAlpha;
+      }
+      k.silu_mul(gate, up, n, gate);
+      break;
+  }
+}
+
+void CpuExecutor::op_activate(const Op& op) {
   for_rows(rows_, [&](int32_t t) {
-    float* gate = buffer(op.in) + t * engine_.width(op.in);
-    switch (op.act) {
-      case model::Activation::kSiluMul:
-        k.silu_mul(gate, gate + op.n, op.n, gate);
-        break;
-      case model::Activation::kGeluMul:
-        k.gelu_mul(gate, gate + op.n, op.n, gate);
-        break;
-      case model::Activation::kGeluTanh:
-        k.gelu_tanh(gate, op.n, gate);
-        break;
-      case model::Activation::kReluSquared:
-        for (int32_t i = 0; i < op.n; ++i)
-          gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);
-        break;
-      case model::Activation::kReluSquaredMul:
-        for (int32_t i = 0; i < op.n; ++i) {
-          const float positive = std::max(gate[i], 0.0f);
-          gate[i] = positive * positive * gate[op.n + i];
-        }
-        break;
-      case model::Activation::kXielu:
-        k.xielu(gate, op.xielu, op.n, gate);
-        break;
+    activate(op.act, buffer(op.in) + t * engine_.width(op.in) + op.in_col, op.n, &op.xielu);
+  });
+}
+
+void CpuExecutor::op_gate(const Op& op) {
+  const int32_t run = op.n / op.heads;
+  for_rows(rows_, [&](int32_t t) {
+    const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
+    float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
+    for (int32_t g = 0; g < op.heads; ++g, out += run) {
+      const float by = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(in[g]))));
+      std::for_each(out, out + run, [by](float& x) { x *= by; });
     }
   });
 }
@@ -272,41 +350,6 @@ void CpuExecutor::op_elementwise(const Op& op) {
       for (int32_t i = 0; i < op.n; ++i) out[i] += op.scale * in[i];
     }
   });
-}
-
-// Gated short convolution of LFM2: kQkv holds b|c|u. z = b*u takes b's place; the state is the last
-// z of each channel, [kernel - 1][n], oldest first.
-void CpuExecutor::op_short_conv(const Op& op) {
-  const float* weights = engine_.vec(op.vec0);  // [n][K], K contiguous
-  const int32_t past = static_cast<int32_t>(engine_.program().hp.conv_kernel) - 1;
-  const float* before = timeline_->state_before(op.layer);
-  // z of the batch's token t; the state's for those before it.
-  const auto z_row = [&](int32_t t) -> const float* {
-    return t < 0 ? before + static_cast<int64_t>(past + t) * op.n
-                 : buffer(op.in) + t * engine_.width(op.in);
-  };
-  for (int32_t t = 0; t < rows_; ++t) {
-    float* z = buffer(op.in) + t * engine_.width(op.in);
-    const float* c = z + op.n;
-    const float* u = c + op.n;
-    float* out = buffer(op.out) + t * engine_.width(op.out);
-    for (int32_t i = 0; i < op.n; ++i) z[i] *= u[i];
-    for (int32_t i = 0; i < op.n; ++i) out[i] = 0;
-    for (int32_t j = 0; j <= past; ++j) {
-      const float* x = z_row(t - past + j);
-      for (int32_t i = 0; i < op.n; ++i) out[i] += weights[i * (past + 1) + j] * x[i];
-    }
-    for (int32_t i = 0; i < op.n; ++i) out[i] *= c[i];
-  }
-  const auto keep = [&](int32_t n_tokens, float* to) {
-    for (int32_t j = 0; j < past; ++j) {
-      std::copy_n(z_row(n_tokens - past + j), op.n, to + static_cast<int64_t>(j) * op.n);
-    }
-  };
-  for (const Timeline::Checkpoint& c : timeline_->due()) {
-    keep(c.position - first_, timeline_->cache().state(op.layer, c.copy));
-  }
-  keep(rows_, timeline_->state_after(op.layer));
 }
 
 // Moves the rows whose logits are wanted to the front.

@@ -150,7 +150,8 @@ void WeightFeed::gather(std::span<const Product> products) {
     }
     piece.args.w = {m.type, r.packed(unit), u.rows, m.cols, direct ? nullptr : r.data(unit)};
     piece.args.x = product.acts;
-    piece.args.bias = product.bias >= 0 ? engine_.vec(product.bias) + u.row0 : nullptr;
+    piece.args.bias =
+        product.bias >= 0 ? engine_.vec(product.bias) + product.bias_at + u.row0 : nullptr;
     piece.args.scale = product.scale;
     piece.args.add = product.add;
     piece.args.y = product.y + u.row0;

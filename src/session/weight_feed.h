@@ -17,6 +17,7 @@ namespace sluice::session {
 struct Product {
   int32_t mat = -1;
   int32_t bias = -1;
+  int64_t bias_at = 0;  // where in the vector it begins
   kernels::Acts acts{};
   float* y = nullptr;
   int64_t ldy = 0;

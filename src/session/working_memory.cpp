@@ -93,7 +93,11 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
     at.embedding_rows = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(embedding.row_bytes));
   }
   if (!p.moes.empty()) {
+    const uint64_t n_used = static_cast<uint64_t>(p.hp.n_expert_used);
     at.experts = carve.take<float>(2 * n_batch * static_cast<uint64_t>(p.hp.n_embd));
+    at.choices = carve.take<Choice>(n_batch * n_used);
+    at.routed = carve.take<Routed>(n_batch * n_used);
+    at.expert_runs = carve.take<ExpertRun>(static_cast<uint64_t>(p.hp.n_expert));
   }
   if (const uint64_t splits = static_cast<uint64_t>(split_count(shape.n_ctx)); splits > 1) {
     at.partials = carve.take<float>(splits * partial_floats(p));

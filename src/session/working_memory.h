@@ -9,6 +9,7 @@
 #include "base/aligned.h"
 #include "kernels/kernels.h"
 #include "model/program.h"
+#include "session/routing.h"
 
 namespace sluice::session {
 
@@ -77,6 +78,10 @@ class WorkingMemory {
   [[nodiscard]] uint8_t* embedding_rows() const { return at_.embedding_rows; }
   // Tokens of one expert, gathered: its inputs, then its outputs, [2][n_batch][n_embd].
   [[nodiscard]] float* experts() const { return at_.experts; }
+  // Of a mixture: [n_batch][n_used], the same sorted by expert, and the experts that have tokens.
+  [[nodiscard]] Choice* choices() const { return at_.choices; }
+  [[nodiscard]] Routed* routed() const { return at_.routed; }
+  [[nodiscard]] ExpertRun* expert_runs() const { return at_.expert_runs; }
   // Of one token: outputs [splits][heads][dv], then maxima [splits][heads], then sums.
   [[nodiscard]] float* attention_partials() const { return at_.partials; }
   [[nodiscard]] uint8_t* scratch(int thread) const {
@@ -90,6 +95,9 @@ class WorkingMemory {
     uint8_t* q8 = nullptr;
     uint8_t* embedding_rows = nullptr;
     float* experts = nullptr;
+    Choice* choices = nullptr;
+    Routed* routed = nullptr;
+    ExpertRun* expert_runs = nullptr;
     float* partials = nullptr;
   };
   static Places lay_out(Carver& carve, const model::Program& program, const kernels::Table& table,

@@ -314,6 +314,10 @@ std::vector<Case> cases() {
   };
   add(read_manifest(fixture_folder("arch")));
   add(read_manifest(own_folder("families")));
+  // One of each recurrent kind: states are the hardest to take back.
+  const std::vector<std::string> recurrent = {
+      "mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "qwen35", "rwkv6", "rwkv7", "plamo2"};
+  add(read_manifest(shared_folder("families"), &recurrent));
   return out;
 }
 

@@ -64,7 +64,7 @@ async function open(built, { isolation = true, csp = policy, path = '/' } = {}) 
   page.on('pageerror', (error) => said.push(String(error)));
   try {
     await page.goto(server.url + path);
-    await page.waitForFunction(() => window.result, null, { timeout: 60_000 }).catch(() => {});
+    await page.waitForFunction(() => window.result, null, { timeout: 240_000 }).catch(() => {});
     return { ...(await page.evaluate(() => window.result)), said };
   } finally {
     await page.close();

@@ -19,7 +19,7 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const cli = (args, input) => spawnSync(process.execPath, [inRoot('dist', 'cli.js'), ...args], { encoding: 'utf8', input, timeout: 60_000 });
+const cli = (args, input) => spawnSync(process.execPath, [inRoot('dist', 'cli.js'), ...args], { encoding: 'utf8', input, timeout: 240_000 });
 
 test('run tells the story that the engine tells', async () => {
   const expected = await engine.generate('Once upon a time', { maxTokens: 12, temperature: 0 }).text();

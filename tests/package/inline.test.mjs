@@ -47,7 +47,7 @@ async function onPage(url, work) {
   page.on('pageerror', (error) => said.push(String(error)));
   try {
     await page.goto(url);
-    await page.waitForFunction(() => window.tell, null, { timeout: 60_000 }).catch(() => assert.fail(said.join('\n')));
+    await page.waitForFunction(() => window.tell, null, { timeout: 240_000 }).catch(() => assert.fail(said.join('\n')));
     return await work(page);
   } finally {
     await page.close();

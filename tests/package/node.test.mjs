@@ -45,7 +45,7 @@ test('an engine that nobody asks for anything yet loads all that stays', async (
   for (const ioWorker of [false, true]) {
     const engine = await Engine.load(model, { kernels: '', ioWorker });
     const absent = () => engine.layers().filter(({ state }) => state !== 'pinned').length;
-    for (let i = 0; i < 200 && absent() > 0; i++) await new Promise((later) => setTimeout(later, 50));
+    for (let i = 0; i < 2000 && absent() > 0; i++) await new Promise((later) => setTimeout(later, 50));
     assert.equal(absent(), 0, `${ioWorker ? 'with' : 'without'} an I/O worker`);
     await engine.dispose();
   }

@@ -74,7 +74,7 @@ test('the plain page tells its story', async () => {
   writeFileSync(join(folder, 'index.html'), recipe('A plain page', 'html'));
   await withPage({}, async (page, url) => {
     await page.goto(url);
-    await page.waitForSelector('body[data-done]', { timeout: 120_000 });
+    await page.waitForSelector('body[data-done]', { timeout: 240_000 });
     assert.ok((await page.textContent('output')).length > 40);
   });
 });
@@ -101,7 +101,7 @@ test('a worker of your own tells it', async () => {
 
 test('Node answers', async () => {
   await build({ stdin: { contents: recipe('Node', 'ts'), loader: 'ts' }, format: 'esm', outfile: join(folder, 'node.mjs') });
-  const run = spawnSync(process.execPath, ['node.mjs', model], { cwd: folder, encoding: 'utf8', timeout: 120_000 });
+  const run = spawnSync(process.execPath, ['node.mjs', model], { cwd: folder, encoding: 'utf8', timeout: 240_000 });
   assert.equal(run.status, 0, run.stderr);
   assert.ok(run.stdout.trim().length > 10, run.stdout);
 });

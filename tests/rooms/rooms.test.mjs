@@ -1,11 +1,12 @@
 // The rooms of the source tree depend on each other one way only. The rule is read from the link
 // lists in CMakeLists.txt, checked against the order of the levels, and then every #include of
-// kernels/ and src/ is checked against the rule.
+// kernels/ and src/ is checked against the rule. The rooms of web/ have an order as well, and no two of
+// its modules import each other, by whatever detour.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
+import { join, posix } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { join } from 'node:path';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const levels = {
@@ -79,4 +80,49 @@ test('no #include climbs out of its folder', () => {
   const wrong = [...sourceFiles('kernels'), ...sourceFiles('src')].filter((file) =>
     /^\s*#\s*include\s+"\.\.\//m.test(readFileSync(join(root, file), 'utf8')));
   assert.deepEqual(wrong, []);
+});
+
+// --- web/ ---------------------------------------------------------------------------------------
+
+// A room imports from those of lower numbers; the entries beside the rooms from all of them.
+const webLevels = { wire: 0, io: 1, worker: 2, chat: 2, api: 3, entries: 4 };
+const webRoom = (file) => (file.includes('/') ? file.split('/')[0] : 'entries');
+
+/** Every module of web/ with what it imports: modules of web/ by their path, packages by their name. */
+function webImports() {
+  const files = readdirSync(join(root, 'web'), { recursive: true }).filter((name) => name.endsWith('.ts'));
+  return Object.fromEntries(files.map((file) => {
+    const text = readFileSync(join(root, 'web', file), 'utf8').replace(/\/\*[^]*?\*\/|(?<!:)\/\/.*/g, '');
+    const named = [...text.matchAll(/(?:\bfrom |\bimport |\bimport\()'([^']+)'/g)].map(([, name]) => name);
+    return [file, named.map((name) => (name.startsWith('.') ? posix.join(posix.dirname(file), name).replace(/\.js$/, '.ts') : name))];
+  }));
+}
+
+test('modules of web/ import from rooms below their own, wire/ from nowhere else, none by a circle', () => {
+  const imports = webImports();
+  const wrong = [];
+  for (const [file, named] of Object.entries(imports)) {
+    const room = webRoom(file);
+    assert.ok(room in webLevels, `web/${file}: a room without a level`);
+    for (const name of named) {
+      const known = name in imports || name.replace(/\.ts$/, '.d.ts') in imports;
+      if (!known && name.endsWith('.ts')) wrong.push(`${file} imports ${name}, which is not there`);
+      if (!known && room === 'wire') wrong.push(`${file} imports ${name}: wire/ stands on nothing`);
+      if (known && webRoom(name) !== room && webLevels[webRoom(name)] >= webLevels[room]) wrong.push(`${file} imports ${name}, which is not below it`);
+    }
+  }
+  const over = new Set();
+  const visit = (file, way) => {
+    if (way.includes(file)) return void wrong.push(`a circle: ${[...way.slice(way.indexOf(file)), file].join(' > ')}`);
+    if (over.has(file)) return;
+    for (const name of imports[file] ?? []) visit(name, [...way, file]);
+    over.add(file);
+  };
+  Object.keys(imports).forEach((file) => visit(file, []));
+  assert.deepEqual(wrong, []);
+});
+
+test('at most a dozen files lie beside the rooms of web/', () => {
+  const beside = readdirSync(join(root, 'web'), { withFileTypes: true }).filter((entry) => entry.isFile()).map(({ name }) => name);
+  assert.ok(beside.length <= 12, beside.join());
 });

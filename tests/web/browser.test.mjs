@@ -150,7 +150,7 @@ test('a tab that found the store busy takes it over when the other one leaves', 
       assert.ok(left < bytes.length, 'the first tab stored all');
       held = false;
       const complete = await second.evaluate(async () => {
-        for (let i = 0; i < 100; i++) {
+        for (let i = 0; i < 1000; i++) {
           const [model] = await Engine.store.list();
           if (model?.complete) return true;
           await new Promise((later) => setTimeout(later, 100));

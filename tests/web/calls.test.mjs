@@ -15,7 +15,7 @@ import { buildFakePackage, fakeModel, importWeb } from './helpers.mjs';
 
 const dist = await buildFakePackage();
 const { Engine } = await import(join(dist, 'node.js'));
-const { seedText } = await importWeb('sampling');
+const { seedText } = await importWeb('api/sampling');
 const directory = mkdtempSync(join(tmpdir(), 'sluice-calls-'));
 const path = join(directory, 'model.gguf');
 writeFileSync(path, fakeModel());
@@ -61,8 +61,8 @@ test('a chat stream stops computing whichever chunk it is left at: by count', as
 });
 
 test('cancelling a stream during the prompt cancels at once: by count', async () => {
-  const { loaded, computed } = await slowEngine(0.05);
-  const prompt = new Int32Array(900).fill(9); // 45 ms a unit
+  const { loaded, computed } = await slowEngine(0.2);
+  const prompt = new Int32Array(900).fill(9); // 180 ms a unit
   const template = `{{ '${'x'.repeat(900)}' }}`;
   const streams = {
     generation: async () => loaded.generate(prompt, greedy).toReadableStream(),

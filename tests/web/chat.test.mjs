@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
-const { ThinkFilter } = await importWeb('think');
-const { PromptRenderer } = await importWeb('prompt');
+const { ThinkFilter } = await importWeb('chat/think');
+const { PromptRenderer } = await importWeb('chat/prompt');
 
 function split(text, size, open = false) {
   const filter = new ThinkFilter(open);

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb, random } from './helpers.mjs';
 
-const { ChunkScheduler } = await importWeb('chunk-scheduler');
+const { ChunkScheduler } = await importWeb('io/chunk-scheduler');
 
 function make({ count = 20, stored = [], streamChunks = 4, streamLimit = 3, background = true, whole = false } = {}) {
   const here = new Set(stored);

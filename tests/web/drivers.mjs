@@ -176,7 +176,7 @@ export async function launchWebKit() {
   for (let i = 0; ; i++) {
     const ready = await call('GET', '/status').then(({ ready }) => ready, () => false);
     if (ready) break;
-    if (i === 100) throw new Error('WebKitWebDriver does not answer');
+    if (i === 600) throw new Error('WebKitWebDriver does not answer');
     await new Promise((ok) => setTimeout(ok, 100));
   }
   const { sessionId } = await call('POST', '/session', { capabilities: { alwaysMatch: {} } });

@@ -1,4 +1,4 @@
-// A stand-in for the wasm engine that obeys web/binding.ts, in JavaScript: it pins some units,
+// A stand-in for the wasm engine that obeys web/worker/binding.ts, in JavaScript: it pins some units,
 // streams the others through a ring, asks for its bytes by the real fill queue in real shared
 // memory, and derives every token from a hash over all bytes of a pass. A wrong, missing or late
 // byte therefore changes the text. It lets the I/O be tested without building the engine.
@@ -6,9 +6,19 @@
 // Its model file: "FAKE", u32 version, u32 header bytes, u32 units, u32 bytes a unit, then padding
 // to the header's end and the units.
 
-import { Step, Want, type Answer, type AnswerOptions, type EngineBinding, type EngineModule, type Need, type OpenOptions } from '../../web/binding.js';
-import type { GlueOptions } from '../../web/glue.js';
-import type { Piece, Port } from '../../web/protocol.js';
+import {
+  Step,
+  Want,
+  type Answer,
+  type AnswerOptions,
+  type EngineBinding,
+  type EngineModule,
+  type Need,
+  type OpenOptions,
+} from '../../web/worker/binding.js';
+import type { GlueOptions } from '../../web/worker/glue.js';
+import type { Piece } from '../../web/wire/types.js';
+import type { Port } from '../../web/wire/protocol.js';
 
 export const initialMemory = 1 << 18;
 const kQueue = 65536;

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
-const { FillServer } = await importWeb('fill-server');
+const { FillServer } = await importWeb('io/fill-server');
 const kQueue = 1024;
 const kCapacity = 8;
 const kRow = 0xffffffff;

@@ -3,7 +3,7 @@
 import { build } from 'esbuild';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { random } from './random.mjs';
@@ -13,9 +13,9 @@ export { random };
 export const root = fileURLToPath(new URL('../..', import.meta.url));
 const out = join(root, 'build', 'web-tests');
 
-/** Bundles one module of web/ and imports it. */
+/** Bundles one module of web/, named by its room and itself, and imports it. */
 export async function importWeb(name) {
-  const outfile = join(out, `${name}.mjs`);
+  const outfile = join(out, `${basename(name)}.mjs`);
   await build({
     entryPoints: [join(root, 'web', `${name}.ts`)], outfile, bundle: true, format: 'esm',
     platform: 'node', target: 'node20', logLevel: 'warning',

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
-const { findHuggingFaceFile, huggingFaceUrl, listHuggingFaceFiles, quantizationOf } = await importWeb('huggingface');
+const { findHuggingFaceFile, huggingFaceUrl, listHuggingFaceFiles, quantizationOf } = await importWeb('io/huggingface');
 
 test('a reference becomes a URL', () => {
   assert.equal(huggingFaceUrl('hf:a/b/c.gguf'), 'https://huggingface.co/a/b/resolve/main/c.gguf');

@@ -20,7 +20,7 @@ writeFileSync(path, bytes);
 const greedy = { maxTokens: 12, temperature: 0 };
 const endless = { temperature: 0, maxTokens: 1e5 };
 const tuning = { chunkSize: 16384, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 500 };
-const kHangs = 1000;
+const kHangs = 20_000;
 let engine;
 let expected;
 
@@ -124,7 +124,7 @@ async function slowEngine(msPerToken) {
 }
 
 test('leaving the loop stops computing within one layer: by count', async () => {
-  const { loaded, computed } = await slowEngine(20);
+  const { loaded, computed } = await slowEngine(100);
   const generation = loaded.generate([5], { ...endless, temperature: 0 });
   let left = 0;
   for await (const _ of generation) {
@@ -137,9 +137,9 @@ test('leaving the loop stops computing within one layer: by count', async () => 
 });
 
 test('a prompt is left within one layer, however fast tokens went before: by count', async () => {
-  const { loaded, computed } = await slowEngine(0.05);
+  const { loaded, computed } = await slowEngine(0.2);
   await loaded.generate([5], { temperature: 0, maxTokens: 40 }).result; // short operations: long steps
-  const generation = loaded.generate(new Int32Array(900).fill(9), greedy); // 45 ms a unit
+  const generation = loaded.generate(new Int32Array(900).fill(9), greedy); // 180 ms a unit
   const begun = computed();
   while (computed() < begun + 2) await sleep(1);
   const left = computed();
@@ -162,7 +162,7 @@ test('loading goes on after an answer that was cancelled while it went on', asyn
     aborted.abort();
     await assert.rejects(second, { name: 'AbortError' });
     const there = () => loaded.layers().every(({ state }) => state === 'pinned');
-    for (let i = 0; i < 500 && !there(); i++) await sleep(20);
+    for (let i = 0; i < 3000 && !there(); i++) await sleep(20);
     assert.ok(there(), 'weights are missing that nobody fetches');
     await loaded.dispose();
   }
@@ -275,7 +275,7 @@ test('many idle sessions move out and back under a small budget', async () => {
 test('disposing of the engine in the middle of anything rejects it with DISPOSED', async (t) => {
   const works = {
     generate: (e) => e.generate('hello', endless).text(),
-    prompt: (e) => e.generate('x'.repeat(20_000), greedy).text(),
+    prompt: (e) => e.generate('x'.repeat(90_000), greedy).text(),
     session: (e) => e.session().generate('hello', endless).text(),
     loop: async (e) => { for await (const _ of e.generate('hello', endless)); },
     download: (e) => e.downloaded,

@@ -60,7 +60,7 @@ for (const [browser, launch] of Object.entries({ chromium: launchChromium, firef
     before(async () => (running = await launch()));
     after(() => running?.close());
     for (const row of misconfigurations) {
-      test(`${row.wrong}${row.code ? `: ${row.code}` : ' and works'}`, { timeout: 60_000 }, async () => {
+      test(`${row.wrong}${row.code ? `: ${row.code}` : ' and works'}`, { timeout: 240_000 }, async () => {
         const server = await host(row);
         try {
           const place = (text) => ['OTHER', 'STRICT', 'NOWHERE'].reduce((t, name) => t.replaceAll(name, others[name].url), text.replaceAll('ORIGIN', server.url));

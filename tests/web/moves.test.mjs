@@ -48,7 +48,7 @@ test('what is called during a move runs on the engine that follows, and the one 
   assert.ok((await more).usage.cachedTokens >= 12, 'the session was computed again');
   assert.deepEqual(budgets, [4e6 - (4e6 % 65536), 350_000 - (350_000 % 65536)]);
   assert.equal((await engine.tokenize('hello')).length, 6);
-  await sleep(200);
+  for (let i = 0; i < 1000 && workers() > started; i++) await sleep(20);
   assert.ok(workers() <= started, `${workers()} workers' ports, ${started} before`);
   await engine.dispose();
 });

@@ -1,8 +1,8 @@
 // Compiled, never run: the openai package's types accept what the engine answers.
 import type OpenAI from 'openai';
-import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, ChatTool, Completion, ToolCall } from '../../web/openai.js';
-import type { ChatMessage } from '../../web/prompt.js';
-import type { Engine } from '../../web/engine.js';
+import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, ChatTool, Completion, ToolCall } from '../../web/chat/openai.js';
+import type { ChatMessage } from '../../web/chat/engine.js';
+import type { Engine } from '../../web/api/engine.js';
 
 type Exactly<T extends U, U> = T;
 export type A = Exactly<ChatCompletion, OpenAI.Chat.Completions.ChatCompletion>;

@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { random } from './helpers.mjs';
-import { idle, openSite, records } from './page-site.mjs';
+import { eventually, idle, openSite, records } from './page-site.mjs';
 
 const kMs = 20_000;
 const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
@@ -118,7 +118,7 @@ test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
     for (const page of tabs) await start(page);
     const sent = [];
     const written = async (text) => {
-      for (let i = 0; i < 50 && !put.some(([, texts]) => texts.includes(text)); i++) await new Promise((ok) => setTimeout(ok, 10)); // else deleted before
+      for (let i = 0; i < 500 && !put.some(([, texts]) => texts.includes(text)); i++) await new Promise((ok) => setTimeout(ok, 10)); // else deleted before
     };
     let steps = 0;
     let removals = 0;
@@ -151,7 +151,7 @@ test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
       return { kept, want, seen };
     };
     let last = await agree();
-    for (let i = 0; i < 20 && last.seen.some((one) => String(one) !== String(last.want)); i++) {
+    for (let i = 0; i < 300 && last.seen.some((one) => String(one) !== String(last.want)); i++) {
       await tabs[0].waitForTimeout(100);
       last = await agree();
     }
@@ -169,7 +169,7 @@ test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
       const open = await page.evaluate(() => fake.sessions.filter((one) => one.engine === fake.engine && !one.disposed).length);
       assert.ok(open <= last.want.length, `${open} sessions for ${last.want.length} conversations`);
       await page.reload();
-      await page.waitForTimeout(300);
-      assert.deepEqual((await page.evaluate(shown)).sort(), last.want, 'after a reload');
+      const again = async () => (await page.evaluate(shown)).sort();
+      await eventually(async () => String(await again()) === String(last.want), async () => `after a reload ${await again()}, not ${last.want}`);
     }
   }, { timeout: 30_000 }));

@@ -43,6 +43,23 @@ export async function openSite(name, { fake = false, onRequest } = {}) {
   return { browser, server, site, withTabs, close };
 }
 
+/** Waits until an element's text, or that attribute of it, matches: figures are drawn ten times a second. */
+export async function shows(page, selector, pattern, attribute = null) {
+  const read = ([selector, attribute]) => {
+    const element = document.querySelector(selector);
+    return (attribute ? element?.getAttribute(attribute) : element?.textContent) ?? '';
+  };
+  await eventually(async () => pattern.test(await page.evaluate(read, [selector, attribute])),
+    async () => `${selector} says ${JSON.stringify(await page.evaluate(read, [selector, attribute]))}, not ${pattern}`);
+}
+
+/** Waits until `test` holds; a minute of tries ends in what `describe` says. */
+export async function eventually(test, describe) {
+  for (const end = Date.now() + 60_000; !(await test()); await new Promise((ok) => setTimeout(ok, 20))) {
+    if (Date.now() > end) assert.fail(await describe());
+  }
+}
+
 export const ready = (page) => page.waitForSelector('body.loaded #send:enabled', { state: 'attached' });
 export const idle = (page) => page.waitForSelector('#stop', { state: 'hidden' });
 
@@ -67,6 +84,14 @@ export const records = (page) => page.evaluate(() => new Promise((resolve, rejec
     all.onsuccess = () => (database.close(), resolve(all.result));
   };
 }));
+
+/** Waits until the page's records, tombstones left out, are as `test` wants them; returns them. */
+export async function kept(page, test) {
+  let talks;
+  const read = async () => (talks = (await records(page)).filter(({ turns }) => turns));
+  await eventually(async () => test(await read()), () => `stored: ${JSON.stringify(talks)}`);
+  return talks;
+}
 
 export const model = '?model=/models/any.gguf';
 export const titles = (page) => page.locator('#talk-list .name').allTextContents();

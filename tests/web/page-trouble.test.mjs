@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
-import { ask, good, listed, load, model, noticed, openSite, plant, records, remove, rename, say, titles, until, users } from './page-site.mjs';
+import { ask, eventually, good, kept, listed, load, model, noticed, openSite, plant, records, remove, rename, say, titles, until, users } from './page-site.mjs';
 
 let pages;
 let policy = null;
@@ -102,8 +102,7 @@ test('a database that is full: said once, nothing lost on the page, stored when 
     await noticed(a, 'could not be deleted');
     await a.evaluate(() => (window.full = false));
     await ask(a, 'Third');
-    await a.waitForTimeout(100);
-    const [record] = await records(a);
+    const [record] = await kept(a, ([{ turns }]) => turns.length === 6);
     assert.equal(record.title, 'Renamed');
     assert.deepEqual(record.turns.filter(({ role }) => role === 'user').map(({ content }) => content), ['First', 'Second', 'Third']);
     await a.click('.notice button');
@@ -258,7 +257,7 @@ test('where threads need a reload, a page on which something was begun is left a
       const a = await open(model);
       if (begun) await a.fill('#prompt', 'half a thought');
       await a.evaluate(() => (window.first = true));
-      for (let i = 0; i < 500 && held.length === 0; i++) await a.waitForTimeout(20);
+      await eventually(() => held.length > 0, () => 'nobody has asked for a service worker');
       held.pop()();
       if (!begun) return void (await until(a, () => crossOriginIsolated && !window.first));
       await a.evaluate(() => navigator.serviceWorker.ready.then(() => {}));

@@ -5,8 +5,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
-const { ChatTemplate } = await importWeb('templates');
-const { PromptRenderer } = await importWeb('prompt');
+const { ChatTemplate } = await importWeb('chat/templates');
+const { PromptRenderer } = await importWeb('chat/prompt');
 const fixtures = new URL('../../../shared/fixtures/templates/', import.meta.url);
 const noon = new Date(2024, 6, 26, 12);
 const [begin, end] = ['\uFDD0', '\uFDD1'];

@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
 
-const { RemoteFile } = await importWeb('remote-file');
-const { nodeBackend } = await importWeb('store-node');
-const { StoreManager } = await importWeb('store-manager');
-const { keyOf } = await importWeb('store');
+const { RemoteFile } = await importWeb('io/remote-file');
+const { nodeBackend } = await importWeb('io/store-node');
+const { StoreManager } = await importWeb('io/store-manager');
+const { keyOf } = await importWeb('io/store');
 
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
 const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };

@@ -11,11 +11,11 @@ import { after, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { fakeModel, faultyServer, importWeb, root } from './helpers.mjs';
 
-const { RemoteFile } = await importWeb('remote-file');
-const { nodeBackend } = await importWeb('store-node');
-const { StoreManager } = await importWeb('store-manager');
-const { keyOf } = await importWeb('store');
-const { LocalIo } = await importWeb('io');
+const { RemoteFile } = await importWeb('io/remote-file');
+const { nodeBackend } = await importWeb('io/store-node');
+const { StoreManager } = await importWeb('io/store-manager');
+const { keyOf } = await importWeb('io/store');
+const { LocalIo } = await importWeb('io/io');
 
 const quick = { retryMs: 1, retryMaxMs: 5, stallMs: 300 };
 const options = { fetcher: quick, chunkSize: 16384, streamBytes: 131072 };

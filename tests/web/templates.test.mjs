@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
-const { ChatTemplate, strftime } = await importWeb('templates');
+const { ChatTemplate, strftime } = await importWeb('chat/templates');
 const fixtures = new URL('../../../shared/fixtures/templates/', import.meta.url);
 const noon = new Date(2024, 6, 26, 12);
 const render = (source, variables = {}) => new ChatTemplate(source).render({ messages: [], ...variables }, noon);

@@ -7,9 +7,9 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { importWeb, random } from './helpers.mjs';
 
-const { Parking } = await importWeb('stash');
-const { nodeStash } = await importWeb('stash-node');
-const { Timelines } = await importWeb('timelines');
+const { Parking } = await importWeb('worker/stash');
+const { nodeStash } = await importWeb('io/stash-node');
+const { Timelines } = await importWeb('worker/timelines');
 
 const folder = join(mkdtempSync(join(tmpdir(), 'sluice-')), 'stash');
 after(() => rmSync(folder, { recursive: true, force: true }));

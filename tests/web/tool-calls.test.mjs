@@ -6,9 +6,9 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { importWeb, root } from './helpers.mjs';
 
-const { ToolCallFilter, toolFormat, forcedOpening } = await importWeb('tool-calls');
-const { ChatCompletions } = await importWeb('completions');
-const { PromptRenderer } = await importWeb('prompt');
+const { ToolCallFilter, toolFormat, forcedOpening } = await importWeb('chat/tool-calls');
+const { ChatCompletions } = await importWeb('chat/completions');
+const { PromptRenderer } = await importWeb('chat/prompt');
 const { sluice } = await importWeb('ai-sdk');
 const names = ['weather', 'time'];
 

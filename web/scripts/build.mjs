@@ -117,7 +117,7 @@ async function buildWeb() {
   const small = { ...common, minify: true, mangleProps: new RegExp(`^(${privateNames().join('|')})$`) };
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({ ...small, entryPoints: files(['index', 'worker']) });
-  await esbuild.build({ ...common, entryPoints: files(['templates']), minify: true, banner: { js: rendererNotice } });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
   await esbuild.build({ ...common, entryPoints: files(['huggingface', 'ai-sdk']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of ['simd128', 'relaxed']) {

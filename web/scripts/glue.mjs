@@ -3,7 +3,7 @@
 // script and its wasm by URL breaks in bundlers, in Node and in pages with an inlined engine; here
 // the caller hands over the compiled module, the memory and the threads, and the glue finds nothing.
 // Every patch must match exactly as often as expected, so another Emscripten fails the build
-// instead of the page. web/glue.d.ts types the result.
+// instead of the page. web/worker/glue.d.ts types the result.
 import { readFileSync } from 'node:fs';
 
 function patch(text, what, replacement, times = 1) {

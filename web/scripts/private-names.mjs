@@ -8,7 +8,7 @@ const declared = /\bprivate (?:(?:static|readonly|async|get|set) )*(\w+)/g;
 const own = /(?:\bthis\.|\bprivate (?:(?:static|readonly|async|get|set) )*)$/;
 
 export function privateNames() {
-  const sources = readdirSync(inRoot('web')).filter((name) => name.endsWith('.ts')).map((name) => inRoot('web', name));
+  const sources = readdirSync(inRoot('web'), { recursive: true }).filter((name) => name.endsWith('.ts')).map((name) => inRoot('web', name));
   const text = [...sources, inRoot('build', 'wasm-glue', 'glue.js')]
     .map((path) => readFileSync(path, 'utf8').replace(/\/\*[^]*?\*\/|(?<!:)\/\/.*/g, '')).join('\n');
   const names = new Set([...text.matchAll(declared)].map(([, name]) => name));

@@ -7,7 +7,7 @@ import { inRoot, write } from './lib.mjs';
 const ts = createRequire(createRequire(import.meta.url).resolve('@arethetypeswrong/core'))('typescript');
 
 const entries = [
-  ['sluice-llm', 'api.ts', 'What `import … from "sluice-llm"` (and `"sluice-llm/inline"`) offers.'],
+  ['sluice-llm', 'api/public.ts', 'What `import … from "sluice-llm"` (and `"sluice-llm/inline"`) offers.'],
   ['sluice-llm/huggingface', 'huggingface.ts', 'Finding a file by quantization in a repository of the Hugging Face hub.'],
   ['sluice-llm/ai-sdk', 'ai-sdk.ts', "A language model for the Vercel AI SDK."],
 ];

@@ -19,17 +19,18 @@ const types = {
   '.webmanifest': 'application/manifest+json',
 };
 
-// Lets `rate` bytes a second through, for all connections of the server together.
+// Lets `clock.rate` bytes a second through (0: all of them), for all connections of the server together.
 class Throttle extends Transform {
-  constructor(clock, rate) {
+  constructor(clock) {
     super();
     this.clock = clock;
-    this.rate = rate;
   }
   _transform(chunk, _encoding, done) {
+    const { clock } = this;
+    if (clock.rate === 0) return void done(null, chunk);
     const now = Date.now();
-    this.clock.next = Math.max(this.clock.next, now) + (chunk.length * 1000) / this.rate;
-    setTimeout(() => done(null, chunk), Math.max(0, this.clock.next - now));
+    clock.next = Math.max(clock.next, now) + (chunk.length * 1000) / clock.rate;
+    setTimeout(() => done(null, chunk), Math.max(0, clock.next - now));
   }
 }
 
@@ -58,13 +59,13 @@ function findFile(mounts, path) {
  * mounts: [[url prefix ending in '/', folder or single file's folder]…], first match wins.
  * options: port (0: any free one), rate (bytes/s, 0: unlimited), isolation, ranges, and
  * onRequest(request, response) → true when it has answered itself. Resolves to
- * { url, port, counters: { requests, bytes }, close() }.
+ * { url, port, counters: { requests, bytes }, rate, close() }; `rate` may be set at any time.
  */
 export async function serve(mounts, options = {}) {
-  const { port = 0, host = '127.0.0.1', rate = 0, isolation = true, ranges = true, onRequest } = options;
+  const { port = 0, host = '127.0.0.1', isolation = true, ranges = true, onRequest } = options;
   const folders = mounts.map(([prefix, folder]) => [prefix, resolve(folder)]);
   const counters = { requests: 0, bytes: 0 };
-  const clock = { next: 0 };
+  const clock = { next: 0, rate: options.rate ?? 0 };
 
   const answer = (request, response) => {
     counters.requests++;
@@ -99,10 +100,10 @@ export async function serve(mounts, options = {}) {
     if (range) headers['Content-Range'] = `bytes ${first}-${last}/${size}`;
     response.writeHead(range ? 206 : 200, { ...headers, 'Content-Length': last - first + 1 });
     if (request.method === 'HEAD' || size === 0) return void response.end();
-    const stages = [createReadStream(file, { start: first, end: last, highWaterMark: 1 << 18 })];
-    if (rate > 0) stages.push(new Throttle(clock, rate));
-    stages[0].on('data', (chunk) => (counters.bytes += chunk.length));
-    pipeline([...stages, response], () => {});  // a reader who leaves early is no error
+    const reading = createReadStream(file, { start: first, end: last, highWaterMark: 1 << (clock.rate ? 16 : 18) });
+    reading.on('data', (chunk) => (counters.bytes += chunk.length));
+    const stages = clock.rate > 0 ? [new Throttle(clock)] : [];
+    pipeline([reading, ...stages, response], () => {});  // a reader who leaves early is no error
   };
 
   const server = createServer(answer);
@@ -112,6 +113,12 @@ export async function serve(mounts, options = {}) {
     url: `http://${host === '127.0.0.1' ? 'localhost' : host}:${actual}`,
     port: actual,
     counters,
+    get rate() {
+      return clock.rate;
+    },
+    set rate(rate) {
+      clock.rate = rate;
+    },
     close: () => new Promise((done) => {
       server.close(done);
       server.closeAllConnections();

@@ -1,0 +1,159 @@
+// Mixtures of experts: the router, the matrices of all experts, and the expert that every token
+// passes. What a file's mixture has beside plain products shows in its tensors.
+#include <iterator>
+
+#include "model/builder.h"
+
+namespace sluice::model {
+
+MoeSpec Builder::moe_spec(Gating gating, bool normalize) const {
+  constexpr Gating kByKey[] = {Gating::kSoftmax, Gating::kSoftmax, Gating::kSigmoid,
+                               Gating::kSoftmaxChosen};
+  static_assert(std::size(kByKey) == kMaxExpertGating + 1);
+  MoeSpec spec;
+  spec.gating = hp().expert_gating == 0 ? gating : kByKey[hp().expert_gating];
+  spec.normalize = hp().expert_weights_norm < 0 ? normalize : hp().expert_weights_norm != 0;
+  if (hp().expert_weights_scale != 0) spec.weights_scale = hp().expert_weights_scale;
+  return spec;
+}
+
+void Builder::route(int64_t layer, const MoeSpec& spec) {
+  const int64_t n_expert = hp().n_expert;
+  if (n_expert == 0) {
+    fail(error(Code::kBadHeader, "layer %lld has a router, but the metadata gives no experts",
+               static_cast<long long>(layer)));
+    return;
+  }
+  const int32_t router = mat(layer, "ffn_gate_inp", n_expert, hp().n_embd);
+  const int32_t bias = vec(layer, "ffn_gate_inp", n_expert, true, ".bias");
+  matmul(layer, spec.router_in, Buf::kRouter, {{router, bias, 0}});
+  widen(Buf::kRouter, 4 * n_expert);
+  mark("ffn_moe_logits", "MUL_MAT", layer, Buf::kRouter, 0, n_expert);
+}
+
+std::vector<int32_t> Builder::experts(int64_t layer, const char* name, const char* one,
+                                      int64_t first, int64_t rows, int64_t of, int64_t cols,
+                                      int64_t n_expert) {
+  std::vector<int32_t> out;
+  if (has(layer, name)) {
+    const gguf::Tensor* t = matrix(layer, name, of * n_expert, cols, false);
+    for (int64_t e = 0; t != nullptr && e < n_expert; ++e) {
+      out.push_back(add_mat(*t, e * of + first, rows, layer, true));
+    }
+    return out;
+  }
+  for (int64_t e = 0; e < n_expert && status_.ok(); ++e) {
+    const std::string of_one = std::string(one) + "." + std::to_string(e);
+    const gguf::Tensor* t = matrix(layer, of_one.c_str(), rows, cols, false);
+    if (t != nullptr) out.push_back(add_mat(*t, 0, rows, layer, true));
+  }
+  return out;
+}
+
+// `kind` is the ending of the tensors' names.
+void Builder::expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t n_expert) {
+  const int64_t n_embd = hp().n_embd, n_ff = moe.n_ff;
+  const auto name = [kind](const char* part) { return std::string(part) + kind; };
+  const std::string gate = name("ffn_gate"), up = name("ffn_up"), down = name("ffn_down");
+  const std::string both = name("ffn_gate_up");
+  const bool fused = has(layer, both.c_str());
+  if (fused) {
+    moe.gate = experts(layer, both.c_str(), "", 0, n_ff, 2 * n_ff, n_embd, n_expert);
+    moe.up = experts(layer, both.c_str(), "", n_ff, n_ff, 2 * n_ff, n_embd, n_expert);
+  } else {
+    if (is_gated(moe.act)) {
+      moe.gate = experts(layer, gate.c_str(), "ffn_gate", 0, n_ff, n_ff, n_embd, n_expert);
+    }
+    moe.up = experts(layer, up.c_str(), "ffn_up", 0, n_ff, n_ff, n_embd, n_expert);
+  }
+  moe.down = experts(layer, down.c_str(), "ffn_down", 0, n_embd, n_embd, n_ff, n_expert);
+  if (fused && (!is_gated(moe.act) || has(layer, both.c_str(), ".bias"))) {
+    fail(error(Code::kUnsupportedArchitecture,
+               "gate and up of layer %lld's experts are in one tensor as \"%s\" does not support",
+               static_cast<long long>(layer), hp().arch.c_str()));
+  }
+  const struct {
+    const std::string& name;
+    int64_t n;
+    int32_t *bias, *scale;
+  } parts[] = {{fused ? both : gate, n_ff, &moe.gate_bias, &moe.gate_scale},
+               {fused ? both : up, n_ff, &moe.up_bias, &moe.up_scale},
+               {down, n_embd, &moe.down_bias, &moe.down_scale}};
+  for (const auto& part : parts) {
+    *part.bias = vec(layer, part.name.c_str(), n_expert * part.n, true, ".bias");
+    *part.scale = vec(layer, part.name.c_str(), n_expert, true, ".scale");
+    if (*part.bias < 0 || *part.scale < 0) continue;
+    fail(error(Code::kUnsupportedArchitecture,
+               "the experts' tensor blk.%lld.%s has a scale and a "
+               "bias, which is not supported",
+               static_cast<long long>(layer), part.name.c_str()));
+  }
+}
+
+void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
+  if (!spec.routed) route(layer, spec);
+  if (!status_.ok()) return;
+  Moe moe;
+  moe.n_expert = static_cast<int32_t>(hp().n_expert);
+  moe.n_used = static_cast<int32_t>(hp().n_expert_used);
+  moe.n_ff = static_cast<int32_t>(hp().n_ff_expert);
+  moe.n_group = static_cast<int32_t>(hp().n_expert_group);
+  moe.n_group_used = static_cast<int32_t>(hp().n_expert_group_used);
+  moe.gating = spec.gating;
+  moe.normalize = spec.normalize;
+  moe.weights_scale = spec.weights_scale;
+  moe.weigh_input = spec.weigh_input;
+  moe.act = spec.act;
+  moe.choice_bias = vec(layer, "exp_probs_b", hp().n_expert, true, ".bias");
+  expert_matrices(layer, moe, "_exps", hp().n_expert);
+  p.moes.push_back(std::move(moe));
+  Op& o = op(OpKind::kMoe, layer);
+  o.in = spec.in;
+  o.out = out;
+  o.n = static_cast<int32_t>(hp().n_embd);
+  o.scale = spec.scale;
+  o.moe = static_cast<int32_t>(p.moes.size()) - 1;
+  widen(Buf::kGu, 2 * hp().n_ff_expert);
+  if (has(layer, "ffn_up_shexp")) shared_expert(layer, out, spec);
+}
+
+// The expert that every token passes, of a width of its own; Qwen2-MoE's output is multiplied by
+// the sigmoid of a product, which what goes into its last matrix can be as well.
+void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
+  const int64_t n_embd = hp().n_embd;
+  const gguf::Tensor* first = tensor(layer, "ffn_up_shexp", ".weight");
+  const gguf::Tensor* last = tensor(layer, "ffn_down_shexp", ".weight");
+  const bool gated = is_gated(spec.act);
+  const bool fused =
+      gated && !has(layer, "ffn_gate_shexp") && last != nullptr && first->ne[1] == 2 * last->ne[0];
+  const int64_t n_ff = static_cast<int64_t>(fused ? last->ne[0] : first->ne[1]);
+  if (n_ff < 1 || n_ff > kMaxWidth) {
+    fail(error(Code::kBadShape, "the shared expert of layer %lld is %lld wide",
+               static_cast<long long>(layer), static_cast<long long>(n_ff)));
+    return;
+  }
+  if (gated && !fused) {
+    const int32_t gate = mat(layer, "ffn_gate_shexp", n_ff, n_embd);
+    const int32_t up = mat(layer, "ffn_up_shexp", n_ff, n_embd);
+    matmul(layer, spec.in, Buf::kGu, {{gate, -1, 0}, {up, -1, static_cast<int32_t>(n_ff)}});
+  } else {
+    const int32_t up = mat(layer, "ffn_up_shexp", (fused ? 2 : 1) * n_ff, n_embd);
+    matmul(layer, spec.in, Buf::kGu, {{up, -1, 0}});
+  }
+  Op& activate = op(OpKind::kActivate, layer);
+  activate.in = activate.out = Buf::kGu;
+  activate.n = static_cast<int32_t>(n_ff);
+  activate.act = spec.act;
+  if (has(layer, "ffn_gate_inp_shexp")) {
+    const int32_t w = mat(layer, "ffn_gate_inp_shexp", 1, n_embd);
+    matmul(layer, spec.in, Buf::kRouter, {{w, -1, 0}});
+    Op& gate = op(OpKind::kGate, layer);
+    gate.in = Buf::kRouter;
+    gate.out = Buf::kGu;
+    gate.n = static_cast<int32_t>(n_ff);
+  }
+  const int32_t down = mat(layer, "ffn_down_shexp", n_embd, n_ff);
+  matmul(layer, Buf::kGu, out, {{down, -1, 0}}, true, spec.scale);
+}
+
+}  // namespace sluice::model

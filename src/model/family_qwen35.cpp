@@ -1,0 +1,40 @@
+// Qwen3-Next and Qwen3.5: the gated delta rule in three layers of four, gated attention with norms
+// of queries and keys in the fourth; RoPE on a part of each head (of text, M-RoPE's sections are
+// all the same). Experts in Qwen3-Next and Qwen3.5-MoE.
+#include "model/recurrent.h"
+
+namespace sluice::model {
+
+void build_qwen35(Builder& b) {
+  const HParams& hp = b.hp();
+  if (hp.n_head == 0) {
+    b.fail(error(Code::kBadHeader, "the metadata lacks %s.attention.head_count", hp.arch.c_str()));
+    return;
+  }
+  AttentionSpec attention;
+  attention.rope = b.add_rope(hp.rope);
+  attention.qk_norm = true;
+  attention.gated = true;
+
+  b.embed(1);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+    if ((layer + 1) % hp.recurrent.attention_interval != 0) {
+      gated_delta_layer(b, layer);
+    } else {
+      b.attention(layer, attention);
+      b.attention_output(layer, Buf::kX, true);
+    }
+    b.mark("attn_residual", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    b.norm(layer, "post_attention_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_post_norm");
+    if (b.has_experts(layer)) {
+      b.moe_ffn(layer, Buf::kX, b.moe_spec());
+    } else {
+      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+    }
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head();
+}
+
+}  // namespace sluice::model

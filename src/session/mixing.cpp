@@ -1,0 +1,110 @@
+// What stands around a recurrence: functions of single values, gates, decays, the mixing of a token
+// with the one before it. Rows are independent; the pool takes them where there are several.
+#include <algorithm>
+
+#include "session/cpu_executor.h"
+
+namespace sluice::session {
+
+using model::Op;
+using model::Unary;
+
+namespace {
+
+constexpr float kInverseRootE = 0.60653066f;  // e^-1/2: RWKV 7's slowest decay is exp(-e^-1/2)
+
+void apply(const kernels::Table& k, Unary unary, const float* x, int64_t n, float* out) {
+  switch (unary) {
+    case Unary::kNone:
+      if (x != out) std::copy_n(x, n, out);
+      return;
+    case Unary::kSilu:
+      return k.silu(x, n, out);
+    case Unary::kSigmoid:
+      return k.sigmoid(x, n, out);
+    case Unary::kTanh:
+      return k.tanh(x, n, out);
+    case Unary::kSoftplus:
+      return k.softplus(x, n, out);
+    case Unary::kReluSquared:
+      for (int64_t i = 0; i < n; ++i) {
+        const float positive = std::max(x[i], 0.0f);
+        out[i] = positive * positive;
+      }
+      return;
+    case Unary::kExpNegExp:
+      k.exp(x, n, out);
+      k.scale(out, -1, n, out);
+      return k.exp(out, n, out);
+    case Unary::kExpNegSigmoid:
+      k.sigmoid(x, n, out);
+      k.scale(out, -kInverseRootE, n, out);
+      return k.exp(out, n, out);
+  }
+}
+
+}  // namespace
+
+float* CpuExecutor::row_at(model::Buf buf, int64_t col, int32_t t) const {
+  return buffer(buf) + t * engine_.width(buf) + col;
+}
+
+void CpuExecutor::op_unary(const Op& op) {
+  for_rows(rows_, [&](int32_t t) {
+    apply(engine_.table(), op.unary, row_at(op.in, op.in_col, t), op.n,
+          row_at(op.out, op.out_col, t));
+  });
+}
+
+// The gates become what they multiply by, in place.
+void CpuExecutor::op_gated(const Op& op) {
+  for_rows(rows_, [&](int32_t t) {
+    float* gate = row_at(op.gate.buf, op.gate.col, t);
+    const float* in = row_at(op.in, op.in_col, t);
+    float* out = row_at(op.out, op.out_col, t);
+    for (int32_t h = 0; h < op.heads; ++h, gate += op.stride, in += op.n, out += op.n) {
+      apply(engine_.table(), op.unary, gate, op.n, gate);
+      for (int32_t i = 0; i < op.n; ++i) out[i] = in[i] * gate[i];
+    }
+  });
+}
+
+void CpuExecutor::op_gather(const Op& op) {
+  for_rows(rows_, [&](int32_t t) {
+    const float* in = row_at(op.in, op.in_col, t);
+    float* out = row_at(op.out, op.out_col, t);
+    for (int32_t h = 0; h < op.heads; ++h) {
+      std::copy_n(in + int64_t{h} * op.stride, op.n, out + int64_t{h} * op.n);
+    }
+  });
+}
+
+void CpuExecutor::op_decay(const Op& op) {
+  const kernels::Table& k = engine_.table();
+  const float *bias = engine_.vec(op.vec0), *rate = engine_.vec(op.vec1);
+  const int32_t per_head = op.n / op.heads;
+  for_rows(rows_, [&](int32_t t) {
+    float* in = row_at(op.in, op.in_col, t);
+    float* out = row_at(op.out, op.out_col, t);
+    k.add(in, bias, op.n, in);
+    k.softplus(in, op.n, in);
+    for (int32_t i = 0; i < op.n; ++i) out[i] = in[i] * rate[i / per_head];
+    k.exp(out, op.n, out);
+  });
+}
+
+void CpuExecutor::op_lerp(const Op& op) {
+  const float* weight = engine_.vec(op.vec0);
+  for_rows(rows_, [&](int32_t t) {
+    const float *x = row_at(op.in, op.in_col, t), *step = row_at(op.gate.buf, op.gate.col, t);
+    float* out = row_at(op.out, op.out_col, t);
+    const float* w = weight;
+    for (int32_t h = 0; h < op.heads; ++h, out += op.n, w += op.n) {
+      for (int32_t i = 0; i < op.n; ++i) {
+        out[i] = x[i] + step[i] * (op.add ? w[i] + out[i] : w[i]);
+      }
+    }
+  });
+}
+
+}  // namespace sluice::session

@@ -1,0 +1,195 @@
+// The operations that carry something from token to token. Each reads the state before the batch,
+// writes the one after it, and on the way the copies that checkpoints ask for. Work is spread by
+// heads and channels, which do not see each other, and a task takes its share through all tokens of
+// the batch; so neither threads nor the batch's length change a bit.
+#include <algorithm>
+
+#include "session/cpu_executor.h"
+
+namespace sluice::session {
+
+using model::Buf;
+using model::Op;
+
+namespace {
+
+constexpr int64_t kTaskColumns = 64;       // a multiple of every target's vectors
+constexpr int64_t kWorkForThreads = 8192;  // below this a region costs more than it saves
+
+// Rows of a state, from its first column on.
+void copy_columns(const float* from, int64_t rows, int64_t ld, int64_t columns, float* to) {
+  for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * ld, columns, to + i * ld);
+}
+
+}  // namespace
+
+template <typename Body>
+void CpuExecutor::for_tasks(int64_t n_tasks, int64_t work, Body&& body) {
+  if (n_tasks == 1 || work < kWorkForThreads || engine_.pool().n_threads() == 1) {
+    for (int64_t task = 0; task < n_tasks; ++task) body(task);
+    return;
+  }
+  engine_.pool().parallel_for(n_tasks, [&](int64_t task, int) { body(task); });
+}
+
+kernels::TokenRows CpuExecutor::rows_at(const model::Place& place, int64_t more) const {
+  if (place.col < 0) return {};
+  return {buffer(place.buf) + place.col + more, engine_.width(place.buf)};
+}
+
+// Runs body(first, n, before, after) over the batch in runs of tokens that end where a checkpoint
+// is due, which gets a copy of the state there: `rows` rows of `columns` floats, ld apart, `at`
+// floats into the layer's state.
+template <typename Body>
+void CpuExecutor::through_checkpoints(const Op& op, int64_t at, int64_t rows, int64_t ld,
+                                      int64_t columns, Body&& body) {
+  const float* before = timeline_->state_before(op.layer) + at;
+  float* after = timeline_->state_after(op.layer) + at;
+  int32_t done = 0;
+  for (const Timeline::Checkpoint& c : timeline_->due()) {
+    const int32_t end = c.position - first_;
+    if (end > done) body(done, end - done, done == 0 ? before : after, after);
+    done = end;
+    copy_columns(after, rows, ld, columns, timeline_->cache().state(op.layer, c.copy) + at);
+  }
+  if (done < rows_) body(done, rows_ - done, done == 0 ? before : after, after);
+}
+
+// The state is the last taps - 1 inputs of each channel, [taps - 1][n], oldest first.
+void CpuExecutor::op_convolve(const Op& op) {
+  const float* weights = engine_.vec(op.vec0);
+  const float* bias = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
+  const int32_t past = static_cast<int32_t>(op.state / op.n);
+  const int64_t ld = engine_.width(op.in);
+  float* x = buffer(op.in) + op.in_col;
+  const int64_t n_tasks = (op.n + kTaskColumns - 1) / kTaskColumns;
+  for_tasks(n_tasks, int64_t{op.n} * (past + 1) * rows_, [&](int64_t task) {
+    const int64_t c = task * kTaskColumns, n = std::min(kTaskColumns, op.n - c);
+    const float* before = timeline_->state_before(op.layer) + op.state_at + c;
+    const auto keep = [&](int32_t n_tokens, float* to) {
+      for (int32_t j = 0; j < past; ++j) {
+        const int32_t t = n_tokens - past + j;
+        const float* from = t < 0 ? before + int64_t{past + t} * op.n : x + t * ld + c;
+        std::copy_n(from, n, to + op.state_at + c + int64_t{j} * op.n);
+      }
+    };
+    for (const Timeline::Checkpoint& due : timeline_->due()) {
+      keep(due.position - first_, timeline_->cache().state(op.layer, due.copy));
+    }
+    keep(rows_, timeline_->state_after(op.layer));
+    kernels::ConvArgs a{};
+    a.x = x + c;
+    a.ld = ld;
+    a.before = before;
+    a.ld_before = op.n;
+    a.weights = weights + c;
+    a.ld_weights = op.n;
+    a.bias = bias == nullptr ? nullptr : bias + c;
+    a.n_channels = n;
+    a.n_taps = past + 1;
+    a.n_tokens = rows_;
+    a.silu = op.unary == model::Unary::kSilu;
+    engine_.table().convolve(a);
+  });
+}
+
+// The state is [heads][keys][values].
+void CpuExecutor::op_state(const Op& op) {
+  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(op.rec)];
+  const float* given = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
+  const int64_t per_head = (rec.values + kTaskColumns - 1) / kTaskColumns;
+  const int64_t size = int64_t{rec.keys} * rec.values;
+  for_tasks(per_head * rec.heads, rec.heads * size * rows_, [&](int64_t task) {
+    const int64_t h = task / per_head, c = task % per_head * kTaskColumns;
+    const int64_t n = std::min(kTaskColumns, rec.values - c);
+    const int64_t group = rec.interleaved ? h % rec.groups : h * rec.groups / rec.heads;
+    kernels::StateArgs a{};
+    a.kind = rec.kind;
+    a.ld = rec.values;
+    a.n_keys = rec.keys;
+    a.n_columns = static_cast<int32_t>(n);
+    a.decay_per_key = rec.decay_per_key;
+    if (rec.kind == kernels::StateKind::kBonus) {
+      a.bonus = given + h * rec.keys;
+    } else if (given != nullptr) {
+      a.skip = given[h];
+    }
+    const auto from = [&](const model::Place& place, int64_t more, int32_t first) {
+      kernels::TokenRows rows = rows_at(place, more);
+      if (rows.at != nullptr) rows.at += first * rows.stride;
+      return rows;
+    };
+    const int64_t at = op.state_at + h * size + c;
+    through_checkpoints(op, at, rec.keys, rec.values, n,
+                        [&](int32_t first, int32_t count, const float* before, float* after) {
+                          a.before = before;
+                          a.after = after;
+                          a.n_tokens = count;
+                          a.r = from(rec.r, group * rec.keys, first);
+                          a.k = from(rec.k, group * rec.keys, first);
+                          a.a = from(rec.a, group * rec.keys, first);
+                          a.b = from(rec.b, group * rec.keys, first);
+                          a.v = from(rec.v, h * rec.values + c, first);
+                          a.decay = from(rec.decay, rec.decay_per_key ? h * rec.keys : h, first);
+                          a.beta = from(rec.beta, h, first);
+                          a.out_stride = engine_.width(rec.out.buf);
+                          a.out = buffer(rec.out.buf) + rec.out.col + h * rec.values + c +
+                                  first * a.out_stride;
+                          engine_.table().update_state(a);
+                        });
+  });
+}
+
+// The state is [keys][values], keys the scan's states and values its channels.
+void CpuExecutor::op_scan(const Op& op) {
+  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(op.rec)];
+  const float *decay = engine_.vec(op.vec0), *skip = engine_.vec(op.vec1);
+  const int64_t n_tasks = (rec.values + kTaskColumns - 1) / kTaskColumns;
+  for_tasks(n_tasks, int64_t{rec.keys} * rec.values * rows_, [&](int64_t task) {
+    const int64_t c = task * kTaskColumns, n = std::min(kTaskColumns, rec.values - c);
+    kernels::ScanArgs a{};
+    a.ld = a.ld_a = rec.values;
+    a.n_state = rec.keys;
+    a.n_columns = static_cast<int32_t>(n);
+    a.a = decay + c;
+    a.d = skip + c;
+    through_checkpoints(op, op.state_at + c, rec.keys, rec.values, n,
+                        [&](int32_t first, int32_t count, const float* before, float* after) {
+                          const auto from = [&](const model::Place& place, int64_t more) {
+                            kernels::TokenRows rows = rows_at(place, more);
+                            rows.at += first * rows.stride;
+                            return rows;
+                          };
+                          a.before = before;
+                          a.after = after;
+                          a.n_tokens = count;
+                          a.dt = from(rec.decay, c);
+                          a.x = from(rec.v, c);
+                          a.b = from(rec.k, 0);
+                          a.c = from(rec.r, 0);
+                          a.out_stride = engine_.width(rec.out.buf);
+                          a.out = buffer(rec.out.buf) + rec.out.col + c + first * a.out_stride;
+                          engine_.table().scan(a);
+                        });
+  });
+}
+
+// The state is the last row, [n].
+void CpuExecutor::op_shift(const Op& op) {
+  const auto row = [&](int32_t t) -> const float* {
+    return t < 0 ? timeline_->state_before(op.layer) + op.state_at
+                 : buffer(op.in) + t * engine_.width(op.in) + op.in_col;
+  };
+  for_rows(rows_, [&](int32_t t) {
+    const float *x = row(t), *former = row(t - 1);
+    float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
+    for (int32_t i = 0; i < op.n; ++i) out[i] = former[i] - x[i];
+  });
+  for (const Timeline::Checkpoint& c : timeline_->due()) {
+    std::copy_n(row(c.position - first_ - 1), op.n,
+                timeline_->cache().state(op.layer, c.copy) + op.state_at);
+  }
+  std::copy_n(row(rows_ - 1), op.n, timeline_->state_after(op.layer) + op.state_at);
+}
+
+}  // namespace sluice::session

@@ -1,0 +1,129 @@
+// What generate() returns: pieces as they come, by `for await`, as a stream, as one text, or as a
+// result. Every reader gets all pieces; when the last one leaves early that cancels, at once, because
+// iterators here are no async generators, whose return() waits behind a next() under way. An abort
+// signal rejects at once, wherever it strikes.
+
+import { abortError, SluiceError, type CallOptions } from '../wire/errors.js';
+import { kDone, leavable, streamOf } from '../wire/iterators.js';
+import type { GenerationResult, Piece } from '../wire/types.js';
+import { checkGenerate } from './options.js';
+
+interface Source {
+  cancel(): void;
+}
+
+/** A generation under way. It runs from the moment it is made, whether or not anybody reads it. */
+export class Generation implements AsyncIterable<Piece> {
+  /** Finish reason, usage and timings, when it has ended; rejects when it failed or was aborted. */
+  readonly result: Promise<GenerationResult>;
+  private readonly pieces: Piece[] = [];
+  private readonly readers = new Set<object>();
+  /** Those who wait for a piece or the end. */
+  private waiting: (() => void)[] = [];
+  private ended = false;
+  private failure: unknown = null;
+  private settle!: {
+    resolve: (result: GenerationResult) => void;
+    reject: (error: unknown) => void;
+  };
+
+  /** @internal */
+  constructor(
+    private readonly source: Source,
+    private readonly signal?: AbortSignal,
+  ) {
+    this.result = new Promise((resolve, reject) => (this.settle = { resolve, reject }));
+    this.result.catch(() => {}); // whoever reads it sees the error; nobody has to
+    signal?.addEventListener('abort', this.onAbort, { once: true });
+  }
+
+  /** Stops it. What has been generated stays readable; `result` says 'cancelled'. */
+  cancel(): void {
+    if (!this.ended) this.source.cancel();
+  }
+
+  /** The whole text. */
+  async text(): Promise<string> {
+    return (await this.result).text;
+  }
+
+  /**
+   * The pieces as they come. Whoever asks gets all of them, from the first one on, at any time; leaving
+   * the loop cancels, unless somebody else is still reading.
+   */
+  [Symbol.asyncIterator](): AsyncIterableIterator<Piece> {
+    const reader = {};
+    let at = 0;
+    const next = async (): Promise<IteratorResult<Piece, void>> => {
+      if (at === 0) this.readers.add(reader);
+      for (;;) {
+        if (this.failure !== null) throw this.failure;
+        if (at < this.pieces.length) return { done: false, value: this.pieces[at++]! };
+        if (this.ended || !this.readers.has(reader)) return kDone;
+        await new Promise<void>((resolve) => this.waiting.push(resolve));
+      }
+    };
+    return leavable(next, () => {
+      this.readers.delete(reader);
+      if (this.readers.size === 0) this.cancel();
+      this.notify();
+    });
+  }
+
+  /** The text as a stream of strings; cancelling the stream leaves the generation, as leaving a loop does. */
+  toReadableStream(): ReadableStream<string> {
+    return streamOf(this[Symbol.asyncIterator](), (piece) => piece.text);
+  }
+
+  /** @internal */
+  receive(pieces: Piece[]): void {
+    if (this.ended) return;
+    this.pieces.push(...pieces);
+    this.notify();
+  }
+
+  /** @internal */
+  finish(result: GenerationResult): void {
+    if (this.ended) return;
+    this.end();
+    this.settle.resolve(result);
+    this.notify();
+  }
+
+  /** @internal */
+  fail(error: unknown): void {
+    if (this.ended) return;
+    this.end();
+    this.failure = error ?? new SluiceError('INTERNAL', 'The generation failed.');
+    this.settle.reject(this.failure);
+    this.notify();
+  }
+
+  private readonly onAbort = (): void => {
+    this.cancel();
+    this.fail(abortError(this.signal));
+  };
+
+  private end(): void {
+    this.ended = true;
+    this.signal?.removeEventListener('abort', this.onAbort);
+  }
+
+  private notify(): void {
+    const { waiting } = this;
+    this.waiting = [];
+    for (const wake of waiting) wake();
+  }
+}
+
+/** The generation that `begin` starts; wrong options, and whatever it throws, make one that has failed. */
+export function begun(options: CallOptions, begin: () => Generation): Generation {
+  try {
+    checkGenerate(options);
+    return begin();
+  } catch (error) {
+    const failed = new Generation({ cancel() {} });
+    failed.fail(error);
+    return failed;
+  }
+}

@@ -1,0 +1,137 @@
+// What callers pass, checked and brought into the form that travels to the worker: sources, how a model
+// is opened, how a text is generated. Nothing unknown, and nothing that would wrap, vanish or become a
+// default in silence, gets past here.
+
+import { huggingFaceUrl } from '../io/huggingface.js';
+import { publicUrl } from '../wire/address.js';
+import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from '../wire/errors.js';
+import type { GenerateOptions, InspectOptions, ModelSource, Same, TokenizeOptions, Words } from '../wire/options.js';
+import type { GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from '../wire/protocol.js';
+import type { CacheMode } from '../wire/types.js';
+import { platform } from './platform.js';
+import { kNumbers, seedText } from './sampling.js';
+
+const kLoad = 'memoryBudget contextLength threads kernels signal cache cacheDir onProgress wasmUrl wasmBinary workerUrl ioWorker';
+const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos';
+true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
+true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
+
+const kMostThreads = 64; // each is a worker
+const kMostCount = 2 ** 31 - 1;
+
+export function checkLoad(options: InspectOptions): void {
+  signalOf(options);
+  onlyKnown('load() and inspect()', { ...options, tuning: undefined }, kLoad);
+  if (typeof (options.onProgress ?? Date) !== 'function') invalid('onProgress must be a function.');
+  try {
+    platform().workerAddress(options.workerUrl);
+  } catch {
+    invalid(`workerUrl '${options.workerUrl}' is not an address.`);
+  }
+}
+
+export function checkGenerate(options: GenerateOptions): void {
+  onlyKnown('a generation', options, kGenerate);
+}
+
+export async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
+  throwIfAborted(options.signal);
+  const { wasmUrl, kernels = '' } = options;
+  const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
+  return {
+    source: sourceSpec(source),
+    io: { cache: cacheMode(options.cache ?? 'default'), cacheDir: options.cacheDir, tuning: options.tuning },
+    wasm: { url: wasmUrl?.toString(), binary: options.wasmBinary ?? (await own) },
+    memoryBudget: count('memoryBudget', options.memoryBudget),
+    contextLength: Math.min(count('contextLength', options.contextLength), kMostCount),
+    threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
+    kernels,
+    ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
+  };
+}
+
+/**
+ * A worker in Firefox 153, where starting a further one blocks for good now and then: the engine's own
+ * is risk enough.
+ */
+const nestedInFirefox = typeof document === 'undefined' && /Firefox/.test(`${globalThis.navigator?.userAgent}`);
+
+function cacheMode(mode: CacheMode): CacheMode {
+  return /^(default|only|reload|none)$/.test(mode) ? mode : invalid('cache must be default, only, reload or none.');
+}
+
+export function sourceSpec(source: ModelSource): SourceSpec {
+  try {
+    return specOf(source);
+  } catch (cause) {
+    if (cause instanceof SluiceError) throw cause;
+    throw new SluiceError('INVALID_ARGUMENT', `'${source}' is not an address that can be read.`, { cause });
+  }
+}
+
+function specOf(source: ModelSource): SourceSpec {
+  if (typeof source === 'string' || source instanceof URL) {
+    const address = String(source);
+    const spec: SourceSpec = address.startsWith('hf:') ? { kind: 'url', url: huggingFaceUrl(address) } : platform().resolveSource(address);
+    // No fetch reads these, and its answer would be the one of a network that is down.
+    if (spec.kind === 'url' && /^(file|s?ftps?|[a-z]):/i.test(spec.url)) {
+      invalid(`'${publicUrl(spec.url)}' cannot be read: give an http(s) address, or a File that was chosen or dropped.`);
+    }
+    return spec;
+  }
+  const blobs = Array.isArray(source) ? source : [source];
+  if (blobs.length === 0 || !blobs.every((blob) => blob instanceof Blob)) {
+    invalid('A model is an address, a Blob, or a list of Blobs.');
+  }
+  return { kind: 'blob', blobs, names: blobs.map((blob) => (blob as File).name ?? 'model') };
+}
+
+/** A whole number that is not negative; 0 when it is left out. */
+export function count(name: string, value: number | undefined): number {
+  if (value === undefined) return 0;
+  if (Number.isFinite(value) && value >= 0) return Math.floor(value);
+  return invalid(`${name} must be a number that is not negative.`);
+}
+
+/** Token ids of a vocabulary of this size. */
+export function tokenIds(tokens: ArrayLike<number>, vocabulary: number): Int32Array {
+  const list = typeof tokens === 'object' && tokens?.length >= 0 ? Array.from(tokens) : [NaN];
+  if (!list.every(Number.isInteger)) invalid('A list of token ids is needed here, or a text as a prompt; messages go to chat.completions.');
+  const wrong = list.find((token) => token < 0 || token >= vocabulary);
+  if (wrong !== undefined) invalid(`${wrong} is not a token: the model's ids go from 0 to ${vocabulary - 1}.`);
+  return Int32Array.from(list);
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string';
+
+export function tokenizeSpec({ addBos = true, parseSpecial = true, marked = false, continues = false }: TokenizeOptions): TokenizeSpec {
+  return { addBos, parseSpecial, marked, continues };
+}
+
+export function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions, vocabulary: number, timeline: number): GenerateSpec {
+  const { stop, logprobs, logitBias, signal: _, ...sampling } = options;
+  const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
+  const stops = [stop ?? []].flat();
+  if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
+  for (const name of kNumbers) {
+    if (!Number.isFinite(options[name] ?? 0)) invalid(`${name} must be a number.`);
+  }
+  for (const [token, bias] of Object.entries(logitBias ?? {})) {
+    tokenIds([Number(token)], vocabulary);
+    if (!Number.isFinite(bias) && bias !== -Infinity) invalid('A logitBias is a number, or -Infinity to ban the token.');
+  }
+  return {
+    ...sampling,
+    timeline,
+    logitBias,
+    prompt: isText(prompt) ? prompt : tokenIds(prompt, vocabulary),
+    maxTokens,
+    stop: stops.filter((stop) => stop !== ''),
+    logprobs: (logprobs ?? false) === false ? undefined : Math.min(count('logprobs', logprobs === true ? 0 : (logprobs as number)), kMostCount),
+    seed: seedText(options.seed),
+    ...tokenizeSpec(options),
+    special: options.special ?? false,
+    reusePrefix: options.reusePrefix ?? true,
+    ignoreEos: options.ignoreEos ?? false,
+  };
+}

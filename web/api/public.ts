@@ -1,0 +1,26 @@
+// Every public name of the package, whatever the platform.
+
+export { Engine, type LayerState } from './engine.js';
+export type { EngineOptions, GenerateOptions, InspectOptions, ModelSource } from '../wire/options.js';
+export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js';
+export type * from '../chat/openai.js';
+export type { ChatMessage, TextPart } from '../chat/engine.js';
+export { Session, type SavedSession, type SavedState, type SessionOptions } from './session.js';
+export { Generation } from './generation.js';
+export { SluiceError, type CallOptions, type ErrorCode } from '../wire/errors.js';
+export type {
+  EngineStats,
+  FinishReason,
+  GenerationResult,
+  MemoryPlan,
+  MemoryReport,
+  ModelInfo,
+  Piece,
+  ProgressEvent,
+  SamplingOptions,
+  SpeedEstimate,
+  TokenLogprob,
+  UnitState,
+} from '../wire/types.js';
+export type { CacheMode } from '../wire/types.js';
+export type { StoredModel, StoreManager } from '../io/store-manager.js';

@@ -1,0 +1,351 @@
+// The answers of engine.chat.completions and engine.completions in OpenAI's shapes, whole and in chunks.
+// Part of templates.js, which comes with the first such call (completions.ts).
+
+import { invalid, onlyKnown, throwIfAborted } from '../wire/errors.js';
+import type { GenerateOptions, Same, Words } from '../wire/options.js';
+import type { GenerationResult, Piece } from '../wire/types.js';
+import type { ChatEngine, Prompts, Request, Told } from './engine.js';
+import type {
+  ChatCompletion,
+  ChatCompletionChunk,
+  ChatCompletionParams,
+  ChatLogprobs,
+  ChatTokenLogprob,
+  ChatTool,
+  Completion,
+  CompletionChunk,
+  CompletionLogprobs,
+  CompletionParams,
+  CompletionUsage,
+  IgnoredParams,
+  SamplingParams,
+} from './openai.js';
+import { ThinkFilter } from './think.js';
+import { forcedOpening, ToolCallFilter, type ToolCall } from './tool-calls.js';
+
+/** Answers the messages: whole, or the chunks of the answer. */
+export async function answerChat(
+  engine: ChatEngine,
+  params: ChatCompletionParams,
+  call: Request,
+): Promise<ChatCompletion | AsyncGenerator<ChatCompletionChunk, void>> {
+  const tools = checkChat(params);
+  const { prompts } = engine;
+  const prompt = await prompts.render(params.messages, {
+    tools,
+    template: params.chat_template,
+    variables: params.chat_template_kwargs,
+    contentSpecial: params.content_special,
+  });
+  throwIfAborted(call.controller.signal);
+  const thinking = /<think>\s*$/.test(prompt.text);
+  const opening = toolOpening(params, tools, prompts);
+  const sampling = samplingOptions(params, call.controller.signal);
+  const closing = opening && thinking ? '\n</think>\n\n' : '';
+  // The name in it is the caller's; an ordinary one is part of no control token.
+  const quoted = prompt.marked && !/"name": "[\w.-]*"/.test(opening) ? opening.replace(/(?<="name": ")[^]*(?=", ")/, '\uFDD0$&\uFDD1') : opening;
+  const generation = engine.generate(prompt.text + closing + quoted, {
+    ...sampling,
+    marked: prompt.marked,
+    special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
+    maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
+    stop: [...prompt.stop, ...(sampling.stop as string[])],
+    logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
+    addBos: prompt.addBos,
+  });
+  call.until(generation);
+  const separate = params.reasoning_format !== 'inline';
+  const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
+  const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
+  if (!params.stream) return completion(head, generation, reader);
+  const withUsage = params.stream_options?.include_usage ?? false;
+  return chatChunks(head, generation, reader, withUsage);
+}
+
+interface Head {
+  id: string;
+  created: number;
+  model: string;
+}
+
+interface Part {
+  reasoning: string;
+  content: string;
+  calls: ToolCall[];
+}
+
+/** Takes the text apart into thought, answer and tool calls. */
+class AnswerReader {
+  /** Calls so far. */
+  calls = 0;
+  private readonly tools: ToolCallFilter | null;
+
+  constructor(
+    private readonly think: ThinkFilter | null,
+    tools: readonly ChatTool[],
+    /** What the prompt already holds of the answer. */
+    opening: string,
+  ) {
+    this.tools = tools.length ? new ToolCallFilter(tools.map((tool) => tool.function.name)) : null;
+    if (opening) this.tools?.push(opening);
+  }
+
+  push(text: string): Part {
+    const { reasoning, content } = this.think?.push(text) ?? { reasoning: '', content: text };
+    return this.part(reasoning, this.tools?.push(content) ?? { content, calls: [] });
+  }
+
+  finish(): Part {
+    const { reasoning, content } = this.think?.finish() ?? { reasoning: '', content: '' };
+    const pushed = this.tools?.push(content) ?? { content, calls: [] };
+    const rest = this.tools?.finish() ?? { content: '', calls: [] };
+    return this.part(reasoning, { content: pushed.content + rest.content, calls: [...pushed.calls, ...rest.calls] });
+  }
+
+  private part(reasoning: string, { content, calls }: { content: string; calls: ToolCall[] }): Part {
+    this.calls += calls.length;
+    return { reasoning, content, calls };
+  }
+}
+
+async function completion(head: Head, generation: Told, reader: AnswerReader): Promise<ChatCompletion> {
+  const text: Part = { reasoning: '', content: '', calls: [] };
+  const logprobs: ChatTokenLogprob[] = [];
+  const add = (part: Part): void => {
+    text.reasoning += part.reasoning;
+    text.content += part.content;
+    text.calls.push(...part.calls);
+  };
+  for await (const piece of generation) {
+    add(reader.push(piece.text));
+    logprobs.push(...chatLogprobs(piece));
+  }
+  add(reader.finish());
+  const result = await generation.result;
+  return {
+    ...head,
+    object: 'chat.completion',
+    choices: [
+      {
+        index: 0,
+        message: {
+          role: 'assistant',
+          content: text.content || text.calls.length === 0 ? text.content : null,
+          refusal: null,
+          ...(text.reasoning && { reasoning_content: text.reasoning }),
+          ...(text.calls.length && { tool_calls: text.calls }),
+        },
+        logprobs: logprobs.length ? { content: logprobs, refusal: null } : null,
+        finish_reason: chatFinishReason(result, reader),
+      },
+    ],
+    usage: usageOf(result),
+    timings: result.timings,
+  };
+}
+
+async function* chatChunks(
+  head: Head,
+  generation: Told,
+  reader: AnswerReader,
+  withUsage: boolean,
+): AsyncGenerator<ChatCompletionChunk, void, undefined> {
+  type Choice = ChatCompletionChunk['choices'][number];
+  const chunk = (choices: Choice[], more: Partial<ChatCompletionChunk> = {}): ChatCompletionChunk => {
+    return { ...head, object: 'chat.completion.chunk', choices, ...(withUsage && { usage: null }), ...more };
+  };
+  const delta = (value: Choice['delta'], logprobs: ChatLogprobs | null = null): ChatCompletionChunk => {
+    return chunk([{ index: 0, delta: value, logprobs, finish_reason: null }]);
+  };
+  const parts = function* (part: Part, logprobs: ChatLogprobs | null): Generator<ChatCompletionChunk> {
+    const first = reader.calls - part.calls.length;
+    if (part.reasoning) yield delta({ reasoning_content: part.reasoning }, logprobs);
+    else if (part.content || logprobs) yield delta({ content: part.content }, logprobs);
+    if (part.reasoning && part.content) yield delta({ content: part.content });
+    for (const [i, call] of part.calls.entries()) yield delta({ tool_calls: [{ index: first + i, ...call }] });
+  };
+  yield delta({ role: 'assistant', content: '' });
+  for await (const piece of generation) {
+    const tokens = chatLogprobs(piece);
+    const logprobs = tokens.length ? { content: tokens, refusal: null } : null;
+    yield* parts(reader.push(piece.text), logprobs);
+  }
+  yield* parts(reader.finish(), null);
+  const result = await generation.result;
+  const last: Choice = { index: 0, delta: {}, logprobs: null, finish_reason: chatFinishReason(result, reader) };
+  yield chunk([last], { timings: result.timings });
+  if (withUsage) yield chunk([], { usage: usageOf(result) });
+}
+
+/** Continues the prompt: the whole text, or its chunks. */
+export async function answerText(
+  engine: ChatEngine,
+  params: CompletionParams,
+  call: Request,
+): Promise<Completion | AsyncGenerator<CompletionChunk, void>> {
+  check('completions.create()', params, kText, 'echo suffix');
+  if ((params as { best_of?: number }).best_of! > 1) invalid('best_of must be 1.');
+  throwIfAborted(call.controller.signal);
+  const generation = engine.generate(onePrompt(params.prompt), {
+    ...samplingOptions(params, call.controller.signal),
+    maxTokens: params.max_tokens ?? 16,
+    logprobs: params.logprobs ?? undefined,
+  });
+  call.until(generation);
+  const head = { id: newId('cmpl'), created: now(), model: engine.info.name, object: 'text_completion' as const };
+  if (params.stream) return textChunks(head, generation, params);
+  const pieces: Piece[] = [];
+  for await (const piece of generation) pieces.push(piece);
+  const result = await generation.result;
+  const logprobs = params.logprobs == null ? null : textLogprobs(pieces, 0);
+  return {
+    ...head,
+    choices: [{ index: 0, text: result.text, logprobs, finish_reason: finishReason(result) }],
+    usage: usageOf(result),
+    timings: result.timings,
+  };
+}
+
+async function* textChunks(
+  head: Head & { object: 'text_completion' },
+  generation: Told,
+  params: CompletionParams,
+): AsyncGenerator<CompletionChunk, void, undefined> {
+  let offset = 0;
+  for await (const piece of generation) {
+    const logprobs = params.logprobs == null ? null : textLogprobs([piece], offset);
+    offset += piece.text.length;
+    if (piece.text || logprobs) yield { ...head, choices: [{ index: 0, text: piece.text, logprobs, finish_reason: null }] };
+  }
+  const result = await generation.result;
+  const last = { index: 0, text: '', logprobs: null, finish_reason: finishReason(result) };
+  yield { ...head, choices: [last], timings: result.timings };
+  if (params.stream_options?.include_usage) yield { ...head, choices: [], usage: usageOf(result) };
+}
+
+// --- parameters ---------------------------------------------------------------------------------
+
+const kIgnored = 'user store metadata parallel_tool_calls service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
+const kShared = 'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
+const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice response_format chat_template chat_template_kwargs content_special reasoning_format';
+const kText = 'prompt logprobs';
+true satisfies Same<Words<typeof kIgnored>, keyof IgnoredParams>;
+true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kChat>, keyof ChatCompletionParams>;
+true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
+
+/** Refuses what is not known, and of OpenAI's parameters those in `off`, which would change the answer, unless they are switched off. */
+function check(call: string, params: SamplingParams, own: string, off: string): void {
+  if (typeof (params ?? 0) !== 'object') invalid('create() takes an object, { messages: … } or { prompt: … }.');
+  for (const name of off.split(' ')) {
+    if ((params as Record<string, unknown>)[name]) invalid(`${name} is not supported.`);
+  }
+  onlyKnown(call, Object.fromEntries(Object.entries(params).filter(([name]) => !`${off} best_of modalities ${kIgnored}`.split(' ').includes(name))), `${own} ${kShared}`);
+  if ((params.n ?? 1) !== 1) invalid('n must be 1.');
+}
+
+/** Refuses what cannot be done; returns the tools on offer. */
+function checkChat(params: ChatCompletionParams): ChatTool[] {
+  check('chat.completions.create()', params, kChat, 'functions function_call audio prediction web_search_options moderation reasoning_effort verbosity');
+  const { modalities } = params as { modalities?: unknown };
+  if ([modalities ?? 'text'].flat().some((kind) => kind !== 'text')) invalid("modalities: only 'text' is supported.");
+  const format = params.response_format?.type ?? 'text';
+  if (format !== 'text') {
+    invalid(`response_format '${format}' is not supported: ask for JSON in a message and check the answer.`);
+  }
+  const { tools } = params;
+  if (tools && !Array.isArray(tools)) invalid('tools must be a list of functions.');
+  if (params.tool_choice === 'none') return [];
+  return (tools ?? []).map((tool) => {
+    const { name } = (tool as ChatTool | null)?.function ?? {};
+    if (tool?.type !== 'function' || typeof name !== 'string' || !name) invalid("Every tool needs type 'function' and function.name.");
+    return tool as ChatTool;
+  });
+}
+
+/** What the answer has to begin with, so that it is a tool call. */
+function toolOpening({ tool_choice: choice, chat_template }: ChatCompletionParams, tools: ChatTool[], prompts: Prompts): string {
+  if (choice == null || choice === 'auto' || choice === 'none') return '';
+  const name = typeof choice === 'string' ? undefined : choice.function?.name;
+  if (name === undefined && choice !== 'required') invalid("tool_choice must be 'none', 'auto', 'required' or { type: 'function', function: { name } }.");
+  if (!(name === undefined ? tools.length : tools.some((tool) => tool.function.name === name))) {
+    invalid('tool_choice asks for a tool that is not among the tools.');
+  }
+  const format = prompts.toolFormat(chat_template);
+  if (!format) invalid("The model's chat template knows no tools: use tool_choice 'auto', or another model.");
+  return forcedOpening(format, name);
+}
+
+function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
+  const one = Array.isArray(prompt) && prompt.length === 1 ? (prompt[0] as string | number) : prompt;
+  if (typeof one === 'string') return one;
+  if (typeof prompt !== 'object') invalid('prompt must be one text or one list of token ids.');
+  return prompt as ArrayLike<number>;
+}
+
+function samplingOptions(params: SamplingParams, signal: AbortSignal): GenerateOptions {
+  const { stop } = params;
+  const options: GenerateOptions = {
+    temperature: params.temperature ?? undefined,
+    topP: params.top_p ?? undefined,
+    topK: params.top_k ?? undefined,
+    minP: params.min_p ?? undefined,
+    repeatPenalty: params.repeat_penalty ?? undefined,
+    frequencyPenalty: params.frequency_penalty ?? undefined,
+    presencePenalty: params.presence_penalty ?? undefined,
+    seed: params.seed ?? undefined,
+    stop: [stop ?? []].flat(),
+    signal,
+  };
+  if (params.logit_bias) options.logitBias = params.logit_bias as unknown as Record<number, number>;
+  return options;
+}
+
+// --- answers ------------------------------------------------------------------------------------
+
+const now = (): number => Math.floor(Date.now() / 1000);
+
+function newId(kind: string): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(12));
+  return `${kind}-${Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')}`;
+}
+
+function finishReason(result: GenerationResult): 'stop' | 'length' {
+  return result.finishReason === 'length' ? 'length' : 'stop';
+}
+
+function chatFinishReason(result: GenerationResult, reader: AnswerReader): 'stop' | 'length' | 'tool_calls' {
+  const reason = finishReason(result);
+  return reason === 'stop' && reader.calls > 0 ? 'tool_calls' : reason;
+}
+
+function usageOf({ usage }: GenerationResult): CompletionUsage {
+  return {
+    prompt_tokens: usage.promptTokens,
+    completion_tokens: usage.completionTokens,
+    total_tokens: usage.totalTokens,
+    prompt_tokens_details: { cached_tokens: usage.cachedTokens },
+  };
+}
+
+const encoder = new TextEncoder();
+const bytesOf = (text: string): number[] | null => (text ? [...encoder.encode(text)] : null);
+
+function chatLogprobs(piece: Piece): ChatTokenLogprob[] {
+  if (piece.logprob === undefined) return [];
+  const top = (piece.topLogprobs ?? []).map(({ text, logprob }) => ({ token: text, logprob, bytes: bytesOf(text) }));
+  return [{ token: piece.text, logprob: piece.logprob, bytes: bytesOf(piece.text), top_logprobs: top }];
+}
+
+function textLogprobs(pieces: Piece[], start: number): CompletionLogprobs {
+  const out: CompletionLogprobs = { tokens: [], token_logprobs: [], top_logprobs: [], text_offset: [] };
+  let offset = start;
+  for (const piece of pieces) {
+    if (piece.logprob === undefined) continue;
+    out.tokens.push(piece.text);
+    out.token_logprobs.push(piece.logprob);
+    out.top_logprobs.push(Object.fromEntries((piece.topLogprobs ?? []).map(({ text, logprob }) => [text, logprob])));
+    out.text_offset.push(offset);
+    offset += piece.text.length;
+  }
+  return out;
+}

@@ -1,0 +1,72 @@
+// What chat needs of an engine, which is built above it: prompts of messages, and text that goes on from
+// them.
+
+import type { GenerateOptions } from '../wire/options.js';
+import type { GenerationResult, Piece } from '../wire/types.js';
+import type { ToolFormat } from './tool-calls.js';
+
+/** A part of a message. */
+export interface TextPart {
+  /** Only text can be read. */
+  type: 'text';
+  /** The text. */
+  text: string;
+}
+
+/** A message as OpenAI's API has it; further fields reach the template. */
+export interface ChatMessage {
+  /** system, user, assistant, tool, or what else the template knows. */
+  role: string;
+  /** Its text, or parts of type text. */
+  content?: string | readonly (TextPart | { type: string })[] | null;
+  /** Whatever else the template reads: tool_calls, tool_call_id, name … */
+  [field: string]: unknown;
+}
+
+export interface PromptOptions {
+  tools?: readonly unknown[] | undefined;
+  documents?: readonly unknown[] | undefined;
+  /** Default true: the prompt ends where the assistant's answer begins. */
+  addGenerationPrompt?: boolean | undefined;
+  /** A Jinja template in place of the model's. */
+  template?: string | undefined;
+  /** Further variables, such as enable_thinking. */
+  variables?: Record<string, unknown> | undefined;
+  /** Read "<|im_end|>" and the like in messages, tools and documents as control tokens. Default false. */
+  contentSpecial?: boolean | undefined;
+}
+
+export interface RenderedPrompt {
+  text: string;
+  /** Whether the tokenizer is to be told of marks around plain text. */
+  marked: boolean;
+  /** Whether BOS is still to be prepended: a model's own template writes it where it belongs. */
+  addBos: boolean;
+  /** Strings that end a turn where the model's end tokens may not. */
+  stop: string[];
+}
+
+/** Renders prompts for one model. */
+export interface Prompts {
+  render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt>;
+  /** How the model writes tool calls; null: it was taught none. */
+  toolFormat(template?: string): ToolFormat | null;
+}
+
+/** Text on its way. */
+export interface Told extends AsyncIterable<Piece> {
+  readonly result: Promise<GenerationResult>;
+}
+
+/** What the calls need of an engine. */
+export interface ChatEngine {
+  readonly info: { name: string };
+  readonly prompts: Prompts;
+  generate(prompt: string | ArrayLike<number>, options: GenerateOptions): Told;
+}
+
+/** A call under way: what aborts it, and what it follows to its end. */
+export interface Request {
+  readonly controller: AbortController;
+  until(text: Told): void;
+}

@@ -1,0 +1,432 @@
+// Byte ranges over HTTP as it is: every request is a plain single range (so that no preflight is
+// needed), is resumed from the last good byte when it is cut or stalls, is retried with backoff and
+// jitter where that can help, and is checked against what the server said about the file before, so
+// that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
+
+import { publicUrl, withoutSecrets } from '../wire/address.js';
+import { abortError, isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
+import { collectGarbage } from './garbage.js';
+import { kMaxFileBytes, type Validators } from './store.js';
+
+export interface FetcherOptions {
+  fetch?: typeof globalThis.fetch;
+  /** Attempts without a single new byte before giving up. */
+  attempts?: number;
+  /** First backoff; doubles up to retryMaxMs. */
+  retryMs?: number;
+  retryMaxMs?: number;
+  /** A body or an answer that brings nothing for so long is cut and asked for again. */
+  stallMs?: number;
+}
+
+/** Receives bytes in order; `offset` is the position of bytes[0] in the file. */
+export type Sink = (bytes: Uint8Array, offset: number) => void;
+
+/** How this server answers: unknown before the first answer, whole when it ignores ranges. */
+export type RangeMode = 'unknown' | 'ranges' | 'whole';
+
+/** One attempt failed in a way that another attempt may mend. */
+class Retry extends Error {
+  constructor(
+    message: string,
+    readonly afterMs = 0,
+    readonly code: 'NETWORK' | 'HTTP_STATUS' = 'NETWORK',
+  ) {
+    super(message);
+  }
+}
+
+const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
+const kRetryAfterCapMs = 60_000;
+const kGarbageBytes = 4 << 20;
+// Other origins hide Content-Encoding: a length up to this may be that of compressed text.
+const kMaxText = 32 << 20;
+
+export class Fetcher {
+  /** The address, as messages show it. */
+  readonly name: string;
+  /** What the server has said about the file so far. */
+  known: Validators = {};
+  mode: RangeMode = 'unknown';
+  /** Body bytes received, the discarded ones included. */
+  bytesReceived = 0;
+  requests = 0;
+  private timedBytes = 0; // all but the first piece of each body, and how long they took
+  private timedMs = 0;
+  private readonly fetch: typeof globalThis.fetch;
+  private readonly attempts: number;
+  private readonly retryMs: number;
+  private readonly retryMaxMs: number;
+  private readonly stallMs: number;
+  private ignoredRanges = 0;
+  private garbage = 0;
+
+  constructor(
+    readonly url: string,
+    options: FetcherOptions = {},
+  ) {
+    this.name = publicUrl(url);
+    this.fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
+    this.attempts = options.attempts ?? 7;
+    this.retryMs = options.retryMs ?? 300;
+    this.retryMaxMs = options.retryMaxMs ?? 10_000;
+    this.stallMs = options.stallMs ?? 15_000;
+  }
+
+  /** Bytes a second within bodies; 0: unknown. */
+  get rate(): number {
+    return this.timedMs && (this.timedBytes * 1000) / this.timedMs;
+  }
+
+  /**
+   * Delivers [start, end) to `sink`, in order and each byte once. A server that ignores ranges
+   * delivers to the end of the file instead (mode is then 'whole'). Resolves with the position
+   * reached. Errors: HTTP_STATUS, NETWORK, SOURCE_CHANGED, AbortError.
+   */
+  async stream(start: number, end: number, sink: Sink, signal?: AbortSignal): Promise<number> {
+    let position = start;
+    let fruitless = 0;
+    for (;;) {
+      const size = this.known.size ?? Infinity;
+      const goal = this.mode === 'whole' ? size : Math.min(end, size);
+      if (position >= goal) return position;
+      throwIfAborted(signal);
+      const before = position;
+      try {
+        const finished = await this.attempt(position, goal, signal, (bytes, at) => {
+          position = at + bytes.length;
+          sink(bytes, at);
+        });
+        if (finished) return position;
+        if (position === before) throw new Retry('The server closed the connection early.');
+      } catch (error) {
+        throwIfAborted(signal);
+        if (!(error instanceof Retry)) throw error;
+        fruitless = position > before ? 1 : fruitless + 1;
+        if (fruitless >= this.attempts) throw this.giveUp(error);
+        await pause(Math.max(error.afterMs, this.backoff(fruitless)), signal);
+      }
+    }
+  }
+
+  /** Takes what is known of the file from a store: the last answer was not the file. */
+  reset(known: Validators): void {
+    this.known = { ...known };
+    this.mode = 'unknown';
+  }
+
+  /**
+   * Learns the size where ranges do not tell it: other origins often hide Content-Range, but never
+   * Content-Length, and that of a range without an end is the file's; a plain answer's may be that
+   * of compressed bytes.
+   */
+  probeSize(signal?: AbortSignal): Promise<void> {
+    return following(signal, async (control) => {
+      const timer = setTimeout(() => control.abort(), this.stallMs);
+      try {
+        const headers = { Range: 'bytes=0-' };
+        const response = await this.fetch(this.url, { headers, signal: control.signal, cache: 'no-store' });
+        const length = response.headers.get('content-length');
+        if (response.status === 206 && length && !encoded(response.headers)) this.learn({ size: Number(length) });
+      } finally {
+        clearTimeout(timer);
+        control.abort();
+      }
+    });
+  }
+
+  /** Reads the file's first bytes and returns how many came; given up after `limitMs` unless that is 0. */
+  async peek(into: Uint8Array, limitMs: number, signal?: AbortSignal): Promise<number> {
+    let got = 0;
+    await following(signal, async (control) => {
+      const timer = limitMs > 0 ? setTimeout(() => control.abort(), limitMs) : undefined;
+      const sink: Sink = (bytes, offset) => {
+        into.set(bytes.subarray(0, into.length - offset), offset);
+        got = Math.min(into.length, offset + bytes.length);
+        if (got === into.length) throw new SluiceError('IO', ''); // enough
+      };
+      try {
+        await this.stream(0, into.length, sink, control.signal);
+      } catch (error) {
+        throwIfAborted(signal);
+        if (got === into.length) return;
+        if (isAbort(error)) throw new SluiceError('NETWORK', `${this.name} does not answer.`);
+        throw error;
+      } finally {
+        clearTimeout(timer);
+      }
+    });
+    return got;
+  }
+
+  /** One request. True when the file ended or the goal was reached, false when it was cut. */
+  private attempt(
+    position: number,
+    goal: number,
+    signal: AbortSignal | undefined,
+    sink: Sink,
+  ): Promise<boolean> {
+    return following(signal, async (control) => {
+      const guard = new StallGuard(this.stallMs, control);
+      try {
+        const response = await this.request(position, goal, control.signal, guard);
+        if (!response) return true;
+        return await this.body(response, position, goal, guard, sink);
+      } catch (error) {
+        if (error instanceof Retry || error instanceof SluiceError) throw error;
+        const text = describe(error);
+        if (/redirect count/.test(text)) throw this.giveUp(new Retry(text)); // as much as Node says
+        throw new Retry(guard.stalled ? 'The server stopped sending.' : text);
+      } finally {
+        guard.stop();
+        control.abort(); // closes what is still open
+      }
+    });
+  }
+
+  /** The answer, or null when `position` turned out to be the end of the file. */
+  private async request(
+    position: number,
+    goal: number,
+    signal: AbortSignal,
+    guard: StallGuard,
+  ): Promise<Response | null> {
+    this.requests++;
+    guard.arm();
+    const headers = new Headers();
+    if (this.mode !== 'whole') headers.set('Range', `bytes=${position}-${goal - 1}`);
+    const response = await this.fetch(this.url, { headers, signal, cache: 'no-store' });
+    if (response.status === 416 && this.known.size === undefined && position > 0) {
+      this.known.size = position; // nothing was left after what an earlier answer brought
+      return null;
+    }
+    this.checkStatus(response, position);
+    if (response.status === 206 && encoded(response.headers)) {
+      this.mode = 'whole'; // ranges of a compressed stream are of no use
+      throw new Retry('The server compresses its ranges.');
+    }
+    const seen = validatorsOf(response);
+    const { size } = this.known;
+    if (this.mode === 'ranges' && response.status === 200 && (seen.size !== size || differs(this.known, seen))) {
+      throw new Retry('The server sent another file.');
+    }
+    this.learn(seen);
+    return response;
+  }
+
+  private checkStatus(response: Response, position: number): void {
+    const { status } = response;
+    if (status === 200 || status === 206) return;
+    if (status === 416) {
+      if (this.known.size === undefined && position === 0) {
+        throw new SluiceError('TRUNCATED', `${this.name} is empty.`);
+      }
+      const total = /\*\/(\d+)/.exec(response.headers.get('content-range') ?? '');
+      if (total && Number(total[1]) !== this.known.size) throw this.changed();
+      throw new Retry('The server says that the range is outside of the file.', 0, 'HTTP_STATUS');
+    }
+    const text = `${this.name} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
+    if (kRetryStatus.has(status)) throw new Retry(text, retryAfter(response), 'HTTP_STATUS');
+    // An expired signature behind a redirect: the original URL redirects to a fresh one.
+    const expired = response.redirected && (status === 401 || status === 403 || status === 410);
+    if (expired) throw new Retry(text, 0, 'HTTP_STATUS');
+    throw new SluiceError('HTTP_STATUS', text);
+  }
+
+  /** Notes what an answer says about the file, or finds that it is another file. */
+  private learn(seen: Validators): void {
+    if (seen.size !== undefined && !(seen.size <= kMaxFileBytes)) {
+      throw new SluiceError('BAD_HEADER', `${this.name} claims to be ${seen.size} bytes long.`);
+    }
+    if (differs(this.known, seen)) throw this.changed();
+    for (const [key, value] of Object.entries(seen)) {
+      if (value !== undefined) (this.known as Record<string, unknown>)[key] ??= value;
+    }
+  }
+
+  private async body(
+    response: Response,
+    position: number,
+    goal: number,
+    guard: StallGuard,
+    sink: Sink,
+  ): Promise<boolean> {
+    let at = position;
+    let end = goal;
+    if (response.status === 206) {
+      if (this.mode !== 'whole') this.mode = 'ranges';
+      const range = /^bytes (\d+)-(\d+)\//.exec(response.headers.get('content-range') ?? '');
+      if (range) {
+        if (Number(range[1]) !== position) throw new Retry('The server sent another range.');
+        end = Math.min(goal, Number(range[2]) + 1);
+      }
+      this.ignoredRanges = 0;
+    } else {
+      // The whole file. A server that has served ranges before may do so again: ask twice more.
+      if (this.mode === 'ranges' && ++this.ignoredRanges < 3) {
+        throw new Retry('The server ignored the range.');
+      }
+      if (this.mode !== 'ranges') {
+        this.mode = 'whole';
+        end = Infinity;
+      }
+      at = 0;
+    }
+    return this.pump(response, at, position, end, goal, guard, sink);
+  }
+
+  /** Reads from `at`, delivers from `position` to `end`. */
+  private async pump(
+    response: Response,
+    at: number,
+    position: number,
+    end: number,
+    goal: number,
+    guard: StallGuard,
+    sink: Sink,
+  ): Promise<boolean> {
+    const reader = response.body!.getReader();
+    for (let last = 0; ; ) {
+      guard.arm();
+      const { done, value } = await guard.race(reader.read());
+      if (done) break;
+      const now = performance.now();
+      if (last) {
+        this.timedBytes += value.length;
+        this.timedMs += now - last;
+      }
+      last = now;
+      this.bytesReceived += value.length;
+      this.discard(value.length);
+      const from = Math.max(0, position - at);
+      const to = Math.min(value.length, end - at);
+      if (to > from) sink(value.subarray(from, to), at + from);
+      at += value.length;
+      if (at >= end) return at >= goal || this.mode === 'whole';
+    }
+    if (this.mode !== 'whole' || at < position) return false;
+    // A clean end without a declared length is the file's end; otherwise it was cut.
+    this.known.size ??= at;
+    return at >= this.known.size;
+  }
+
+  /** The pieces of a body are garbage as soon as they are copied. */
+  private discard(bytes: number): void {
+    this.garbage += bytes;
+    if (this.garbage < kGarbageBytes) return;
+    this.garbage = 0;
+    collectGarbage();
+  }
+
+  private backoff(fruitless: number): number {
+    const base = Math.min(this.retryMaxMs, this.retryMs * 2 ** (fruitless - 1));
+    return base * (0.5 + Math.random() * 0.5);
+  }
+
+  private giveUp(error: Retry): SluiceError {
+    const tail = error.code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
+    return new SluiceError(error.code, `Could not read ${this.name}: ${error.message}${tail}`);
+  }
+
+  private changed(): SluiceError {
+    return new SluiceError('SOURCE_CHANGED', `${this.name} has changed on the server; load it again.`);
+  }
+}
+
+/** What an answer says about the whole file. */
+function validatorsOf({ headers, status, type }: Response): Validators {
+  const length = headers.get('content-length') ?? '';
+  const hidden = type === 'cors' && Number(length) < kMaxText;
+  const size = status === 206 ? /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1] : encoded(headers) || hidden ? '' : length;
+  return {
+    etag: headers.get('etag')?.replace(/^W\//, ''),
+    lastModified: headers.get('last-modified') ?? undefined,
+    size: size ? Number(size) : undefined,
+  };
+}
+
+/** True when both sides know a property and it is not the same. */
+export function differs(a: Validators, b: Validators): boolean {
+  if (a.size !== undefined && b.size !== undefined && a.size !== b.size) return true;
+  if (a.etag && b.etag) return a.etag !== b.etag;
+  return Boolean(a.lastModified && b.lastModified && a.lastModified !== b.lastModified);
+}
+
+/** Aborts a request when nothing has arrived for `ms`. */
+class StallGuard {
+  stalled = false;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private onAbort = (): void => {};
+
+  constructor(
+    private readonly ms: number,
+    private readonly control: AbortController,
+  ) {
+    control.signal.addEventListener('abort', () => this.onAbort());
+  }
+  arm(): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => {
+      this.stalled = true;
+      this.control.abort();
+    }, this.ms);
+  }
+  /** Node's bodies sometimes do not hear of an abort. */
+  race<T>(work: Promise<T>): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.onAbort = () => reject(abortError());
+      work.then(resolve, reject);
+    });
+  }
+  stop(): void {
+    clearTimeout(this.timer);
+  }
+}
+
+/** Does `work` with a controller that follows `signal`. */
+export async function following<T>(
+  signal: AbortSignal | undefined,
+  work: (control: AbortController) => Promise<T>,
+): Promise<T> {
+  const control = new AbortController();
+  const onAbort = (): void => control.abort();
+  signal?.addEventListener('abort', onAbort);
+  try {
+    return await work(control);
+  } finally {
+    signal?.removeEventListener('abort', onAbort);
+  }
+}
+
+function encoded(headers: Headers): boolean {
+  const encoding = headers.get('content-encoding');
+  return encoding !== null && encoding !== '' && encoding !== 'identity';
+}
+
+function retryAfter(response: Response): number {
+  const value = response.headers.get('retry-after');
+  if (!value) return 0;
+  const seconds = Number(value);
+  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(value) - Date.now();
+  return Math.min(Math.max(0, ms || 0), kRetryAfterCapMs);
+}
+
+function describe(error: unknown): string {
+  const { message, cause } = error as Error;
+  const inner = cause instanceof Error ? `${message} (${cause.message})` : message;
+  return withoutSecrets(inner.endsWith('.') ? inner : `${inner}.`);
+}
+
+function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onAbort = (): void => {
+      clearTimeout(timer);
+      reject(abortError(signal));
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', onAbort, { once: true });
+  });
+}

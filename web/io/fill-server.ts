@@ -1,0 +1,219 @@
+// Serves the engine's read requests: watches the fill queue in the wasm memory (layout in
+// src/residency/fill_queue.h), reads each range straight into its place and marks it done. Runs in
+// the engine's worker or, with cross-origin isolation, in the I/O worker; it is the same code.
+// A request that fails stays pending and is tried again by retry().
+
+import { yieldToEvents } from '../wire/rpc.js';
+import type { ModelFile } from './model-file.js';
+
+const kHeadBytes = 16;
+const kRequestBytes = 32;
+const kPending = 1;
+const kDone = 2;
+const kLocal = 3; // and from now on the engine's threads may read these bytes by themselves
+const kTaken = 4;
+const kRow = -1; // in place of the unit
+const kBurstMs = 8;
+const kTimedBytes = 1 << 17;
+
+/** The index words of the queue's head. */
+const enum Word {
+  Pushed = 0,
+  Completed = 1,
+  Capacity = 2,
+  Rate = 3,
+}
+
+type WaitAsync = (
+  words: Int32Array,
+  index: number,
+  value: number,
+  ms: number,
+) => { async: boolean; value: Promise<string> | string };
+
+const { waitAsync } = Atomics as unknown as { waitAsync?: WaitAsync };
+
+/** The queue's counters, readable from any thread that has the memory. */
+export class QueueView {
+  /** Without Atomics.waitAsync the engine's worker wakes the I/O worker by message. */
+  static readonly needsMessages = waitAsync === undefined;
+  readonly words: Int32Array;
+
+  constructor(
+    memory: WebAssembly.Memory,
+    readonly address: number,
+  ) {
+    this.words = new Int32Array(memory.buffer);
+  }
+
+  get pushed(): number {
+    return Atomics.load(this.words, this.index(Word.Pushed)) >>> 0;
+  }
+  get completed(): number {
+    return Atomics.load(this.words, this.index(Word.Completed)) >>> 0;
+  }
+  get capacity(): number {
+    return this.words[this.index(Word.Capacity)]!;
+  }
+
+  notifyPushed(): void {
+    Atomics.notify(this.words, this.index(Word.Pushed));
+  }
+
+  /** Index of a request's first word. */
+  at(request: number): number {
+    return (this.address + kHeadBytes + (request % this.capacity) * kRequestBytes) >> 2;
+  }
+
+  /** False when the engine's threads serve it. */
+  take(request: number): boolean {
+    return Atomics.compareExchange(this.words, this.at(request) + 7, kPending, kTaken) === kPending;
+  }
+  complete(request: number, local = false): void {
+    Atomics.store(this.words, this.at(request) + 7, local ? kLocal : kDone);
+    Atomics.add(this.words, this.index(Word.Completed), 1);
+    Atomics.notify(this.words, this.index(Word.Completed));
+  }
+
+  /** How fast local bytes come: where a device is waited for, the engine's threads leave reading to others. */
+  noteRate(bytes: number, ms: number): void {
+    this.words[this.index(Word.Rate)] = bytes / (1000 * ms || 1);
+  }
+
+  /** Blocks this thread until a request has been completed since `seen`, at most `ms`. */
+  blockCompleted(seen: number, ms: number): void {
+    Atomics.wait(this.words, this.index(Word.Completed), seen | 0, ms);
+  }
+  /** The same without blocking. */
+  waitCompleted(seen: number, ms: number): Promise<unknown> {
+    return this.wait(Word.Completed, seen, ms);
+  }
+  /** Resolves when the pushed counter is no longer `seen`, or after `ms`. */
+  waitPushed(seen: number, ms: number): Promise<unknown> {
+    return this.wait(Word.Pushed, seen, ms);
+  }
+
+  private index(word: Word): number {
+    return (this.address >> 2) + word;
+  }
+
+  private wait(word: Word, seen: number, ms: number): Promise<unknown> {
+    if (!waitAsync) return new Promise((resolve) => setTimeout(resolve, Math.min(ms, 8)));
+    const wait = waitAsync(this.words, this.index(word), seen | 0, ms);
+    return wait.async ? (wait.value as Promise<string>) : yieldToEvents();
+  }
+}
+
+export interface FillEvents {
+  /** The file with this index; opened by then. */
+  file(index: number): ModelFile;
+  /** A request ended; its bytes went to `unit`. */
+  onFilled(unit: number, bytes: number, network: boolean): void;
+  onError(error: unknown): void;
+}
+
+export class FillServer {
+  readonly queue: QueueView;
+  /** Requests taken from the queue so far. */
+  taken = 0;
+  private seen = 0;
+  private readonly early = new Set<number>();
+  private readonly failed = new Set<number>();
+  private readonly places: Uint8Array[] = [];
+  private stopped = false;
+  private serving = false;
+
+  constructor(
+    private readonly memory: WebAssembly.Memory,
+    address: number,
+    private readonly events: FillEvents,
+  ) {
+    this.queue = new QueueView(memory, address);
+    const { words, pushed, capacity } = this.queue;
+    this.taken = this.seen = Math.max(0, pushed - capacity);
+    // What a server before this one has begun and left begins again.
+    for (let n = this.taken; n < pushed; n++) Atomics.compareExchange(words, this.queue.at(n) + 7, kTaken, kPending);
+  }
+
+  /**
+   * Takes all new requests: what is local is served at once, the rest starts. With `bounded` it
+   * lets the event loop run now and then and resolves when all are taken.
+   */
+  async serve(bounded: boolean): Promise<void> {
+    if (this.serving) return;
+    this.serving = true;
+    let start = performance.now();
+    while (!this.stopped && this.taken !== this.queue.pushed) {
+      this.startRows();
+      const n = this.taken;
+      this.taken = (n + 1) >>> 0;
+      if (!this.early.delete(n) && this.queue.take(n)) this.start(n);
+      if (!bounded || performance.now() - start < kBurstMs) continue;
+      await yieldToEvents();
+      start = performance.now();
+    }
+    this.serving = false;
+  }
+
+  /** Tries the failed requests once more. */
+  retry(): void {
+    const again = [...this.failed];
+    this.failed.clear();
+    for (const n of again) this.start(n);
+  }
+
+  /** Nothing is completed after this. */
+  stop(): void {
+    this.stopped = true;
+  }
+
+  /** Rows of the embedding go before all else: a pass waits for them before it can begin. */
+  private startRows(): void {
+    for (; this.seen !== this.queue.pushed; this.seen = (this.seen + 1) >>> 0) {
+      if (this.queue.words[this.queue.at(this.seen) + 6] !== kRow) continue;
+      if (!this.queue.take(this.seen)) continue;
+      this.early.add(this.seen);
+      this.start(this.seen);
+    }
+  }
+
+  private start(n: number): void {
+    const { words } = this.queue;
+    const at = this.queue.at(n);
+    const word = (i: number): number => words[at + i]! >>> 0;
+    const offset = word(0) + word(1) * 2 ** 32;
+    const length = word(4);
+    const unit = word(6);
+    const done = (network: boolean, local: boolean): void => {
+      if (this.stopped) return;
+      this.queue.complete(n, local);
+      this.events.onFilled(unit, length, network);
+    };
+    try {
+      const bytes = this.place(word(2), length);
+      const from = this.events.file(word(5));
+      const start = performance.now();
+      const reading = from.read(offset, bytes);
+      if (reading === true) {
+        if (length >= kTimedBytes) this.queue.noteRate(length, performance.now() - start);
+        done(false, from.whole === true);
+      } else reading.then(() => done(true, false), (error: unknown) => this.fail(n, error));
+    } catch (error) {
+      this.fail(n, error);
+    }
+  }
+
+  /** The view of a place in the memory. A view that a file was read into is garbage that browsers collect late. */
+  private place(address: number, length: number): Uint8Array {
+    const i = Math.imul(address + length, 0x9e3779b1) >>> 26;
+    const kept = this.places[i];
+    if (kept?.byteOffset === address && kept.length === length) return kept;
+    return (this.places[i] = new Uint8Array(this.memory.buffer, address, length));
+  }
+
+  private fail(n: number, error: unknown): void {
+    if (this.stopped) return;
+    this.failed.add(n);
+    this.events.onError(error);
+  }
+}

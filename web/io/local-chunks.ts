@@ -1,0 +1,193 @@
+// What is here of a file behind a URL: the store's entry, written by one engine at a time, and
+// without one a few recent chunks in memory, because neighbouring reads share them. Stored bytes are
+// given up only for bytes that can be a newer version of the same file: an error page or a login
+// form costs nothing.
+
+import { publicUrl } from '../wire/address.js';
+import { SluiceError } from '../wire/errors.js';
+import { differs } from './fetcher.js';
+import type { StoreBackend } from './files.js';
+import { describeIndex, kChunkSize, keyOf, StoreEntry, type Validators } from './store.js';
+
+export type Warn = (code: string, message: string) => void;
+
+/** How much of a file's beginning tells what it is. */
+export const kHeadBytes = 16;
+const kRecentBytes = 8 << 20;
+
+export class LocalChunks {
+  size = 0;
+  entry: StoreEntry | null = null;
+  /** What arrives is stored. */
+  writing = false;
+  /** Another tab is the entry's writer. */
+  busy = false;
+  bytesFromStore = 0;
+  private readonly recent = new Map<number, Uint8Array>();
+
+  constructor(
+    private readonly url: string,
+    private readonly warn: Warn,
+    public chunkSize = kChunkSize,
+  ) {}
+
+  get count(): number {
+    return Math.ceil(this.size / this.chunkSize);
+  }
+  get complete(): boolean {
+    return this.entry?.complete === true;
+  }
+
+  async open(store: StoreBackend): Promise<void> {
+    try {
+      const files = await store.open(await keyOf(this.url));
+      this.busy = !files?.writable;
+      if (!files) return this.warn('STORE_BUSY', 'Another tab is storing this model; reading from the network.');
+      this.entry = new StoreEntry(files);
+      this.writing = this.entry.writable;
+      if (!this.writing && !this.entry.meta) this.drop();
+      if (this.entry?.meta) ({ size: this.size, chunkSize: this.chunkSize } = this.entry.meta);
+    } catch (error) {
+      this.warn('IO', `The store cannot be used: ${(error as Error).message}`);
+      this.drop();
+    }
+  }
+
+  /** Stores a file that begins with `head` from now on, in place of what is stored of it. */
+  begin(known: Validators, size: number, head: Uint8Array, ranges: boolean): void {
+    this.mayReplace(head, ranges);
+    this.size = size;
+    if (!this.writing) return this.drop();
+    try {
+      this.entry!.create(this.url, { ...known, size }, this.chunkSize);
+    } catch (error) {
+      this.warn('QUOTA', `The model cannot be stored (${(error as Error).message}).`);
+      this.drop();
+    }
+  }
+
+  /** Throws when a file that begins with `fresh` can be no version of the stored one. */
+  mayReplace(fresh: Uint8Array, ranges: boolean): void {
+    const { entry } = this;
+    if (!entry?.meta || entry.chunksStored === 0) return;
+    const old = new Uint8Array(Math.min(kHeadBytes, entry.meta.size));
+    if (!entry.has(0) || entry.read(0, old).length > 0) old.fill(0);
+    if (resembles(fresh, old, ranges)) return;
+    throw new SluiceError(
+      'NETWORK',
+      `${publicUrl(this.url)} answers with something else than the stored model; that stays stored.`,
+    );
+  }
+
+  /** Waits for the other tab to leave the store, to write what it left; false when it stored another version. */
+  async takeOver(store: StoreBackend, known: Validators, until: AbortSignal): Promise<boolean> {
+    const files = await store.open(await keyOf(this.url), until);
+    if (!files) return false;
+    const entry = new StoreEntry(files);
+    const { meta } = entry;
+    const own = { ...known, size: this.size };
+    if (until.aborted || (meta && (meta.chunkSize !== this.chunkSize || differs(meta, own)))) {
+      entry.close(); // the next load looks into that
+      return false;
+    }
+    if (!meta) entry.create(this.url, own, this.chunkSize);
+    this.entry?.close();
+    this.entry = entry;
+    this.writing = true;
+    this.busy = false;
+    return true;
+  }
+
+  /** Another tab has stored all of this version. */
+  async completeElsewhere(store: StoreBackend, known: Validators): Promise<boolean> {
+    const index = await store.readIndex(await keyOf(this.url));
+    const found = index && describeIndex(index);
+    return found?.bytesStored === this.size && !differs(found, known);
+  }
+
+  isLocal(chunk: number): boolean {
+    return this.recent.has(chunk) || this.isStored(chunk);
+  }
+  isStored(chunk: number): boolean {
+    return this.entry?.has(chunk) === true;
+  }
+
+  /** Copies what is local of a read; returns the chunks that are not. */
+  collect(offset: number, into: Uint8Array): Set<number> {
+    const first = Math.floor(offset / this.chunkSize);
+    const last = Math.floor((offset + into.length - 1) / this.chunkSize);
+    const missing = new Set<number>();
+    for (let i = first; i <= last; ) {
+      const held = this.recent.get(i);
+      if (held) {
+        this.copy(held, i, into, offset);
+        i++;
+      } else if (this.isStored(i)) {
+        let end = i + 1;
+        while (end <= last && !this.recent.has(end) && this.isStored(end)) end++;
+        for (const bad of this.fromStore(i, end, offset, into)) missing.add(bad);
+        i = end;
+      } else {
+        missing.add(i++);
+      }
+    }
+    return missing;
+  }
+
+  /** Copies the part of a chunk that falls into the read at `offset`. */
+  copy(bytes: Uint8Array, chunk: number, into: Uint8Array, offset: number): void {
+    const at = chunk * this.chunkSize;
+    const start = Math.max(at, offset);
+    const end = Math.min(at + bytes.length, offset + into.length);
+    if (end > start) into.set(bytes.subarray(start - at, end - at), start - offset);
+  }
+
+  /** Reads the part of chunks [i, end) that falls into the read; returns damaged chunks. */
+  fromStore(i: number, end: number, offset: number, into: Uint8Array): number[] {
+    const from = Math.max(offset, i * this.chunkSize);
+    const to = Math.min(offset + into.length, end * this.chunkSize);
+    const bad = this.entry!.read(from, to - from === into.length ? into : into.subarray(from - offset, to - offset));
+    if (bad.length > 0) this.warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
+    this.bytesFromStore += to - from;
+    return bad;
+  }
+
+  /** Keeps a whole chunk. Throws QUOTA when it is the first that finds no room. */
+  put(chunk: number, bytes: Uint8Array): void {
+    try {
+      if (this.writing && !this.isStored(chunk)) this.entry!.write(chunk, bytes);
+    } catch (cause) {
+      this.writing = false;
+      throw new SluiceError('QUOTA', `The model cannot be stored further (${(cause as Error).message}).`, { cause });
+    } finally {
+      if (!this.isStored(chunk)) this.remember(chunk, bytes);
+    }
+  }
+
+  drop(): void {
+    this.entry?.close();
+    this.entry = null;
+    this.writing = false;
+  }
+
+  private remember(chunk: number, bytes: Uint8Array): void {
+    this.recent.set(chunk, bytes.slice());
+    const limit = Math.max(1, Math.floor(kRecentBytes / this.chunkSize));
+    for (const old of this.recent.keys()) {
+      if (this.recent.size <= limit) break;
+      this.recent.delete(old);
+    }
+  }
+}
+
+const isModel = (text: string): boolean => /^(GGUF|.{5}\0\0\0\{)/s.test(text); // or safetensors
+
+/**
+ * May `fresh` begin a new version of the file that began with `old`? A portal serves no ranges, so
+ * another JSON needs one, or the same first key.
+ */
+function resembles(fresh: Uint8Array, old: Uint8Array, ranges: boolean): boolean {
+  const [a, b] = [fresh, old].map((head) => String.fromCharCode(...head.subarray(0, kHeadBytes))) as [string, string];
+  const alike = a !== '' && a.slice(0, 8) === b.slice(0, 8);
+  return alike || isModel(a) || (!isModel(b) && (ranges || b[0] !== '{') && /^\s*[^\s<]/.test(a));
+}

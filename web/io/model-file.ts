@@ -1,0 +1,143 @@
+// A file of the model as the fill queue sees it: read any range into memory, at once where the
+// bytes are local, later where they must come over the network. Blobs and Node files are here;
+// remote-file.ts has the one that downloads and stores.
+
+import { abortError, SluiceError } from '../wire/errors.js';
+import type { SharedFile, SyncFile } from './files.js';
+
+export interface FileProgress {
+  /** Bytes of the file that are local (stored or in a local file). */
+  bytesLocal: number;
+  /** Bytes that this engine has had from the network and from local storage. */
+  bytesFetched: number;
+  bytesFromStore: number;
+}
+
+export interface ModelFile {
+  readonly name: string;
+  readonly size: number;
+  /** What the engine's threads may open. */
+  readonly shared?: SharedFile | undefined;
+  /** All of the file lies in `shared`: a range that read() has once filled may be read there. */
+  readonly whole?: boolean;
+  /** Fills `into` from `offset`. True when that happened at once. */
+  read(offset: number, into: Uint8Array): true | Promise<void>;
+  progress(): FileProgress;
+  /** Bytes a second of a few large reads of what is local, and of the network so far; 0: unknown. */
+  rates(): Promise<[local: number, network: number]>;
+  /**
+   * Starts fetching what is missing in file order. Resolves with true when everything is local, at
+   * once with false where nothing is stored; rejects with QUOTA when it cannot be stored to the end.
+   */
+  download(): Promise<boolean>;
+  /** Stops all transfers; reads that wait reject. Idempotent. */
+  close(): void;
+}
+
+const kWindow = 256 * 1024;
+const kTimedReads = 4;
+const kTimedBytes = 4 << 20;
+
+/** Times reads spread over the first `size` bytes of a file. */
+export async function timeReads(size: number, read: (at: number, into: Uint8Array) => unknown): Promise<number> {
+  const bytes = new Uint8Array(Math.min(size, kTimedBytes)).fill(1); // its pages are there
+  const start = performance.now();
+  for (let i = 0; i < kTimedReads; i++) {
+    await read(Math.floor(((size - bytes.length) / kTimedReads) * i), bytes);
+  }
+  return (kTimedReads * bytes.length * 1000) / (performance.now() - start) || 0;
+}
+
+/** A File or Blob, read by slices. */
+export class BlobFile implements ModelFile {
+  readonly size: number;
+  private bytes = 0;
+  private closed = false;
+  private window: { at: number; bytes: Promise<ArrayBuffer> } | null = null;
+
+  constructor(
+    private readonly blob: Blob,
+    readonly name: string,
+  ) {
+    this.size = blob.size;
+  }
+
+  async read(offset: number, into: Uint8Array): Promise<void> {
+    let at = offset;
+    let slice: ArrayBuffer;
+    try {
+      if (into.length > kWindow / 4) {
+        slice = await this.blob.slice(offset, offset + into.length).arrayBuffer();
+      } else {
+        at = Math.floor(offset / (kWindow / 2)) * (kWindow / 2);
+        slice = await this.windowAt(at);
+      }
+    } catch (cause) {
+      throw new SluiceError('IO', `${this.name} can no longer be read; choose it again.`, { cause });
+    }
+    if (this.closed) throw abortError();
+    const bytes = new Uint8Array(slice).subarray(offset - at, offset - at + into.length);
+    if (bytes.length !== into.length) throw truncated(this.name);
+    into.set(bytes);
+    this.bytes += into.length;
+  }
+
+  /** Small reads come in runs and cost a message each, so they share slices; these overlap by half. */
+  private windowAt(at: number): Promise<ArrayBuffer> {
+    if (this.window?.at !== at) {
+      this.window = { at, bytes: this.blob.slice(at, at + kWindow).arrayBuffer() };
+    }
+    return this.window.bytes;
+  }
+
+  progress(): FileProgress {
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
+  }
+  async rates(): Promise<[number, number]> {
+    return [await timeReads(this.size, (at, into) => this.blob.slice(at, at + into.length).arrayBuffer()), 0];
+  }
+  async download(): Promise<boolean> {
+    return true;
+  }
+  close(): void {
+    this.closed = true;
+  }
+}
+
+/** A local file with synchronous access. */
+export class LocalFile implements ModelFile {
+  readonly size: number;
+  private bytes = 0;
+
+  constructor(
+    private readonly file: SyncFile,
+    readonly name: string,
+    readonly shared?: SharedFile,
+    readonly whole = shared !== undefined,
+  ) {
+    this.size = file.getSize();
+  }
+
+  read(offset: number, into: Uint8Array): true {
+    if (this.file.read(into, { at: offset }) !== into.length) throw truncated(this.name);
+    this.bytes += into.length;
+    return true;
+  }
+
+  progress(): FileProgress {
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
+  }
+  async rates(): Promise<[number, number]> {
+    return [await timeReads(this.size, (at, into) => this.file.read(into, { at })), 0];
+  }
+  async download(): Promise<boolean> {
+    return true;
+  }
+  close(): void {
+    this.file.close();
+  }
+}
+
+function truncated(name: string): SluiceError {
+  return new SluiceError('TRUNCATED', `${name} is shorter than its header says.`);
+}

@@ -1,0 +1,21 @@
+// The stash in Node: files in a directory of this process under the system's temporary one, which goes
+// when the process does.
+
+import * as fs from 'node:fs';
+import * as os from 'node:os';
+import * as path from 'node:path';
+
+import type { Stash } from './files.js';
+import { NodeFile } from './store-node.js';
+
+export const stashFolder = path.join(os.tmpdir(), `sluice-sessions-${process.pid}`);
+
+export async function nodeStash(folder = stashFolder): Promise<Stash> {
+  fs.mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const at = (name: string): string => path.join(folder, name);
+  return {
+    open: async (name) => new NodeFile(at(name), 'r+', 0o600),
+    remove: (name) => fs.promises.rm(at(name)),
+    names: () => fs.promises.readdir(folder),
+  };
+}

@@ -1,0 +1,87 @@
+// The options that callers pass, as the API's rooms share them; what is checked of them, and how they travel,
+// is in api/options.ts.
+
+import type { IoTuning } from './protocol.js';
+import type { CacheMode, ProgressEvent, SamplingOptions } from './types.js';
+
+/** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
+export type ModelSource = string | URL | Blob | readonly Blob[];
+
+/** How a model is opened. */
+export interface InspectOptions {
+  /**
+   * Bytes that the engine may hold: weights, KV cache, activations, tokenizer and scratch together.
+   * It is the hard maximum of the engine's memory. Default: the whole model where the device has
+   * room for it, else what the device can give.
+   */
+  memoryBudget?: number;
+  /** Positions of the KV cache. Default: the model's own, at most 4096. */
+  contextLength?: number;
+  /**
+   * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
+   * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no
+   * store, or a store that opens a file once).
+   */
+  threads?: number;
+  /** Kernel table by name, for tests and measurements. Default: the best. */
+  kernels?: string;
+  /** Aborts the loading. */
+  signal?: AbortSignal;
+  /**
+   * default: check with the server, then use what is stored; only: never use the network; reload:
+   * fetch anew; none: store nothing. In Node nothing is stored unless `cacheDir` is given.
+   */
+  cache?: CacheMode;
+  /** Node: the store's directory. */
+  cacheDir?: string;
+  /** Called at most ten times a second, and for warnings at once. */
+  onProgress?: (event: ProgressEvent) => void;
+  /** The engine's wasm, where it is not next to the script. */
+  wasmUrl?: string | URL;
+  /** The engine's wasm itself, where it cannot be fetched. */
+  wasmBinary?: Uint8Array | ArrayBuffer;
+  /** The worker script, where it is not next to the script; of another origin it must be readable (CORS). */
+  workerUrl?: string | URL;
+  /** False: no I/O worker even where one is possible. */
+  ioWorker?: boolean;
+  /** @internal */
+  tuning?: IoTuning;
+}
+
+/** What Engine.load takes. */
+export type EngineOptions = InspectOptions;
+
+/** How a text becomes tokens. */
+export interface TokenizeOptions {
+  /** Prepend BOS as the model's metadata says. Default true. */
+  addBos?: boolean;
+  /** Read "<|im_end|>" and the like as control tokens. Default true. */
+  parseSpecial?: boolean;
+  /** What stands between U+FDD0 and U+FDD1 is never read so; the two vanish. Default false. */
+  marked?: boolean;
+  /** The text goes on from other text: no BOS, no space before its first word. Default false. */
+  continues?: boolean;
+}
+
+/** What a generation takes; `addBos` and the like are of text prompts. */
+export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
+  /** Default: until the context is full or the model ends. */
+  maxTokens?: number;
+  /** Strings that end the text; they are not part of it. */
+  stop?: string | readonly string[];
+  /** Aborts it: everything pending rejects with its reason. */
+  signal?: AbortSignal;
+  /** true: the log-probability of each token; a number: also so many of the likeliest. */
+  logprobs?: boolean | number;
+  /** Emit the text of control tokens too. Default false. */
+  special?: boolean;
+  /** Keep what the KV cache already holds of this prompt. Default true. */
+  reusePrefix?: boolean;
+  /** Go on after an end token. Default false. */
+  ignoreEos?: boolean;
+}
+
+/** The words of a text, as a type: a list of names is held against the interface that declares them. */
+export type Words<Text extends string> = Text extends `${infer Word} ${infer Rest}` ? Word | Words<Rest> : Text;
+
+export type Same<A, B> = [A] extends [B] ? ([B] extends [A] ? true : never) : never;

@@ -1,0 +1,150 @@
+// The typed messages between the caller's thread, the engine's worker and the I/O worker. A call is
+// { id, method, args } and is answered by { id, result } or { id, error }; events carry no id. Only
+// structured-clone types travel.
+
+import type { PlainError } from './errors.js';
+import type { CacheMode, EngineStats, MemoryReport, ModelInfo, Piece, ProgressEvent, SamplingOptions } from './types.js';
+
+/** What the model is read from, in the form that travels: a URL, files, or a path (Node). */
+export type SourceSpec =
+  | { kind: 'url'; url: string }
+  | { kind: 'blob'; blobs: Blob[]; names: string[] }
+  | { kind: 'path'; path: string };
+
+export interface IoOptions {
+  cache: CacheMode;
+  /** Node: the directory of the store; undefined: no store. */
+  cacheDir?: string | undefined;
+  /** Overrides for tests. */
+  tuning?: IoTuning | undefined;
+}
+
+/** Knobs of the fetcher and the store that tests turn; not part of the public API. */
+export interface IoTuning {
+  chunkSize?: number;
+  streams?: number;
+  streamBytes?: number;
+  attempts?: number;
+  retryMs?: number;
+  retryMaxMs?: number;
+  stallMs?: number;
+  /** How long the worker's script may take until it says that it is there. */
+  greetMs?: number;
+}
+
+/** Where the engine's wasm comes from; all optional. */
+export interface WasmSource {
+  url?: string | undefined;
+  binary?: Uint8Array | ArrayBuffer | undefined;
+  /** A compiled module, as passed between threads. */
+  module?: WebAssembly.Module | undefined;
+}
+
+export interface LoadSpec {
+  source: SourceSpec;
+  io: IoOptions;
+  wasm: WasmSource;
+  /** Bytes; 0: choose. */
+  memoryBudget: number;
+  contextLength: number;
+  /** 0: choose. */
+  threads: number;
+  kernels: string;
+  /** False keeps all I/O in the engine's worker. */
+  ioWorker: boolean;
+}
+
+export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
+  /** 0: the engine's own; a session's. */
+  timeline: number;
+  /** In decimal. */
+  seed: string;
+  prompt: string | Int32Array;
+  maxTokens: number;
+  stop: string[];
+  /** Number of alternatives to report; undefined: no log-probabilities. */
+  logprobs?: number | undefined;
+  addBos: boolean;
+  parseSpecial: boolean;
+  /** Stretches of the prompt between U+FDD0 and U+FDD1 hold no control tokens. */
+  marked: boolean;
+  /** The prompt goes on from other text. */
+  continues: boolean;
+  /** Emit the text of control tokens too. */
+  special: boolean;
+  /** Keep what the KV cache already holds of this prompt. */
+  reusePrefix: boolean;
+  ignoreEos: boolean;
+}
+
+/** How a text becomes tokens. */
+export type TokenizeSpec = Pick<GenerateSpec, 'addBos' | 'parseSpecial' | 'marked' | 'continues'>;
+
+export interface Snapshot {
+  stats: EngineStats;
+  memory: MemoryReport;
+  units: Uint8Array;
+}
+
+/** A state that waits, in memory or under a name in the stash. */
+export type Parked = { size: number } & ({ bytes: Uint8Array } | { name: string });
+
+/** A timeline that the engine does not hold. */
+export interface Waiting {
+  tokens: Int32Array;
+  /** null: its tokens have to be computed again. */
+  parked: Parked | null;
+}
+
+/** All timelines of an engine that leaves, for the one that follows it. */
+export type LeftTimelines = [id: number, waiting: Waiting][];
+
+/** The counters that the worker itself keeps; bytes are those of engines before this one. */
+export type OwnStats = Omit<EngineStats, 'bytesStored' | 'bytesTotal' | 'position' | 'engine'>;
+
+export interface Loaded {
+  info: ModelInfo;
+  snapshot: Snapshot;
+}
+
+/** What an engine leaves to the one of another budget. */
+export interface Left {
+  module: WebAssembly.Module;
+  stats: OwnStats;
+  timelines: LeftTimelines;
+}
+
+// --- messages ---------------------------------------------------------------------------------
+
+export interface Call {
+  id: number;
+  method: string;
+  args: unknown[];
+}
+export type Reply = { id: number; result: unknown } | { id: number; error: PlainError };
+
+export type WorkerEvent =
+  /** The first thing that a worker says: that its script is the right one. */
+  | { event: 'hello' }
+  | { event: 'progress'; progress: ProgressEvent }
+  | { event: 'snapshot'; snapshot: Snapshot }
+  | { event: 'piece'; generation: number; pieces: Piece[] }
+  | { event: 'downloaded'; error?: PlainError | undefined }
+  /** The engine wants one more worker, and talks to it through the other end of `port`. */
+  | { event: 'start'; role: Role; port: MessagePort };
+
+/** What the two kinds of workers and their owners talk through. */
+export interface Port {
+  postMessage(message: unknown, transfer?: Transferable[]): void;
+  onmessage: ((event: { data: any }) => void) | null;
+}
+
+/** The owner's side of a worker. */
+export interface WorkerPort extends Port {
+  onerror: ((event: any) => void) | null;
+  onmessageerror: ((event: any) => void) | null;
+  terminate(): void;
+}
+
+/** What a worker becomes at the engine's wish; the first message to it, without one, makes it the engine. */
+export type Role = 'io' | 'thread';

@@ -1,0 +1,186 @@
+// The Embind surface of the wasm engine, typed by hand: the one place where TypeScript and C++ agree.
+// One wasm instance holds one engine. No call blocks on I/O: the engine writes read requests into the
+// fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
+
+import type { FinishReason, Piece, SamplingOptions } from '../wire/types.js';
+
+/** A failed call: stable code and one sentence. */
+export interface BindingError {
+  code: string;
+  message: string;
+}
+
+export const enum Step {
+  /** A unit that the next operation needs is not there yet: serve the fill queue, call again. */
+  Blocked = 0,
+  /** Worked up to its limit; call again. */
+  Progress = 1,
+  /** The pass is complete, its last token's logits are ready; the answer is, and says how. */
+  Done = 2,
+  /** See error(). */
+  Failed = 3,
+}
+
+export const enum TokenizeFlags {
+  AddBos = 1,
+  ParseSpecial = 2,
+  /** The text goes on from other text: no BOS, no space before its first word. */
+  Continues = 4,
+  /** Between U+FDD0 and U+FDD1 no control token is recognized; the marks vanish. */
+  Marked = 8,
+}
+
+export interface OpenOptions {
+  /** Bytes that weights, KV cache, activations, tokenizer and scratch may take together. 0: as much as the model wants. */
+  memoryBudget: number;
+  /** Positions of the KV cache; 0: the model's own, at most 4096. */
+  contextLength: number;
+  /** 0: chosen by the engine. */
+  threads: number;
+  /** Kernel table by name; '': the best of this binary. */
+  kernels: string;
+  /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
+  ownReads?: boolean;
+  /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
+  storeBandwidth?: number;
+}
+
+/** What an answer takes: sampling parameters by the names of SamplingOptions, where what is missing takes defaults. */
+export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
+  /** In decimal. */
+  seed: string;
+  /** Infinity: until the context is full. */
+  maxTokens: number;
+  stop: string[];
+  logprobs?: number | undefined;
+  special: boolean;
+  reusePrefix: boolean;
+  ignoreEos: boolean;
+}
+
+/** The state of an answer. */
+export interface Answer {
+  /** Why it ended; '' while it goes on. */
+  finish: FinishReason | '';
+  stopString: string;
+  promptTokens: number;
+  cachedTokens: number;
+  completionTokens: number;
+  promptMs: number;
+  /** 0: there was no token yet. */
+  firstMs: number;
+  generateMs: number;
+  inPrompt: boolean;
+  /** Tokens a second, of the prompt's that were computed and of the answer's; 0 where there were none. */
+  promptRate: number;
+  generateRate: number;
+}
+
+/** Bytes of a state that travel at once; the binding has room for as many. */
+export const kStageBytes = 1 << 16;
+
+export const enum Want {
+  /** Open the file `name`, which is number `file` of the model: opened(). */
+  File = 0,
+  /** `length` bytes from `offset` of file `file`. */
+  Bytes = 1,
+  /** All of the small file `name`, of at most `length` bytes. */
+  Text = 2,
+  /** Nothing: the header is there. */
+  Done = 3,
+}
+
+export interface Need {
+  want: Want;
+  file: number;
+  /** A path or URL; of chosen files the name, and `choice` its number. */
+  name: string;
+  choice: number;
+  offset: number;
+  length: number;
+  /** It may be absent. */
+  optional: boolean;
+}
+
+export interface EngineBinding {
+  // --- header: the engine says what it wants next of the model's files (opening.ts) ---------
+  /** Begins with a model at this address, or among chosen files of these names, each followed by a slash. */
+  source(address: string, names: string): void;
+  /** What is wanted next, until it is answered; null: error(), which is final. */
+  need(): Need | null;
+  /** Answers Want.File: its size. false: error(). */
+  opened(bytes: number): boolean;
+  /** Answers Want.Text where there is no such file; `why` says how that is known. false: error(). */
+  absent(why: string): boolean;
+  /** Address where `bytes` that answer Want.Bytes or Want.Text are written before supply(); 0: error(). */
+  reserve(bytes: number): number;
+  supply(): boolean;
+  /** The content of one more file, after the last one, that was computed; mostly empty. */
+  synthesizedFile(): Uint8Array;
+  /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}. */
+  inspect(options: OpenOptions): string;
+  /** Allocates everything within the budget. false: error(). */
+  open(options: OpenOptions): boolean;
+  error(): BindingError;
+
+  // --- I/O ---------------------------------------------------------------------------------------
+  /** Address of the FillQueue. */
+  fillQueue(): number;
+  /** Lets the engine take over completed fills and push further requests (also done by step). */
+  pump(): void;
+
+  // --- text ----------------------------------------------------------------------------------------
+  /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
+  tokenize(text: Uint8Array, how: number): Int32Array | null;
+  /** JSON: the texts that become control tokens, and must not where a user wrote them. */
+  controlTexts(): string;
+  /** Whole-sequence decode. */
+  detokenize(tokens: Int32Array, special: boolean): string;
+
+  // --- the timeline that the engine holds ----------------------------------------------------------
+  /** Number of tokens in its KV cache, and the tokens. */
+  position(): number;
+  tokens(): Int32Array;
+  /** Forgets them, and what is under way. */
+  clear(): void;
+  /** Begins a pass over these tokens, behind those there are. false: error(). */
+  append(tokens: Int32Array): boolean;
+  /** Copy of the raw logits of the finished pass's last token. */
+  logits(): Float32Array;
+  /** Begins the answer to `prompt`, which becomes the timeline; what the two share stays. false: error(). */
+  begin(prompt: Int32Array, options: AnswerOptions): boolean;
+  /** Works on the answer or the pass: up to maxOps operations (about ten a layer); returns a Step. */
+  step(maxOps: number): number;
+  /** Ends the answer where it stands. */
+  cancel(): void;
+  /** The pieces that have become certain since the last call. */
+  takePieces(): Piece[];
+  /** How far the answer is. */
+  answer(): Answer;
+  // Its state, tokens included, in pieces through one place of kStageBytes:
+  stateStage(): number;
+  stateBytes(): number;
+  /** Copies [offset, offset + length) of the state to the stage. false: error(). */
+  readState(offset: number, length: number): boolean;
+  /**
+   * Empties the timeline, for a state of so many bytes; writeState() takes it from the stage, in order.
+   * The last piece completes it. false: error(), and the timeline is empty.
+   */
+  beginRestore(bytes: number): boolean;
+  writeState(length: number): boolean;
+
+  // --- insight -----------------------------------------------------------------------------------------
+  /** JSON: budget, weights, pinned, ring, kv, activations, tokenizer, scratch, other, total, heap. */
+  memory(): string;
+  /** JSON of counters: tokens, bytes per pass, stalls, compute and wait milliseconds. */
+  stats(): string;
+  /** One byte a unit, in order: 0 absent, 1 loading, 2 resident in the ring, 3 pinned and there, 4 pinned, not there yet; +16 computing now. */
+  unitStates(): Uint8Array;
+  kernelName(): string;
+  threads(): number;
+  delete(): void;
+}
+
+export interface EngineModule {
+  Engine: new () => EngineBinding;
+}

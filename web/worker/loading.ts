@@ -1,0 +1,187 @@
+// Opening a model in the engine's worker: its files, the wasm that suits, the header, the plan, and an
+// engine that can take work. What the budget is, and how many threads compute, is decided here, for
+// Engine.inspect and Engine.load alike.
+
+import type { SharedFile, Stash, SyncFile } from '../io/files.js';
+import { RemoteIo } from '../io/io-worker.js';
+import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
+import { SluiceError, type PlainError } from '../wire/errors.js';
+import type { LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
+import type { ModelInfo } from '../wire/types.js';
+import type { EngineBinding, OpenOptions } from './binding.js';
+import { initialMemory } from './glue.js';
+import { errorOf, Opening } from './opening.js';
+import type { Reporter } from './reporter.js';
+import { instantiateWasm, kMaxBudget, type CompiledWasm, type WasmInstance } from './wasm.js';
+
+/** What the engine's worker needs from its surroundings. */
+export interface HostPlatform extends IoPlatform {
+  /** True where a memory can be shared between threads. */
+  readonly isolated: boolean;
+  /** Most bytes that an engine takes when no budget is given. */
+  readonly budgetCap: number;
+  readonly hardwareThreads: number;
+  /** Opens a file beside others that have it open. */
+  openShared(file: SharedFile): Promise<SyncFile>;
+  /** Compiles the wasm that suits (or the one named by `kernels`). */
+  compile(source: WasmSource, kernels: string): Promise<CompiledWasm>;
+  /** Where timelines wait; null: there is no such place. */
+  stash(): Promise<Stash | null>;
+}
+
+/** An engine that can take work. */
+export interface Opened {
+  wasm: WasmInstance;
+  binding: EngineBinding;
+  memory: WebAssembly.Memory;
+  compiled: CompiledWasm;
+  info: ModelInfo;
+  io: Io;
+}
+
+const kHeaderRoom = 1 << 30;
+
+export class Loading {
+  private io!: Io;
+  private opening!: Opening;
+
+  constructor(
+    private readonly spec: LoadSpec,
+    private readonly platform: HostPlatform,
+    private readonly reporter: Reporter,
+    private readonly onError: (error: unknown) => void,
+  ) {}
+
+  /** What is open by now is closed by closing `opened` when this rejects. */
+  async load(opened: (io: Io) => void): Promise<Opened> {
+    const { spec } = this;
+    const compiled = await this.prepare(opened);
+    const budget = this.budget();
+    const threads = this.threads(budget);
+    const options = openOptions(spec, budget, threads);
+    let wasm!: WasmInstance;
+    try {
+      wasm = await this.instantiate(compiled, budget, threads);
+      await this.opening.read(wasm);
+    } catch (error) {
+      const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
+      if (!room || !spec.memoryBudget) throw error;
+      await this.refuseBudget(compiled, options);
+    }
+    const { binding, memory } = wasm;
+    const info = describe(binding, options);
+    const ownReads = this.io.concurrent && this.readsOwn(threads);
+    if (ownReads) await wasm.shareFiles(this.io.shared);
+    if (!binding.open({ ...options, ownReads })) {
+      const error = errorOf(binding);
+      await wasm.shareFiles([]);
+      throw error;
+    }
+    this.opening.over();
+    return { wasm, binding, memory, compiled, info, io: this.io };
+  }
+
+  /** The header's answer to "will it run here, and how fast", without weights. */
+  async inspect(opened: (io: Io) => void): Promise<ModelInfo> {
+    const { spec } = this;
+    const compiled = await this.prepare(opened, false);
+    const budget = this.budget();
+    const headerRoom = Math.max(budget, kHeaderRoom);
+    const threads = this.threads(budget);
+    const wasm = await this.instantiate(compiled, headerRoom, threads);
+    await this.opening.read(wasm);
+    const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
+    const ownReads = spec.ioWorker && this.platform.isolated && this.readsOwn(threads);
+    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), ownReads, storeBandwidth });
+    info.speed = { ...info.speed, ...network };
+    return info;
+  }
+
+  private async prepare(opened: (io: Io) => void, ioWorker = this.spec.ioWorker): Promise<CompiledWasm> {
+    const { spec, platform } = this;
+    this.io = this.makeIo(ioWorker);
+    opened(this.io);
+    const compiling = platform.compile(spec.wasm, spec.kernels);
+    compiling.catch(() => {}); // reported below, unless the file's error comes first
+    this.opening = new Opening(this.io, spec.source);
+    const first = await this.opening.first();
+    const compiled = await compiling;
+    if (!first) {
+      // Budget and threads follow from the model's size, and that from what the directory holds.
+      const scout = await this.instantiate(compiled, kHeaderRoom, 1);
+      await this.opening.read(scout, true);
+      scout.binding.delete();
+    }
+    return compiled;
+  }
+
+  private makeIo(ioWorker: boolean): Io {
+    const { spec, platform, reporter, onError } = this;
+    const events: IoEvents = {
+      onProgress: reporter.progress,
+      onError,
+      onDownloaded: (error) => reporter.post({ event: 'downloaded', error }),
+    };
+    return ioWorker && platform.isolated
+      ? new RemoteIo(this.startWorker('io'), spec.source, spec.io, events)
+      : new LocalIo(spec.source, spec.io, platform, events);
+  }
+
+  private instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
+    const { openShared } = this.platform;
+    return instantiateWasm(wasm, budget, threads - 1, () => this.startWorker('thread'), openShared);
+  }
+
+  /** The way to a worker that the owner starts, and ends with this one. */
+  private startWorker(role: Role): WorkerPort {
+    const { port1, port2 } = new MessageChannel();
+    this.reporter.post({ event: 'start', role, port: port2 }, [port2]);
+    return Object.assign(port1, { terminate() {} }) as unknown as WorkerPort;
+  }
+
+  private readsOwn(threads: number): boolean {
+    return threads > 1 && this.io.shared.every(Boolean);
+  }
+
+  /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
+  private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
+    const wasm = await this.instantiate(compiled, kHeaderRoom, 1);
+    await this.opening.read(wasm);
+    const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
+    throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
+  }
+
+  /** What was asked for, or what the device can give; no more than a wasm memory can have. */
+  budget(bytes = this.spec.memoryBudget): number {
+    const chosen = Math.min(this.platform.budgetCap, Math.ceil(this.opening.bytes * 1.1) + (512 << 20));
+    return Math.min(bytes || chosen, kMaxBudget);
+  }
+
+  /**
+   * Where most of the model streams through the I/O worker, that gets a core: threads that wait for the
+   * one that lost its core to reading made a token take half as long again.
+   */
+  threads(budget: number): number {
+    const { spec, platform } = this;
+    if (!platform.isolated) return 1;
+    const streams = spec.ioWorker && 2 * budget < this.opening.bytes && !this.readsOwn(2);
+    return spec.threads || Math.max(1, platform.hardwareThreads - (streams ? 1 : 0));
+  }
+}
+
+/** What the header says; must come before open(), which lets the header go. */
+function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
+  const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
+  if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
+  return info;
+}
+
+export function tooSmall(budget: number, least: number, context: number): SluiceError {
+  const text = `a memory budget of ${budget} bytes is too small for this model with a context of ${context}: the smallest that works is ${least} bytes`;
+  return new SluiceError('BUDGET_TOO_SMALL', text);
+}
+
+function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
+  const { contextLength, kernels } = spec;
+  return { memoryBudget: budget, contextLength, threads, kernels };
+}

@@ -1,0 +1,59 @@
+// What the engine's worker tells its owner beside answers: progress, pieces, and a snapshot of counters,
+// memory and units, at most ten a second unless it is the last of something.
+
+import type { Io } from '../io/io.js';
+import type { OwnStats, Port, Snapshot, WorkerEvent } from '../wire/protocol.js';
+import type { EngineStats, ProgressEvent } from '../wire/types.js';
+import type { EngineBinding } from './binding.js';
+
+const kSnapshotMs = 100;
+
+/** What there is to report on. */
+export interface Reported {
+  binding: EngineBinding;
+  memory: WebAssembly.Memory;
+  io: Io;
+}
+
+export class Reporter {
+  stats: OwnStats = {
+    promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0, timeToFirstTokenMs: 0,
+    tokensPerSecond: 0, bytesFetched: 0, bytesFromStore: 0, loadMs: 0, threads: 1, kernels: '',
+  };
+  private last = 0;
+
+  constructor(private readonly port: Port) {}
+
+  post(event: WorkerEvent, transfer?: Transferable[]): void {
+    this.port.postMessage(event, transfer);
+  }
+
+  readonly progress = (progress: ProgressEvent): void => this.post({ event: 'progress', progress });
+
+  /** Counters as of now. */
+  counters({ binding, io }: Reported): EngineStats {
+    const engine = JSON.parse(binding.stats()) as Record<string, number>;
+    return {
+      ...this.stats,
+      bytesFetched: this.stats.bytesFetched + io.stats.bytesFetched,
+      bytesFromStore: this.stats.bytesFromStore + io.stats.bytesFromStore + engine['ownBytes']!,
+      bytesStored: io.stats.bytesLocal,
+      bytesTotal: io.stats.bytesTotal,
+      position: binding.position(),
+      engine,
+    };
+  }
+
+  snapshot(engine: Reported): Snapshot {
+    const memory = JSON.parse(engine.binding.memory()) as Snapshot['memory'];
+    memory.heap = engine.memory.buffer.byteLength;
+    return { stats: this.counters(engine), memory, units: engine.binding.unitStates().slice() };
+  }
+
+  publish(engine: Reported, now: boolean): void {
+    const time = performance.now();
+    if (!now && time - this.last < kSnapshotMs) return;
+    this.last = time;
+    this.post({ event: 'snapshot', snapshot: this.snapshot(engine) });
+  }
+}

@@ -1,0 +1,214 @@
+// Work on a loaded engine, in its worker: steps passes and answers, waits for weights, and lets them
+// arrive in between. Everything runs between two calls of step(), which last no longer than about a
+// layer, so that the event loop is never blocked and a cancel is heard at once.
+
+import { QueueView } from '../io/fill-server.js';
+import { SluiceError } from '../wire/errors.js';
+import type { GenerateSpec } from '../wire/protocol.js';
+import { yieldToEvents } from '../wire/rpc.js';
+import type { GenerationResult, Piece } from '../wire/types.js';
+import { Step, type Answer } from './binding.js';
+import type { Opened } from './loading.js';
+import { errorOf } from './opening.js';
+import type { Reporter } from './reporter.js';
+
+const kLayerOps = 10;
+const kSliceMs = 12;
+const kReportMs = 100;
+const kBlockMs = 10;
+
+/** What a caller can change its mind about. */
+export interface Ticket {
+  cancelled: boolean;
+}
+
+export interface AnswerEvents {
+  /** The prompt was accepted: the timeline is what it says. */
+  begun(): void;
+  pieces(pieces: Piece[]): void;
+}
+
+export class Running {
+  /** A read that failed; it waits for begin(). */
+  ioError: unknown = null;
+  closed = false;
+  private queue!: QueueView;
+  private lastYield = 0;
+  private lastCompleted = -1;
+  private opsPerStep = kLayerOps;
+  private idling = false;
+  private working = false;
+
+  constructor(
+    private readonly engine: Opened,
+    private readonly reporter: Reporter,
+  ) {}
+
+  /** Lets the engine's read requests be served. */
+  async attach(): Promise<void> {
+    const { memory, binding, io } = this.engine;
+    this.queue = new QueueView(memory, binding.fillQueue());
+    this.lastCompleted = -1;
+    await io.attach(memory, binding.fillQueue());
+  }
+
+  /**
+   * Does a piece of work. What failed to load before is worth another try, and steps begin short, since
+   * an operation on a prompt may take a hundred times as long as the last one on a token did.
+   */
+  async during<T>(work: () => Promise<T>): Promise<T> {
+    this.working = true;
+    try {
+      await yieldToEvents(); // a cancel that came while waiting in line is heard first
+      if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
+      this.opsPerStep = kLayerOps;
+      if (this.ioError !== null) {
+        this.ioError = null;
+        this.engine.io.retry();
+      }
+      return await work();
+    } finally {
+      this.working = false;
+      if (!this.closed) this.reporter.publish(this.engine, true);
+      void this.idle();
+    }
+  }
+
+  /** One answer, from the prompt to its last token, on the timeline that the engine holds. */
+  async answer(tokens: Int32Array, spec: GenerateSpec, ticket: Ticket, on: AnswerEvents): Promise<GenerationResult> {
+    const { binding } = this.engine;
+    if (!binding.begin(tokens, spec)) throw errorOf(binding);
+    on.begun();
+    let text = '';
+    const deliver = (): void => {
+      const pieces = binding.takePieces();
+      if (pieces.length === 0) return;
+      for (const piece of pieces) text += piece.text;
+      on.pieces(pieces);
+    };
+    let reported = 0;
+    const report = (): void => {
+      const now = performance.now();
+      if (now - reported < kReportMs) return;
+      reported = now;
+      this.tell(tokens.length);
+    };
+    try {
+      if (!(await this.steps(ticket, () => (deliver(), report())))) binding.cancel();
+      deliver();
+    } catch (error) {
+      binding.cancel();
+      throw error;
+    }
+    return this.result(text);
+  }
+
+  /** The pass that append() has begun. False when it was cancelled. */
+  pass(ticket: Ticket): Promise<boolean> {
+    return this.steps(ticket, () => {});
+  }
+
+  /** Lets weights arrive, while there is nothing else to do. */
+  async idle(): Promise<void> {
+    if (this.idling) return;
+    this.idling = true;
+    const { binding, io } = this.engine;
+    while (!this.closed && !this.working && this.ioError === null) {
+      const { completed } = this.queue; // all that pump() takes over, and perhaps some more
+      binding.pump();
+      io.poke();
+      if (completed === this.queue.pushed) {
+        this.reporter.publish(this.engine, true);
+        break;
+      }
+      await this.queue.waitCompleted(completed, kReportMs);
+      await yieldToEvents();
+      if (!this.closed) this.reporter.publish(this.engine, false);
+    }
+    this.idling = false;
+  }
+
+  /** Steps to the end; false when `ticket` was cancelled before. */
+  private async steps(ticket: Ticket, onStep: () => void): Promise<boolean> {
+    const { binding, io } = this.engine;
+    for (;;) {
+      const before = performance.now();
+      if (before - this.lastYield > kSliceMs) {
+        this.reporter.publish(this.engine, false);
+        await yieldToEvents();
+        this.lastYield = performance.now();
+      }
+      if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
+      if (ticket.cancelled) return false;
+      const step = binding.step(this.opsPerStep);
+      io.poke();
+      if (step === Step.Failed) throw errorOf(binding);
+      onStep();
+      if (step === Step.Done) return true;
+      if (step === Step.Blocked) await this.waitForBytes();
+      else this.adapt(performance.now() - before);
+    }
+  }
+
+  /** Keeps one step() at around half a slice, whatever the model's size. */
+  private adapt(ms: number): void {
+    if (ms < kSliceMs / 4 && this.opsPerStep < 4096) this.opsPerStep *= 2;
+    else if (ms > kSliceMs && this.opsPerStep > 1) this.opsPerStep = Math.ceil(this.opsPerStep / 2);
+  }
+
+  private async waitForBytes(): Promise<void> {
+    const seen = this.queue.completed;
+    if (seen !== this.lastCompleted) {
+      this.lastCompleted = seen; // something arrived since the engine looked
+      return;
+    }
+    if (this.ioError !== null) throw this.ioError;
+    if (this.engine.io.concurrent) this.queue.blockCompleted(seen, kBlockMs);
+    else await this.queue.waitCompleted(seen, 5 * kBlockMs);
+  }
+
+  /** Progress of the answer under way. */
+  private tell(promptTokens: number): void {
+    const { inPrompt, completionTokens, cachedTokens, generateRate } = this.note();
+    if (inPrompt) {
+      const units = this.engine.binding.unitStates();
+      const layer = Math.max(0, units.findIndex((state) => state >= 16));
+      this.reporter.progress({ phase: 'prefill', tokens: promptTokens - cachedTokens, layer, layers: units.length });
+    } else {
+      this.reporter.progress({ phase: 'generate', tokens: completionTokens, tokensPerSecond: generateRate });
+    }
+  }
+
+  /** The answer's figures, which become the counters'. */
+  private note(): Answer {
+    const answer = this.engine.binding.answer();
+    Object.assign(this.reporter.stats, {
+      promptTokens: answer.promptTokens,
+      cachedTokens: answer.cachedTokens,
+      promptMs: answer.promptMs,
+      generatedTokens: answer.completionTokens,
+      generateMs: answer.generateMs,
+      timeToFirstTokenMs: answer.firstMs,
+      tokensPerSecond: answer.generateRate,
+    });
+    return answer;
+  }
+
+  private result(text: string): GenerationResult {
+    const answer = this.note();
+    const { promptTokens, cachedTokens, completionTokens, promptMs, generateMs } = answer;
+    return {
+      text,
+      finishReason: answer.finish || 'cancelled',
+      stopString: answer.stopString || undefined,
+      usage: { promptTokens, cachedTokens, completionTokens, totalTokens: promptTokens + completionTokens },
+      timings: {
+        promptMs,
+        generateMs,
+        timeToFirstTokenMs: answer.firstMs,
+        promptTokensPerSecond: answer.promptRate,
+        tokensPerSecond: answer.generateRate,
+      },
+    };
+  }
+}

@@ -1,0 +1,111 @@
+// Getting the engine's wasm to run: choosing the binary that this engine of WebAssembly validates,
+// compiling it, and making an instance whose memory can never grow past the budget.
+
+import type { SharedFile, SyncFile } from '../io/files.js';
+import { publicUrl } from '../wire/address.js';
+import { SluiceError } from '../wire/errors.js';
+import type { WasmSource, WorkerPort } from '../wire/protocol.js';
+import type { EngineBinding } from './binding.js';
+import { createEngine, initialMemory } from './glue.js';
+import { variantFor, type Variant } from './variant.js';
+
+export interface WasmInstance {
+  binding: EngineBinding;
+  memory: WebAssembly.Memory;
+  /** Opens these files in all threads, in place of those before. Not while the engine's threads run. */
+  shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
+}
+
+export interface CompiledWasm {
+  module: WebAssembly.Module;
+  simd128: boolean;
+}
+
+const kPage = 65536;
+/** The most that a memory can have: all that 32 bits address but a page, so that its end has an address. */
+export const kMaxBudget = 65535 * kPage;
+
+/** Compiles from what the caller gave, or else from `fetchDefault`. */
+export async function compileWasm(
+  source: WasmSource,
+  kernels: string,
+  fetchBytes: (variant: Variant, url: string | undefined) => Promise<ArrayBuffer | Response>,
+): Promise<CompiledWasm> {
+  const variant = variantFor(kernels);
+  const simd128 = source.url ? !/relaxed/.test(source.url) : variant === 'simd128';
+  if (source.module) return { module: source.module, simd128 };
+  let from = source.binary ? 'wasmBinary' : (source.url ?? `engine.${variant}.wasm`);
+  try {
+    const bytes = source.binary ?? (await fetchBytes(variant, source.url));
+    if (typeof Response === 'undefined' || !(bytes instanceof Response)) {
+      return { module: await WebAssembly.compile(bytes as ArrayBuffer), simd128 };
+    }
+    from = bytes.url;
+    return { module: await compileResponse(bytes), simd128 };
+  } catch (cause) {
+    const { message } = cause as Error;
+    const cure = /unsafe-eval|CSP|Content.Security/.test(message)
+      ? "allow 'wasm-unsafe-eval' in script-src of the worker's Content-Security-Policy"
+      : "copy the package's engine.*.wasm beside worker.js, or give an address as wasmUrl";
+    throw new SluiceError('WASM_LOAD', `The engine's wasm cannot be loaded from ${publicUrl(from)}: ${message}; ${cure}.`, { cause });
+  }
+}
+
+async function compileResponse(response: Response): Promise<WebAssembly.Module> {
+  if (!response.ok) throw new Error(`it answered ${response.status}`);
+  const type = `${response.headers.get('content-type')}`;
+  if (type.startsWith('application/wasm') && WebAssembly.compileStreaming) {
+    return WebAssembly.compileStreaming(response);
+  }
+  const bytes = await response.arrayBuffer();
+  if (WebAssembly.validate(bytes.slice(0, 8))) return WebAssembly.compile(bytes);
+  throw new Error(`it is no wasm but ${type}`);
+}
+
+/** An instance in a memory of at most `budget` bytes; throws OUT_OF_MEMORY when that is too small. */
+export async function instantiateWasm(
+  wasm: CompiledWasm,
+  budget: number,
+  poolThreads: number,
+  createThread: () => WorkerPort,
+  openShared: (file: SharedFile) => Promise<SyncFile>,
+): Promise<WasmInstance> {
+  const initial = Math.ceil(initialMemory / kPage);
+  const maximum = Math.floor(budget / kPage);
+  if (maximum < initial) {
+    throw new SluiceError('OUT_OF_MEMORY', `The engine itself needs ${initialMemory} bytes.`);
+  }
+  let memory: WebAssembly.Memory;
+  try {
+    memory = new WebAssembly.Memory({ initial, maximum, shared: true });
+  } catch (cause) {
+    const message = `The platform refuses a memory of ${maximum * kPage} bytes; set a smaller memoryBudget.`;
+    throw new SluiceError('INVALID_ARGUMENT', message, { cause });
+  }
+  const threads: WorkerPort[] = [];
+  const own: (SyncFile | null)[] = [];
+  const module = await createEngine({
+    wasmMemory: memory,
+    wasmModule: wasm.module,
+    simd128: wasm.simd128,
+    files: own,
+    threadPoolSize: poolThreads,
+    createThread: () => {
+      const thread = createThread();
+      threads.push(thread);
+      return thread;
+    },
+    printErr: (line) => console.error(line),
+  });
+  const shareFiles = async (files: (SharedFile | undefined)[]): Promise<void> => {
+    const answers = threads.map((thread) => {
+      const { port1, port2 } = new MessageChannel();
+      thread.postMessage({ cmd: 'files', files, reply: port2 }, [port2]);
+      return new Promise((done) => (port1.onmessage = done)).then(() => port1.close());
+    });
+    while (own.length) own.pop()?.close();
+    own.push(...(await Promise.all(files.map((file) => (file ? openShared(file).catch(() => null) : null)))));
+    await Promise.all(answers);
+  };
+  return { binding: new module.Engine(), memory, shareFiles };
+}
