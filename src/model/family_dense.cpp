@@ -17,7 +17,7 @@ enum class Before : uint8_t { kNormed, kPlain, kBare };
 enum class Heads : uint8_t { kPlain, kNormed, kWide, kAfterRope, kByHead, kWideLayer };
 // Whether attention and FFN both read the block's input. kByNorm: where there is no ffn_norm.
 enum class Parallel : uint8_t { kNo, kYes, kByKey, kByNorm };
-enum class Positions : uint8_t { kRope, kLearned, kAlibi };
+enum class Positions : uint8_t { kNone, kRope, kLearned, kAlibi };
 
 struct Row {
   const char* arch;
@@ -100,7 +100,7 @@ constexpr Row kRows[] = {
     {.arch = "openelm", .heads = Heads::kNormed},  // 2404.14619
     {.arch = "chatglm"},
     {.arch = "plamo3", .after = true, .heads = Heads::kNormed, .period = 8},
-    {.arch = "bitnet", .act = Activation::kReluSquaredMul},  // 2504.12285
+    {.arch = "bitnet"},  // 2504.12285; the metadata names the activation of the 2B model
 };
 
 const Row& row_of(const std::string& arch) {
@@ -109,17 +109,18 @@ const Row& row_of(const std::string& arch) {
   return kRows[i];
 }
 
-// Baichuan's two sizes tell positions differently and are known by their layers.
+// Baichuan's two sizes tell positions differently and are known by their layers; with any other
+// number the reference implementation tells none.
 Positions positions_of(const Row& row, const HParams& hp) {
-  constexpr int64_t kLayersOf13B = 40;
-  if (hp.arch == "baichuan" && hp.n_layer == kLayersOf13B) return Positions::kAlibi;
-  return row.positions;
+  constexpr int64_t kLayersOf7B = 32, kLayersOf13B = 40;
+  if (hp.arch != "baichuan" || hp.n_layer == kLayersOf7B) return row.positions;
+  return hp.n_layer == kLayersOf13B ? Positions::kAlibi : Positions::kNone;
 }
 
 Activation activation_of(Builder& b, const Row& row) {
   const std::string& named = b.hp().hidden_activation;
-  if (named == "silu") return Activation::kSiluMul;
-  if (!named.empty() && named != "relu2") {
+  if (named == "relu2") return Activation::kReluSquaredMul;
+  if (!named.empty() && named != "silu") {
     b.fail(error(Code::kUnsupportedArchitecture, "%s.hidden_activation \"%.64s\" is not supported",
                  row.arch, gguf::printable(named, 64).c_str()));
   }
