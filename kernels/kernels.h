@@ -96,6 +96,7 @@ struct AttentionArgs {
   float* partial_max;  // [n_rows] or null
   float* partial_sum;  // [n_rows] or null
   void* scratch;       // attention_scratch(n_rows, dk, dv) bytes, 64-byte aligned
+  int64_t v_stride;    // from a position's values to the next one's; 0: dv
 };
 
 // x > 0: positive x^2 + linear x; else negative (e^min(x, below) - 1 - x) + linear x

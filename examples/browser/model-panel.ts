@@ -77,41 +77,42 @@ export class ModelPanel {
     if (this.loading) return;
     const control = (this.loading = new AbortController());
     byId('load').textContent = 'Cancel';
+    let failure: unknown;
     try {
       await this.open(choice, control.signal);
+    } catch (error) {
+      failure = error;
+      if (isAbort(error) && this.download.share < 1) this.download.pause();
+      else this.download.end();
+      this.problem(error);
+      await this.store.refresh();
     } finally {
       this.loading = null;
       byId('load').textContent = 'Load';
     }
+    // Only now, since what it offers is to be heard at once.
+    if (codeOf(failure) === 'BUDGET_TOO_SMALL') await this.offerSmallest((this.checking = new AbortController()).signal);
   }
 
   private async open(choice: Choice, signal: AbortSignal): Promise<void> {
-    try {
-      const { source, name } = choice; // read once, since the picker's changes
-      if (!source) return this.ask();
-      this.clear();
-      this.checking?.abort();
-      await this.leave();
-      this.download.begin('Reading the header…');
-      const settings = this.settings();
-      const engine = await Engine.load(source, { ...settings, signal, onProgress: (event) => this.onProgress(event) });
-      if (signal.aborted) return await this.cancelled(engine);
-      this.engine = engine;
-      this.loaded = { source, name };
-      if (this.download.share === 1) this.download.end();
-      this.showPlan(engine.info);
-      this.fold(true);
-      remember(source);
-      run(() => engine.downloaded.then(() => this.stored(), (error: unknown) => this.lost(engine, error)));
-      await this.onEngine(engine, engine.info.name || name);
-      if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled()); // moved meanwhile
-    } catch (error) {
-      if (isAbort(error) && this.download.share < 1) this.download.pause();
-      else this.download.end();
-      this.problem(error);
-      if (codeOf(error) === 'BUDGET_TOO_SMALL') await this.offerSmallest(signal);
-      await this.store.refresh();
-    }
+    const { source, name } = choice; // read once, since the picker's changes
+    if (!source) return this.ask();
+    this.clear();
+    this.checking?.abort();
+    await this.leave();
+    this.download.begin('Reading the header…');
+    const settings = this.settings();
+    const engine = await Engine.load(source, { ...settings, signal, onProgress: (event) => this.onProgress(event) });
+    if (signal.aborted) return await this.cancelled(engine);
+    this.engine = engine;
+    this.loaded = { source, name };
+    if (this.download.share === 1) this.download.end();
+    this.showPlan(engine.info);
+    this.fold(true);
+    remember(source);
+    run(() => engine.downloaded.then(() => this.stored(), (error: unknown) => this.lost(engine, error)));
+    await this.onEngine(engine, engine.info.name || name);
+    if (this.budget.value !== (settings.memoryBudget ?? 0)) run(() => this.settled()); // moved meanwhile
   }
 
   private async cancelled(engine: Engine): Promise<void> {

@@ -425,15 +425,18 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   if (first_row >= last_row) return;
   const int from = clip(panel.first), to = clip(panel.last);
   const Rows<f16> keys{a.k + start * a.dk, a.dk, from, to};
-  const Rows<f16> values{a.v + start * a.dv, a.dv, from, to};
+  const int64_t v_stride = a.v_stride == 0 ? a.dv : a.v_stride;
+  const Rows<f16> values{a.v + start * v_stride, v_stride, from, to};
   Bias bias{nullptr, nullptr, start};
   if (a.slope != nullptr) bias = {a.slope + panel.row, a.position + panel.row, start};
   const int n = last_row - first_row;
   if (n <= kDirectRows && a.dk == s.ldk && a.dv == s.ldv) {
     attend_rows(a, s, q, bias, first_row, last_row, range, keys, values);
   } else {
-    attend_rows(a, s, q, bias, first_row, last_row, range, convert(keys, a.dk, s.ldk, s.keys),
-                convert(values, a.dv, s.ldv, s.values));
+    const Rows<float> wide = convert(keys, a.dk, s.ldk, s.keys);
+    const bool in_keys = a.v == a.k && v_stride == a.dk;
+    attend_rows(a, s, q, bias, first_row, last_row, range, wide,
+                in_keys ? wide : convert(values, a.dv, s.ldv, s.values));
   }
 }
 

@@ -100,7 +100,8 @@ void attention(const AttentionArgs& a, double* out) {
     double* row = out + int64_t{i} * a.dv;
     for (int32_t c = 0; c < a.dv; ++c) row[c] = 0;
     for (size_t j = 0; j < score.size(); ++j) {
-      const f16* v = a.v + (a.begin[i] + static_cast<int64_t>(j)) * a.dv;
+      const int64_t stride = a.v_stride == 0 ? a.dv : a.v_stride;
+      const f16* v = a.v + (a.begin[i] + static_cast<int64_t>(j)) * stride;
       for (int32_t c = 0; c < a.dv; ++c) row[c] += score[j] / sum * double{f16_to_f32(v[c])};
     }
   }

@@ -5,13 +5,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <utility>
-
-#if defined(__linux__) && !defined(__EMSCRIPTEN__)
-#include <sys/mman.h>
-#endif
 
 #include "base/status.h"
 
@@ -24,27 +19,15 @@ inline constexpr size_t kAlignment = 64;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Memory for AlignedBuffer, to be freed with std::free; null when the platform refuses. Weights are
-// read from end to end for every token, and in 4 kB pages the address translation alone takes a
-// third of the bandwidth: large buffers ask for huge pages where the system grants them. Whole
-// pages only: memory behind the end would count against nobody's budget.
-[[nodiscard]] inline void* reserve(size_t bytes) {
-#if defined(__linux__) && !defined(__EMSCRIPTEN__)
-  constexpr size_t kHugePage = 2 << 20;
-  if (bytes >= kHugePage && bytes <= std::numeric_limits<size_t>::max() - kHugePage) {
-    const size_t pages = bytes / kHugePage * kHugePage;
-    void* memory = std::aligned_alloc(kHugePage, pages == bytes ? bytes : pages + kHugePage);
-    if (memory != nullptr) madvise(memory, pages, MADV_HUGEPAGE);
-    return memory;
-  }
-#endif
-  return std::aligned_alloc(kAlignment, round_up_to_line(bytes));
-}
+// Memory for AlignedBuffer, at a multiple of 64; null when the platform refuses. release() takes
+// the size that was asked for.
+[[nodiscard]] void* reserve(size_t bytes);
+void release(void* memory, size_t bytes);
 
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  ~AlignedBuffer() { std::free(data_); }
+  ~AlignedBuffer() { release(data_, size_); }
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     AlignedBuffer(std::move(other)).swap(*this);

@@ -67,6 +67,14 @@ const char* code_name(Code code) {
       return "ABORTED";
     case Code::kInternal:
       return "INTERNAL";
+    case Code::kGrammarSyntax:
+      return "GRAMMAR_SYNTAX";
+    case Code::kGrammarLeftRecursion:
+      return "GRAMMAR_LEFT_RECURSION";
+    case Code::kGrammarTooLarge:
+      return "GRAMMAR_TOO_LARGE";
+    case Code::kSchemaUnsupported:
+      return "SCHEMA_UNSUPPORTED";
   }
   return "INTERNAL";
 }

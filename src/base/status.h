@@ -39,6 +39,10 @@ enum class Code : uint8_t {
   kStoreBusy,       // the entry of a store is in use by another process
   kAborted,
   kInternal,
+  kGrammarSyntax,         // a grammar, pattern or schema that cannot be read, with the position
+  kGrammarLeftRecursion,  // a rule that can begin with itself, named
+  kGrammarTooLarge,       // more states than a grammar may take
+  kSchemaUnsupported,     // what a schema asks for and a grammar cannot promise, with its pointer
 };
 
 // The stable name of a code, such as "BUDGET_TOO_SMALL".

@@ -21,7 +21,7 @@ using session::Token;
 
 extern "C" int sluice_read(uint32_t file, double offset, uint8_t* dst, uint32_t length);
 
-// The files that each thread has open (web/glue.d.ts).
+// The files that each thread has open (web/worker/glue.d.ts).
 class SharedFiles final : public session::RangeReader {
   bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override {
     const uint32_t length = static_cast<uint32_t>(out.size());
@@ -89,6 +89,14 @@ generate::Options answer_options(const val& o) {
   out.special = o["special"].isTrue();
   out.ignore_eos = o["ignoreEos"].isTrue();
   out.reuse_prefix = o["reusePrefix"].isTrue();
+  const val constraint = o["constraint"];  // { kind, text, compact }
+  if (!constraint.isUndefined() && !constraint.isNull()) {
+    out.constraint = generate::Constraint();
+    out.constraint->kind = static_cast<grammar::Kind>(
+        std::clamp(static_cast<int>(number_or(constraint, "kind", 3)), 0, 4));
+    out.constraint->text = constraint["text"].as<std::string>();
+    out.constraint->options.compact = !constraint["compact"].isFalse();
+  }
   return out;
 }
 
@@ -386,6 +394,7 @@ class EngineBinding {
     options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
     options.memory_budget -= options.memory_budget % options.page_bytes;
     options.base_bytes = base_bytes_;
+    options.grammars = o["grammars"].isTrue();
     options.spare = beside_heap;
     options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));

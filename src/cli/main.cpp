@@ -16,6 +16,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_info(app, &status);
   sluice::cli::add_perplexity(app, &status);
   sluice::cli::add_cache(app, &status);
+  sluice::cli::add_check(app, &status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -24,6 +24,7 @@ struct RunOptions {
   std::string prompt;
   int n = 128;
   std::string seed = "0";
+  std::string grammar, schema;
   generate::Options generation;
 };
 
@@ -162,6 +163,15 @@ Status check(RunOptions& options) {
   options.generation.max_tokens = options.n;
   SLUICE_RETURN_IF_ERROR(
       sample::validate(options.generation.sampling, std::numeric_limits<session::Token>::max()));
+  if (!options.grammar.empty() && !options.schema.empty()) {
+    return error(Code::kInvalidArgument, "give one of --grammar and --json-schema, not both");
+  }
+  if (const bool gbnf = !options.grammar.empty(); gbnf || !options.schema.empty()) {
+    Result<std::string> text = read_text(gbnf ? options.grammar : options.schema);
+    if (!text.ok()) return text.status();
+    options.generation.constraint = {
+        gbnf ? grammar::Kind::kGbnf : grammar::Kind::kJsonSchema, std::move(*text), {}};
+  }
   if (options.prompt == "-") {
     Result<std::string> text = read_text("-");
     if (!text.ok()) return text.status();
@@ -177,6 +187,7 @@ int run(RunOptions options) {
   if (Status s = check(options); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
+  load->engine.grammars = options.generation.constraint.has_value();
   Result<std::unique_ptr<native::Model>> opened = native::Model::open(options.common.model, *load);
   if (!opened.ok()) return fail(opened.status());
   model = std::move(*opened);
@@ -233,6 +244,8 @@ void add_run(CLI::App& app, int* status) {
   sub->add_option("--seed", options->seed, "an integer; the same seed gives the same text");
   sub->add_option("--stop", g.stop, "end at this text; may be given several times")
       ->allow_extra_args(false);  // one text an option, as it is: "[a,b]" is no list
+  sub->add_option("--grammar", options->grammar, "a file with a GBNF grammar for the answer");
+  sub->add_option("--json-schema", options->schema, "a file with a JSON schema for the answer");
   sub->add_flag("--ignore-eos", g.ignore_eos, "go on after the end-of-text token");
   sub->callback([options, status] { *status = run(*options); });
 }

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "generate/stop_filter.h"
+#include "grammar/matcher.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::generate {
@@ -81,9 +82,13 @@ struct Generation::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  Status constrain();
   Status start(std::span<const Token> prompt);
   Step advance(int32_t max_ops);
   Step choose();
+  Result<Token> pick();
+  bool say(Token token, double now);
+  bool foretell(double now, std::vector<Token>* tokens);
   Piece make_piece(Token token);
   void release(bool all);
   Step end(Finish how);
@@ -97,6 +102,7 @@ struct Generation::Impl {
   sample::Sampler sampler;
   tokenizer::StreamDecoder decoder;  // sees no prompt: its first token continues a text
   StopFilter filter;
+  std::unique_ptr<grammar::Matcher> matcher;  // null: the answer is free
 
   State state = State::kEnded;
   bool in_prompt = true;
@@ -110,6 +116,19 @@ struct Generation::Impl {
   const double started = monotonic_ms();
   double prompt_end = 0;
 };
+
+Status Generation::Impl::constrain() {
+  if (!options.constraint) return {};
+  const Constraint& wanted = *options.constraint;
+  const Result<const grammar::Vocabulary*> vocabulary = session.engine().vocabulary();
+  if (!vocabulary.ok()) return vocabulary.status();
+  auto compiled = grammar::compile(wanted.kind, wanted.text, *vocabulary, wanted.options);
+  if (!compiled.ok()) return compiled.status();
+  auto made = grammar::Matcher::create(std::move(*compiled), **vocabulary);
+  if (!made.ok()) return made.status();
+  matcher = std::move(*made);
+  return {};
+}
 
 Status Generation::Impl::start(std::span<const Token> prompt) {
   Result<int32_t> kept = session.sync(prompt);
@@ -140,20 +159,74 @@ Step Generation::Impl::advance(int32_t max_ops) {
   return Step::kProgress;
 }
 
-Step Generation::Impl::choose() {
-  const Token token = sampler.sample(session.logits(), session.tokens());
-  if (token == sample::kNoToken) return fail(no_token(session.logits()));
-  const double now = monotonic_ms();
-  if (counts.generated == 0) counts.first_ms = now - started;
-  if (!options.ignore_eos && tokenizer.is_end_of_generation(token)) return end(Finish::kStop);
+// The sampler's choice; where the grammar refuses it, the choice among what is allowed, which comes
+// to the same distribution.
+Result<Token> Generation::Impl::pick() {
+  const std::span<const float> logits = session.logits();
+  Token token = sampler.sample(logits, session.tokens());
+  if (token == sample::kNoToken) return no_token(logits);
+  if (!matcher || matcher->accepts(token)) return token;
+  token = sampler.sample(logits, session.tokens(), matcher->mask());
+  if (matcher->failed()) {
+    return error(Code::kGrammarTooLarge, "the grammar has too many ways to read this answer");
+  }
+  if (token == sample::kNoToken) {
+    return error(Code::kInvalidArgument, "no token of the model can go on with this grammar");
+  }
+  return token;
+}
+
+// Takes a token into the answer; true when that is its end.
+bool Generation::Impl::say(Token token, double now) {
   ++counts.generated;
   counts.generate_ms = now - prompt_end;
   pieces.push_back(make_piece(token));
   filter.push(pieces.back().text);
   release(/*all=*/false);
-  if (filter.stopped() != nullptr) return end(Finish::kStop);
-  if (counts.generated == options.max_tokens) return end(Finish::kLength);
-  Status begun = session.begin({&token, 1});
+  if (filter.stopped() != nullptr) {
+    static_cast<void>(end(Finish::kStop));
+  } else if (matcher && matcher->must_end()) {
+    static_cast<void>(end(Finish::kStop));
+  } else if (counts.generated == options.max_tokens) {
+    static_cast<void>(end(Finish::kLength));
+  }
+  return state == State::kEnded;
+}
+
+// Says what the grammar leaves no choice about, in the tokens that the model would take for it, and
+// adds them to the pass. The last one stays open, since more text might have made it longer. True
+// when the answer has ended.
+bool Generation::Impl::foretell(double now, std::vector<Token>* tokens) {
+  constexpr size_t kMostBytes = 1024;
+  if (!matcher || options.logprobs >= 0) return false;
+  const std::string text = matcher->forced(kMostBytes);
+  if (text.empty()) return false;
+  Result<std::vector<Token>> ids =
+      tokenizer.try_encode(text, {.add_bos = false, .parse_special = false, .continues = true});
+  if (!ids.ok() || ids->empty()) return false;
+  const int64_t room = session.engine().plan().n_ctx - session.position() - 2;
+  ids->pop_back();
+  for (const Token id : *ids) {
+    if (static_cast<int64_t>(tokens->size()) > room || !matcher->advance(id)) return false;
+    if (say(id, now)) return true;
+    tokens->push_back(id);
+  }
+  return false;
+}
+
+Step Generation::Impl::choose() {
+  Result<Token> picked = pick();
+  if (!picked.ok()) return fail(picked.status());
+  const Token token = *picked;
+  const double now = monotonic_ms();
+  if (counts.generated == 0) counts.first_ms = now - started;
+  const bool free = options.ignore_eos && !matcher;
+  if (!free && tokenizer.is_end_of_generation(token)) return end(Finish::kStop);
+  if (matcher) static_cast<void>(matcher->advance(token));
+  if (say(token, now)) return Step::kDone;
+  std::vector<Token> tokens = {token};
+  if (foretell(now, &tokens)) return Step::kDone;
+  Status begun = session.begin(tokens);
   if (begun.code() == Code::kContextFull) return end(Finish::kContext);
   if (!begun.ok()) return fail(std::move(begun));
   state = State::kPass;
@@ -250,6 +323,7 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
   if (!impl->sampler.allocated()) {
     return error(Code::kOutOfMemory, "the platform refused the memory of a sampler");
   }
+  SLUICE_RETURN_IF_ERROR(impl->constrain());
   SLUICE_RETURN_IF_ERROR(impl->start(prompt));
   return std::unique_ptr<Generation>(new Generation(std::move(impl)));
 }

@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "grammar/grammar.h"
 #include "sample/sampler.h"
 #include "session/session.h"
 
@@ -21,6 +23,13 @@ inline constexpr int32_t kMaxStops = 64;       // stop strings of one generation
 inline constexpr size_t kMaxStopBytes = 4096;  // of each of them
 inline constexpr int32_t kMaxTopLogprobs = 64;
 
+// What the answer has to be: text of a grammar, in a form that grammar::compile() takes.
+struct Constraint {
+  grammar::Kind kind = grammar::Kind::kJson;
+  std::string text;
+  grammar::CompileOptions options;
+};
+
 struct Options {
   sample::Params sampling;
   int64_t max_tokens = -1;        // -1: until the context is full
@@ -28,6 +37,7 @@ struct Options {
   int32_t logprobs = -1;          // likeliest tokens to report with each token; -1: none at all
   bool special = false;           // control tokens have text
   bool ignore_eos = false;        // goes on after an end token
+  std::optional<Constraint> constraint;
   bool reuse_prefix = true;       // keeps what the session already holds of the prompt
 };
 
@@ -63,7 +73,8 @@ class Generation {
   // Begins an answer to `prompt` on `session`, which outlives the generation and does nothing else
   // meanwhile. What the generation holds is in the engine's plan (MemoryPlan::request).
   // Errors, after which the session is as it was: Session::sync's, kInvalidArgument (sampling
-  // parameters, too many or too long stop strings, an empty one), kOutOfMemory.
+  // parameters, too many or too long stop strings, an empty one), kOutOfMemory; of a constraint
+  // grammar::compile()'s and Engine::vocabulary()'s.
   [[nodiscard]] static Result<std::unique_ptr<Generation>> begin(session::Session& session,
                                                                  std::span<const Token> prompt,
                                                                  const Options& options);

@@ -9,7 +9,7 @@ constexpr uint64_t kHalf = sizeof(uint16_t);
 // Of keys and values; a state may follow.
 uint64_t attention_bytes(const LayerShape& l) {
   const uint64_t bytes = static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(l.capacity) *
-                         static_cast<uint64_t>(l.dk + l.dv) * kHalf;
+                         static_cast<uint64_t>(l.dk + l.own_values()) * kHalf;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -40,13 +40,14 @@ uint64_t KvShape::bytes() const {
 
 uint16_t* KvCache::keys(int32_t layer, int32_t head) const {
   const LayerShape& l = this->layer(layer);
-  const int64_t per_head = static_cast<int64_t>(l.capacity) * (l.dk + l.dv);
+  const int64_t per_head = static_cast<int64_t>(l.capacity) * (l.dk + l.own_values());
   return reinterpret_cast<uint16_t*>(base_ + layout_->offset[static_cast<size_t>(layer)]) +
          head * per_head;
 }
 
 uint16_t* KvCache::values(int32_t layer, int32_t head) const {
   const LayerShape& l = this->layer(layer);
+  if (l.values_in_keys) return keys(layer, head);
   return keys(layer, head) + static_cast<int64_t>(l.capacity) * l.dk;
 }
 

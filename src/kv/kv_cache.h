@@ -18,6 +18,10 @@ struct LayerShape {
   int32_t window = 0;    // positions that a query sees, itself included; 0: all
   int32_t capacity = 0;  // positions held: n_ctx, or a ring of fewer
   int64_t state = 0;     // f32 values that a recurrent layer carries on; 0: none
+  bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
+
+  // f16 values kept apart from the key, of one position and head.
+  [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
 };
 
 struct KvShape {
@@ -38,7 +42,8 @@ class KvCache {
   [[nodiscard]] const LayerShape& layer(int32_t index) const {
     return layout_->shape.layers[static_cast<size_t>(index)];
   }
-  // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p).
+  // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p). Values that
+  // are in their keys are dk apart.
   [[nodiscard]] uint16_t* keys(int32_t layer, int32_t head) const;
   [[nodiscard]] uint16_t* values(int32_t layer, int32_t head) const;
   [[nodiscard]] int64_t place(int32_t layer, int64_t position) const {

@@ -2,6 +2,7 @@
 #include "model/builder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "model/families.h"
@@ -192,10 +193,26 @@ void Builder::mark(const char* name, const char* kind, int64_t layer, Buf buf, i
                      static_cast<int32_t>(ne0), static_cast<int32_t>(ne1), part});
 }
 
-int32_t Builder::add_rope(const RopeHParams& rope) {
+int32_t Builder::add_table(const char* name, int64_t cols, int64_t part) {
+  const int32_t m = mat(-1, name, hp().n_vocab, cols);
+  if (m >= 0) {
+    const gguf::Tensor* t = tensor(-1, name, ".weight");
+    const int64_t block = static_cast<int64_t>(gguf::type_info(t->type)->block_size);
+    if (part % block != 0) fail(bad_shape(*t, name, part, block));
+  }
+  if (p.tables.size() == kMaxTables) fail(error(Code::kBadHeader, "too many tables of rows"));
+  p.tables.push_back(m);
+  return static_cast<int32_t>(p.tables.size()) - 1;
+}
+
+int32_t Builder::add_rope(const RopeHParams& rope, bool factors) {
   Rope r;
   r.hp = rope;
   const int64_t half = rope.n_rot / 2;
+  if (!factors) {
+    p.ropes.push_back(r);
+    return static_cast<int32_t>(p.ropes.size()) - 1;
+  }
   r.factors_short = vec(-1, "rope_freqs", half, true);
   if (r.factors_short < 0) r.factors_short = vec(0, "rope_freqs", half, true);
   if (rope.scaling == RopeScaling::kLongRope) {
@@ -208,11 +225,13 @@ int32_t Builder::add_rope(const RopeHParams& rope) {
 
 void Builder::embed(float scale, int32_t positions) {
   p.embedding = mat(-1, "token_embd", hp().n_vocab, hp().n_embd);
+  p.tables.push_back(p.embedding);
   Op& o = op(OpKind::kEmbed, -1);
   o.out = Buf::kX;
   o.n = static_cast<int32_t>(hp().n_embd);
   o.scale = scale;
   o.vec0 = positions;
+  o.table = 0;
   if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
   widen(Buf::kX, hp().n_embd);
   widen(Buf::kH, hp().n_embd);
@@ -245,8 +264,8 @@ void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind ki
   }
 }
 
-void Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add,
-                     float scale) {
+Op& Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add,
+                    float scale) {
   Op& o = op(OpKind::kMatmul, layer);
   o.in = in;
   o.out = out;
@@ -261,6 +280,7 @@ void Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPa
     widen(out, part.out_col + m.rows);
     widen(in, m.cols);
   }
+  return o;
 }
 
 // A matrix may have one scale for all its weights, as ternary ones do: "attn_q.scale".
@@ -278,12 +298,78 @@ int32_t Builder::factor(const MatPart& part) {
   return found;
 }
 
-void Builder::add(int64_t layer, Buf in, Buf out, float scale) {
+Op& Builder::add(int64_t layer, Buf in, Buf out, float scale) {
   Op& o = op(OpKind::kAdd, layer);
   o.in = in;
   o.out = out;
   o.n = static_cast<int32_t>(hp().n_embd);
   o.scale = scale;
+  return o;
+}
+
+Op& Builder::norm_at(int64_t layer, const char* name, Columns in, Columns out, int64_t n,
+                     int64_t heads) {
+  const int32_t weight =
+      name == nullptr ? -1 : vec(layer, name, n, false, ".weight", hp().norm_offset);
+  Op& o = op(OpKind::kNorm, layer);
+  o.in = in.buf;
+  o.out = out.buf;
+  o.in_col = static_cast<int32_t>(in.col);
+  o.out_col = static_cast<int32_t>(out.col);
+  o.n = static_cast<int32_t>(n);
+  o.heads = static_cast<int32_t>(heads);
+  o.vec0 = weight;
+  widen(in.buf, in.col + n * heads);
+  widen(out.buf, out.col + n * heads);
+  return o;
+}
+
+Op& Builder::copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads) {
+  Op& o = op(OpKind::kCopy, layer);
+  o.in = in.buf;
+  o.out = out.buf;
+  o.in_col = static_cast<int32_t>(in.col);
+  o.out_col = static_cast<int32_t>(out.col);
+  o.in_step = static_cast<int32_t>(in.step);
+  o.out_step = static_cast<int32_t>(out.step);
+  o.n = static_cast<int32_t>(n);
+  o.heads = static_cast<int32_t>(heads);
+  widen(in.buf, in.col + in.step * (heads - 1) + n);
+  widen(out.buf, out.col + out.step * (heads - 1) + n);
+  return o;
+}
+
+void Builder::head_matmul(int64_t layer, const char* name, Columns in, Columns out, int64_t rows,
+                          int64_t cols, int64_t heads) {
+  const gguf::Tensor* t = matrix(layer, name, heads * rows, cols, false);
+  if (t == nullptr) return;
+  n_head_mats_ += heads;
+  if (n_head_mats_ > kMaxHeadMats) {
+    fail(error(Code::kBadHeader, "the layers have more than %lld matrices of heads",
+               static_cast<long long>(kMaxHeadMats)));
+    return;
+  }
+  std::vector<int32_t> mats;
+  for (int64_t h = 0; h < heads; ++h) mats.push_back(add_mat(*t, h * rows, rows, layer, false));
+  Op& o = op(OpKind::kHeadMatmul, layer);
+  o.in = in.buf;
+  o.out = out.buf;
+  o.in_col = static_cast<int32_t>(in.col);
+  o.out_col = static_cast<int32_t>(out.col);
+  o.in_step = static_cast<int32_t>(in.step);
+  o.out_step = static_cast<int32_t>(out.step);
+  o.n = static_cast<int32_t>(cols);
+  o.heads = static_cast<int32_t>(heads);
+  o.by_head = static_cast<int32_t>(p.by_head.size());
+  p.by_head.push_back(std::move(mats));
+  widen(in.buf, in.col + in.step * (heads - 1) + cols);
+  widen(out.buf, out.col + out.step * (heads - 1) + rows);
+}
+
+void Builder::select(int64_t n) {
+  if (selected_) return;
+  selected_ = true;
+  op(OpKind::kSelect, -1).n = static_cast<int32_t>(n);
 }
 
 // Each head's query in kGu is followed by its gate, which stays there.
@@ -308,11 +394,20 @@ void Builder::qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape
     const int32_t w = mat(layer, "attn_qkv", nq + nk + nv, hp().n_embd);
     const int32_t b = vec(layer, "attn_qkv", nq + nk + nv, true, ".bias");
     matmul(layer, Buf::kH, Buf::kQkv, {{w, b, 0}});
+  } else if (att.cache != layer) {  // another layer's keys and values are read
+    const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
+    const int32_t bq = vec(layer, "attn_q", nq, true, ".bias");
+    matmul(layer, Buf::kH, Buf::kQkv, {{q, bq, 0}});
   } else if (spec.gated) {
     gated_query(layer, att);
     const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
     const int32_t v = mat(layer, "attn_v", nv, hp().n_embd);
     matmul(layer, Buf::kH, Buf::kQkv, {{k, -1, col(nq)}, {v, -1, col(nq + nk)}});
+  } else if (spec.keys_as_values && !has(layer, "attn_v")) {
+    const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
+    const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
+    matmul(layer, Buf::kH, Buf::kQkv, {{q, -1, 0}, {k, -1, col(nq)}});
+    copy(layer, {Buf::kQkv, nq}, {Buf::kQkv, nq + nk}, nk);
   } else {
     const int32_t q = mat(layer, "attn_q", nq, hp().n_embd);
     const int32_t k = mat(layer, "attn_k", nk, hp().n_embd);
@@ -340,6 +435,7 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
   } sides[] = {{"attn_q_norm", "Qcur_normed", att.heads, 0},
                {"attn_k_norm", "Kcur_normed", att.kv_heads, att.keys()}};
   for (const auto& side : sides) {
+    if (side.col > 0 && att.cache != layer) break;
     const int64_t n = spec.qk_norm_wide ? side.heads * dk : dk;
     const bool by_head = spec.qk_layer_norm || spec.qk_norm_by_head;
     const int64_t weights = by_head ? side.heads * dk : n;
@@ -359,13 +455,13 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
   }
 }
 
-AttentionShape Builder::attention_shape(int64_t layer) const {
+AttentionShape Builder::attention_shape(int64_t layer, const AttentionSpec& spec) const {
   AttentionShape att;
   att.heads = static_cast<int32_t>(hp().heads(layer));
   att.kv_heads = static_cast<int32_t>(hp().kv_heads(layer));
-  att.dk = static_cast<int32_t>(hp().head_dim_k);
-  att.dv = static_cast<int32_t>(hp().head_dim_v);
-  att.cache = static_cast<int32_t>(layer);
+  att.dk = static_cast<int32_t>(spec.dk > 0 ? spec.dk : hp().head_dim_k);
+  att.dv = static_cast<int32_t>(spec.dv > 0 ? spec.dv : hp().head_dim_v);
+  att.cache = spec.cache >= 0 ? spec.cache : static_cast<int32_t>(layer);
   return att;
 }
 
@@ -375,7 +471,11 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
                "attention.head_count_kv gives layer %lld no heads, which \"%s\" does not allow",
                static_cast<long long>(layer), hp().arch.c_str()));
   }
-  const AttentionShape att = attention_shape(layer);
+  const AttentionShape att = attention_shape(layer, spec);
+  if (hp().kv_heads(att.cache) != att.kv_heads) {
+    fail(error(Code::kBadHeader, "layer %lld reads the keys of layer %d, which has other heads",
+               static_cast<long long>(layer), att.cache));
+  }
   qkv(layer, spec, att);
   if (hp().qkv_clamp > 0) {
     Op& clamp = op(OpKind::kClamp, layer);
@@ -386,27 +486,54 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   const bool norms =
       spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head;
   if (norms && !spec.norm_after_rope) qk_norms(layer, spec, att);
+  if (spec.v_norm && att.cache == layer) {
+    norm_at(layer, nullptr, {Buf::kQkv, att.values()}, {Buf::kQkv, att.values()}, att.dv,
+            att.kv_heads);
+  }
+  if (spec.temperature && hp().temperature_scale != 0) temperature(layer, att);
   if (spec.rope >= 0) {
-    Op& rotate = op(OpKind::kRope, layer);
-    rotate.in = rotate.out = Buf::kQkv;
-    rotate.rope = spec.rope;
-    rotate.att = att;
+    rotate(layer, spec.rope, att);
     mark("Qcur", "ROPE", layer, Buf::kQkv, 0, att.dk, att.heads);
     mark("Kcur", "ROPE", layer, Buf::kQkv, att.keys(), att.dk, att.kv_heads);
   }
-  if (norms && spec.norm_after_rope) qk_norms(layer, spec, att);
+  if (spec.norm_after_rope) {
+    if (norms) {
+      qk_norms(layer, spec, att);
+    } else {
+      norm_at(layer, nullptr, {Buf::kQkv}, {Buf::kQkv}, att.dk, att.heads + att.kv_heads);
+    }
+  }
+  attend(layer, spec, att);
+}
+
+void Builder::temperature(int64_t layer, const AttentionShape& att) {
+  Op& o = op(OpKind::kTemperature, layer);
+  o.in = o.out = Buf::kQkv;
+  o.n = att.keys();
+}
+
+void Builder::rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col) {
+  Op& o = op(OpKind::kRope, layer);
+  o.in = o.out = Buf::kQkv;
+  o.in_col = static_cast<int32_t>(col);
+  o.rope = rope;
+  o.att = att;
+}
+
+void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att) {
   const int32_t sinks = spec.sinks ? vec(layer, "attn_sinks", att.heads) : -1;
   Op& o = op(OpKind::kAttention, layer);
   o.in = Buf::kQkv;
   o.out = Buf::kAtt;
   o.window = spec.window;
+  o.chunked = spec.chunked;
   o.softcap = hp().attn_softcap;
   o.scale = hp().attn_scale;
   o.att = att;
   o.vec0 = sinks;
   o.alibi = spec.alibi;
-  const int64_t width = int64_t{att.heads} * att.dv;
-  widen(Buf::kAtt, width);
+  att_width_ = int64_t{att.heads} * att.dv;
+  widen(Buf::kAtt, att_width_);
   if (spec.gated) {
     if (att.dk != att.dv)
       fail(error(Code::kBadHeader, "gates of %d values do not fit heads of %d", att.dk, att.dv));
@@ -418,17 +545,16 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
     gate.n = att.dv;
     gate.heads = att.heads;
   }
-  mark("kqv_out", "CONT", layer, Buf::kAtt, 0, width);
+  mark("kqv_out", "CONT", layer, Buf::kAtt, 0, att_width_);
 }
 
-void Builder::attention_output(int64_t layer, Buf out, bool add, float scale) {
-  const int64_t width = hp().heads(layer) * hp().head_dim_v;
+void Builder::attention_output(int64_t layer, Buf out, bool add, float scale, Buf in) {
   if (has(layer, "attn_sub_norm")) {
-    norm(layer, "attn_sub_norm", Buf::kAtt, Buf::kAtt, NormKind::kRms, "attn_sub_norm", width);
+    norm(layer, "attn_sub_norm", in, in, NormKind::kRms, "attn_sub_norm", att_width_);
   }
-  const int32_t w = mat(layer, "attn_output", hp().n_embd, width);
+  const int32_t w = mat(layer, "attn_output", hp().n_embd, att_width_);
   const int32_t b = vec(layer, "attn_output", hp().n_embd, true, ".bias");
-  matmul(layer, Buf::kAtt, out, {{w, b, 0}}, add, scale);
+  matmul(layer, in, out, {{w, b, 0}}, add, scale);
   mark("attn_out", "MUL_MAT", layer, out, 0, hp().n_embd, 1,
        add ? MarkPart::kAddend : MarkPart::kValue);
 }
@@ -447,6 +573,12 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
   }
   mark("ffn_gate", "MUL_MAT", layer, Buf::kGu, 0, n_ff);
   mark("ffn_up", "MUL_MAT", layer, Buf::kGu, n_ff, n_ff);
+  if (!hp().ffn_sparsity.empty() && std::isfinite(hp().ffn_sparsity[static_cast<size_t>(layer)])) {
+    Op& sparse = op(OpKind::kSparsify, layer);
+    sparse.in = sparse.out = Buf::kGu;
+    sparse.n = static_cast<int32_t>(n_ff);
+    sparse.scale = hp().ffn_sparsity[static_cast<size_t>(layer)];
+  }
   activate(layer, act, n_ff);
   mark(act == Activation::kSiluMul ? "ffn_swiglu" : "ffn_geglu",
        act == Activation::kSiluMul ? "SWIGLU" : "GEGLU", layer, Buf::kGu, 0, n_ff);
@@ -484,7 +616,7 @@ void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
 }
 
 void Builder::head(NormKind kind, const char* norm_name) {
-  op(OpKind::kSelect, -1).n = static_cast<int32_t>(hp().n_embd);
+  select(hp().n_embd);
   norm(-1, norm_name, Buf::kX, Buf::kH, kind, "result_norm");
   p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, true);
   if (p.head < 0) p.head = p.embedding;

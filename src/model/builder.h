@@ -17,11 +17,24 @@ struct AttentionSpec {
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
   bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
   bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2), or wide (MPT)
-  bool norm_after_rope = false;  // qk_norm comes after RoPE
   bool sinks = false;            // attn_sinks: a score of each head that has no value
   float alibi = 0;               // greatest bias of ALiBi, 0: none
   bool qk_norm_by_head = false;  // RMS norm with weights by head (PLaMo 2)
   bool gated = false;  // attn_q has a gate behind each query; its sigmoid multiplies the head
+  bool keys_as_values = false;   // before any norm, where there is no attn_v
+  bool v_norm = false;           // RMS norm of each value head, without weights
+  bool norm_after_rope = false;  // the norm comes after RoPE; alone, it is an RMS norm of query and
+                                 // key heads without weights
+  bool temperature = true;       // where the model has one
+  bool chunked = false;          // the window is cut at its multiples
+  int64_t dk = 0, dv = 0;        // of this layer's heads; 0: the model's
+  int32_t cache = -1;            // the layer whose keys and values are read; -1: its own
+};
+
+// A place in the rows of a buffer: groups of values from `col`, `step` apart (0: the same for all).
+struct Columns {
+  Buf buf;
+  int64_t col = 0, step = 0;
 };
 
 // Options of a mixture of experts. Builder::moe_spec gives what the metadata says; families change
@@ -71,9 +84,19 @@ class Builder {
   // name: without weights.
   void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
             const char* mark = nullptr, int64_t n = 0);
-  void matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts,
-              bool add = false, float scale = 1);
-  void add(int64_t layer, Buf in, Buf out, float scale = 1);
+  Op& matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add = false,
+             float scale = 1);
+  Op& add(int64_t layer, Buf in, Buf out, float scale = 1);
+  // RMS norm of `heads` groups of n values; no name: without weights.
+  Op& norm_at(int64_t layer, const char* name, Columns in, Columns out, int64_t n,
+              int64_t heads = 1);
+  Op& copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads = 1);
+  // Each group of `cols` values times its own of the tensor's `heads` matrices [rows][cols].
+  void head_matmul(int64_t layer, const char* name, Columns in, Columns out, int64_t rows,
+                   int64_t cols, int64_t heads);
+  // From here on only rows whose logits are wanted, n values of kX: once, where no later layer
+  // keeps anything of the others; head() does it otherwise.
+  void select(int64_t n);
   Op& op(OpKind kind, int64_t layer);
   Op& last() { return p.ops.back(); }
   // One that carries `values` of its layer's state from token to token.
@@ -83,7 +106,10 @@ class Builder {
   void widen(Buf buf, int64_t width);
   void mark(const char* name, const char* kind, int64_t layer, Buf buf, int64_t col, int64_t ne0,
             int64_t ne1 = 1, MarkPart part = MarkPart::kValue);
-  int32_t add_rope(const RopeHParams& rope);
+  // `factors`: with the tensors of factors, where there are any.
+  int32_t add_rope(const RopeHParams& rope, bool factors = true);
+  // A table [n_vocab][cols] of which each token reads a row, by parts of `part` values; its number.
+  int32_t add_table(const char* name, int64_t cols, int64_t part);
 
   // --- shared parts of layers
   // ------------------------------------------------------------------------ kH -> Q, K, V (fused
@@ -91,9 +117,12 @@ class Builder {
   void attention(int64_t layer, const AttentionSpec& spec);
   // Replaces the score scale of the attention just added.
   void set_score_scale(float scale) { p.ops.back().scale = scale; }
+  // kH -> kAtt, or kGu: latent attention (MLA), whose keys and values are made of one short vector.
+  // Returns where its output is. `rope`: -1 for none.
+  Buf latent_attention(int64_t layer, int32_t rope, float score_scale);
   // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`. What is
   // before it is normed where there is an attn_sub_norm, in the FFN an ffn_sub_norm (BitNet).
-  void attention_output(int64_t layer, Buf out, bool add, float scale = 1);
+  void attention_output(int64_t layer, Buf out, bool add, float scale = 1, Buf in = Buf::kAtt);
   // kH -> out: gated FFN (gate, up, down; fused gate|up when only a double-width up exists).
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // in -> out: up, activation, down, biases as present.
@@ -128,18 +157,27 @@ class Builder {
                                int64_t rows, int64_t of, int64_t cols, int64_t n_expert);
   [[nodiscard]] const gguf::Tensor* tensor(int64_t layer, const char* name,
                                            const char* suffix) const;
-  [[nodiscard]] AttentionShape attention_shape(int64_t layer) const;
+  [[nodiscard]] AttentionShape attention_shape(int64_t layer, const AttentionSpec& spec) const;
   void qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void gated_query(int64_t layer, const AttentionShape& att);
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void activate(int64_t layer, Activation act, int64_t n_ff);
   [[nodiscard]] int32_t factor(const MatPart& part);
+  void temperature(int64_t layer, const AttentionShape& att);
+  void rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col = 0);
+  void attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void absorbed_attention(int64_t layer, int32_t rope);
+  void expanded_attention(int64_t layer, int32_t rope);
+  void latent_queries(int64_t layer, Buf out, int64_t dk);
   void expert_matrices(int64_t layer, Moe& moe, const char* kind, int64_t n_expert);
   void shared_expert(int64_t layer, Buf out, const MoeSpec& spec);
 
   const gguf::Header& header_;
   Program& p;
   Status status_;
+  int64_t att_width_ = 0;    // of the attention just added
+  int64_t n_head_mats_ = 0;  // of all layers
+  bool selected_ = false;
 };
 
 }  // namespace sluice::model

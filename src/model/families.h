@@ -29,5 +29,11 @@ void build_qwen35(Builder& b);
 void build_rwkv6(Builder& b);
 void build_rwkv7(Builder& b);
 void build_plamo2(Builder& b);
+void build_gemma3n(Builder& b);
+void build_gemma4(Builder& b);
+void build_minicpm3(Builder& b);
+void build_deepseek2(Builder& b);
+void build_kimi_linear(Builder& b);
+void build_llama4(Builder& b);
 
 }  // namespace sluice::model

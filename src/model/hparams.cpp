@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gguf/printable.h"
 #include "model/families.h"
@@ -79,6 +80,43 @@ class Reader {
   Status status_;
 };
 
+// A value for each layer: an array, or one for all, which leaves `out` empty.
+void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
+                   std::vector<int64_t>& out) {
+  const gguf::Value* value = r.raw(key);
+  if (value == nullptr || value->type != gguf::ValueType::kArray) return;
+  if (value->count != static_cast<uint64_t>(hp.n_layer) &&
+      value->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
+    r.fail(error(Code::kBadHeader, "%s has %lld entries for %lld layers", key,
+                 ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
+    return;
+  }
+  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
+    const double n = value->number_at(i);
+    if (!(n >= 0 && n <= static_cast<double>(most))) {
+      r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
+                   ll(static_cast<int64_t>(i))));
+      return;
+    }
+    out.push_back(static_cast<int64_t>(n));
+  }
+}
+
+void read_feed_forward(Reader& r, HParams& hp) {
+  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
+  hp.n_ff = hp.n_ff_of.empty() ? r.integer("feed_forward_length", 0, kMaxWidth, 0)
+                               : *std::max_element(hp.n_ff_of.begin(), hp.n_ff_of.end());
+}
+
+bool is_latent(const HParams& hp) {
+  return hp.arch == "deepseek2" || hp.arch == "mistral4" || hp.arch == "minicpm3" ||
+         hp.arch == "kimi-linear";
+}
+
+bool is_gemma3n_or_4(const HParams& hp) {
+  return hp.arch == "gemma3n" || hp.arch == "gemma4";
+}
+
 void read_rope(Reader& r, HParams& hp) {
   RopeHParams& rope = hp.rope;
   const int64_t n_rot = r.integer("rope.dimension_count", 0, hp.head_dim_k, hp.head_dim_k);
@@ -115,7 +153,7 @@ void read_rope(Reader& r, HParams& hp) {
   rope.attn_factor = r.real("rope.scaling.attn_factor", 1);
   rope.beta_fast = r.real("rope.scaling.yarn_beta_fast", 32);
   rope.beta_slow = r.real("rope.scaling.yarn_beta_slow", 1);
-  if (hp.arch == "mistral3") {
+  if (hp.arch == "mistral3" || is_latent(hp)) {
     rope.log_multiplier = r.real("rope.scaling.yarn_log_multiplier", 0);
     if (rope.log_multiplier < 0) {
       r.fail(error(Code::kBadHeader, "rope.scaling.yarn_log_multiplier is negative"));
@@ -128,27 +166,6 @@ void read_rope(Reader& r, HParams& hp) {
   const gguf::Value* finetuned = r.raw("rope.scaling.finetuned");
   hp.rope_disabled = hp.arch.rfind("granite", 0) == 0 && finetuned != nullptr &&
                      !finetuned->as_bool().value_or(true);
-}
-
-// A value for each layer: an array, or one for all, which leaves `out` empty.
-void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
-                   std::vector<int64_t>& out) {
-  const gguf::Value* value = r.raw(key);
-  if (value == nullptr || value->type != gguf::ValueType::kArray) return;
-  if (value->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
-    r.fail(error(Code::kBadHeader, "%s has %lld entries for %lld layers", key,
-                 ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
-    return;
-  }
-  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
-    const double n = value->number_at(i);
-    if (!(n >= 0 && n <= static_cast<double>(most))) {
-      r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,
-                   ll(static_cast<int64_t>(i))));
-      return;
-    }
-    out.push_back(static_cast<int64_t>(n));
-  }
 }
 
 // Families without attention write 0 heads, or none.
@@ -200,6 +217,79 @@ void read_heads(Reader& r, HParams& hp, bool recurrent) {
   }
 }
 
+// What attention keeps of a position in place of keys and values
+// (https://arxiv.org/abs/2405.04434).
+void read_latent(Reader& r, HParams& hp) {
+  if (!is_latent(hp)) return;
+  hp.q_lora_rank = r.integer("attention.q_lora_rank", 0, kMaxWidth, 0);
+  hp.kv_lora_rank = r.integer("attention.kv_lora_rank", 1, kMaxWidth, -1);
+  hp.head_dim_k_mla = r.integer("attention.key_length_mla", 0, kMaxWidth, 0);
+  hp.head_dim_v_mla = r.integer("attention.value_length_mla", 0, kMaxWidth, 0);
+  if (!r.status().ok()) return;
+  const int64_t n_rot = hp.rope.n_rot;
+  const bool absorbed = hp.head_dim_k_mla > 0;
+  const int64_t dk = absorbed ? hp.head_dim_k_mla : hp.head_dim_k;
+  if (absorbed != (hp.head_dim_v_mla > 0) || n_rot < 1 || n_rot >= dk ||
+      hp.n_head * std::max(hp.head_dim_k_mla, hp.head_dim_v_mla) > kMaxWidth ||
+      (absorbed &&
+       (hp.head_dim_k != hp.kv_lora_rank + n_rot || hp.head_dim_v != hp.kv_lora_rank))) {
+    r.fail(error(Code::kBadHeader, "the sizes of latent attention do not agree"));
+  }
+}
+
+// Gemma 3n (AltUp, sparse activations) and what Gemma 4 shares with it: embeddings of each layer's
+// own, layers that read an earlier one's keys and values, sizes of layers with a window apart.
+void read_gemma3n_and_4(Reader& r, HParams& hp) {
+  hp.n_layer_kv = hp.n_layer;
+  if (!is_gemma3n_or_4(hp)) return;
+  const bool altup = hp.arch == "gemma3n";
+  const int64_t shared = r.integer("attention.shared_kv_layers", 0, hp.n_layer,
+                                   altup ? std::max<int64_t>(0, hp.n_layer - 20) : 0);
+  hp.n_layer_kv = hp.n_layer - shared;
+  hp.n_embd_per_layer =
+      r.integer("embedding_length_per_layer_input", altup ? 1 : 0, kMaxWidth, altup ? -1 : 0);
+  if (hp.n_layer * hp.n_embd_per_layer > kMaxPerLayerWidth) {
+    r.fail(error(Code::kBadHeader, "embedding_length_per_layer_input is impossible"));
+  }
+  if (altup) {
+    hp.n_altup = r.integer("altup.num_inputs", 2, kMaxStreams, 4);
+    hp.altup_active = r.integer("altup.active_idx", 0, hp.n_altup - 1, 0);
+    const gguf::Value* sparsity = r.raw("activation_sparsity_scale");
+    for (int64_t i = 0; sparsity != nullptr && i < hp.n_layer; ++i) {
+      const bool given = static_cast<uint64_t>(i) < sparsity->count;
+      hp.ffn_sparsity.push_back(
+          given ? static_cast<float>(sparsity->number_at(static_cast<uint64_t>(i)))
+                : -std::numeric_limits<float>::infinity());
+    }
+    return;
+  }
+  hp.head_dim_k_swa = r.integer("attention.key_length_swa", 1, kMaxWidth, hp.head_dim_k);
+  hp.head_dim_v_swa = r.integer("attention.value_length_swa", 1, kMaxWidth, hp.head_dim_v);
+  hp.n_rot_swa = r.integer("rope.dimension_count_swa", 0, hp.head_dim_k_swa, hp.head_dim_k_swa);
+  if (hp.n_rot_swa % 2 != 0 ||
+      hp.n_head * std::max(hp.head_dim_k_swa, hp.head_dim_v_swa) > kMaxWidth) {
+    r.fail(error(Code::kBadHeader, "the sizes of layers with a window are impossible"));
+  }
+}
+
+// Llama 4: most layers see chunks of the positions, the others see all and rotate nothing. Files
+// say little of it.
+void read_llama4(Reader& r, HParams& hp) {
+  if (hp.arch != "llama4") return;
+  constexpr int64_t kChunk = 8192;
+  hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, kChunk);
+  const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
+  if (hp.sliding_window == 0 || (pattern != nullptr && pattern->type == gguf::ValueType::kArray)) {
+    r.fail(error(Code::kUnsupportedArchitecture,
+                 "attention.sliding_window chooses layers as \"llama4\" does not support"));
+  }
+  hp.window_pattern = r.integer("attention.sliding_window_pattern", 1, kMaxLayers, 4);
+  hp.freq_base_swa = r.real("rope.freq_base_swa", hp.rope.freq_base);
+  hp.temperature_scale = r.real("attention.temperature_scale", 0.1f);
+  hp.temperature_length = r.integer("attention.temperature_length", 1, kMaxContext, kChunk);
+  hp.temperature_offset = 1;
+}
+
 // Groups of experts of which only some are chosen from (https://arxiv.org/abs/2412.19437).
 void read_expert_groups(Reader& r, HParams& hp) {
   hp.n_expert_group = r.integer("expert_group_count", 0, kMaxExperts, 1);
@@ -244,12 +334,6 @@ void read_experts(Reader& r, HParams& hp) {
   }
 }
 
-void read_feed_forward(Reader& r, HParams& hp) {
-  hp.n_ff = r.integer("feed_forward_length", 0, kMaxWidth, 0);
-  read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
-  for (const int64_t n : hp.n_ff_of) hp.n_ff = std::max(hp.n_ff, n);
-}
-
 void read_recurrent(Reader& r, HParams& hp) {
   RecurrentHParams& rec = hp.recurrent;
   rec.conv_kernel = r.integer("ssm.conv_kernel", 0, kMaxTaps, 0);
@@ -277,7 +361,7 @@ void read_recurrent(Reader& r, HParams& hp) {
 
 void read_windows(Reader& r, HParams& hp, bool by_list) {
   hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
-  if (by_list) {
+  if (by_list || is_gemma3n_or_4(hp)) {
     std::vector<int64_t> local;
     read_by_layer(r, hp, "attention.sliding_window_pattern", 1, local);
     hp.local_of.assign(local.begin(), local.end());
@@ -410,16 +494,19 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   read_heads(r, hp, family->recurrent);
   if (!r.status().ok()) return r.status();
   read_rope(r, hp);
+  read_latent(r, hp);
+  read_gemma3n_and_4(r, hp);
   read_experts(r, hp);
   const bool dense = family->build == build_dense;
   read_windows(r, hp, dense);
   if (dense) read_dense(header, r, hp);
   if (family->recurrent) read_recurrent(r, hp);
+  read_llama4(r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);
   hp.attn_softcap = r.real("attn_logit_softcapping", 0);
-  hp.final_softcap = r.real("final_logit_softcapping", 0);
+  hp.final_softcap = r.real("final_logit_softcapping", hp.arch == "gemma3n" ? 30 : 0);
   hp.embedding_scale = r.real("embedding_scale", hp.embedding_scale);
   hp.residual_scale = r.real("residual_scale", hp.residual_scale);
   hp.logit_scale = r.real("logit_scale", hp.logit_scale);

@@ -23,6 +23,9 @@ inline constexpr int64_t kMaxContext = 1 << 24;
 inline constexpr int64_t kMaxTaps = 64;        // of a convolution
 inline constexpr int64_t kMaxState = 1 << 12;  // of a recurrent channel
 inline constexpr int64_t kMaxExpertGating = 3;
+inline constexpr int64_t kMaxHeadMats = 1 << 16;       // of all layers
+inline constexpr int64_t kMaxStreams = 8;              // of AltUp
+inline constexpr int64_t kMaxPerLayerWidth = 1 << 24;  // of a token's embeddings of all layers
 
 enum class RopeScaling : uint8_t { kNone, kLinear, kYarn, kLongRope };
 
@@ -67,7 +70,8 @@ struct HParams {
   float norm_eps = 1e-5f;
   float attn_scale = 0;  // 0: 1/sqrt(head_dim_k)
   float attn_softcap = 0, final_softcap = 0;
-  // Queries at p are multiplied by 1 + scale * log(1 + p / length), the quotient rounded down.
+  // Queries at p are multiplied by 1 + scale * log(1 + (p + offset) / length), the quotient rounded
+  // down.
   float temperature_scale = 0;
   int64_t temperature_length = 1;
   int64_t sliding_window = 0;  // 0: none
@@ -85,23 +89,33 @@ struct HParams {
   bool rope_disabled = false;
   RopeHParams rope;
   RecurrentHParams recurrent;
-  std::vector<int64_t> n_head_of;     // by layer, when it varies; n_head is the largest
-  std::vector<int64_t> n_ff_of;       // by layer, when it varies; n_ff is the largest
-  std::vector<uint8_t> local_of;      // layers with the window, when the metadata lists them freely
+  std::vector<int64_t> n_ff_of;   // by layer, when it varies; n_ff is the largest
+  std::vector<uint8_t> local_of;  // layers with the window, when the metadata lists them freely
+  int64_t head_dim_k_swa = 0, head_dim_v_swa = 0;  // of layers with a window, 0: those of all
+  int64_t n_rot_swa = 0;
+  int64_t n_layer_kv = 0;        // layers that keep keys and values; the later ones read theirs
+  int64_t n_embd_per_layer = 0;  // of each layer's own embedding of a token, 0: none
+  int64_t n_altup = 0, altup_active = 0;  // AltUp's streams; the one that layers compute
+  std::vector<float> ffn_sparsity;  // by layer: deviations above the mean that pass; -inf: all do
+  int64_t q_lora_rank = 0, kv_lora_rank = 0;  // latent attention
+  int64_t head_dim_k_mla = 0,
+          head_dim_v_mla = 0;         // its heads where they are folded into the cache's
+  int64_t temperature_offset = 0;     // added to positions
   float qkv_clamp = 0;                // queries, keys and values stay within it; 0: no bound
   float alibi = -1;                   // greatest bias of ALiBi; 0: none, -1: the family's own
   bool parallel_residual = true;      // where the family leaves it to the file
   std::string hidden_activation;      // likewise
   std::vector<kernels::Xielu> xielu;  // by layer, empty in other families than Apertus
+  std::vector<int64_t> n_head_of;     // by layer, when it varies; n_head is the largest
 
   [[nodiscard]] int64_t heads(int64_t layer) const {
     return n_head_of.empty() ? n_head : n_head_of[static_cast<size_t>(layer)];
   }
-  [[nodiscard]] int64_t ff(int64_t layer) const {
-    return n_ff_of.empty() ? n_ff : n_ff_of[static_cast<size_t>(layer)];
-  }
   [[nodiscard]] int64_t kv_heads(int64_t layer) const {
     return n_head_kv_of.empty() ? n_head_kv : n_head_kv_of[static_cast<size_t>(layer)];
+  }
+  [[nodiscard]] int64_t ff(int64_t layer) const {
+    return n_ff_of.empty() ? n_ff : n_ff_of[static_cast<size_t>(layer)];
   }
 };
 

@@ -4,6 +4,7 @@
 // Every buffer is [n_tokens][width] of f32.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -57,7 +58,17 @@ enum class OpKind : uint8_t {
   kRwkv7Mix,    // out += gate * (in - out)
   kRwkv7Bonus,  // out += v * sum(r * k * vec0) for each head of a recurrence
 
-  kClamp,  // out = out between -scale and scale
+  kRows,        // out = (add ? out : 0) + scale * values [in_col, in_col + n) of the token's row of
+                // `table`
+  kCopy,        // `heads` groups of n values, in_step and out_step apart
+  kMulVec,      // out = in * vec0, of n values or one
+  kHeadMatmul,  // out = W in for each of `heads` groups, with a matrix of its own
+  kTemperature,     // queries in kQkv grow with their position: HParams::temperature_scale
+  kMixStreams,      // AltUp: each of `heads` streams of kX += a mixture of all, weights in kRouter
+  kCorrectStreams,  // AltUp: each of them += (1 + its weight) * (in - the active one, at out_col)
+  kMatchNorm,       // each of `heads` groups of out is scaled to the Euclidean norm of in
+  kSparsify,        // out = max(0, out - (mean + scale * deviation)) of its n values
+  kClamp,           // out = out between -scale and scale
 };
 
 enum class NormKind : uint8_t { kRms, kLayer, kL2 };  // L2: scale * x / max(|x|, eps)
@@ -106,6 +117,7 @@ struct AttentionShape {
   int32_t dk = 0, dv = 0;           // values of a query and key head, of a value head
   int32_t cache = -1;  // layer whose cache is read; an earlier one's than the operation's: shared,
                        // and nothing is stored
+  bool values_in_keys = false;  // a value head is the first dv values of its key head
 
   [[nodiscard]] int32_t group() const { return heads / kv_heads; }  // query heads of a KV head
   [[nodiscard]] int32_t keys() const { return heads * dk; }         // column of the first key
@@ -116,7 +128,8 @@ struct Op {
   OpKind kind = OpKind::kScale;
   int32_t layer = -1;
   Buf in = Buf::kX, out = Buf::kX;
-  int32_t in_col = 0, out_col = 0;
+  int32_t in_col = 0, out_col = 0;  // rope: in_col is where in each head the rotated values are
+  int32_t in_step = 0, out_step = 0;
   int32_t n = 0, heads = 1;
   int32_t vec0 = -1, vec1 = -1;
   std::array<MatPart, 3> parts{};
@@ -129,6 +142,7 @@ struct Op {
   bool vec_per_head = false;  // norm: vec0 and vec1 are [heads][n] rather than [n]
   int32_t rope = 0;           // index into Program::ropes
   int32_t window = 0;         // attention: sliding window in tokens, 0 none
+  bool chunked = false;       // the window is the query's own of the pieces of that length
   float alibi = 0;            // attention: ALiBi's greatest bias, 0 none; vec0: sinks [heads]
   AttentionShape att;         // rope and attention
   Unary unary = Unary::kNone;
@@ -138,6 +152,8 @@ struct Op {
   int64_t state = 0, state_at = 0;  // f32 values that it carries on, and where in the layer's state
   int32_t rec = -1;                 // index into Program::recurrences
   int32_t moe = -1;                 // index into Program::moes
+  int32_t table = -1;               // index into Program::tables
+  int32_t by_head = -1;             // index into Program::by_head
   float softcap = 0;
 };
 
@@ -152,6 +168,8 @@ struct Mat {
   int32_t layer = -1;
   bool expert = false;  // read only when a token is routed to it
 };
+
+inline constexpr size_t kMaxTables = 4;
 
 // A small tensor, always resident as f32: norm weights, biases, RoPE factors, positions.
 struct Vec {
@@ -243,6 +261,16 @@ struct Program {
   int64_t max_context = kMaxContext;  // positions that the model can tell apart
   int32_t embedding = -1;             // mat, read by rows
   int32_t head = -1;                  // mat; == embedding when tied
+  // Mats of which a token reads a row, [n_vocab][...]: the embedding, then others, which are never
+  // held in memory.
+  std::vector<int32_t> tables;
+  std::vector<std::vector<int32_t>> by_head;  // mats of kHeadMatmul
+
+  // Whether a mat takes part by single rows alone.
+  [[nodiscard]] bool by_rows(size_t mat) const {
+    const auto is = [mat](int32_t m) { return m >= 0 && static_cast<size_t>(m) == mat; };
+    return !is(head) && std::any_of(tables.begin(), tables.end(), is);
+  }
 };
 
 // Builds the program of the family that the header names; checks every tensor's presence, type and

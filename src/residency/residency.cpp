@@ -17,7 +17,7 @@ Status Residency::init(Plan plan, OwnReads own_reads, int n_readers) {
   own_reads_ = own_reads;
   n_readers_ = static_cast<uint64_t>(n_readers);
   if (own_reads == OwnReads::kAlways) queue_->rate = kMostSpeed;
-  pending_.assign(kFillCapacity, kRow);
+  pending_.assign(kFillCapacity, row_of(0));
   const size_t n = plan.units.size();
   state_.assign(n, UnitState::kAbsent);
   packed_.assign(n, 0);
@@ -145,7 +145,7 @@ bool Residency::push(uint32_t file, uint64_t offset, uint32_t length, void* dst,
   r.dst = reinterpret_cast<uintptr_t>(dst);
   r.length = length;
   r.file = file;
-  r.unit = static_cast<uint32_t>(unit);
+  r.unit = unit < 0 ? kFillRow : static_cast<uint32_t>(unit);
   pending_[pushed_ % kFillCapacity] = unit;
   r.state.store(kFillPending, std::memory_order_release);
   ++pushed_;
@@ -174,8 +174,8 @@ bool Residency::collect() {
     }
     ++fills_;
     filled_bytes_ += r.length;
-    if (id == kRow) {
-      --rows_under_way_;
+    if (id < 0) {
+      --rows_under_way_[static_cast<size_t>(-1 - id)];
       continue;
     }
     const uint32_t unit = static_cast<uint32_t>(id);
@@ -256,7 +256,7 @@ size_t Residency::take_requests(std::span<uint32_t> out) {
   for (uint32_t n = collected_; n != pushed_ && taken < out.size(); ++n) {
     uint32_t pending = kFillPending;
     const int32_t id = pending_[n % kFillCapacity];
-    if (id == kRow || local_[static_cast<size_t>(id)] == 0) continue;
+    if (id < 0 || local_[static_cast<size_t>(id)] == 0) continue;
     if (queue_->ring[n % kFillCapacity].state.compare_exchange_strong(pending, kFillTaken)) {
       out[taken++] = n;
     }
@@ -333,10 +333,11 @@ void Residency::mark_arrived_ready() {
   arrived_.clear();
 }
 
-bool Residency::request_row(uint32_t file, uint64_t offset, uint32_t length, void* dst) {
+bool Residency::request_row(size_t table, uint32_t file, uint64_t offset, uint32_t length,
+                            void* dst) {
   if (!queue_has_room(0)) return false;
-  ++rows_under_way_;
-  return push(file, offset, length, dst, kRow);
+  ++rows_under_way_[table];
+  return push(file, offset, length, dst, row_of(table));
 }
 
 }  // namespace sluice::residency

@@ -7,6 +7,7 @@
 // routed.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -143,10 +144,12 @@ class Residency {
   [[nodiscard]] std::span<const uint32_t> arrived() const { return arrived_; }
   void mark_arrived_ready();
 
-  // Reads of single embedding rows into memory of the caller, who waits until none is under way.
-  // False when the queue is full: pump and try again later.
-  [[nodiscard]] bool request_row(uint32_t file, uint64_t offset, uint32_t length, void* dst);
-  [[nodiscard]] uint32_t rows_under_way() const { return rows_under_way_; }
+  // Reads of single rows of tables (embeddings) into memory of the caller, who waits until none of
+  // the table is under way. False when the queue is full: pump and try again later.
+  static constexpr size_t kMaxTables = 4;
+  [[nodiscard]] bool request_row(size_t table, uint32_t file, uint64_t offset, uint32_t length,
+                                 void* dst);
+  [[nodiscard]] uint32_t rows_under_way(size_t table) const { return rows_under_way_[table]; }
 
   // The ring's memory as n_readers parts of own_part() bytes, each room for a row group of any
   // streamed matrix, for own reads until the next pump(); null when there should be none.
@@ -179,7 +182,8 @@ class Residency {
   [[nodiscard]] uint32_t pins_absent() const { return pins_absent_; }
 
  private:
-  static constexpr int32_t kRow = -1;  // a pending request that is an embedding row, not a unit
+  // A pending request that is a table's row, not a unit: less than 0.
+  [[nodiscard]] static int32_t row_of(size_t table) { return -1 - static_cast<int32_t>(table); }
 
   [[nodiscard]] Status adopt(Plan plan);
   // The ready and pinned unit of exactly these rows, -1: none.
@@ -210,12 +214,12 @@ class Residency {
   std::vector<uint32_t> demand_;
   std::vector<uint64_t> last_used_;  // by unit, for experts
   std::vector<uint32_t> arrived_;
-  std::vector<int32_t> pending_;  // by place in the ring: unit or kRow
+  std::vector<int32_t> pending_;  // by place in the ring: unit, or row_of(table)
   uint64_t clock_ = 0;
   uint32_t cursor_ = 0;  // place in cycle_
   uint32_t pushed_ = 0, collected_ = 0;
   uint32_t pins_absent_ = 0;
-  uint32_t rows_under_way_ = 0;
+  std::array<uint32_t, kMaxTables> rows_under_way_{};
   uint64_t fills_ = 0, filled_bytes_ = 0, filled_at_first_use_ = 0, own_bytes_ = 0;
   OwnReads own_reads_ = OwnReads::kNone;
   uint64_t n_readers_ = 1;

@@ -174,11 +174,15 @@ bool Sampler::penalizes() const {
           params_.presence_penalty != 0);
 }
 
-// Fills the entries with the logits after biases and penalties.
-void Sampler::adjust(std::span<const float> logits, std::span<const Token> history) {
+// Fills the entries with the logits after biases and penalties; those that are not allowed have
+// none.
+void Sampler::adjust(std::span<const float> logits, std::span<const Token> history,
+                     std::span<const uint64_t> allowed) {
   Candidate* const entries = entries_.as<Candidate>();
   for (size_t i = 0; i < logits.size(); ++i) {
-    entries[i] = {static_cast<Token>(i), sanitize(logits[i])};
+    const bool banned =
+        !allowed.empty() && (i / 64 >= allowed.size() || (allowed[i / 64] >> (i % 64) & 1) == 0);
+    entries[i] = {static_cast<Token>(i), banned ? -kInfinity : sanitize(logits[i])};
   }
   const auto known = [&](Token t) { return t >= 0 && static_cast<size_t>(t) < logits.size(); };
   for (const auto& [token, bias] : params_.logit_bias) {
@@ -233,18 +237,19 @@ size_t Sampler::cut(size_t n, bool sorted, float max) {
   return kept;
 }
 
-Token Sampler::sample(std::span<const float> logits, std::span<const Token> history) {
+Token Sampler::sample(std::span<const float> logits, std::span<const Token> history,
+                      std::span<const uint64_t> allowed) {
   Candidate* const entries = entries_.as<Candidate>();
   logits = logits.first(std::min(logits.size(), entries_.size() / sizeof(Candidate)));
   const size_t n = logits.size();
   const size_t k = params_.top_k > 0 ? std::min(n, static_cast<size_t>(params_.top_k)) : n;
-  const bool changed = !params_.logit_bias.empty() || penalizes();
+  const bool changed = !params_.logit_bias.empty() || penalizes() || !allowed.empty();
   const double uniform =  // one draw a token, whatever the logits are
       params_.temperature > 0 ? next_uniform(rng_) : 0;
   Token best = kNoToken;
   float max = -kInfinity;
   if (changed) {
-    adjust(logits, history);
+    adjust(logits, history, allowed);
     for (size_t i = 0; i < n; ++i) {
       if (entries[i].logprob > max) max = entries[i].logprob, best = entries[i].token;
     }

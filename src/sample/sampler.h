@@ -58,11 +58,14 @@ class Sampler {
   // Picks the next token from `logits` [n_vocab]; `history` is the sequence so far, prompt
   // included. Ties go to the lower id. kNoToken when none is left: all are banned, or no logit is
   // a number.
-  [[nodiscard]] Token sample(std::span<const float> logits, std::span<const Token> history);
+  // `allowed`, where it is not empty, has a bit for each token that may be picked.
+  [[nodiscard]] Token sample(std::span<const float> logits, std::span<const Token> history,
+                             std::span<const uint64_t> allowed = {});
 
  private:
   [[nodiscard]] bool penalizes() const;
-  void adjust(std::span<const float> logits, std::span<const Token> history);
+  void adjust(std::span<const float> logits, std::span<const Token> history,
+              std::span<const uint64_t> allowed);
   void penalize(std::span<const Token> history);
   size_t cut(size_t n, bool sorted, float max);
 

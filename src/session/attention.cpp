@@ -21,6 +21,7 @@ void CpuExecutor::store_kv(const Op& op) {
     const int64_t at = cache.place(op.layer, first_ + t);
     for (int32_t h = 0; h < att.kv_heads; ++h) {
       engine_.table().f32_to_f16(k + h * dk, dk, cache.keys(op.layer, h) + at * dk);
+      if (att.values_in_keys) continue;
       engine_.table().f32_to_f16(v + h * dv, dv, cache.values(op.layer, h) + at * dv);
     }
   });
@@ -59,6 +60,7 @@ kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, int32_t
   a.v = cache.values(op.att.cache, head);
   a.dk = op.att.dk;
   a.dv = op.att.dv;
+  a.v_stride = op.att.values_in_keys ? a.dk : a.dv;
   a.q_stride = a.dk;
   a.out_stride = a.dv;
   a.scale = op.scale != 0 ? op.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.dk)));

@@ -3,14 +3,16 @@
 
 namespace sluice::session {
 
-CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine) {
-  row_held_.resize(static_cast<size_t>(engine.largest_batch()));
-  products_.reserve(4);
+CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_feed_(engine) {
+  size_t products = 4;
+  for (const std::vector<int32_t>& heads : engine.program().by_head) {
+    products = std::max(products, heads.size());
+  }
+  products_.reserve(products);
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, Rows rows) {
   timeline_ = &timeline;
-  first_ = timeline.position();
   batch_ = n;
   wanted_ = rows;
   active_ = true;
@@ -20,6 +22,7 @@ void CpuExecutor::begin(Timeline& timeline, int32_t n, Rows rows) {
 
 // The batch from its first operation on: when it begins, and when what it has computed is lost.
 void CpuExecutor::restart() {
+  first_ = timeline_->position();
   rows_ = batch_;
   pc_ = 0;
   mark_ = 0;
@@ -44,6 +47,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
   const std::vector<model::Op>& ops = engine_.program().ops;
   engine_.pump();
   for (; *max_ops > 0; --*max_ops) {
+    if (pc_ > 0) row_feed_.request();
     observe_before(ops[pc_]);
     const bool ran = run_op(ops[pc_]);
     if (!engine_.failure().ok()) {  // of weights that it has met

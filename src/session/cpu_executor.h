@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "session/executor.h"
+#include "session/row_feed.h"
 #include "session/weight_feed.h"
 
 namespace sluice::session {
 
 // The first position that a query sees.
 [[nodiscard]] inline int32_t window_begin(const model::Op& op, int32_t position) {
+  if (op.chunked) return position / op.window * op.window;
   return op.window > 0 ? std::max(0, position + 1 - op.window) : 0;
 }
 
@@ -36,7 +38,6 @@ class CpuExecutor final : public Executor {
   // Progress inside an operation that can block.
   struct Cursor {
     bool started = false;
-    int32_t row = 0;    // of the embedding
     int32_t phase = 0;  // of an expert
   };
 
@@ -48,7 +49,6 @@ class CpuExecutor final : public Executor {
   void fill_rope_tables();
 
   [[nodiscard]] bool op_embed(const model::Op& op);
-  [[nodiscard]] bool request_rows(const model::Op& op);
   void op_norm(const model::Op& op);
   [[nodiscard]] bool op_matmul(const model::Op& op);
   void op_rope(const model::Op& op);
@@ -78,6 +78,10 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] kernels::TokenRows rows_at(const model::Place& place, int64_t more) const;
   [[nodiscard]] float* row_at(model::Buf buf, int64_t col, int32_t t) const;
   void op_select(const model::Op& op);  // leaves no rows when this batch ends here
+  void op_vectors(const model::Op& op);
+  void op_temperature(const model::Op& op);
+  [[nodiscard]] bool op_rows(const model::Op& op);
+  [[nodiscard]] bool op_head_matmul(const model::Op& op);
 
   // n values at `gate`, in place, from them and, where the kind is gated, the n after them.
   void activate(model::Activation act, float* gate, int64_t n,
@@ -120,9 +124,10 @@ class CpuExecutor final : public Executor {
 
   Engine& engine_;
   WeightFeed feed_;
+  RowFeed row_feed_;
   Timeline* timeline_ = nullptr;
   bool active_ = false;
-  int32_t first_ = 0;  // position of the batch's first token
+  int32_t first_ = 0;  // position of row 0
   int32_t batch_ = 0;  // its tokens
   Rows wanted_ = Rows::kNone;
   int32_t rows_ = 0;  // rows that go on (after kSelect only those with wanted logits)
@@ -133,8 +138,7 @@ class CpuExecutor final : public Executor {
   Cursor cursor_;
   std::vector<Product> products_;
   std::vector<uint32_t> demand_;
-  int32_t n_runs_ = 0, run_ = 0;   // experts that have tokens; the one that is computed
-  std::vector<uint8_t> row_held_;  // embedding row t came from the resident table
+  int32_t n_runs_ = 0, run_ = 0;  // experts that have tokens; the one that is computed
   Observer observer_;
   size_t mark_ = 0;
   std::vector<float> before_;  // observed batches only

@@ -4,10 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#if defined(__GLIBC__)
-#include <malloc.h>
-#endif
-
 #include "base/hash.h"
 #include "session/cpu_executor.h"
 
@@ -87,6 +83,25 @@ uint64_t identity_of(const gguf::Header& header) {
   return sum.value();
 }
 
+// Control tokens say nothing in running text; grammars name them where they want them.
+class TokenizerSource final : public grammar::TokenSource {
+ public:
+  explicit TokenizerSource(const tokenizer::Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  [[nodiscard]] int32_t n_tokens() const override { return tokenizer_.n_vocab(); }
+  [[nodiscard]] std::string bytes(grammar::Token token) const override {
+    return tokenizer_.is_control(token) ? std::string() : tokenizer_.token_bytes(token);
+  }
+  [[nodiscard]] std::string_view name(grammar::Token token) const override {
+    return tokenizer_.piece(token);
+  }
+  [[nodiscard]] bool ends(grammar::Token token) const override {
+    return tokenizer_.is_end_of_generation(token);
+  }
+
+ private:
+  const tokenizer::Tokenizer& tokenizer_;
+};
+
 }  // namespace
 
 Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& options) {
@@ -152,6 +167,20 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
 
 Engine::~Engine() = default;
 
+Result<const grammar::Vocabulary*> Engine::vocabulary() {
+  if (plan_.budget > 0 && plan_.grammar == 0) {
+    return error(Code::kBudgetTooSmall,
+                 "the memory budget was planned without room for grammars: ask for it on loading");
+  }
+  if (!vocabulary_) {
+    token_source_ = std::make_unique<TokenizerSource>(*tokenizer_);
+    auto made = grammar::Vocabulary::create(*token_source_);
+    if (!made.ok()) return made.status();
+    vocabulary_ = std::move(*made);
+  }
+  return static_cast<const grammar::Vocabulary*>(vocabulary_.get());
+}
+
 Status Engine::set_memory_budget(uint64_t budget) {
   if (!failure_.ok()) return failure_;
   if (residency_.under_way() > 0) {
@@ -174,9 +203,6 @@ Status Engine::adopt(MemoryPlan plan) {
   SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
   weight_check_.reset(plan_.weights.units.size());
-#if defined(__GLIBC__)
-  malloc_trim(0);  // what was freed goes back to the system, which is the point of a smaller budget
-#endif
   return {};
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/aligned.h"
 #include "base/thread_pool.h"
+#include "grammar/vocabulary.h"
 #include "kv/kv_cache.h"
 #include "model/program.h"
 #include "residency/residency.h"
@@ -43,6 +44,9 @@ class Engine {
   [[nodiscard]] const MemoryPlan& plan() const { return plan_; }
   [[nodiscard]] const kernels::Table& table() const { return *table_; }
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
+  // The vocabulary as grammars need it, made when it is first asked for. Errors: kBudgetTooSmall
+  // where the plan has no room for grammars (EngineOptions::grammars), kOutOfMemory.
+  [[nodiscard]] Result<const grammar::Vocabulary*> vocabulary();
   [[nodiscard]] residency::Residency& residency() { return residency_; }
   [[nodiscard]] const residency::Residency& residency() const { return residency_; }
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
@@ -111,6 +115,8 @@ class Engine {
   uint32_t replans_ = 0;
   const kernels::Table* table_ = nullptr;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
+  std::unique_ptr<grammar::TokenSource> token_source_;
+  std::unique_ptr<grammar::Vocabulary> vocabulary_;
   std::unique_ptr<ThreadPool> pool_;
   residency::Residency residency_;
   WeightCheck weight_check_;

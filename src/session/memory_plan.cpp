@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/thread_pool.h"
+#include "grammar/matcher.h"
 
 namespace sluice::session {
 namespace {
@@ -32,6 +33,9 @@ class Ordering {
     for (const model::Op& op : p.ops) {
       vec(op.vec0);
       vec(op.vec1);
+      if (op.by_head >= 0) {
+        for (const int32_t m : p.by_head[static_cast<size_t>(op.by_head)]) mat(m);
+      }
       for (int32_t i = 0; i < op.n_parts; ++i) {
         vec(op.parts[static_cast<size_t>(i)].bias);
         vec(op.parts[static_cast<size_t>(i)].factor);
@@ -107,6 +111,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
       layer.heads = op.att.kv_heads;
       layer.dk = op.att.dk;
       layer.dv = op.att.dv;
+      layer.values_in_keys = op.att.values_in_keys;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
     }
@@ -144,7 +149,7 @@ uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
          static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
 }
 
-void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan) {
+void size_fixed(const Program& p, const kernels::Table& table, bool grammars, MemoryPlan& plan) {
   plan.kv = static_cast<uint64_t>(plan.n_sessions) * plan.kv_shape.bytes();
   plan.vectors = vector_bytes(p);
   const WorkingMemory::Sizes sizes = WorkingMemory::measure(p, table, plan.working());
@@ -152,6 +157,11 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
   const uint64_t threads = static_cast<uint64_t>(plan.n_threads);
   plan.scratch = threads * sizes.scratch;
   plan.request = request_bytes(p, plan);
+  if (grammars) {
+    plan.grammar =
+        grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
+        grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory();
+  }
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
     directory += sizeof(model::Mat) + m.name.capacity();
@@ -162,8 +172,13 @@ void size_fixed(const Program& p, const kernels::Table& table, MemoryPlan& plan)
 int32_t choose_context(const Program& p, const EngineOptions& options) {
   const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, kDefaultContext});
   int64_t n_ctx = own;
+  // Recurrent states take what they take: a shorter context would not make them smaller.
+  const auto attention_bytes = [&p](int64_t n) {
+    const kv::KvShape shape = kv_shape(p, static_cast<int32_t>(n));
+    return shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
+  };
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
-         kv_shape(p, static_cast<int32_t>(n_ctx)).bytes() > options.memory_budget / 4) {
+         attention_bytes(n_ctx) > options.memory_budget / 4) {
     n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
@@ -207,7 +222,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     return weights.units.size() * kUnitBytes;
   };
   plan.n_batch = least;
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   const uint64_t most_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
   const uint64_t bare = plan.fixed() + ring + most_units;
   const auto spare = [&options](uint64_t n) {
@@ -232,7 +247,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   }
   plan.base += spare(plan.budget);
   plan.kv_shape.n_checkpoints = checkpoints;
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
     plan.kv_shape.n_checkpoints = least_checkpoints;
   }
@@ -241,12 +256,12 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
       std::min(plan.n_ctx, options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch);
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
-    size_fixed(program, table, plan);
+    size_fixed(program, table, options.grammars, plan);
     if (plan.budget == 0) break;
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
     if (modest && plan.fixed() + ring + most_units <= plan.budget) break;
   }
-  size_fixed(program, table, plan);
+  size_fixed(program, table, options.grammars, plan);
   const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
   // The units take room themselves, the more the smaller they are. At the smallest budget there are
   // most_units of them, so this ends there at the latest.

@@ -39,6 +39,7 @@ struct EngineOptions {
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no own reads
   residency::OwnReads own_reads = residency::OwnReads::kNone;
+  bool grammars = false;  // room for generations that are bound to a grammar
 };
 
 inline constexpr int32_t kMaxBatch = 256;
@@ -57,6 +58,7 @@ struct MemoryPlan {
   uint64_t activations = 0;  // buffers, logits, RoPE tables
   uint64_t scratch = 0;      // all threads
   uint64_t request = 0;      // what a generation holds: sampler, tokens, pieces
+  uint64_t grammar = 0;      // the vocabulary's bytes sorted, one grammar and its states
   uint64_t other = 0;        // stacks, directory, queue
   uint64_t minimum = 0;      // smallest budget for this context
   kv::KvShape kv_shape;
@@ -66,7 +68,7 @@ struct MemoryPlan {
 
   [[nodiscard]] WorkingShape working() const { return {n_ctx, n_batch, n_threads, logits_rows}; }
   [[nodiscard]] uint64_t fixed() const {
-    return tokenizer + vectors + kv + activations + scratch + request + other;
+    return tokenizer + vectors + kv + activations + scratch + request + grammar + other;
   }
   [[nodiscard]] uint64_t total() const {
     return fixed() + weights.pinned_bytes + weights.ring_bytes();

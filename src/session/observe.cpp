@@ -38,7 +38,9 @@ void CpuExecutor::observe_marks() {
   if (!observer_) return;
   const model::Program& p = engine_.program();
   const int32_t op = static_cast<int32_t>(pc_);
-  if (p.ops[pc_].kind == OpKind::kAttention) observe_attention(p.ops[pc_]);
+  if (p.ops[pc_].kind == OpKind::kAttention && p.ops[pc_].att.cache == p.ops[pc_].layer) {
+    observe_attention(p.ops[pc_]);  // another layer's keys are not at hand
+  }
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
   for (; mark_ < p.marks.size() && p.marks[mark_].op == op; ++mark_) {
     const model::Mark& m = p.marks[mark_];
@@ -91,7 +93,8 @@ void CpuExecutor::observe_attention(const Op& op) {
   };
   for (int32_t h = 0; h < n_head; ++h) {
     const float* keys = buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;
-    const float* values = buffer(op.in) + (n_head + n_kv_head) * dk + h / (n_head / n_kv_head) * dv;
+    const float* values =
+        op.att.values_in_keys ? keys : buffer(op.in) + op.att.values() + h / op.att.group() * dv;
     for (int32_t t = 0; t < n; ++t) {
       const size_t at = static_cast<size_t>(h * n + t);
       float* s = &scores[at * static_cast<size_t>(n)];

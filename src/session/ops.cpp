@@ -97,6 +97,21 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kRwkv7Bonus:
       op_rwkv7_bonus(op);
       return true;
+    case OpKind::kRows:
+      return op_rows(op);
+    case OpKind::kHeadMatmul:
+      return op_head_matmul(op);
+    case OpKind::kTemperature:
+      op_temperature(op);
+      return true;
+    case OpKind::kCopy:
+    case OpKind::kMulVec:
+    case OpKind::kMixStreams:
+    case OpKind::kCorrectStreams:
+    case OpKind::kMatchNorm:
+    case OpKind::kSparsify:
+      op_vectors(op);
+      return true;
   }
   return true;
 }
@@ -113,45 +128,6 @@ void CpuExecutor::fill_rope_tables() {
   }
 }
 
-// Asks for the rows of the embedding that are not in the resident table. False: not yet.
-bool CpuExecutor::request_rows(const Op& op) {
-  const model::Program& p = engine_.program();
-  residency::Residency& r = engine_.residency();
-  const model::Mat& m = p.mats[static_cast<size_t>(p.embedding)];
-  const int32_t item = engine_.item_of_mat(p.embedding);
-  const auto unit_of = [&](Token token) -> uint32_t {
-    for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
-      const residency::Unit& unit = r.plan().units[u];
-      if (token < unit.row0 + unit.rows) return u;
-    }
-    return r.first_unit(item);
-  };
-  const auto held = [&](uint32_t u) { return r.plan().units[u].pinned && r.ready(u); };
-  for (; cursor_.row < batch_; ++cursor_.row) {
-    const Token token = timeline_->token(first_ + cursor_.row);
-    float* x = buffer(op.out) + cursor_.row * engine_.width(op.out);
-    const uint32_t u = unit_of(token);
-    if (held(u)) {
-      const residency::Unit& unit = r.plan().units[u];
-      if (r.packed(u)) {
-        const kernels::Matrix w{m.type, true, unit.rows, m.cols, r.data(u)};
-        engine_.table().unpack_row(w, token - unit.row0, x);
-      } else {
-        const uint8_t* row = r.data(u) + (token - unit.row0) * m.row_bytes;
-        engine_.table().dequantize(m.type, row, m.cols, x);
-      }
-      row_held_[static_cast<size_t>(cursor_.row)] = 1;
-      continue;
-    }
-    uint8_t* row = engine_.working().embedding_rows() + cursor_.row * m.row_bytes;
-    const uint64_t offset = m.offset + static_cast<uint64_t>(token * m.row_bytes);
-    if (!r.request_row(m.file, offset, static_cast<uint32_t>(m.row_bytes), row)) return false;
-    row_held_[static_cast<size_t>(cursor_.row)] = 0;
-  }
-  return r.rows_under_way() == 0;
-}
-
-// Rows of the embedding come from the resident table where it is there, else by single reads.
 bool CpuExecutor::op_embed(const Op& op) {
   const model::Program& p = engine_.program();
   if (!cursor_.started) {
@@ -160,21 +136,15 @@ bool CpuExecutor::op_embed(const Op& op) {
         if (v >= 0 && engine_.vec(v) == nullptr && !feed_.need_vec(v)) return false;
       }
     }
-    if (engine_.residency().rows_under_way() > 0) return false;  // of a batch that was given up
+    if (!row_feed_.begin(*timeline_, batch_)) return false;
     fill_rope_tables();
     cursor_.started = true;
   }
-  if (!request_rows(op)) return false;
-  const model::Mat& m = p.mats[static_cast<size_t>(p.embedding)];
+  if (!row_feed_.ready(0)) return false;
   const float* positions = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
   for (int32_t t = 0; t < batch_; ++t) {
     float* x = buffer(op.out) + t * engine_.width(op.out);
-    if (!row_held_[static_cast<size_t>(t)]) {
-      const uint8_t* row = engine_.working().embedding_rows() + t * m.row_bytes;
-      const Token token = timeline_->token(first_ + t);
-      if (!kernels::all_finite(m.type, row, m.cols)) engine_.refuse_weights(m.name, token, token);
-      engine_.table().dequantize(m.type, row, m.cols, x);
-    }
+    row_feed_.read(0, t, 0, op.n, x);
     if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
     if (positions != nullptr) {
       engine_.table().add(x, positions + int64_t{first_ + t} * op.n, op.n, x);
@@ -256,20 +226,16 @@ bool CpuExecutor::op_matmul(const Op& op) {
 }
 
 void CpuExecutor::op_rope(const Op& op) {
-  const model::HParams& hp = engine_.program().hp;
   const model::RopeHParams& rope = engine_.program().ropes[static_cast<size_t>(op.rope)].hp;
   const float* table = engine_.working().rope_table(static_cast<size_t>(op.rope));
   const int32_t half = rope.n_rot / 2;
   const model::AttentionShape& att = op.att;
+  const int32_t heads = att.heads + (att.cache == op.layer ? att.kv_heads : 0);
+  const int32_t skipped = first_ - timeline_->position();  // rows that are not computed any more
   for_rows(rows_, [&](int32_t t) {
-    const float* cos = table + static_cast<int64_t>(t) * rope.n_rot;
-    float* head = buffer(op.in) + t * engine_.width(op.in);
-    if (hp.temperature_scale != 0) {
-      const double steps = static_cast<double>((first_ + t) / hp.temperature_length);
-      const float by = static_cast<float>(1 + hp.temperature_scale * std::log(1 + steps));
-      std::for_each(head, head + att.keys(), [by](float& q) { q *= by; });
-    }
-    for (int32_t h = 0; h < att.heads + att.kv_heads; ++h, head += att.dk) {
+    const float* cos = table + static_cast<int64_t>(skipped + t) * rope.n_rot;
+    float* head = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
+    for (int32_t h = 0; h < heads; ++h, head += att.dk) {
       engine_.table().rope(head, cos, cos + half, rope.n_rot, rope.neox);
     }
   });
@@ -336,10 +302,12 @@ void CpuExecutor::op_gate(const Op& op) {
 void CpuExecutor::op_elementwise(const Op& op) {
   const kernels::Table& k = engine_.table();
   for_rows(rows_, [&](int32_t t) {
-    const float* in = buffer(op.in) + t * engine_.width(op.in);
-    float* out = buffer(op.out) + t * engine_.width(op.out);
+    const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
+    float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
     if (op.kind == OpKind::kSoftCap) {
       k.soft_cap(in, op.softcap, op.n, out);
+    } else if (op.kind == OpKind::kScale && op.scale == 0) {
+      std::fill_n(out, op.n, 0.0f);  // whatever was there
     } else if (op.kind == OpKind::kScale) {
       k.scale(in, op.scale, op.n, out);
     } else if (op.kind == OpKind::kClamp) {
@@ -352,7 +320,7 @@ void CpuExecutor::op_elementwise(const Op& op) {
   });
 }
 
-// Moves the rows whose logits are wanted to the front.
+// Moves the rows whose logits are wanted to the front; row 0 is then at the last position.
 void CpuExecutor::op_select(const Op& op) {
   if (wanted_ == Rows::kAll) return;
   if (wanted_ == Rows::kNone) {
@@ -364,6 +332,7 @@ void CpuExecutor::op_select(const Op& op) {
   if (rows_ > 1) {
     std::memcpy(x, x + (rows_ - 1) * width, static_cast<size_t>(op.n) * sizeof(float));
   }
+  first_ += rows_ - 1;
   rows_ = 1;
 }
 

@@ -27,7 +27,7 @@ TokenWork work_per_token(const model::Program& p) {
                                         : 1;
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
-    if (static_cast<int32_t>(i) == p.embedding && p.embedding != p.head) continue;
+    if (p.by_rows(i)) continue;
     const double share = m.expert ? used : 1;
     work.macs += share * static_cast<double>(m.rows * m.cols);
     work.bytes += share * static_cast<double>(m.rows * m.row_bytes);

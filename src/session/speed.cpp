@@ -25,7 +25,7 @@ constexpr int kWeightByte = 0x3c;
 constexpr int64_t kTasksPerThread = 4;
 
 bool by_rows(const model::Program& p, const Mat& m) {
-  return p.embedding != p.head && &m == &p.mats[static_cast<size_t>(p.embedding)];
+  return p.by_rows(static_cast<size_t>(&m - p.mats.data()));
 }
 
 // The largest matrix of the type that most bytes have.

@@ -73,7 +73,7 @@ struct StateForm {
       const kv::LayerShape& l = t.cache_.layer(layer);
       for (int32_t head = 0; head < l.heads; ++head) {
         visit_rows(t, layer, first[i], t.cache_.keys(layer, head), l.dk, segment);
-        visit_rows(t, layer, first[i], t.cache_.values(layer, head), l.dv, segment);
+        visit_rows(t, layer, first[i], t.cache_.values(layer, head), l.own_values(), segment);
       }
     }
     visit_states(t, t.live_, segment);

@@ -16,11 +16,16 @@ uint64_t logits_bytes(const Program& p, const WorkingShape& shape) {
 
 uint64_t thread_scratch(const Program& p, const kernels::Table& table, const WorkingShape& shape) {
   uint64_t bytes = 0;
-  for (const model::Mat& m : p.mats) {
+  for (size_t i = 0; i < p.mats.size(); ++i) {
+    const model::Mat& m = p.mats[i];
+    if (p.by_rows(i)) continue;
     bytes = std::max<uint64_t>(bytes, table.matmul_scratch(m.type, m.cols));
     bytes = std::max(bytes, static_cast<uint64_t>(m.row_bytes * table.row_group));  // packing
   }
   for (const model::Op& op : p.ops) {
+    if (op.kind == model::OpKind::kRows) {
+      bytes = std::max(bytes, static_cast<uint64_t>(op.n) * sizeof(float));
+    }
     if (op.kind != model::OpKind::kAttention) continue;
     const int32_t rows = attention_tile_tokens(op.att, shape.n_batch) * op.att.group();
     const TileScratch tile(Carver(nullptr), table, rows, op.att.dk, op.att.dv,
@@ -28,6 +33,19 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
     bytes = std::max(bytes, tile.bytes);
   }
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
+}
+
+// Of one token: the widest product, or all heads of one where each has a matrix of its own.
+uint64_t q8_bytes(const Program& p, const kernels::Table& table) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < p.mats.size(); ++i) {
+    if (!p.by_rows(i)) bytes = std::max<uint64_t>(bytes, table.q8_bytes(p.mats[i].cols));
+  }
+  for (const model::Op& op : p.ops) {
+    if (op.kind != model::OpKind::kHeadMatmul) continue;
+    bytes = std::max(bytes, static_cast<uint64_t>(op.heads) * table.q8_bytes(op.n));
+  }
+  return bytes;
 }
 
 // Of one split of the positions: an output of each head, its maximum and its sum.
@@ -82,15 +100,13 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
     if (b == static_cast<size_t>(Buf::kLogits)) continue;  // has memory of its own
     at.buffers[b] = carve.take<float>(n_batch * static_cast<uint64_t>(p.width[b]));
   }
-  int64_t widest = 0;
-  for (const model::Mat& m : p.mats) widest = std::max(widest, m.cols);
-  at.q8 = carve.take<uint8_t>(n_batch * table.q8_bytes(widest));
+  at.q8 = carve.take<uint8_t>(n_batch * q8_bytes(p, table));
   for (const model::Rope& r : p.ropes) {
     at.ropes.push_back(carve.take<float>(n_batch * static_cast<uint64_t>(r.hp.n_rot)));
   }
-  if (p.embedding >= 0) {
-    const model::Mat& embedding = p.mats[static_cast<size_t>(p.embedding)];
-    at.embedding_rows = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(embedding.row_bytes));
+  for (size_t i = 0; i < p.tables.size(); ++i) {
+    const model::Mat& table = p.mats[static_cast<size_t>(p.tables[i])];
+    at.table_rows[i] = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(table.row_bytes));
   }
   if (!p.moes.empty()) {
     const uint64_t n_used = static_cast<uint64_t>(p.hp.n_expert_used);

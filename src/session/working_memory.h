@@ -70,12 +70,13 @@ class WorkingMemory {
 
   // [n_batch][width] of f32; of the logits [logits_rows][width].
   [[nodiscard]] float* buffer(model::Buf b) const { return at_.buffers[static_cast<size_t>(b)]; }
-  // Quantized activations, [n_batch][q8_bytes of the widest product].
+  // Quantized activations, [n_batch][q8_bytes of the widest product], of all heads where each has
+  // its own.
   [[nodiscard]] uint8_t* q8() const { return at_.q8; }
   // [n_batch][n_rot/2] cosines, then sines, of RoPE variant i.
   [[nodiscard]] float* rope_table(size_t i) const { return at_.ropes[i]; }
-  // Rows of the embedding as they are in the file, [n_batch][row_bytes].
-  [[nodiscard]] uint8_t* embedding_rows() const { return at_.embedding_rows; }
+  // Rows of a table of the program as they are in the file, [n_batch][row_bytes].
+  [[nodiscard]] uint8_t* table_rows(size_t table) const { return at_.table_rows[table]; }
   // Tokens of one expert, gathered: its inputs, then its outputs, [2][n_batch][n_embd].
   [[nodiscard]] float* experts() const { return at_.experts; }
   // Of a mixture: [n_batch][n_used], the same sorted by expert, and the experts that have tokens.
@@ -93,7 +94,7 @@ class WorkingMemory {
     std::array<float*, model::kBufCount> buffers{};
     std::vector<float*> ropes;
     uint8_t* q8 = nullptr;
-    uint8_t* embedding_rows = nullptr;
+    std::array<uint8_t*, model::kMaxTables> table_rows{};
     float* experts = nullptr;
     Choice* choices = nullptr;
     Routed* routed = nullptr;

@@ -58,6 +58,8 @@ Shape wanted_shape(const Options& options) {
   };
   if (!options.arch.empty() && options.arch != shape.arch) {
     shape.arch = options.arch;
+    shape.recurrent = {};
+    shape.n_rot = 0;
     shape.llama3_rope = false;
     shape.vocabulary = options.arch != "llama" ? VocabularyKind::kQwen : shape.vocabulary;
   }

@@ -79,6 +79,35 @@ const Shape kShapes[] = {
      .rms_eps = 1e-6f,
      .rope_freq_base = 1e6f,
      .vocabulary = VocabularyKind::kQwen},
+    {.name = "qwen3.5-0.8b",
+     .arch = "qwen35",
+     .n_layer = 24,
+     .n_embd = 1024,
+     .n_head = 8,
+     .n_head_kv = 2,
+     .head_dim = 256,
+     .n_ff = 3584,
+     .n_vocab = 248320,
+     .n_ctx = 262144,
+     .tied = true,
+     .rms_eps = 1e-6f,
+     .rope_freq_base = 1e7f,
+     .vocabulary = VocabularyKind::kQwen,
+     .n_rot = 64,
+     .recurrent = {.inner = 2048, .state = 128, .heads = 16, .groups = 16, .interval = 4}},
+    {.name = "falcon-h1-0.5b",
+     .arch = "falcon-h1",
+     .n_layer = 36,
+     .n_embd = 1024,
+     .n_head = 8,
+     .n_head_kv = 2,
+     .head_dim = 64,
+     .n_ff = 2048,
+     .n_vocab = 32784,
+     .n_ctx = 16384,
+     .rope_freq_base = 1e11f,
+     .vocabulary = VocabularyKind::kQwen,
+     .recurrent = {.inner = 1536, .state = 128, .heads = 24, .groups = 1}},
     {.name = "tiny",
      .arch = "llama",
      .n_layer = 4,
@@ -170,6 +199,10 @@ class Planner {
   void matrix(std::string name, std::vector<uint64_t> ne) {
     matrix(std::move(name), std::move(ne), type_.type);
   }
+  // Small tensors that stay F32.
+  void values(std::string name, std::vector<uint64_t> ne, float sigma, float mean) {
+    add(std::move(name), TensorType::kF32, std::move(ne), sigma, mean);
+  }
   void norm(std::string name, uint64_t n, float mean = 1.0f) {
     add(std::move(name), TensorType::kF32, {n}, 0.1f * mean, mean);
   }
@@ -196,21 +229,71 @@ class Planner {
   bool pure_;
 };
 
-void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
-  const std::string prefix = "blk." + std::to_string(layer) + ".";
-  const uint64_t n_embd = s.n_embd, n_ff = s.n_ff;
+// Decays between a half and nearly one: exp(softplus(dt + bias) * a).
+constexpr float kStepBias = -3.0f, kRate = -4.0f;
+
+// The gated delta rule of a Qwen3.5 layer, up to its post norm's name.
+void plan_delta(Planner* plan, const Shape& s, const std::string& prefix) {
+  const RecurrentShape& r = s.recurrent;
+  const uint64_t n_embd = s.n_embd, inner = r.inner, heads = r.heads;
+  const uint64_t mixed = 2 * uint64_t{r.groups} * r.state + inner;
+  plan->matrix(prefix + "attn_gate.weight", {n_embd, inner});
+  plan->norm(prefix + "attn_norm.weight", n_embd);
+  plan->matrix(prefix + "attn_qkv.weight", {n_embd, mixed});
+  plan->values(prefix + "ssm_a", {heads}, 1.0f, kRate);
+  plan->matrix(prefix + "ssm_alpha.weight", {n_embd, heads});
+  plan->matrix(prefix + "ssm_beta.weight", {n_embd, heads});
+  plan->values(prefix + "ssm_conv1d.weight", {r.taps, mixed}, 0.5f, 0.0f);
+  plan->values(prefix + "ssm_dt.bias", {heads}, 0.5f, kStepBias);
+  plan->norm(prefix + "ssm_norm.weight", inner / heads);
+  plan->matrix(prefix + "ssm_out.weight", {inner, n_embd});
+}
+
+// The Mamba-2 part of a Falcon-H1 layer.
+void plan_mamba2(Planner* plan, const Shape& s, const std::string& prefix) {
+  const RecurrentShape& r = s.recurrent;
+  const uint64_t n_embd = s.n_embd, inner = r.inner, heads = r.heads;
+  const uint64_t mixed = inner + 2 * uint64_t{r.groups} * r.state;
+  plan->values(prefix + "ssm_a", {1, heads}, 1.0f, kRate);
+  plan->values(prefix + "ssm_conv1d.bias", {mixed}, 0.1f, 0.0f);
+  plan->values(prefix + "ssm_conv1d.weight", {r.taps, mixed}, 0.5f, 0.0f);
+  plan->values(prefix + "ssm_d", {1, heads}, 0.1f, 1.0f);
+  plan->values(prefix + "ssm_dt.bias", {heads}, 0.5f, kStepBias);
+  plan->matrix(prefix + "ssm_in.weight", {n_embd, inner + mixed + heads});
+  plan->matrix(prefix + "ssm_out.weight", {inner, n_embd});
+}
+
+void plan_attention(Planner* plan, const Shape& s, const std::string& prefix, TensorType precious) {
+  const uint64_t n_embd = s.n_embd;
   const uint64_t q_width = uint64_t{s.n_head} * s.head_dim;
   const uint64_t kv_width = uint64_t{s.n_head_kv} * s.head_dim;
-  const TensorType precious = plan->precious(layer, s.n_layer);
   const bool qk_norms = s.arch.starts_with("qwen3");
-
+  const uint64_t gates = s.arch == "qwen35" ? q_width : 0;  // behind each query
   plan->matrix(prefix + "attn_k.weight", {n_embd, kv_width}, plan->type(), kAttentionGain);
   if (qk_norms) plan->norm(prefix + "attn_k_norm.weight", s.head_dim, kAttentionGain);
   plan->norm(prefix + "attn_norm.weight", n_embd);
   plan->matrix(prefix + "attn_output.weight", {q_width, n_embd});
-  plan->matrix(prefix + "attn_q.weight", {n_embd, q_width}, plan->type(), kAttentionGain);
+  plan->matrix(prefix + "attn_q.weight", {n_embd, q_width + gates}, plan->type(), kAttentionGain);
   if (qk_norms) plan->norm(prefix + "attn_q_norm.weight", s.head_dim, kAttentionGain);
   plan->matrix(prefix + "attn_v.weight", {n_embd, kv_width}, precious);
+}
+
+// Where the norm before the feed-forward part stands among the names.
+std::string ffn_norm_name(const Shape& s) {
+  if (s.arch == "qwen35") return "post_attention_norm.weight";
+  return s.arch == "falcon-h1" ? "ffn_norm" : "ffn_norm.weight";
+}
+
+void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
+  const std::string prefix = "blk." + std::to_string(layer) + ".";
+  const uint64_t n_embd = s.n_embd, n_ff = s.n_ff;
+  const TensorType precious = plan->precious(layer, s.n_layer);
+  const uint32_t interval = s.recurrent.interval;
+  if (interval > 0 && (layer + 1) % interval != 0) {
+    plan_delta(plan, s, prefix);
+  } else {
+    plan_attention(plan, s, prefix, precious);
+  }
   if (s.n_expert > 0) {
     const uint64_t width = s.n_ff_expert > 0 ? s.n_ff_expert : n_ff;
     plan->matrix(prefix + "ffn_down_exps.weight", {width, n_embd, s.n_expert}, precious);
@@ -221,9 +304,10 @@ void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
   } else {
     plan->matrix(prefix + "ffn_down.weight", {n_ff, n_embd}, precious);
     plan->matrix(prefix + "ffn_gate.weight", {n_embd, n_ff});
-    plan->norm(prefix + "ffn_norm.weight", n_embd);
+    plan->norm(prefix + ffn_norm_name(s), n_embd);
     plan->matrix(prefix + "ffn_up.weight", {n_embd, n_ff});
   }
+  if (s.arch == "falcon-h1") plan_mamba2(plan, s, prefix);
 }
 
 }  // namespace
@@ -279,8 +363,21 @@ void add_hyperparameters(GgufWriter* writer, const Shape& shape, const FileType&
   writer->add(key("attention.layer_norm_rms_epsilon"), shape.rms_eps);
   writer->add(key("attention.key_length"), shape.head_dim);
   writer->add(key("attention.value_length"), shape.head_dim);
-  writer->add(key("rope.dimension_count"), shape.head_dim);
+  writer->add(key("rope.dimension_count"), shape.n_rot > 0 ? shape.n_rot : shape.head_dim);
   writer->add(key("rope.freq_base"), shape.rope_freq_base);
+  if (const RecurrentShape& r = shape.recurrent; r.inner > 0) {
+    writer->add(key("ssm.conv_kernel"), r.taps);
+    writer->add(key("ssm.state_size"), r.state);
+    writer->add(key("ssm.group_count"), r.groups);
+    writer->add(key("ssm.time_step_rank"), r.heads);
+    writer->add(key("ssm.inner_size"), r.inner);
+    if (r.interval > 0) writer->add(key("full_attention_interval"), r.interval);
+  }
+  if (shape.arch == "qwen35") {
+    // M-RoPE's time, height and width; of text they are all the same.
+    constexpr int32_t kSections[] = {11, 11, 10, 0};
+    writer->add(key("rope.dimension_sections"), std::span<const int32_t>(kSections));
+  }
   if (shape.n_expert > 0) {
     writer->add(key("expert_count"), shape.n_expert);
     writer->add(key("expert_used_count"), shape.n_expert_used);

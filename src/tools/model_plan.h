@@ -13,9 +13,16 @@
 
 namespace sluice::tools {
 
+// The recurrent part of layers: Mamba 2 beside attention (falcon-h1), or the gated delta rule in
+// all layers but every `interval`-th (qwen35).
+struct RecurrentShape {
+  uint32_t inner = 0, state = 0, heads = 0, groups = 0;  // 0: there is none
+  uint32_t taps = 4, interval = 0;
+};
+
 struct Shape {
   std::string name;
-  std::string arch;  // llama, qwen3 or qwen3moe
+  std::string arch;  // llama, qwen3, qwen3moe, qwen35 or falcon-h1
   uint32_t n_layer, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx;
   uint32_t n_expert = 0, n_expert_used = 0;  // > 0: a mixture in each layer; not arch qwen3
   uint32_t n_ff_expert = 0;                  // an expert's feed-forward size; 0: n_ff
@@ -23,6 +30,8 @@ struct Shape {
   float rms_eps = 1e-5f, rope_freq_base = 10000.0f;
   bool llama3_rope = false;  // rope_freqs.weight, as Llama 3.1 and later
   VocabularyKind vocabulary = VocabularyKind::kSentencePiece;
+  uint32_t n_rot = 0;  // rotated values of a head; 0: all
+  RecurrentShape recurrent = {};
 };
 
 [[nodiscard]] std::span<const Shape> shapes();

@@ -211,6 +211,26 @@ TEST(Attention, SoftCap) {
   }
 }
 
+// Values that are the first ones of their keys, as latent attention caches them: the bits of values
+// apart.
+TEST(Attention, ValuesInKeys) {
+  for (const Table* table : tables()) {
+    for (const Shape& shape : {Shape{1, 40, 32, 75}, Shape{3, 72, 64, 600}, Shape{5, 41, 33, 33},
+                               Shape{16, 576, 512, 70}, Shape{70, 24, 24, 40}}) {
+      Problem p(shape, 24);
+      for (int32_t i = 0; i < shape.n_positions; ++i) {
+        std::copy_n(&p.k[Problem::size(i, shape.dk)], shape.dv, &p.v[Problem::size(i, shape.dv)]);
+      }
+      p.expect_matches(*table);
+      const std::vector<float> apart = p.run(*table, p.args());
+      AttentionArgs a = p.args();
+      a.v = a.k;
+      a.v_stride = a.dk;
+      const std::vector<float> within = p.run(*table, a);
+      EXPECT_EQ(std::memcmp(within.data(), apart.data(), apart.size() * sizeof(float)), 0);
+    }
+  }
+}
 TEST(Attention, Sinks) {
   for (const Table* table : tables()) {
     for (const int32_t rows : {1, 2, 9, 70}) {

@@ -335,6 +335,21 @@ def lfm2(seed):
     return m
 
 
+def llama4_chunks(seed):
+    """Chunks and a growth of queries that a short prompt passes several times."""
+    m = Maker("llama4", seed, n_layer=4, n_embd=32, n_head=2, n_head_kv=1, n_ff=48, tied=True,
+              embedding_rms=0.3)  # fmt: skip
+    m.set("attention.sliding_window", U32(7))
+    m.set("attention.temperature_length", U32(5))
+    m.set("attention.temperature_scale", F32(0.3))
+    m.set("expert_count", U32(2))
+    m.set("expert_used_count", U32(1))
+    m.set("expert_feed_forward_length", U32(16))
+    m.set("interleave_moe_layer_step", U32(2))
+    layers = iter(range(m.d["n_layer"]))
+    return llama_like(m, ffn=lambda b: m.experts(b, 2, 16, 16) if next(layers) % 2 else m.ffn(b))
+
+
 FAMILIES = {
     "llama-biases": llama_biases,
     "llama-moe": llama_moe,
@@ -354,6 +369,7 @@ FAMILIES = {
     "phi3-longrope-short": phi3_longrope_short,
     "gemma3-scaled": gemma3_scaled,
     "lfm2": lfm2,
+    "llama4-chunks": llama4_chunks,
 }
 
 

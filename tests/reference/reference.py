@@ -130,10 +130,11 @@ def rotate(x, angles, interleaved):
     return y
 
 
-def attend(q, k, v, scale, window=0, cap=0.0):
+def attend(q, k, v, scale, window=0, cap=0.0, chunk=0):
     """Causal attention. q [tokens, n_head, d], k and v [tokens, n_head_kv, d] -> [tokens, n_head * d].
 
     window > 0: a token sees itself and the window - 1 before it. cap > 0: Gemma 2's soft cap.
+    chunk > 0: a token sees the positions of its own piece of that length.
     """
     n_tokens, n_head, _ = q.shape
     k, v = (np.repeat(t, n_head // t.shape[1], axis=1) for t in (k, v))
@@ -142,6 +143,9 @@ def attend(q, k, v, scale, window=0, cap=0.0):
         scores = cap * np.tanh(scores / cap)
     distance = np.arange(n_tokens)[:, None] - np.arange(n_tokens)[None, :]
     hidden = (distance < 0) | (distance >= window if window else False)
+    if chunk:
+        piece = np.arange(n_tokens) // chunk
+        hidden |= piece[:, None] != piece[None, :]
     scores = np.where(hidden, -np.inf, scores)
     return np.einsum("hij,jhd->ihd", softmax(scores), v).reshape(n_tokens, -1)
 
@@ -379,6 +383,41 @@ def gemma(m, tokens):
     return final_cap * np.tanh(logits / final_cap) if final_cap else logits
 
 
+def weighted_input_ffn(m, x, layer):
+    """Llama 4's experts: the sigmoid of a logit multiplies what its expert reads."""
+    gates, ups, downs = (m.weight(f"ffn_{t}_exps.weight", layer) for t in ("gate", "up", "down"))
+    router = x @ m.weight("ffn_gate_inp.weight", layer).T
+    y = gated_ffn(m, x, layer, silu, ("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"))
+    for token, scores in enumerate(router):
+        for expert in np.argsort(-scores, kind="stable")[: m.get("expert_used_count")]:
+            h = x[token] / (1.0 + np.exp(-scores[expert]))
+            y[token] += downs[expert] @ (silu(gates[expert] @ h) * (ups[expert] @ h))
+    return y
+
+
+def llama4(m, tokens):
+    """Llama 4's model card and code: three layers see chunks, with RoPE and then norms without
+    weights; the fourth sees all without RoPE, its queries growing with their position."""
+    chunk = m.get("attention.sliding_window", 8192)
+    length = m.get("attention.temperature_length", 8192)
+    angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
+    steps = np.floor((np.arange(len(tokens)) + 1) / length)
+    growth = 1.0 + m.get("attention.temperature_scale", 0.1) * np.log(1.0 + steps)
+    x = m.weight("token_embd.weight")[tokens]
+    for layer in range(m.n_layer):
+        q, k, v = project_qkv(m, rms_norm(x, m.weight("attn_norm.weight", layer), m.rms_eps), layer)
+        if (layer + 1) % 4 == 0:
+            h = attend(q * growth[:, None, None], k, v, m.d_head**-0.5)
+        else:
+            q, k = (rms_norm(rotate(t, angles, True), 1.0, m.rms_eps) for t in (q, k))
+            h = attend(q, k, v, m.d_head**-0.5, chunk=chunk)
+        x = x + linear(m, h, "attn_output", layer)
+        h = rms_norm(x, m.weight("ffn_norm.weight", layer), m.rms_eps)
+        mixed = m.weight("ffn_gate_inp.weight", layer) is not None
+        x = x + (weighted_input_ffn(m, h, layer) if mixed else gated_ffn(m, h, layer, silu))
+    return rms_norm(x, m.weight("output_norm.weight"), m.rms_eps) @ m.head().T
+
+
 def lfm2(m, tokens):
     """Liquid AI, 2025: gated short convolutions, and grouped-query attention in a few layers."""
     angles = rope_angles(m, len(tokens), m.get("rope.freq_base", 10000.0))
@@ -412,7 +451,7 @@ FAMILIES = {
     "ernie4_5": llama, "internlm2": llama, "exaone": llama, "seed_oss": llama, "glm4": glm4,
     "olmo2": olmo2, "stablelm": stablelm,
     "starcoder2": starcoder2, "phi2": phi2, "phi3": phi3, "gpt2": gpt2, "gemma": gemma,
-    "gemma2": gemma, "gemma3": gemma, "lfm2": lfm2,
+    "gemma2": gemma, "gemma3": gemma, "lfm2": lfm2, "llama4": llama4,
 }  # fmt: skip
 
 

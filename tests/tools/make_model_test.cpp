@@ -113,6 +113,23 @@ TEST(ModelPlan, AMixtureOfExpertsHasItsPublishedSize) {
   EXPECT_EQ((all - embeddings + 50'000'000) / 100'000'000, 299u);
 }
 
+// Falcon-H1-0.5B and Qwen3.5-0.8B: as many weights as their names say.
+TEST(ModelPlan, RecurrentShapesHaveTheirPublishedSizes) {
+  const std::map<std::string, uint64_t> sizes = {{"falcon-h1-0.5b", 5}, {"qwen3.5-0.8b", 8}};
+  size_t found = 0;
+  for (const Shape& shape : shapes()) {
+    const auto size = sizes.find(shape.name);
+    if (size == sizes.end()) continue;
+    ++found;
+    uint64_t all = 0;
+    for (const PlannedTensor& tensor : plan_tensors(shape, file_types()[0], false)) {
+      all += tensor.n_weights;
+    }
+    EXPECT_EQ((all + 50'000'000) / 100'000'000, size->second) << shape.name << ": " << all;
+  }
+  EXPECT_EQ(found, sizes.size());
+}
+
 TEST(ModelPlan, Llama3FactorsRunFromOneToThirtyTwo) {
   const auto factors = llama3_rope_factors(shapes()[2]);
   ASSERT_EQ(factors.size(), 32u);

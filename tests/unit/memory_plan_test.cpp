@@ -206,6 +206,22 @@ TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
   EXPECT_EQ(states->kv_shape.n_checkpoints, (8000 + kCheckpointEvery - 1) / kCheckpointEvery);
 }
 
+// They are as large for one position as for thousands.
+TEST(MemoryPlan, LargeStatesDoNotShortenTheContext) {
+  model::Program p = program_of("lfm2", {.conv = 3});
+  for (model::Op& op : p.ops) {
+    if (op.state > 0) op.state = 1 << 20;
+  }
+  EngineOptions o;
+  const auto whole = plan_of(p, o);
+  ASSERT_TRUE(whole.ok());
+  o.memory_budget = whole->minimum;
+  ASSERT_GT(2 * whole->kv_shape.state_bytes(), o.memory_budget / 4);
+  const auto least = plan_of(p, o);
+  ASSERT_TRUE(least.ok()) << least.status().message();
+  EXPECT_EQ(least->n_ctx, whole->n_ctx);
+}
+
 TEST(MemoryPlan, ImpossibleContextsAreRefused) {
   const model::Program p = program_of("llama", {});
   for (const int32_t n_ctx : {-1, static_cast<int32_t>(model::kMaxContext) + 1}) {
@@ -237,8 +253,15 @@ std::vector<Span> pieces(const WorkingMemory& w, const model::Program& p,
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     add(w.rope_table(i), int64_t{4} * s.n_batch * p.ropes[i].hp.n_rot);
   }
-  add(w.embedding_rows(), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
-  if (!p.moes.empty()) add(w.experts(), 8 * s.n_batch * p.hp.n_embd);
+  add(w.table_rows(0), s.n_batch * p.mats[static_cast<size_t>(p.embedding)].row_bytes);
+  if (!p.moes.empty()) {
+    int64_t n_used = 0;
+    for (const model::Moe& moe : p.moes) n_used = std::max<int64_t>(n_used, moe.n_used);
+    add(w.experts(), 8 * s.n_batch * p.hp.n_embd);
+    add(w.choices(), s.n_batch * n_used * int64_t{sizeof(Choice)});
+    add(w.routed(), s.n_batch * n_used * int64_t{sizeof(Routed)});
+    add(w.expert_runs(), p.hp.n_expert * int64_t{sizeof(ExpertRun)});
+  }
   if (split_count(s.n_ctx) > 1) {
     add(w.attention_partials(), 4 * split_count(s.n_ctx) * p.hp.n_head * (p.hp.head_dim_v + 2));
   }

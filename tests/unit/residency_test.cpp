@@ -159,10 +159,11 @@ class Rig {
     for (int i = 0; i < 4; ++i) {
       const uint64_t offset = e.offset + static_cast<uint64_t>(e.row_bytes) * (random_() % 50);
       offsets_[i] = offset;
-      asked += residency_.request_row(e.file, offset, static_cast<uint32_t>(e.row_bytes), out[i]);
+      asked +=
+          residency_.request_row(i % 2, e.file, offset, static_cast<uint32_t>(e.row_bytes), out[i]);
     }
     settle();
-    EXPECT_EQ(residency_.rows_under_way(), 0u);
+    EXPECT_EQ(residency_.rows_under_way(0) + residency_.rows_under_way(1), 0u);
     for (int i = 0; i < asked; ++i) {
       EXPECT_TRUE(holds(out[i], e.file, offsets_[i], static_cast<uint64_t>(e.row_bytes)));
     }

@@ -4,15 +4,16 @@
 import { ChatCompletions, Completions } from '../chat/completions.js';
 import { PromptRenderer } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
+import type { EngineCalls } from '../wire/calls.js';
 import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
 import type { EngineOptions, GenerateOptions, InspectOptions, ModelSource, TokenizeOptions } from '../wire/options.js';
-import type { Left, Loaded, LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
-import type { EngineStats, GenerationResult, MemoryReport, ModelInfo, Piece, UnitState } from '../wire/types.js';
+import type { LoadSpec, Snapshot, WorkerEvent } from '../wire/protocol.js';
+import type { EngineStats, MemoryReport, ModelInfo, Piece, SavedState, UnitState } from '../wire/types.js';
 import { begun, Generation } from './generation.js';
 import { Link } from './link.js';
 import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
 import { platform } from './platform.js';
-import { checkSaved, Session, type SavedState, type SessionOptions } from './session.js';
+import { checkSaved, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
 
 /** One unit of the model's weights, for pictures. */
@@ -51,25 +52,27 @@ export class Engine {
   readonly chat = { completions: new ChatCompletions(this) };
   /** OpenAI's completions.create on this engine. */
   readonly completions = new Completions(this);
-  private renderer: PromptRenderer | null = null;
+  #renderer: PromptRenderer | null = null;
   /** The worker that has the model, and one that is to follow it. */
-  private link: Link;
-  private next: Link | null = null;
-  private spec!: LoadSpec;
+  #link: Link;
+  #next: Link | null = null;
+  #spec!: LoadSpec;
   /** Ends with the changes of the budget that have been asked for; null: none is under way. */
-  private moving: Promise<unknown> | null = null;
+  #moving: Promise<unknown> | null = null;
   /** The last that the worker sent; there is one once load() has resolved. */
-  private snapshot!: Snapshot;
-  private readonly generations = new Map<number, { generation: Generation; heard: (pieces: Piece[]) => void }>();
-  private nextGeneration = 1;
-  private disposing: Promise<void> | null = null;
-  private stored = false;
-  private onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
+  #snapshot!: Snapshot;
+  readonly #generations = new Map<number, { generation: Generation; heard: (pieces: Piece[]) => void }>();
+  #nextGeneration = 1;
+  #disposing: Promise<void> | null = null;
+  #stored = false;
+  #onDownloaded!: { resolve: () => void; reject: (error: unknown) => void };
+  readonly #options: InspectOptions;
 
-  private constructor(private readonly options: InspectOptions) {
-    this.downloaded = new Promise((resolve, reject) => (this.onDownloaded = { resolve, reject }));
+  private constructor(options: InspectOptions) {
+    this.#options = options;
+    this.downloaded = new Promise((resolve, reject) => (this.#onDownloaded = { resolve, reject }));
     this.downloaded.catch(() => {});
-    this.link = this.connect();
+    this.#link = this.#connect();
   }
 
   /**
@@ -77,8 +80,8 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const [engine, loaded] = await Engine.open<Loaded>('load', source, options);
-    engine.snapshot ??= loaded.snapshot;
+    const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', spec, false), source, options);
+    engine.#snapshot ??= loaded.snapshot;
     (engine as { info: ModelInfo }).info = loaded.info;
     return engine;
   }
@@ -88,7 +91,7 @@ export class Engine {
    * resident under the budget, and how fast it would run.
    */
   static async inspect(source: ModelSource, options: InspectOptions = {}): Promise<ModelInfo> {
-    const [engine, info] = await Engine.open<ModelInfo>('inspect', source, options);
+    const [engine, info] = await Engine.#open((rpc, spec) => rpc.call('inspect', spec), source, options);
     await engine.dispose();
     return info;
   }
@@ -97,14 +100,14 @@ export class Engine {
    * Has the worker open a model. What a failed one holds of the store is given back first; after an
    * abort only the next one waits for that.
    */
-  private static async open<T>(method: string, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
+  static async #open<T>(ask: (rpc: Link['rpc'], spec: LoadSpec) => Promise<T>, source: ModelSource, options: InspectOptions): Promise<[Engine, T]> {
     checkLoad(options);
     const { signal } = options;
     const spec = await loadSpec(source, options);
     const engine = new Engine(options);
-    engine.spec = spec;
+    engine.#spec = spec;
     try {
-      return [engine, await abortable({ signal }, () => leaving.then(() => engine.link.rpc.call<T>(method, [spec])))];
+      return [engine, await abortable({ signal }, () => leaving.then(() => ask(engine.#link.rpc, spec)))];
     } catch (error) {
       const over = engine.dispose();
       if (signal?.aborted) leaving = Promise.all([leaving, over]);
@@ -125,10 +128,10 @@ export class Engine {
 
   /** @internal */
   get prompts(): PromptRenderer {
-    return (this.renderer ??= new PromptRenderer(this.info, (message) => {
-      if (!this.options.onProgress) console.warn(message);
-      this.options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
-    }, () => this.call('controlTexts', [])));
+    return (this.#renderer ??= new PromptRenderer(this.info, (message) => {
+      if (!this.#options.onProgress) console.warn(message);
+      this.#options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
+    }, () => this.call('controlTexts')));
   }
 
   /** @internal Begins an answer on a timeline, in line behind the others, when there is a prompt. */
@@ -139,40 +142,40 @@ export class Engine {
     heard: (pieces: Piece[]) => void = () => {},
   ): Generation {
     const { signal } = options;
-    const id = this.nextGeneration++;
+    const id = this.#nextGeneration++;
     let sent = false;
     let cancelled = false;
     const cancel = (): void => {
       cancelled = true;
-      if (sent) this.link.rpc.call('cancel', [id]).catch(() => {});
+      if (sent) this.#link.rpc.call('cancel', id).catch(() => {});
     };
     const generation = new Generation({ cancel }, signal);
-    this.generations.set(id, { generation, heard });
+    this.#generations.set(id, { generation, heard });
     const run = async (): Promise<void> => {
       try {
         throwIfAborted(signal);
         // Without a pause where none is needed: what is called first comes first.
         const input = prompt();
         const spec = generateSpec(input instanceof Promise ? await input : input, options, this.info.vocabulary, timeline);
-        if (this.moving) await this.moved();
+        if (this.#moving) await this.#moved();
         throwIfAborted(signal);
-        const ending = this.link.rpc.call<GenerationResult>('generate', [id, spec]);
+        const ending = this.#link.rpc.call('generate', id, spec);
         sent = true;
         if (cancelled) cancel();
         generation.finish(await ending);
       } catch (error) {
         generation.fail(error);
       }
-      this.generations.delete(id);
+      this.#generations.delete(id);
     };
     void run();
     return generation;
   }
 
   /** @internal A call to the worker that has the model, behind a change of the budget. */
-  async call<T>(method: string, args: unknown[] = []): Promise<T> {
-    if (this.moving) await this.moved();
-    return this.link.rpc.call<T>(method, args);
+  async call<Name extends keyof EngineCalls>(method: Name, ...args: Parameters<EngineCalls[Name]>): Promise<ReturnType<EngineCalls[Name]>> {
+    if (this.#moving) await this.#moved();
+    return this.#link.rpc.call(method, ...args);
   }
 
   /** Token ids of a text. */
@@ -182,13 +185,13 @@ export class Engine {
   ): Promise<Int32Array> {
     onlyKnown('tokenize()', options, 'addBos parseSpecial marked continues');
     if (typeof text !== 'string') invalid('Only text can be tokenized: pass a string.');
-    return this.call('tokenize', [text, tokenizeSpec(options)]);
+    return this.call('tokenize', text, tokenizeSpec(options));
   }
 
   /** The text of token ids; control tokens are left out unless `special`. */
   async detokenize(tokens: ArrayLike<number>, options: { special?: boolean } = {}): Promise<string> {
     onlyKnown('detokenize()', options, 'special');
-    return this.call('detokenize', [tokenIds(tokens, this.info.vocabulary), options.special ?? false]);
+    return this.call('detokenize', tokenIds(tokens, this.info.vocabulary), options.special ?? false);
   }
 
   /** Number of tokens of a text, BOS included. */
@@ -201,22 +204,22 @@ export class Engine {
    * vocabulary's length a token. Every token is a pass of its own.
    */
   logits(tokens: ArrayLike<number>, options?: CallOptions): Promise<Float32Array> {
-    return abortable(options, async () => this.call('logits', [tokenIds(tokens, this.info.vocabulary)]));
+    return abortable(options, async () => this.call('logits', tokenIds(tokens, this.info.vocabulary)));
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
   stats(): EngineStats {
-    return { ...this.snapshot.stats };
+    return { ...this.#snapshot.stats };
   }
 
   /** Bytes by purpose, against the budget. */
   memory(): MemoryReport {
-    return { ...this.snapshot.memory };
+    return { ...this.#snapshot.memory };
   }
 
   /** The state of every unit of weights, in file order of the model's computation. */
   layers(): LayerState[] {
-    return Array.from(this.snapshot.units, (byte, unit) => ({
+    return Array.from(this.#snapshot.units, (byte, unit) => ({
       unit,
       state: kUnitStates[byte & 15] ?? 'absent',
       computing: byte >= 16,
@@ -233,22 +236,23 @@ export class Engine {
   setMemoryBudget(bytes: number, options?: CallOptions): Promise<void> {
     return abortable(options, () => {
       const memoryBudget = count('memoryBudget', bytes);
-      const move = Promise.resolve(this.moving).then(() => this.move(memoryBudget));
-      const over: Promise<unknown> = (this.moving = move.catch(() => {}).then(() => {
-        if (this.moving === over) this.moving = null;
+      const move = Promise.resolve(this.#moving).then(() => this.#move(memoryBudget));
+      const over: Promise<unknown> = (this.#moving = move.catch(() => {}).then(() => {
+        if (this.#moving === over) this.#moving = null;
       }));
       return move;
     });
   }
 
-  private async move(memoryBudget: number): Promise<void> {
-    const { link, spec } = this;
+  async #move(memoryBudget: number): Promise<void> {
+    const link = this.#link;
+    const spec = this.#spec;
     const { cache } = spec.io;
-    const left = await link.rpc.call<Left>('release', [memoryBudget]);
-    const { bytesStored, bytesTotal } = this.snapshot.stats;
-    if (this.disposing) throw disposed();
+    const left = await link.rpc.call('release', memoryBudget);
+    const { bytesStored, bytesTotal } = this.#snapshot.stats;
+    if (this.#disposing) throw disposed();
     try {
-      const next = (this.next = this.connect());
+      const next = (this.#next = this.#connect());
       const moved: LoadSpec = {
         ...spec,
         memoryBudget,
@@ -257,44 +261,44 @@ export class Engine {
         // What is stored is not asked for again, and what has been fetched anew is new.
         io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },
       };
-      const { info } = await next.rpc.call<Loaded>('load', [moved, true]);
+      const { info } = await next.rpc.call('load', moved, true);
       if (info.bytes !== this.info.bytes || info.name !== this.info.name) throw new SluiceError('SOURCE_CHANGED', 'The model is another one by now; load it anew.');
       (this as { info: ModelInfo }).info = info;
-      this.link = next;
+      this.#link = next;
     } catch (error) {
-      await this.next?.end(error);
+      await this.#next?.end(error);
       await link.rpc.call('resume').catch(() => {}); // where it fails, the next call tries again
       throw error;
     } finally {
-      this.next = null;
+      this.#next = null;
     }
     // Before the other one reads its weights: the two budgets are never filled at the same time.
     await link.end(new SluiceError('ENGINE_GONE', 'The engine has moved to another worker.'), true);
-    this.snapshot = await this.link.rpc.call<Snapshot>('begin', [left, !this.stored]);
+    this.#snapshot = await this.#link.rpc.call('begin', left, !this.#stored);
   }
 
   /** Resolves when no change of the budget is under way. */
-  private async moved(): Promise<void> {
-    while (this.moving) await this.moving;
+  async #moved(): Promise<void> {
+    while (this.#moving) await this.#moving;
   }
 
   /** A copy of the KV cache and the tokens in it. */
   saveState(options?: CallOptions): Promise<SavedState> {
-    return abortable(options, () => this.call('saveState', [0]));
+    return abortable(options, () => this.call('saveState', 0));
   }
 
   /** Puts a saved KV cache back; a prompt that begins with its tokens then starts there. */
   restoreState(saved: SavedState, options?: CallOptions): Promise<void> {
     return abortable(options, async () => {
       checkSaved(saved);
-      return this.call('restoreState', [0, saved.state]);
+      return this.call('restoreState', 0, saved.state);
     });
   }
 
   /** Ends the engine and gives all its memory back. Idempotent. */
   dispose(): Promise<void> {
-    this.disposing ??= this.shutDown();
-    return this.disposing;
+    this.#disposing ??= this.#shutDown();
+    return this.#disposing;
   }
 
   /** For `await using`. */
@@ -302,47 +306,47 @@ export class Engine {
     return this.dispose();
   }
 
-  private async shutDown(): Promise<void> {
+  async #shutDown(): Promise<void> {
     const gone = disposed();
-    this.onGone(gone);
-    await Promise.all([this.next?.end(gone), this.link.end(gone)]);
+    this.#onGone(gone);
+    await Promise.all([this.#next?.end(gone), this.#link.end(gone)]);
   }
 
-  private connect(): Link {
+  #connect(): Link {
     const link: Link = new Link(
-      () => startWorker(this.options.workerUrl, this.options.tuning?.greetMs),
-      (event) => this.onEvent(event),
+      () => startWorker(this.#options.workerUrl, this.#options.tuning?.greetMs),
+      (event) => this.#onEvent(event),
       (error) => {
-        if (link === this.link) this.onGone(error);
+        if (link === this.#link) this.#onGone(error);
       },
     );
     return link;
   }
 
-  private onEvent(message: WorkerEvent): void {
+  #onEvent(message: WorkerEvent): void {
     switch (message.event) {
       case 'snapshot':
-        this.snapshot = message.snapshot;
+        this.#snapshot = message.snapshot;
         break;
       case 'piece': {
-        const { generation, heard } = this.generations.get(message.generation) ?? {};
+        const { generation, heard } = this.#generations.get(message.generation) ?? {};
         heard?.(message.pieces);
         generation?.receive(message.pieces);
         break;
       }
       case 'downloaded':
-        this.stored = !message.error;
-        if (message.error) this.onDownloaded.reject(deserializeError(message.error));
-        else this.onDownloaded.resolve();
+        this.#stored = !message.error;
+        if (message.error) this.#onDownloaded.reject(deserializeError(message.error));
+        else this.#onDownloaded.resolve();
         break;
       case 'progress':
-        this.options.onProgress?.(message.progress);
+        this.#options.onProgress?.(message.progress);
         break;
     }
   }
 
-  private onGone(error: unknown): void {
-    this.onDownloaded.reject(error);
-    for (const { generation } of this.generations.values()) generation.fail(error);
+  #onGone(error: unknown): void {
+    this.#onDownloaded.reject(error);
+    for (const { generation } of this.#generations.values()) generation.fail(error);
   }
 }

@@ -16,30 +16,34 @@ interface Source {
 export class Generation implements AsyncIterable<Piece> {
   /** Finish reason, usage and timings, when it has ended; rejects when it failed or was aborted. */
   readonly result: Promise<GenerationResult>;
-  private readonly pieces: Piece[] = [];
-  private readonly readers = new Set<object>();
+  readonly #pieces: Piece[] = [];
+  readonly #readers = new Set<object>();
   /** Those who wait for a piece or the end. */
-  private waiting: (() => void)[] = [];
-  private ended = false;
-  private failure: unknown = null;
-  private settle!: {
+  #waiting: (() => void)[] = [];
+  #ended = false;
+  #failure: unknown = null;
+  #settle!: {
     resolve: (result: GenerationResult) => void;
     reject: (error: unknown) => void;
   };
+  readonly #source: Source;
+  readonly #signal: AbortSignal | undefined;
 
   /** @internal */
   constructor(
-    private readonly source: Source,
-    private readonly signal?: AbortSignal,
+    source: Source,
+    signal?: AbortSignal,
   ) {
-    this.result = new Promise((resolve, reject) => (this.settle = { resolve, reject }));
+    this.#source = source;
+    this.#signal = signal;
+    this.result = new Promise((resolve, reject) => (this.#settle = { resolve, reject }));
     this.result.catch(() => {}); // whoever reads it sees the error; nobody has to
-    signal?.addEventListener('abort', this.onAbort, { once: true });
+    signal?.addEventListener('abort', this.#onAbort, { once: true });
   }
 
   /** Stops it. What has been generated stays readable; `result` says 'cancelled'. */
   cancel(): void {
-    if (!this.ended) this.source.cancel();
+    if (!this.#ended) this.#source.cancel();
   }
 
   /** The whole text. */
@@ -55,18 +59,18 @@ export class Generation implements AsyncIterable<Piece> {
     const reader = {};
     let at = 0;
     const next = async (): Promise<IteratorResult<Piece, void>> => {
-      if (at === 0) this.readers.add(reader);
+      if (at === 0) this.#readers.add(reader);
       for (;;) {
-        if (this.failure !== null) throw this.failure;
-        if (at < this.pieces.length) return { done: false, value: this.pieces[at++]! };
-        if (this.ended || !this.readers.has(reader)) return kDone;
-        await new Promise<void>((resolve) => this.waiting.push(resolve));
+        if (this.#failure !== null) throw this.#failure;
+        if (at < this.#pieces.length) return { done: false, value: this.#pieces[at++]! };
+        if (this.#ended || !this.#readers.has(reader)) return kDone;
+        await new Promise<void>((resolve) => this.#waiting.push(resolve));
       }
     };
     return leavable(next, () => {
-      this.readers.delete(reader);
-      if (this.readers.size === 0) this.cancel();
-      this.notify();
+      this.#readers.delete(reader);
+      if (this.#readers.size === 0) this.cancel();
+      this.#notify();
     });
   }
 
@@ -77,41 +81,41 @@ export class Generation implements AsyncIterable<Piece> {
 
   /** @internal */
   receive(pieces: Piece[]): void {
-    if (this.ended) return;
-    this.pieces.push(...pieces);
-    this.notify();
+    if (this.#ended) return;
+    this.#pieces.push(...pieces);
+    this.#notify();
   }
 
   /** @internal */
   finish(result: GenerationResult): void {
-    if (this.ended) return;
-    this.end();
-    this.settle.resolve(result);
-    this.notify();
+    if (this.#ended) return;
+    this.#end();
+    this.#settle.resolve(result);
+    this.#notify();
   }
 
   /** @internal */
   fail(error: unknown): void {
-    if (this.ended) return;
-    this.end();
-    this.failure = error ?? new SluiceError('INTERNAL', 'The generation failed.');
-    this.settle.reject(this.failure);
-    this.notify();
+    if (this.#ended) return;
+    this.#end();
+    this.#failure = error ?? new SluiceError('INTERNAL', 'The generation failed.');
+    this.#settle.reject(this.#failure);
+    this.#notify();
   }
 
-  private readonly onAbort = (): void => {
+  readonly #onAbort = (): void => {
     this.cancel();
-    this.fail(abortError(this.signal));
+    this.fail(abortError(this.#signal));
   };
 
-  private end(): void {
-    this.ended = true;
-    this.signal?.removeEventListener('abort', this.onAbort);
+  #end(): void {
+    this.#ended = true;
+    this.#signal?.removeEventListener('abort', this.#onAbort);
   }
 
-  private notify(): void {
-    const { waiting } = this;
-    this.waiting = [];
+  #notify(): void {
+    const waiting = this.#waiting;
+    this.#waiting = [];
     for (const wake of waiting) wake();
   }
 }

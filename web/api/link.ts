@@ -1,28 +1,31 @@
 // One engine's workers as their owner holds them: the engine's own and those that it asks for (I/O,
 // threads), all of them started here. They end together, and with them their memory.
 
+import type { EngineCalls } from '../wire/calls.js';
 import type { Role, WorkerEvent, WorkerPort } from '../wire/protocol.js';
 import { RpcClient } from '../wire/rpc.js';
 
 const kCloseMs = 2000;
 
 export class Link {
-  readonly rpc: RpcClient<WorkerEvent>;
-  private readonly workers: WorkerPort[] = [];
+  readonly rpc: RpcClient<EngineCalls, WorkerEvent>;
+  readonly #workers: WorkerPort[] = [];
+  readonly #startWorker: () => WorkerPort;
 
   constructor(
-    private readonly startWorker: () => WorkerPort,
+    startWorker: () => WorkerPort,
     onEvent: (event: WorkerEvent) => void,
     onGone: (error: unknown) => void,
   ) {
+    this.#startWorker = startWorker;
     this.rpc = new RpcClient(
-      this.start(),
+      this.#start(),
       (event) => {
-        if (event.event === 'start') this.add(event.role, event.port);
+        if (event.event === 'start') this.#add(event.role, event.port);
         else onEvent(event);
       },
       (error) => {
-        for (const worker of this.workers) worker.terminate();
+        for (const worker of this.#workers) worker.terminate();
         onGone(error);
       },
     );
@@ -36,21 +39,21 @@ export class Link {
   async end(reason: unknown, handedOver = false): Promise<void> {
     let timer: ReturnType<typeof setTimeout> | undefined;
     const limit = new Promise((resolve) => (timer = setTimeout(resolve, kCloseMs)));
-    await Promise.race([this.rpc.call('dispose', [handedOver]).catch(() => {}), limit]);
+    await Promise.race([this.rpc.call('dispose', handedOver).catch(() => {}), limit]);
     clearTimeout(timer);
     this.rpc.gone(reason);
   }
 
-  private start(): WorkerPort {
-    const worker = this.startWorker();
-    this.workers.push(worker);
+  #start(): WorkerPort {
+    const worker = this.#startWorker();
+    this.#workers.push(worker);
     return worker;
   }
 
-  private add(role: Role, port: MessagePort): void {
-    const { onerror } = this.workers[0]!; // without any of them the engine is gone
+  #add(role: Role, port: MessagePort): void {
+    const { onerror } = this.#workers[0]!; // without any of them the engine is gone
     try {
-      const worker = this.start();
+      const worker = this.#start();
       worker.onerror = onerror;
       worker.postMessage({ role, port }, [port]);
     } catch (error) {

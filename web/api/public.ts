@@ -5,7 +5,7 @@ export type { EngineOptions, GenerateOptions, InspectOptions, ModelSource } from
 export { ChatCompletions, ChatStream, Completions } from '../chat/completions.js';
 export type * from '../chat/openai.js';
 export type { ChatMessage, TextPart } from '../chat/engine.js';
-export { Session, type SavedSession, type SavedState, type SessionOptions } from './session.js';
+export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
 export { SluiceError, type CallOptions, type ErrorCode } from '../wire/errors.js';
 export type {
@@ -18,6 +18,7 @@ export type {
   Piece,
   ProgressEvent,
   SamplingOptions,
+  SavedState,
   SpeedEstimate,
   TokenLogprob,
   UnitState,

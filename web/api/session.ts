@@ -5,9 +5,10 @@
 import type { ChatMessage, PromptOptions, RenderedPrompt } from '../chat/engine.js';
 import type { PromptRenderer } from '../chat/prompt.js';
 import { ThinkFilter } from '../chat/think.js';
+import type { Caller, EngineCalls } from '../wire/calls.js';
 import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
 import type { GenerateOptions, Same, TokenizeOptions, Words } from '../wire/options.js';
-import type { Piece } from '../wire/types.js';
+import type { Piece, SavedState } from '../wire/types.js';
 import { begun, Generation } from './generation.js';
 
 /** What sessions need of an engine. */
@@ -21,7 +22,7 @@ export interface SessionEngine {
     heard: (pieces: Piece[]) => void,
   ): Generation;
   tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
-  call<T>(method: string, args: unknown[]): Promise<T>;
+  call: Caller<EngineCalls>;
 }
 
 /** How a session begins. */
@@ -37,14 +38,6 @@ type Prompt = Pick<RenderedPrompt, 'text' | 'addBos' | 'marked'>;
 
 const kOptions = 'system messages tools documents template variables contentSpecial';
 true satisfies Same<Words<typeof kOptions>, keyof SessionOptions>;
-
-/** A KV cache and its tokens, for restoreState(). */
-export interface SavedState {
-  /** The tokens, in order. */
-  tokens: Int32Array;
-  /** Their keys and values; only the same model can read them. */
-  state: Uint8Array;
-}
 
 /** A session as save() gives it and restore() takes it; it can be structured-cloned. */
 export interface SavedSession extends SavedState {
@@ -69,43 +62,47 @@ let next = 1;
 
 /** One conversation or text, with its KV cache. */
 export class Session {
-  private readonly timeline = next++;
+  readonly #timeline = next++;
   /** Tokens of the timeline and the text they stand for. */
-  private tokens = new Int32Array(0);
-  private written = '';
+  #tokens = new Int32Array(0);
+  #written = '';
   /** False when a stop string has cut the text inside a token. */
-  private faithful = true;
-  private list: ChatMessage[];
-  private line: Promise<unknown> = Promise.resolve();
-  private disposed = false;
+  #faithful = true;
+  #list: ChatMessage[];
+  #line: Promise<unknown> = Promise.resolve();
+  #disposed = false;
+  readonly #engine: SessionEngine;
+  readonly #options: SessionOptions;
 
   /** @internal */
   constructor(
-    private readonly engine: SessionEngine,
-    private readonly options: SessionOptions,
+    engine: SessionEngine,
+    options: SessionOptions,
   ) {
+    this.#engine = engine;
+    this.#options = options;
     onlyKnown('session()', options, kOptions);
     const { messages = [] } = options;
     if (!Array.isArray(messages)) invalid('messages must be a list of messages.');
-    this.list = [...messages];
-    if (options.system !== undefined) this.list.unshift({ role: 'system', content: options.system });
+    this.#list = [...messages];
+    if (options.system !== undefined) this.#list.unshift({ role: 'system', content: options.system });
   }
 
   /** The conversation so far. */
   get messages(): readonly ChatMessage[] {
-    return this.list;
+    return this.#list;
   }
 
   /** The text of the timeline: prompts and answers. */
   get text(): string {
-    return this.written.replace(/[\uFDD0\uFDD1]/g, '');
+    return this.#written.replace(/[\uFDD0\uFDD1]/g, '');
   }
 
   /** Adds text to the timeline and continues it. An answer that was aborted or failed leaves it as it was. */
   generate(text: string, options: GenerateOptions = {}): Generation {
     return begun(options, () => {
       if (typeof text !== 'string') invalid('A session goes on with text; messages go to send().');
-      return this.run(async () => ({ text: this.written + withoutMarks(text), addBos: options.addBos ?? true, marked: true }), options, () => {});
+      return this.#run(async () => ({ text: this.#written + withoutMarks(text), addBos: options.addBos ?? true, marked: true }), options, () => {});
     });
   }
 
@@ -114,64 +111,64 @@ export class Session {
    * conversation then holds both; an answer that was aborted or failed leaves it as it was.
    */
   send(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions = {}): Generation {
-    return begun(options, () => this.reply(said, options));
+    return begun(options, () => this.#reply(said, options));
   }
 
-  private reply(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions): Generation {
+  #reply(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions): Generation {
     const added: readonly ChatMessage[] = typeof said === 'string' ? [{ role: 'user', content: said }] : Array.isArray(said) ? said : [said as ChatMessage];
     let thinking = false;
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
     const prompt = async (): Promise<Prompt> => {
-      const rendered = await this.engine.prompts.render([...this.list, ...added], this.options);
+      const rendered = await this.#engine.prompts.render([...this.#list, ...added], this.#options);
       merged.stop = [...given, ...rendered.stop];
       thinking = /<think>\s*$/.test(rendered.text);
       return rendered;
     };
-    return this.run(prompt, merged, (answer) => {
+    return this.#run(prompt, merged, (answer) => {
       const filter = new ThinkFilter(thinking);
       const content = filter.push(answer).content + filter.finish().content;
-      this.list.push(...added, { role: 'assistant', content });
+      this.#list.push(...added, { role: 'assistant', content });
     });
   }
 
   /** A copy of everything, to be kept anywhere. */
   save(options?: CallOptions): Promise<SavedSession> {
-    return this.alive(options, async () => {
-      const { tokens } = this;
-      const state = tokens.length === 0 ? new Uint8Array(0) : (await this.engine.call<SavedState>('saveState', [this.timeline])).state;
+    return this.#alive(options, async () => {
+      const tokens = this.#tokens;
+      const state = tokens.length === 0 ? new Uint8Array(0) : (await this.#engine.call('saveState', this.#timeline)).state;
       // The state lags behind: the last token has not been read back.
-      return { ...this.copy(), tokens: tokens.slice(), state };
+      return { ...this.#copy(), tokens: tokens.slice(), state };
     });
   }
 
   /** Becomes what was saved, in this engine or another one of the same model. */
   restore(saved: SavedSession, options?: CallOptions): Promise<void> {
-    return this.alive(options, async () => {
+    return this.#alive(options, async () => {
       throwIfAborted(options?.signal);
       checkSaved(saved);
       if (!Array.isArray(saved.messages)) invalid("Only a session's save() can be restored here.");
       const { tokens, state } = saved;
-      await (tokens.length > 0 ? this.engine.call('restoreState', [this.timeline, state]) : this.engine.call('forget', [this.timeline]));
-      this.adopt(saved);
+      await (tokens.length > 0 ? this.#engine.call('restoreState', this.#timeline, state) : this.#engine.call('forget', this.#timeline));
+      this.#adopt(saved);
     });
   }
 
   /** A second session that goes on from here on its own. */
   fork(options?: CallOptions): Promise<Session> {
-    return this.alive(options, async () => {
-      const other = new Session(this.engine, this.options);
-      if (this.tokens.length > 0) await this.engine.call('fork', [this.timeline, other.timeline]);
-      other.adopt({ ...this.copy(), tokens: this.tokens });
+    return this.#alive(options, async () => {
+      const other = new Session(this.#engine, this.#options);
+      if (this.#tokens.length > 0) await this.#engine.call('fork', this.#timeline, other.#timeline);
+      other.#adopt({ ...this.#copy(), tokens: this.#tokens });
       return other;
     });
   }
 
   /** Forgets the session and what it keeps. The engine stays. */
   async dispose(): Promise<void> {
-    if (this.disposed) return;
-    this.disposed = true;
-    await this.engine.call('forget', [this.timeline]).catch(() => {}); // an engine that is gone has forgotten it
+    if (this.#disposed) return;
+    this.#disposed = true;
+    await this.#engine.call('forget', this.#timeline).catch(() => {}); // an engine that is gone has forgotten it
   }
 
   /** For `await using`. */
@@ -180,37 +177,37 @@ export class Session {
   }
 
   /** Does `work` behind what this session does already. */
-  private alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
+  #alive<T>(options: CallOptions | undefined, work: () => Promise<T>): Promise<T> {
     return abortable(options, () => {
-      this.mustLive();
-      const done = this.line.then(() => (this.mustLive(), work()));
-      this.line = done.catch(() => {});
+      this.#mustLive();
+      const done = this.#line.then(() => (this.#mustLive(), work()));
+      this.#line = done.catch(() => {});
       return done;
     });
   }
 
-  private mustLive(): void {
-    if (this.disposed) throw new SluiceError('DISPOSED', 'The session was disposed of.');
+  #mustLive(): void {
+    if (this.#disposed) throw new SluiceError('DISPOSED', 'The session was disposed of.');
   }
 
-  private copy(): Pick<SavedSession, 'messages' | 'text' | 'exact'> {
-    return { messages: [...this.list], text: this.written, exact: this.faithful };
+  #copy(): Pick<SavedSession, 'messages' | 'text' | 'exact'> {
+    return { messages: [...this.#list], text: this.#written, exact: this.#faithful };
   }
 
-  private adopt({ tokens, text, exact, messages }: Omit<SavedSession, 'state'>): void {
-    this.tokens = new Int32Array(tokens);
-    this.written = text;
-    this.faithful = exact;
-    this.list = [...messages];
+  #adopt({ tokens, text, exact, messages }: Omit<SavedSession, 'state'>): void {
+    this.#tokens = new Int32Array(tokens);
+    this.#written = text;
+    this.#faithful = exact;
+    this.#list = [...messages];
   }
 
-  private run(
+  #run(
     prompt: () => Promise<Prompt>,
     options: GenerateOptions,
     answered: (text: string) => void,
   ): Generation {
-    this.mustLive();
-    const before = this.line;
+    this.#mustLive();
+    const before = this.#line;
     const said: number[] = [];
     let asked = '';
     let tokens: Int32Array;
@@ -218,21 +215,21 @@ export class Session {
       await before;
       const { text, addBos, marked } = await prompt();
       asked = text;
-      tokens = await this.extended(text, addBos, marked);
-      this.mustLive(); // what the worker has forgotten it would keep for good
+      tokens = await this.#extended(text, addBos, marked);
+      this.#mustLive(); // what the worker has forgotten it would keep for good
       return tokens;
     };
-    const generation = this.engine.start(input, options, this.timeline, (pieces) => said.push(...pieces.map((piece) => piece.token)));
+    const generation = this.#engine.start(input, options, this.#timeline, (pieces) => said.push(...pieces.map((piece) => piece.token)));
     const adopted = generation.result.then(
       (result) => {
-        this.tokens = Int32Array.from([...tokens, ...said]);
-        this.written = asked + withoutMarks(result.text);
-        this.faithful = result.stopString === undefined;
+        this.#tokens = Int32Array.from([...tokens, ...said]);
+        this.#written = asked + withoutMarks(result.text);
+        this.#faithful = result.stopString === undefined;
         answered(result.text);
       },
       () => {},
     );
-    this.line = Promise.all([before, adopted]);
+    this.#line = Promise.all([before, adopted]);
     return generation;
   }
 
@@ -240,12 +237,13 @@ export class Session {
    * Tokens of `text`. Where the text goes on from the timeline but the model wrote it in other
    * tokens than the tokenizer would, the timeline's are kept, so that nothing is computed twice.
    */
-  private async extended(text: string, addBos: boolean, marked: boolean): Promise<Int32Array> {
-    const { engine, tokens: known } = this;
+  async #extended(text: string, addBos: boolean, marked: boolean): Promise<Int32Array> {
+    const engine = this.#engine;
+    const known = this.#tokens;
     const whole = await engine.tokenize(text, { addBos, marked });
-    const continues = this.faithful && known.length > 0 && text.startsWith(this.written);
+    const continues = this.#faithful && known.length > 0 && text.startsWith(this.#written);
     if (!continues || known.every((token, i) => token === whole[i])) return whole;
-    const rest = text.slice(this.written.length);
+    const rest = text.slice(this.#written.length);
     const more = rest ? await engine.tokenize(rest, { continues: true, marked }) : [];
     return Int32Array.from([...known, ...more]);
   }

@@ -78,31 +78,33 @@ interface Part {
 class AnswerReader {
   /** Calls so far. */
   calls = 0;
-  private readonly tools: ToolCallFilter | null;
+  readonly #tools: ToolCallFilter | null;
+  readonly #think: ThinkFilter | null;
 
   constructor(
-    private readonly think: ThinkFilter | null,
+    think: ThinkFilter | null,
     tools: readonly ChatTool[],
     /** What the prompt already holds of the answer. */
     opening: string,
   ) {
-    this.tools = tools.length ? new ToolCallFilter(tools.map((tool) => tool.function.name)) : null;
-    if (opening) this.tools?.push(opening);
+    this.#think = think;
+    this.#tools = tools.length ? new ToolCallFilter(tools.map((tool) => tool.function.name)) : null;
+    if (opening) this.#tools?.push(opening);
   }
 
   push(text: string): Part {
-    const { reasoning, content } = this.think?.push(text) ?? { reasoning: '', content: text };
-    return this.part(reasoning, this.tools?.push(content) ?? { content, calls: [] });
+    const { reasoning, content } = this.#think?.push(text) ?? { reasoning: '', content: text };
+    return this.#part(reasoning, this.#tools?.push(content) ?? { content, calls: [] });
   }
 
   finish(): Part {
-    const { reasoning, content } = this.think?.finish() ?? { reasoning: '', content: '' };
-    const pushed = this.tools?.push(content) ?? { content, calls: [] };
-    const rest = this.tools?.finish() ?? { content: '', calls: [] };
-    return this.part(reasoning, { content: pushed.content + rest.content, calls: [...pushed.calls, ...rest.calls] });
+    const { reasoning, content } = this.#think?.finish() ?? { reasoning: '', content: '' };
+    const pushed = this.#tools?.push(content) ?? { content, calls: [] };
+    const rest = this.#tools?.finish() ?? { content: '', calls: [] };
+    return this.#part(reasoning, { content: pushed.content + rest.content, calls: [...pushed.calls, ...rest.calls] });
   }
 
-  private part(reasoning: string, { content, calls }: { content: string; calls: ToolCall[] }): Part {
+  #part(reasoning: string, { content, calls }: { content: string; calls: ToolCall[] }): Part {
     this.calls += calls.length;
     return { reasoning, content, calls };
   }

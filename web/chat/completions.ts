@@ -20,21 +20,26 @@ import { chatModule } from './prompt.js';
 export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
   /** abort() ends the stream and the generation, and leaving the loop does the same. */
   readonly controller: AbortController;
-  private read = false;
+  #read = false;
+  readonly #chunks: AsyncIterator<Chunk, void>;
+  readonly #call: Call;
 
   /** @internal */
   constructor(
-    private readonly chunks: AsyncIterator<Chunk, void>,
-    private readonly call: Call,
+    chunks: AsyncIterator<Chunk, void>,
+    call: Call,
   ) {
+    this.#chunks = chunks;
+    this.#call = call;
     this.controller = call.controller;
   }
 
   /** The chunks as they come; leaving the loop stops the generation. */
   [Symbol.asyncIterator](): AsyncIterableIterator<Chunk> {
-    const { chunks, call } = this;
-    if (this.read) invalid('This stream has been read already: keep its chunks, or create another one.');
-    this.read = true;
+    const chunks = this.#chunks;
+    const call = this.#call;
+    if (this.#read) invalid('This stream has been read already: keep its chunks, or create another one.');
+    this.#read = true;
     let over = false;
     const next = async (): Promise<IteratorResult<Chunk, void>> => {
       try {
@@ -62,17 +67,17 @@ export class ChatStream<Chunk> implements AsyncIterable<Chunk> {
 /** A controller that follows the caller's signals until the call has ended. */
 export class Call implements Request {
   readonly controller = new AbortController();
-  private readonly signals: AbortSignal[];
+  readonly #signals: AbortSignal[];
 
   constructor(...given: (CallOptions | undefined)[]) {
-    this.signals = given.map(signalOf).filter((signal) => signal !== undefined);
-    for (const signal of this.signals) signal.addEventListener('abort', this.follow);
-    this.follow();
+    this.#signals = given.map(signalOf).filter((signal) => signal !== undefined);
+    for (const signal of this.#signals) signal.addEventListener('abort', this.#follow);
+    this.#follow();
   }
 
   /** Aborted by the controller itself. */
   get quiet(): boolean {
-    return this.controller.signal.aborted && !this.aborted;
+    return this.controller.signal.aborted && !this.#aborted;
   }
 
   /** What `work` gives, or the signal's reason at once. The signals are let go when it fails, or when the generation in it ends. */
@@ -80,26 +85,26 @@ export class Call implements Request {
     try {
       return await abortable({ signal: this.controller.signal }, work);
     } catch (error) {
-      this.end();
+      this.#end();
       throw error;
     }
   }
 
   /** Follows them until the end of `generation`. */
   until(generation: Told): void {
-    generation.result.then(this.end, this.end);
+    generation.result.then(this.#end, this.#end);
   }
 
-  private get aborted(): AbortSignal | undefined {
-    return this.signals.find((signal) => signal.aborted);
+  get #aborted(): AbortSignal | undefined {
+    return this.#signals.find((signal) => signal.aborted);
   }
 
-  private readonly follow = (): void => {
-    if (this.aborted) this.controller.abort(this.aborted.reason);
+  readonly #follow = (): void => {
+    if (this.#aborted) this.controller.abort(this.#aborted.reason);
   };
 
-  private readonly end = (): void => {
-    for (const signal of this.signals) signal.removeEventListener('abort', this.follow);
+  readonly #end = (): void => {
+    for (const signal of this.#signals) signal.removeEventListener('abort', this.#follow);
   };
 }
 
@@ -123,28 +128,36 @@ async function answered<Params extends CallOptions, Whole extends object, Chunk>
 
 /** engine.chat.completions. */
 export class ChatCompletions {
+  readonly #engine: ChatEngine;
+
   /** @internal */
-  constructor(private readonly engine: ChatEngine) {}
+  constructor(engine: ChatEngine) {
+    this.#engine = engine;
+  }
 
   create(params: ChatCompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<ChatCompletionChunk>>;
   create(params: ChatCompletionParams & { stream?: false | null }, options?: CallOptions): Promise<ChatCompletion>;
   create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>>;
   /** Answers the messages. The KV cache of the last call is reused as far as the prompts agree. */
   create(params: ChatCompletionParams, options?: CallOptions): Promise<ChatCompletion | ChatStream<ChatCompletionChunk>> {
-    return answered(this.engine, params, options, ({ answerChat }) => answerChat);
+    return answered(this.#engine, params, options, ({ answerChat }) => answerChat);
   }
 }
 
 /** engine.completions. */
 export class Completions {
+  readonly #engine: ChatEngine;
+
   /** @internal */
-  constructor(private readonly engine: ChatEngine) {}
+  constructor(engine: ChatEngine) {
+    this.#engine = engine;
+  }
 
   create(params: CompletionParams & { stream: true }, options?: CallOptions): Promise<ChatStream<CompletionChunk>>;
   create(params: CompletionParams & { stream?: false | null }, options?: CallOptions): Promise<Completion>;
   create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>>;
   /** Continues the prompt. */
   create(params: CompletionParams, options?: CallOptions): Promise<Completion | ChatStream<CompletionChunk>> {
-    return answered(this.engine, params, options, ({ answerText }) => answerText);
+    return answered(this.#engine, params, options, ({ answerText }) => answerText);
   }
 }

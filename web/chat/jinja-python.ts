@@ -319,73 +319,76 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
   }
 
   return class PythonInterpreter extends jinja.Interpreter {
-    private readonly printed = new WeakSet<Node>();
-    private steps = 0;
+    readonly #printed = new WeakSet<Node>();
+    #steps = 0;
+
+  readonly #look: (text: string) => string;
 
     constructor(
       scope: Scope,
-      private readonly look: (text: string) => string,
+      look: (text: string) => string,
     ) {
       super(scope);
+    this.#look = look;
     }
 
     override run(program: Node): Value {
-      this.mark(program);
+      this.#mark(program);
       work = 0;
-      plain = this.look;
+      plain = this.#look;
       return super.run(program);
     }
 
     override evaluate(node: Node | undefined, scope: Scope): Value {
-      if (++this.steps > kMaxSteps) fail('The template takes too many steps.');
-      const value = (node && this.special(node, scope)) ?? super.evaluate(node, scope) ?? new Undefined(undefined);
+      if (++this.#steps > kMaxSteps) fail('The template takes too many steps.');
+      const value = (node && this.#special(node, scope)) ?? super.evaluate(node, scope) ?? new Undefined(undefined);
       if (is(value, Text) && value.value.length > kMaxText) fail('The template makes too much text.');
       if (node?.type === 'CallExpression') spend(isList(value) ? kThing * value.value.length : size(value));
-      return node && this.printed.has(node) ? new Text(str(value)) : value;
+      return node && this.#printed.has(node) ? new Text(str(value)) : value;
     }
 
     /** Notes the expressions whose values are printed. */
-    private mark(node: Node): void {
+    #mark(node: Node): void {
       for (const name of kBlocks) {
         if (!Array.isArray(node[name])) continue;
         for (const child of node[name] as Node[]) {
-          if (!kSilent.has(child.type)) this.printed.add(child);
-          this.mark(child);
+          if (!kSilent.has(child.type)) this.#printed.add(child);
+          this.#mark(child);
         }
       }
     }
 
-    private special(node: Node, scope: Scope): Value | undefined {
+    #special(node: Node, scope: Scope): Value | undefined {
       switch (node.type) {
         case 'Ready': return node['value'];
-        case 'TupleLiteral': return this.tuple(node, scope);
-        case 'ObjectLiteral': return this.dict(node, scope);
-        case 'BinaryExpression': return this.binary(node, scope);
-        case 'MemberExpression': return this.member(node, scope);
-        case 'FilterExpression': return this.filter(node, scope);
-        case 'TestExpression': return this.test(node, scope);
-        case 'For': return this.loop(node, scope);
-        case 'FilterStatement': return this.filterBlock(node, scope);
+        case 'TupleLiteral': return this.#tuple(node, scope);
+        case 'ObjectLiteral': return this.#dict(node, scope);
+        case 'BinaryExpression': return this.#binary(node, scope);
+        case 'MemberExpression': return this.#member(node, scope);
+        case 'FilterExpression': return this.#filter(node, scope);
+        case 'TestExpression': return this.#test(node, scope);
+        case 'For': return this.#loop(node, scope);
+        case 'FilterStatement': return this.#filterBlock(node, scope);
         default: return undefined;
       }
     }
 
     /** The node with one operand already evaluated. */
-    private ready(value: Value): Node {
+    #ready(value: Value): Node {
       return { type: 'Ready', value };
     }
-    private evaluateWith(node: Node, field: string, value: Value, scope: Scope): Value {
-      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, { [field]: this.ready(value) }) as Node;
+    #evaluateWith(node: Node, field: string, value: Value, scope: Scope): Value {
+      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, { [field]: this.#ready(value) }) as Node;
       return super.evaluate(copy, scope);
     }
 
-    private tuple(node: Node, scope: Scope): Value {
+    #tuple(node: Node, scope: Scope): Value {
       const out = new List((node['value'] as Node[]).map((item) => this.evaluate(item, scope)));
       tuples.add(out);
       return out;
     }
 
-    private dict(node: Node, scope: Scope): Value {
+    #dict(node: Node, scope: Scope): Value {
       const entries: [Value, Value][] = [];
       for (const [key, value] of node['value'] as Map<Node, Node>) {
         entries.push([this.evaluate(key, scope), this.evaluate(value, scope)]);
@@ -394,7 +397,7 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       return new Dict(new Map(entries.map(([key, value]) => [key.value as string, value])));
     }
 
-    private binary(node: Node, scope: Scope): Value | undefined {
+    #binary(node: Node, scope: Scope): Value | undefined {
       const operator = node['operator'].value as string;
       if (operator === 'and' || operator === 'or') return undefined;
       const a = this.evaluate(node['left'], scope);
@@ -417,23 +420,23 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
           if (is(a, Text) || is(b, Text)) fail(`can only concatenate str, not ${a.type} and ${b.type}`);
           break;
         case '*':
-          if (is(a, Text) && is(b, Integer)) return new Text(this.repeat(a.value, b.value));
+          if (is(a, Text) && is(b, Integer)) return new Text(this.#repeat(a.value, b.value));
           break;
         case '%':
           if (is(a, Integer) && is(b, Integer) && b.value !== 0) {
             return new Integer(((a.value % b.value) + b.value) % b.value);
           }
       }
-      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, { left: this.ready(a), right: this.ready(b) }) as Node;
+      const copy = Object.assign(Object.create(Object.getPrototypeOf(node)), node, { left: this.#ready(a), right: this.#ready(b) }) as Node;
       return super.evaluate(copy, scope);
     }
 
-    private repeat(text: string, count: number): string {
+    #repeat(text: string, count: number): string {
       if (text.length * count > kMaxText) fail('The template makes too much text.');
       return text.repeat(Math.max(0, count));
     }
 
-    private member(node: Node, scope: Scope): Value | undefined {
+    #member(node: Node, scope: Scope): Value | undefined {
       const object = this.evaluate(node['object'], scope);
       const property = node['property'] as Node;
       if (is(object, Undefined)) fail(`'${property['value'] ?? 'value'}' of an undefined value`);
@@ -453,18 +456,18 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       if (is(object, Dict) && node['computed'] && property.type !== 'SliceExpression') {
         const key = this.evaluate(property, scope);
         if (!(is(key, Text))) return (keysOf.has(object) && object.value.get(repr(key))) || new Undefined(undefined);
-        return this.evaluateWith({ ...node, property: this.ready(key) }, 'object', object, scope);
+        return this.#evaluateWith({ ...node, property: this.#ready(key) }, 'object', object, scope);
       }
-      return this.evaluateWith(node, 'object', object, scope);
+      return this.#evaluateWith(node, 'object', object, scope);
     }
 
-    private filter(node: Node, scope: Scope): Value | undefined {
+    #filter(node: Node, scope: Scope): Value | undefined {
       const operand = this.evaluate(node['operand'], scope);
       const call = node['filter'] as Node;
       const name = (call.type === 'Identifier' ? call['value'] : call['callee'].value) as string;
       const args = (call.type === 'Identifier' ? [] : call['args']) as Node[];
       const arg = (i: number): Value | undefined => (args[i] && args[i]!.type !== 'KeywordArgumentExpression' ? this.evaluate(args[i], scope) : undefined);
-      const again = (filter: Node, value: Value): Value => this.evaluate({ type: 'FilterExpression', operand: this.ready(value), filter }, scope);
+      const again = (filter: Node, value: Value): Value => this.evaluate({ type: 'FilterExpression', operand: this.#ready(value), filter }, scope);
       spend(size(operand));
       switch (name) {
         case 'string': return is(operand, Text) ? operand : new Text(str(operand));
@@ -508,7 +511,7 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
           return stringMethod(str(operand), 'replace')!(values);
         }
         case 'indent':
-          spend((4 + this.indentOf(args, scope)) * (is(operand, Text) ? operand.value.split('\n').length : 0));
+          spend((4 + this.#indentOf(args, scope)) * (is(operand, Text) ? operand.value.split('\n').length : 0));
           break;
         case 'sort':
         case 'unique':
@@ -518,45 +521,45 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
           for (const node of args) if (node.type === 'KeywordArgumentExpression') spend(items(operand).length * size(this.evaluate(node['value'], scope)));
           if (name !== 'map') break;
           if (is(operand, None) || is(operand, Undefined)) return generator([]);
-          return this.mapped(node, operand, args, scope);
+          return this.#mapped(node, operand, args, scope);
         case 'tojson':
-          this.indentOf(args, scope);
+          this.#indentOf(args, scope);
           weigh(operand);
           if (generators.has(operand) || is(operand, Undefined)) fail(`Object of type ${generators.has(operand) ? 'generator' : 'Undefined'} is not JSON serializable`);
           break;
         case 'selectattr':
         case 'rejectattr':
           if (is(operand, None) || is(operand, Undefined)) return generator([]);
-          return generator(this.evaluateWith(node, 'operand', operand, scope).value);
+          return generator(this.#evaluateWith(node, 'operand', operand, scope).value);
         case 'select':
-        case 'reject': return generator(this.select(operand, args, name === 'select', scope));
+        case 'reject': return generator(this.#select(operand, args, name === 'select', scope));
       }
       if (is(operand, Bool) && (name === 'abs' || name === 'round')) return new Integer(Number(operand.value));
-      return this.evaluateWith(node, 'operand', operand, scope);
+      return this.#evaluateWith(node, 'operand', operand, scope);
     }
 
-    private mapped(node: Node, operand: Value, args: Node[], scope: Scope): Value {
+    #mapped(node: Node, operand: Value, args: Node[], scope: Scope): Value {
       const first = args[0] && args[0].type !== 'KeywordArgumentExpression' ? this.evaluate(args[0], scope) : undefined;
-      if (!is(first, Text)) return generator(this.evaluateWith(node, 'operand', operand, scope).value);
+      if (!is(first, Text)) return generator(this.#evaluateWith(node, 'operand', operand, scope).value);
       const callee: Node = { type: 'Identifier', value: first!.value };
       const filter: Node = args.length > 1 ? { type: 'CallExpression', callee, args: args.slice(1) } : callee;
-      return generator(items(operand).map((item) => this.evaluate({ type: 'FilterExpression', operand: this.ready(item), filter }, scope)));
+      return generator(items(operand).map((item) => this.evaluate({ type: 'FilterExpression', operand: this.#ready(item), filter }, scope)));
     }
 
     /** {% filter … %}, as the filter of an expression. */
-    private filterBlock(node: Node, scope: Scope): Value {
+    #filterBlock(node: Node, scope: Scope): Value {
       const text = super.evaluate({ type: 'Program', body: node['body'] }, scope);
-      return this.evaluate({ type: 'FilterExpression', operand: this.ready(text), filter: node['filter'] }, scope);
+      return this.evaluate({ type: 'FilterExpression', operand: this.#ready(text), filter: node['filter'] }, scope);
     }
 
     /** The largest number among the arguments. */
-    private indentOf(args: Node[], scope: Scope): number {
+    #indentOf(args: Node[], scope: Scope): number {
       const values = args.map((node) => this.evaluate(node.type === 'KeywordArgumentExpression' ? node['value'] : node, scope));
       const width = Math.max(0, ...values.filter(isNumber).map((value) => Number(value.value)));
       return width > kMaxIndent ? fail('The template indents too far.') : width;
     }
 
-    private select(operand: Value, args: Node[], keep: boolean, scope: Scope): Value[] {
+    #select(operand: Value, args: Node[], keep: boolean, scope: Scope): Value[] {
       if (is(operand, None) || is(operand, Undefined)) return [];
       const name = args[0] && str(this.evaluate(args[0], scope));
       const other = args[1] && this.evaluate(args[1], scope);
@@ -566,12 +569,12 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
           const truth = name === 'in' ? items(other!).some((v) => equal(v, item)) : equal(item, other!) !== /^(ne|!=)$/.test(name);
           return truth === keep;
         }
-        const test: Node = { type: 'TestExpression', operand: this.ready(item), negate: false, test: { value: name } };
+        const test: Node = { type: 'TestExpression', operand: this.#ready(item), negate: false, test: { value: name } };
         return this.evaluate(test, scope).value === keep;
       });
     }
 
-    private test(node: Node, scope: Scope): Value | undefined {
+    #test(node: Node, scope: Scope): Value | undefined {
       const operand = this.evaluate(node['operand'], scope);
       const name = node['test'].value as string;
       let truth: boolean | undefined;
@@ -579,16 +582,16 @@ export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text
       else if (name === 'float') truth = is(operand, Float);
       else if (name === 'number') truth = isNumber(operand);
       if (truth !== undefined) return new Bool(truth !== Boolean(node['negate']));
-      return this.evaluateWith(node, 'operand', operand, scope);
+      return this.#evaluateWith(node, 'operand', operand, scope);
     }
 
     /** Undefined loops not at all, a string over its characters. */
-    private loop(node: Node, scope: Scope): Value {
+    #loop(node: Node, scope: Scope): Value {
       const source = node['iterable'] as Node;
       const selected = source.type === 'SelectExpression';
       const value = this.evaluate(selected ? source['lhs'] : source, scope);
       spend(16 * kThing * items(value).length);
-      const list = this.ready(new List(items(value)));
+      const list = this.#ready(new List(items(value)));
       const iterable = selected ? Object.assign(Object.create(Object.getPrototypeOf(source)), source, { lhs: list }) : list;
       return super.evaluate(Object.assign(Object.create(Object.getPrototypeOf(node)), node, { iterable }), scope);
     }

@@ -25,30 +25,37 @@ export const chatModule = () =>
 
 /** Renders prompts for one model; parses each template once. */
 export class PromptRenderer implements Prompts {
-  private readonly parsed = new Map<string, Template>();
-  private readonly warned = new Set<string>();
-  private controls: Promise<string[]> | null = null;
+  readonly #parsed = new Map<string, Template>();
+  readonly #warned = new Set<string>();
+  #controls: Promise<string[]> | null = null;
+  readonly #info: ModelInfo;
+  readonly #warn: (message: string) => void;
+  /** The texts of the model's control tokens. */
+  readonly #controlTexts: () => Promise<string[]>;
 
   constructor(
-    private readonly info: ModelInfo,
-    private readonly warn: (message: string) => void,
-    /** The texts of the model's control tokens. */
-    private readonly controlTexts: () => Promise<string[]> = async () => [],
-  ) {}
+    info: ModelInfo,
+    warn: (message: string) => void,
+    controlTexts: () => Promise<string[]> = async () => [],
+  ) {
+    this.#info = info;
+    this.#warn = warn;
+    this.#controlTexts = controlTexts;
+  }
 
   async render(messages: readonly ChatMessage[], options: PromptOptions = {}): Promise<RenderedPrompt> {
     if (!Array.isArray(messages) || messages.length === 0) {
       invalid('messages must be a list of at least one message.');
     }
-    const { info } = this;
+    const info = this.#info;
     const own = options.template ?? info.chatTemplate;
     if (!own) {
-      this.warnOnce('The model has no chat template; ChatML is used, which it may not have been trained on.');
+      this.#warnOnce('The model has no chat template; ChatML is used, which it may not have been trained on.');
     }
     if (options.tools?.length && !own?.includes('tools')) {
-      this.warnOnce("The model's chat template has no place for tools: the model will not see them.");
+      this.#warnOnce("The model's chat template has no place for tools: the model will not see them.");
     }
-    const template = await this.parse(own ?? defaultTemplate);
+    const template = await this.#parse(own ?? defaultTemplate);
     const variables = {
       ...options.variables,
       messages: messages.map(plainMessage),
@@ -61,7 +68,7 @@ export class PromptRenderer implements Prompts {
       pad_token: info.padToken,
     };
     const marked = !options.contentSpecial;
-    const controls = marked ? await this.known() : [];
+    const controls = marked ? await this.#known() : [];
     try {
       return { text: template.render(variables, undefined, controls), marked, addBos: !own, stop: own ? [] : ['<|im_end|>'] };
     } catch (cause) {
@@ -71,30 +78,30 @@ export class PromptRenderer implements Prompts {
 
   /** How the model writes tool calls, as its template (or `template`) teaches. */
   toolFormat(template?: string): ToolFormat | null {
-    return toolFormat(template ?? this.info.chatTemplate);
+    return toolFormat(template ?? this.#info.chatTemplate);
   }
 
-  private known(): Promise<string[]> {
-    return (this.controls ??= this.controlTexts().catch((error) => {
-      this.controls = null;
+  #known(): Promise<string[]> {
+    return (this.#controls ??= this.#controlTexts().catch((error) => {
+      this.#controls = null;
       throw error;
     }));
   }
 
-  private warnOnce(message: string): void {
-    if (this.warned.has(message)) return;
-    this.warned.add(message);
-    this.warn(message);
+  #warnOnce(message: string): void {
+    if (this.#warned.has(message)) return;
+    this.#warned.add(message);
+    this.#warn(message);
   }
 
-  private async parse(source: string): Promise<Template> {
-    const known = this.parsed.get(source);
+  async #parse(source: string): Promise<Template> {
+    const known = this.#parsed.get(source);
     if (known) return known;
     const { ChatTemplate } = await chatModule();
     try {
       const template = new ChatTemplate(source) as unknown as Template;
-      if (this.parsed.size >= 16) this.parsed.clear();
-      this.parsed.set(source, template);
+      if (this.#parsed.size >= 16) this.#parsed.clear();
+      this.#parsed.set(source, template);
       return template;
     } catch (cause) {
       throw templateError(cause);

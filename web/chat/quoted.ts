@@ -23,44 +23,46 @@ export function marked(text: string): string {
 }
 
 export class Quotation {
-  private readonly controls: ReadonlySet<string>;
-  private readonly lengths: number[];
-  private readonly ends: ReadonlySet<string>;
+  readonly #controls: ReadonlySet<string>;
+  readonly #lengths: number[];
+  readonly #ends: ReadonlySet<string>;
   /** The insides of the control tokens, one a line. */
-  private readonly insides: string;
+  readonly #insides: string;
   /** Private characters that the texts have themselves. */
-  private readonly taken = new Set<string>();
-  private readonly standIns = new Map<string, string>();
-  private readonly originals = new Map<string, string>();
-  private lastCode = 0xf900;
+  readonly #taken = new Set<string>();
+  readonly #standIns = new Map<string, string>();
+  readonly #originals = new Map<string, string>();
+  #lastCode = 0xf900;
+  readonly #known: ReadonlySet<string>;
 
   /**
    * `controls`: the texts of the model's control tokens. `known`: strings that the template spells
    * itself, so that it may look for them. `given`: all that will be quoted, and the template.
    */
-  constructor(controls: readonly string[], private readonly known: ReadonlySet<string>, given: unknown) {
-    this.controls = new Set(controls);
-    this.lengths = [...new Set(controls.map((text) => text.length))];
+  constructor(controls: readonly string[], known: ReadonlySet<string>, given: unknown) {
+    this.#known = known;
+    this.#controls = new Set(controls);
+    this.#lengths = [...new Set(controls.map((text) => text.length))];
     const usable = controls.map((text) => [...text].filter((char) => !kKept.test(char)));
-    this.ends = new Set(usable.flatMap((chars) => chars.slice(0, 1).concat(chars.slice(-1))));
-    this.insides = controls.map((text) => text.slice(1, -1)).join('\n');
-    this.note(given, 0);
+    this.#ends = new Set(usable.flatMap((chars) => chars.slice(0, 1).concat(chars.slice(-1))));
+    this.#insides = controls.map((text) => text.slice(1, -1)).join('\n');
+    this.#note(given, 0);
   }
 
   /** A value for the template, its strings with stand-ins. */
   quote(value: unknown, name = ''): unknown {
     // Templates put brackets around a role to make a control token of it.
-    if (typeof value === 'string') return this.quoteText(value, name !== 'role');
+    if (typeof value === 'string') return this.#quoteText(value, name !== 'role');
     if (Array.isArray(value)) return value.map((item) => this.quote(item, name));
     if (!isObject(value)) return value;
     const entries = Object.entries(value);
-    return Object.fromEntries(entries.map(([key, item]) => [this.known.has(key) ? key : this.quoteText(key, true), this.quote(item, key)]));
+    return Object.fromEntries(entries.map(([key, item]) => [this.#known.has(key) ? key : this.#quoteText(key, true), this.quote(item, key)]));
   }
 
   /** The same text, in which stand-ins are what they stand for. */
   readonly plain = (text: string): string => {
-    if (this.originals.size === 0 || !/[\ue000-\uf8ff]/.test(text)) return text;
-    return text.replace(/[\ue000-\uf8ff]/g, (char) => this.originals.get(char) ?? char);
+    if (this.#originals.size === 0 || !/[\ue000-\uf8ff]/.test(text)) return text;
+    return text.replace(/[\ue000-\uf8ff]/g, (char) => this.#originals.get(char) ?? char);
   };
 
   /** The prompt out of what the template made, with marks where they are needed. */
@@ -68,7 +70,7 @@ export class Quotation {
     // JSON that escapes all but ASCII has escaped the stand-ins too.
     rendered = rendered.replace(/[\uFDD0\uFDD1]/g, '\uFFFD').replace(/\\u([ef][0-9a-f]{3})/g, (escape, hex: string) => {
       const code = String.fromCharCode(parseInt(hex, 16));
-      const char = this.originals.get(code);
+      const char = this.#originals.get(code);
       return char === undefined ? escape : char < '\x7f' ? code : `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
     });
     const text = this.plain(rendered);
@@ -77,9 +79,9 @@ export class Quotation {
     let done = 0;
     let from = 0;
     for (let at = 0; at < text.length; at++) {
-      if (!this.ends.has(text[at]!)) continue;
-      for (const length of this.lengths) {
-        if (!this.controls.has(text.slice(at, at + length))) continue;
+      if (!this.#ends.has(text[at]!)) continue;
+      for (const length of this.#lengths) {
+        if (!this.#controls.has(text.slice(at, at + length))) continue;
         for (from = Math.max(from, at); from < at + length; from++) {
           if (rendered[from] === text[from]) continue;
           out += text.slice(done, from) + kBegin + text[from] + kEnd;
@@ -90,35 +92,35 @@ export class Quotation {
     return out + text.slice(done);
   }
 
-  private note(value: unknown, depth: number): void {
+  #note(value: unknown, depth: number): void {
     if (depth > kMaxDepth) throw new Error('The messages are nested too deeply.');
-    if (typeof value === 'string') for (const char of value.match(/[\ue000-\uf8ff]/g) ?? []) this.taken.add(char);
-    else if (isObject(value)) for (const [key, item] of Object.entries(value)) this.note(key, depth + 1), this.note(item, depth + 1);
+    if (typeof value === 'string') for (const char of value.match(/[\ue000-\uf8ff]/g) ?? []) this.#taken.add(char);
+    else if (isObject(value)) for (const [key, item] of Object.entries(value)) this.#note(key, depth + 1), this.#note(item, depth + 1);
   }
 
-  private quoteText(text: string, word: boolean): string {
+  #quoteText(text: string, word: boolean): string {
     let out = '';
     let done = 0;
     for (let i = 0; i < text.length; i++) {
-      if (!this.ends.has(text[i]!)) continue;
-      out += text.slice(done, i) + this.standIn(text[i]!);
+      if (!this.#ends.has(text[i]!)) continue;
+      out += text.slice(done, i) + this.#standIn(text[i]!);
       done = i + 1;
     }
     out += text.slice(done);
     // "eos", where a template writes "<" + it + ">".
     const inside = text.trim();
-    if (!word || !inside || inside.length > kMaxWord || this.known.has(text) || !this.insides.includes(inside)) return out;
-    return out.replace(/\S/, (char) => (kKept.test(char) || this.originals.has(char) ? char : this.standIn(char)));
+    if (!word || !inside || inside.length > kMaxWord || this.#known.has(text) || !this.#insides.includes(inside)) return out;
+    return out.replace(/\S/, (char) => (kKept.test(char) || this.#originals.has(char) ? char : this.#standIn(char)));
   }
 
-  private standIn(char: string): string {
-    let code = this.standIns.get(char);
+  #standIn(char: string): string {
+    let code = this.#standIns.get(char);
     if (code === undefined) {
-      do code = String.fromCharCode(--this.lastCode);
-      while (this.taken.has(code));
-      if (this.lastCode < 0xe000) throw new Error('The messages use too many private characters.');
-      this.standIns.set(char, code);
-      this.originals.set(code, char);
+      do code = String.fromCharCode(--this.#lastCode);
+      while (this.#taken.has(code));
+      if (this.#lastCode < 0xe000) throw new Error('The messages use too many private characters.');
+      this.#standIns.set(char, code);
+      this.#originals.set(code, char);
     }
     return code;
   }

@@ -79,19 +79,21 @@ const kTokens = new Set(['bos_token', 'eos_token', 'unk_token', 'pad_token']);
 
 /** A template, parsed once. */
 export class ChatTemplate {
-  private readonly program: Node;
-  private readonly known: Set<string>;
-  private readonly Interpreter = pythonInterpreter(jinja);
+  readonly #program: Node;
+  readonly #known: Set<string>;
+  readonly #Interpreter = pythonInterpreter(jinja);
+  readonly #source: string;
 
   /** Throws where the source does not parse. */
-  constructor(private readonly source: string) {
+  constructor(source: string) {
+    this.#source = source;
     if (source.length > kMaxTemplate) throw new Error('The chat template is longer than a megabyte.');
     for (let i = 0, run = 0; i < source.length; i++) {
       run = source[i]!.trim() === '' ? run + 1 : 0;
       if (run > kMaxSpace) throw new Error('The chat template has too much white space in one place.');
     }
-    this.program = jinja.parse(jinja.tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
-    this.known = spelled(this.program, new Set());
+    this.#program = jinja.parse(jinja.tokenize(source, { lstrip_blocks: true, trim_blocks: true }));
+    this.#known = spelled(this.#program, new Set());
   }
 
   /** `text` as plain text for a tokenizer that was told of marks. */
@@ -103,7 +105,7 @@ export class ChatTemplate {
    */
   render(variables: TemplateVariables, now: Date = new Date(), controls: readonly string[] = []): string {
     const scope = new jinja.Environment();
-    const quotation = controls.length > 0 ? new Quotation(controls, this.known, [variables, this.source]) : null;
+    const quotation = controls.length > 0 ? new Quotation(controls, this.#known, [variables, this.#source]) : null;
     const constants = { true: true, false: false, none: null, True: true, False: false, None: null };
     const given = { tools: null, documents: null, add_generation_prompt: false, ...variables };
     for (const [name, value] of Object.entries({ ...constants, range, ...given })) {
@@ -115,7 +117,7 @@ export class ChatTemplate {
       throw new Error(plain(String(message)));
     });
     scope.set('strftime_now', (format: string) => strftime(now, format));
-    const text = new this.Interpreter(scope, plain).run(this.program).value as string;
+    const text = new this.#Interpreter(scope, plain).run(this.#program).value as string;
     return quotation ? quotation.finish(text) : text;
   }
 }

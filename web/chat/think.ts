@@ -10,69 +10,69 @@ const kOpen = '<think>';
 const kClose = '</think>';
 
 export class ThinkFilter {
-  private held = '';
-  private state: 'start' | 'thinking' | 'answer';
+  #held = '';
+  #state: 'start' | 'thinking' | 'answer';
   /** White space at the border of the two is nobody's text. */
-  private trim = true;
+  #trim = true;
 
   /** `open`: the prompt itself ends with the opening tag. */
   constructor(open: boolean) {
-    this.state = open ? 'thinking' : 'start';
+    this.#state = open ? 'thinking' : 'start';
   }
 
   push(text: string): Split {
-    this.held += text;
+    this.#held += text;
     const out: Split = { reasoning: '', content: '' };
-    if (this.state === 'start') this.begin();
-    if (this.state === 'thinking') this.think(out);
-    if (this.state === 'answer') {
-      out.content += this.lead(this.held);
-      this.held = '';
+    if (this.#state === 'start') this.#begin();
+    if (this.#state === 'thinking') this.#think(out);
+    if (this.#state === 'answer') {
+      out.content += this.#lead(this.#held);
+      this.#held = '';
     }
     return out;
   }
 
   finish(): Split {
-    const rest = this.held;
-    this.held = '';
-    return this.state === 'thinking' ? { reasoning: this.lead(rest), content: '' } : { reasoning: '', content: rest };
+    const rest = this.#held;
+    this.#held = '';
+    return this.#state === 'thinking' ? { reasoning: this.#lead(rest), content: '' } : { reasoning: '', content: rest };
   }
 
   /** Only a tag that opens the text counts. */
-  private begin(): void {
-    const text = this.held.trimStart();
+  #begin(): void {
+    const text = this.#held.trimStart();
     if (text.startsWith(kOpen)) {
-      this.held = text.slice(kOpen.length);
-      this.state = 'thinking';
+      this.#held = text.slice(kOpen.length);
+      this.#state = 'thinking';
     } else if (!kOpen.startsWith(text)) {
-      this.state = 'answer';
-      this.trim = false;
+      this.#state = 'answer';
+      this.#trim = false;
     }
   }
 
-  private think(out: Split): void {
-    const at = this.held.indexOf(kClose);
+  #think(out: Split): void {
+    const at = this.#held.indexOf(kClose);
     if (at >= 0) {
-      out.reasoning += this.lead(this.held.slice(0, at)).trimEnd();
-      this.held = this.held.slice(at + kClose.length);
-      this.state = 'answer';
-      this.trim = true;
+      out.reasoning += this.#lead(this.#held.slice(0, at)).trimEnd();
+      this.#held = this.#held.slice(at + kClose.length);
+      this.#state = 'answer';
+      this.#trim = true;
       return;
     }
-    let keep = /\s*$/.exec(this.held)![0].length;
-    for (let n = Math.min(kClose.length - 1, this.held.length); n > 0; n--) {
-      if (!this.held.endsWith(kClose.slice(0, n))) continue;
-      keep = n + /\s*$/.exec(this.held.slice(0, -n))![0].length;
+    let keep = /\s*$/.exec(this.#held)![0].length;
+    for (let n = Math.min(kClose.length - 1, this.#held.length); n > 0; n--) {
+      if (!this.#held.endsWith(kClose.slice(0, n))) continue;
+      keep = n + /\s*$/.exec(this.#held.slice(0, -n))![0].length;
       break;
     }
-    out.reasoning += this.lead(this.held.slice(0, this.held.length - keep));
-    this.held = this.held.slice(this.held.length - keep);
+    out.reasoning += this.#lead(this.#held.slice(0, this.#held.length - keep));
+    this.#held = this.#held.slice(this.#held.length - keep);
   }
 
-  private lead(text: string): string {
-    if (!this.trim) return text;
+  #lead(text: string): string {
+    if (!this.#trim) return text;
     const trimmed = text.trimStart();
-    if (trimmed !== '') this.trim = false;
+    if (trimmed !== '') this.#trim = false;
     return trimmed;
   }
 }

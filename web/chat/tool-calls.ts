@@ -45,71 +45,75 @@ export interface Answer {
 }
 
 export class ToolCallFilter {
-  private held = '';
-  private format: ToolFormat | null = null;
+  #held = '';
+  #format: ToolFormat | null = null;
   /** Nothing but white space since the beginning or the last call. */
-  private blank = true;
-  private any = false;
+  #blank = true;
+  #any = false;
+  readonly #names: readonly string[];
 
   /** `names`: the tools on offer; a call without a mark must name one of them. */
-  constructor(private readonly names: readonly string[]) {}
+  constructor(names: readonly string[]) {
+    this.#names = names;
+  }
 
   push(text: string): Answer {
-    this.held += text;
+    this.#held += text;
     const out: Answer = { content: '', calls: [] };
-    while (this.advance(out));
+    while (this.#advance(out));
     return out;
   }
 
   /** What is still held, when the text has ended. */
   finish(): Answer {
     const out: Answer = { content: '', calls: [] };
-    const { held, format } = this;
-    this.held = '';
-    if (format === null) out.content = this.any && this.blank ? '' : held;
-    else this.take(held, out);
+    const held = this.#held;
+    const format = this.#format;
+    this.#held = '';
+    if (format === null) out.content = this.#any && this.#blank ? '' : held;
+    else this.#take(held, out);
     return out;
   }
 
   /** One step; false when more text is needed. */
-  private advance(out: Answer): boolean {
-    if (this.format === 'hermes') return this.closeHermes(out);
-    if (this.format !== null) return this.bareStill(out);
-    const at = this.nextMark();
+  #advance(out: Answer): boolean {
+    if (this.#format === 'hermes') return this.#closeHermes(out);
+    if (this.#format !== null) return this.#bareStill(out);
+    const at = this.#nextMark();
     if (at.format === null) {
-      const sure = this.held.length - at.ambiguous;
-      if (this.blank && !this.held.slice(0, sure).trim()) return false;
-      this.release(sure, out);
+      const sure = this.#held.length - at.ambiguous;
+      if (this.#blank && !this.#held.slice(0, sure).trim()) return false;
+      this.#release(sure, out);
       return false;
     }
-    this.release(at.index, out);
-    this.format = at.format;
+    this.#release(at.index, out);
+    this.#format = at.format;
     return true;
   }
 
-  private closeHermes(out: Answer): boolean {
-    const end = this.held.indexOf(kClose);
+  #closeHermes(out: Answer): boolean {
+    const end = this.#held.indexOf(kClose);
     if (end < 0) return false;
-    const block = this.held.slice(0, end + kClose.length);
-    this.held = this.held.slice(block.length);
-    this.format = null;
-    this.take(block, out);
-    return this.held !== '';
+    const block = this.#held.slice(0, end + kClose.length);
+    this.#held = this.#held.slice(block.length);
+    this.#format = null;
+    this.#take(block, out);
+    return this.#held !== '';
   }
 
   /** A call without a mark is given up as soon as it reads otherwise. */
-  private bareStill(out: Answer): boolean {
-    if (this.held.startsWith(kOpen[this.format!]) || mayBeBare(this.held)) return false;
-    this.format = null;
-    this.blank = false;
-    this.release(this.held.length, out);
+  #bareStill(out: Answer): boolean {
+    if (this.#held.startsWith(kOpen[this.#format!]) || mayBeBare(this.#held)) return false;
+    this.#format = null;
+    this.#blank = false;
+    this.#release(this.#held.length, out);
     return false;
   }
 
-  private nextMark(): { format: ToolFormat | null; index: number; ambiguous: number } {
-    const { held } = this;
+  #nextMark(): { format: ToolFormat | null; index: number; ambiguous: number } {
+    const held = this.#held;
     const lead = held.length - held.trimStart().length;
-    if (this.blank && held[lead] === '{') return { format: 'llama', index: lead, ambiguous: 0 };
+    if (this.#blank && held[lead] === '{') return { format: 'llama', index: lead, ambiguous: 0 };
     let best = { format: null as ToolFormat | null, index: held.length, ambiguous: 0 };
     for (const format of kFormats) {
       const mark = kOpen[format];
@@ -123,22 +127,22 @@ export class ToolCallFilter {
   }
 
   /** Lets the first `length` characters go as text, unless they are white space around calls. */
-  private release(length: number, out: Answer): void {
-    const text = this.held.slice(0, length);
-    this.held = this.held.slice(length);
-    if (this.blank && !text.trim()) return;
-    this.blank = false;
+  #release(length: number, out: Answer): void {
+    const text = this.#held.slice(0, length);
+    this.#held = this.#held.slice(length);
+    if (this.#blank && !text.trim()) return;
+    this.#blank = false;
     out.content += text;
   }
 
-  private take(block: string, out: Answer): void {
-    const calls = parseCalls(block, this.names);
+  #take(block: string, out: Answer): void {
+    const calls = parseCalls(block, this.#names);
     if (calls) {
       out.calls.push(...calls);
-      this.blank = this.any = true;
+      this.#blank = this.#any = true;
     } else {
       out.content += block;
-      this.blank = false;
+      this.#blank = false;
     }
   }
 }

@@ -4,9 +4,11 @@
 // that two versions never mix. Always asks the original URL, so a signed redirect may expire freely.
 
 import { publicUrl, withoutSecrets } from '../wire/address.js';
-import { abortError, isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
+import { isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
 import { collectGarbage } from './garbage.js';
-import { kMaxFileBytes, type Validators } from './store.js';
+import { following, pause, StallGuard } from './patience.js';
+import { kMaxFileBytes } from './store-index.js';
+import { differs, encoded, retryAfter, validatorsOf, type Validators } from './validators.js';
 
 export interface FetcherOptions {
   fetch?: typeof globalThis.fetch;
@@ -37,10 +39,7 @@ class Retry extends Error {
 }
 
 const kRetryStatus = new Set([408, 425, 429, 500, 502, 503, 504]);
-const kRetryAfterCapMs = 60_000;
 const kGarbageBytes = 4 << 20;
-// Other origins hide Content-Encoding: a length up to this may be that of compressed text.
-const kMaxText = 32 << 20;
 
 export class Fetcher {
   /** The address, as messages show it. */
@@ -51,31 +50,31 @@ export class Fetcher {
   /** Body bytes received, the discarded ones included. */
   bytesReceived = 0;
   requests = 0;
-  private timedBytes = 0; // all but the first piece of each body, and how long they took
-  private timedMs = 0;
-  private readonly fetch: typeof globalThis.fetch;
-  private readonly attempts: number;
-  private readonly retryMs: number;
-  private readonly retryMaxMs: number;
-  private readonly stallMs: number;
-  private ignoredRanges = 0;
-  private garbage = 0;
+  #timedBytes = 0; // all but the first piece of each body, and how long they took
+  #timedMs = 0;
+  readonly #fetch: typeof globalThis.fetch;
+  readonly #attempts: number;
+  readonly #retryMs: number;
+  readonly #retryMaxMs: number;
+  readonly #stallMs: number;
+  #ignoredRanges = 0;
+  #garbage = 0;
 
   constructor(
     readonly url: string,
     options: FetcherOptions = {},
   ) {
     this.name = publicUrl(url);
-    this.fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
-    this.attempts = options.attempts ?? 7;
-    this.retryMs = options.retryMs ?? 300;
-    this.retryMaxMs = options.retryMaxMs ?? 10_000;
-    this.stallMs = options.stallMs ?? 15_000;
+    this.#fetch = options.fetch ?? globalThis.fetch.bind(globalThis);
+    this.#attempts = options.attempts ?? 7;
+    this.#retryMs = options.retryMs ?? 300;
+    this.#retryMaxMs = options.retryMaxMs ?? 10_000;
+    this.#stallMs = options.stallMs ?? 15_000;
   }
 
   /** Bytes a second within bodies; 0: unknown. */
   get rate(): number {
-    return this.timedMs && (this.timedBytes * 1000) / this.timedMs;
+    return this.#timedMs && (this.#timedBytes * 1000) / this.#timedMs;
   }
 
   /**
@@ -93,7 +92,7 @@ export class Fetcher {
       throwIfAborted(signal);
       const before = position;
       try {
-        const finished = await this.attempt(position, goal, signal, (bytes, at) => {
+        const finished = await this.#attempt(position, goal, signal, (bytes, at) => {
           position = at + bytes.length;
           sink(bytes, at);
         });
@@ -103,8 +102,8 @@ export class Fetcher {
         throwIfAborted(signal);
         if (!(error instanceof Retry)) throw error;
         fruitless = position > before ? 1 : fruitless + 1;
-        if (fruitless >= this.attempts) throw this.giveUp(error);
-        await pause(Math.max(error.afterMs, this.backoff(fruitless)), signal);
+        if (fruitless >= this.#attempts) throw this.#giveUp(error);
+        await pause(Math.max(error.afterMs, this.#backoff(fruitless)), signal);
       }
     }
   }
@@ -122,12 +121,12 @@ export class Fetcher {
    */
   probeSize(signal?: AbortSignal): Promise<void> {
     return following(signal, async (control) => {
-      const timer = setTimeout(() => control.abort(), this.stallMs);
+      const timer = setTimeout(() => control.abort(), this.#stallMs);
       try {
         const headers = { Range: 'bytes=0-' };
-        const response = await this.fetch(this.url, { headers, signal: control.signal, cache: 'no-store' });
+        const response = await this.#fetch(this.url, { headers, signal: control.signal, cache: 'no-store' });
         const length = response.headers.get('content-length');
-        if (response.status === 206 && length && !encoded(response.headers)) this.learn({ size: Number(length) });
+        if (response.status === 206 && length && !encoded(response.headers)) this.#learn({ size: Number(length) });
       } finally {
         clearTimeout(timer);
         control.abort();
@@ -160,22 +159,22 @@ export class Fetcher {
   }
 
   /** One request. True when the file ended or the goal was reached, false when it was cut. */
-  private attempt(
+  #attempt(
     position: number,
     goal: number,
     signal: AbortSignal | undefined,
     sink: Sink,
   ): Promise<boolean> {
     return following(signal, async (control) => {
-      const guard = new StallGuard(this.stallMs, control);
+      const guard = new StallGuard(this.#stallMs, control);
       try {
-        const response = await this.request(position, goal, control.signal, guard);
+        const response = await this.#request(position, goal, control.signal, guard);
         if (!response) return true;
-        return await this.body(response, position, goal, guard, sink);
+        return await this.#body(response, position, goal, guard, sink);
       } catch (error) {
         if (error instanceof Retry || error instanceof SluiceError) throw error;
         const text = describe(error);
-        if (/redirect count/.test(text)) throw this.giveUp(new Retry(text)); // as much as Node says
+        if (/redirect count/.test(text)) throw this.#giveUp(new Retry(text)); // as much as Node says
         throw new Retry(guard.stalled ? 'The server stopped sending.' : text);
       } finally {
         guard.stop();
@@ -185,7 +184,7 @@ export class Fetcher {
   }
 
   /** The answer, or null when `position` turned out to be the end of the file. */
-  private async request(
+  async #request(
     position: number,
     goal: number,
     signal: AbortSignal,
@@ -195,12 +194,12 @@ export class Fetcher {
     guard.arm();
     const headers = new Headers();
     if (this.mode !== 'whole') headers.set('Range', `bytes=${position}-${goal - 1}`);
-    const response = await this.fetch(this.url, { headers, signal, cache: 'no-store' });
+    const response = await this.#fetch(this.url, { headers, signal, cache: 'no-store' });
     if (response.status === 416 && this.known.size === undefined && position > 0) {
       this.known.size = position; // nothing was left after what an earlier answer brought
       return null;
     }
-    this.checkStatus(response, position);
+    this.#checkStatus(response, position);
     if (response.status === 206 && encoded(response.headers)) {
       this.mode = 'whole'; // ranges of a compressed stream are of no use
       throw new Retry('The server compresses its ranges.');
@@ -210,11 +209,11 @@ export class Fetcher {
     if (this.mode === 'ranges' && response.status === 200 && (seen.size !== size || differs(this.known, seen))) {
       throw new Retry('The server sent another file.');
     }
-    this.learn(seen);
+    this.#learn(seen);
     return response;
   }
 
-  private checkStatus(response: Response, position: number): void {
+  #checkStatus(response: Response, position: number): void {
     const { status } = response;
     if (status === 200 || status === 206) return;
     if (status === 416) {
@@ -222,7 +221,7 @@ export class Fetcher {
         throw new SluiceError('TRUNCATED', `${this.name} is empty.`);
       }
       const total = /\*\/(\d+)/.exec(response.headers.get('content-range') ?? '');
-      if (total && Number(total[1]) !== this.known.size) throw this.changed();
+      if (total && Number(total[1]) !== this.known.size) throw this.#changed();
       throw new Retry('The server says that the range is outside of the file.', 0, 'HTTP_STATUS');
     }
     const text = `${this.name} answered ${status} ${response.statusText}`.trimEnd() + '. Check the address.';
@@ -234,17 +233,17 @@ export class Fetcher {
   }
 
   /** Notes what an answer says about the file, or finds that it is another file. */
-  private learn(seen: Validators): void {
+  #learn(seen: Validators): void {
     if (seen.size !== undefined && !(seen.size <= kMaxFileBytes)) {
       throw new SluiceError('BAD_HEADER', `${this.name} claims to be ${seen.size} bytes long.`);
     }
-    if (differs(this.known, seen)) throw this.changed();
+    if (differs(this.known, seen)) throw this.#changed();
     for (const [key, value] of Object.entries(seen)) {
       if (value !== undefined) (this.known as Record<string, unknown>)[key] ??= value;
     }
   }
 
-  private async body(
+  async #body(
     response: Response,
     position: number,
     goal: number,
@@ -260,10 +259,10 @@ export class Fetcher {
         if (Number(range[1]) !== position) throw new Retry('The server sent another range.');
         end = Math.min(goal, Number(range[2]) + 1);
       }
-      this.ignoredRanges = 0;
+      this.#ignoredRanges = 0;
     } else {
       // The whole file. A server that has served ranges before may do so again: ask twice more.
-      if (this.mode === 'ranges' && ++this.ignoredRanges < 3) {
+      if (this.mode === 'ranges' && ++this.#ignoredRanges < 3) {
         throw new Retry('The server ignored the range.');
       }
       if (this.mode !== 'ranges') {
@@ -272,11 +271,11 @@ export class Fetcher {
       }
       at = 0;
     }
-    return this.pump(response, at, position, end, goal, guard, sink);
+    return this.#pump(response, at, position, end, goal, guard, sink);
   }
 
   /** Reads from `at`, delivers from `position` to `end`. */
-  private async pump(
+  async #pump(
     response: Response,
     at: number,
     position: number,
@@ -292,12 +291,12 @@ export class Fetcher {
       if (done) break;
       const now = performance.now();
       if (last) {
-        this.timedBytes += value.length;
-        this.timedMs += now - last;
+        this.#timedBytes += value.length;
+        this.#timedMs += now - last;
       }
       last = now;
       this.bytesReceived += value.length;
-      this.discard(value.length);
+      this.#discard(value.length);
       const from = Math.max(0, position - at);
       const to = Math.min(value.length, end - at);
       if (to > from) sink(value.subarray(from, to), at + from);
@@ -311,122 +310,30 @@ export class Fetcher {
   }
 
   /** The pieces of a body are garbage as soon as they are copied. */
-  private discard(bytes: number): void {
-    this.garbage += bytes;
-    if (this.garbage < kGarbageBytes) return;
-    this.garbage = 0;
+  #discard(bytes: number): void {
+    this.#garbage += bytes;
+    if (this.#garbage < kGarbageBytes) return;
+    this.#garbage = 0;
     collectGarbage();
   }
 
-  private backoff(fruitless: number): number {
-    const base = Math.min(this.retryMaxMs, this.retryMs * 2 ** (fruitless - 1));
+  #backoff(fruitless: number): number {
+    const base = Math.min(this.#retryMaxMs, this.#retryMs * 2 ** (fruitless - 1));
     return base * (0.5 + Math.random() * 0.5);
   }
 
-  private giveUp(error: Retry): SluiceError {
+  #giveUp(error: Retry): SluiceError {
     const tail = error.code === 'NETWORK' ? ' Check the connection and the address (and CORS).' : '';
     return new SluiceError(error.code, `Could not read ${this.name}: ${error.message}${tail}`);
   }
 
-  private changed(): SluiceError {
+  #changed(): SluiceError {
     return new SluiceError('SOURCE_CHANGED', `${this.name} has changed on the server; load it again.`);
   }
-}
-
-/** What an answer says about the whole file. */
-function validatorsOf({ headers, status, type }: Response): Validators {
-  const length = headers.get('content-length') ?? '';
-  const hidden = type === 'cors' && Number(length) < kMaxText;
-  const size = status === 206 ? /\/(\d+)$/.exec(headers.get('content-range') ?? '')?.[1] : encoded(headers) || hidden ? '' : length;
-  return {
-    etag: headers.get('etag')?.replace(/^W\//, ''),
-    lastModified: headers.get('last-modified') ?? undefined,
-    size: size ? Number(size) : undefined,
-  };
-}
-
-/** True when both sides know a property and it is not the same. */
-export function differs(a: Validators, b: Validators): boolean {
-  if (a.size !== undefined && b.size !== undefined && a.size !== b.size) return true;
-  if (a.etag && b.etag) return a.etag !== b.etag;
-  return Boolean(a.lastModified && b.lastModified && a.lastModified !== b.lastModified);
-}
-
-/** Aborts a request when nothing has arrived for `ms`. */
-class StallGuard {
-  stalled = false;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private onAbort = (): void => {};
-
-  constructor(
-    private readonly ms: number,
-    private readonly control: AbortController,
-  ) {
-    control.signal.addEventListener('abort', () => this.onAbort());
-  }
-  arm(): void {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => {
-      this.stalled = true;
-      this.control.abort();
-    }, this.ms);
-  }
-  /** Node's bodies sometimes do not hear of an abort. */
-  race<T>(work: Promise<T>): Promise<T> {
-    return new Promise((resolve, reject) => {
-      this.onAbort = () => reject(abortError());
-      work.then(resolve, reject);
-    });
-  }
-  stop(): void {
-    clearTimeout(this.timer);
-  }
-}
-
-/** Does `work` with a controller that follows `signal`. */
-export async function following<T>(
-  signal: AbortSignal | undefined,
-  work: (control: AbortController) => Promise<T>,
-): Promise<T> {
-  const control = new AbortController();
-  const onAbort = (): void => control.abort();
-  signal?.addEventListener('abort', onAbort);
-  try {
-    return await work(control);
-  } finally {
-    signal?.removeEventListener('abort', onAbort);
-  }
-}
-
-function encoded(headers: Headers): boolean {
-  const encoding = headers.get('content-encoding');
-  return encoding !== null && encoding !== '' && encoding !== 'identity';
-}
-
-function retryAfter(response: Response): number {
-  const value = response.headers.get('retry-after');
-  if (!value) return 0;
-  const seconds = Number(value);
-  const ms = Number.isFinite(seconds) ? seconds * 1000 : Date.parse(value) - Date.now();
-  return Math.min(Math.max(0, ms || 0), kRetryAfterCapMs);
 }
 
 function describe(error: unknown): string {
   const { message, cause } = error as Error;
   const inner = cause instanceof Error ? `${message} (${cause.message})` : message;
   return withoutSecrets(inner.endsWith('.') ? inner : `${inner}.`);
-}
-
-function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const onAbort = (): void => {
-      clearTimeout(timer);
-      reject(abortError(signal));
-    };
-    const timer = setTimeout(() => {
-      signal?.removeEventListener('abort', onAbort);
-      resolve();
-    }, ms);
-    signal?.addEventListener('abort', onAbort, { once: true });
-  });
 }

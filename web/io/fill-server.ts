@@ -8,20 +8,34 @@ import type { ModelFile } from './model-file.js';
 
 const kHeadBytes = 16;
 const kRequestBytes = 32;
-const kPending = 1;
-const kDone = 2;
-const kLocal = 3; // and from now on the engine's threads may read these bytes by themselves
-const kTaken = 4;
-const kRow = -1; // in place of the unit
+const kRow = 0xffffffff; // in place of the unit
 const kBurstMs = 8;
 const kTimedBytes = 1 << 17;
 
-/** The index words of the queue's head. */
-const enum Word {
+/** The words of the queue's head. */
+const enum Head {
   Pushed = 0,
   Completed = 1,
   Capacity = 2,
   Rate = 3,
+}
+
+/** The words of a request; the first two fields have two words each. */
+const enum Request {
+  Offset = 0,
+  Dst = 2,
+  Length = 4,
+  File = 5,
+  Unit = 6,
+  State = 7,
+}
+
+const enum State {
+  Pending = 1,
+  Done = 2,
+  /** Done, and from now on the engine's threads may read these bytes by themselves. */
+  Local = 3,
+  Taken = 4,
 }
 
 type WaitAsync = (
@@ -47,17 +61,17 @@ export class QueueView {
   }
 
   get pushed(): number {
-    return Atomics.load(this.words, this.index(Word.Pushed)) >>> 0;
+    return Atomics.load(this.words, this.#index(Head.Pushed)) >>> 0;
   }
   get completed(): number {
-    return Atomics.load(this.words, this.index(Word.Completed)) >>> 0;
+    return Atomics.load(this.words, this.#index(Head.Completed)) >>> 0;
   }
   get capacity(): number {
-    return this.words[this.index(Word.Capacity)]!;
+    return this.words[this.#index(Head.Capacity)]!;
   }
 
   notifyPushed(): void {
-    Atomics.notify(this.words, this.index(Word.Pushed));
+    Atomics.notify(this.words, this.#index(Head.Pushed));
   }
 
   /** Index of a request's first word. */
@@ -67,39 +81,39 @@ export class QueueView {
 
   /** False when the engine's threads serve it. */
   take(request: number): boolean {
-    return Atomics.compareExchange(this.words, this.at(request) + 7, kPending, kTaken) === kPending;
+    return Atomics.compareExchange(this.words, this.at(request) + Request.State, State.Pending, State.Taken) === State.Pending;
   }
   complete(request: number, local = false): void {
-    Atomics.store(this.words, this.at(request) + 7, local ? kLocal : kDone);
-    Atomics.add(this.words, this.index(Word.Completed), 1);
-    Atomics.notify(this.words, this.index(Word.Completed));
+    Atomics.store(this.words, this.at(request) + Request.State, local ? State.Local : State.Done);
+    Atomics.add(this.words, this.#index(Head.Completed), 1);
+    Atomics.notify(this.words, this.#index(Head.Completed));
   }
 
   /** How fast local bytes come: where a device is waited for, the engine's threads leave reading to others. */
   noteRate(bytes: number, ms: number): void {
-    this.words[this.index(Word.Rate)] = bytes / (1000 * ms || 1);
+    this.words[this.#index(Head.Rate)] = bytes / (1000 * ms || 1);
   }
 
   /** Blocks this thread until a request has been completed since `seen`, at most `ms`. */
   blockCompleted(seen: number, ms: number): void {
-    Atomics.wait(this.words, this.index(Word.Completed), seen | 0, ms);
+    Atomics.wait(this.words, this.#index(Head.Completed), seen | 0, ms);
   }
   /** The same without blocking. */
   waitCompleted(seen: number, ms: number): Promise<unknown> {
-    return this.wait(Word.Completed, seen, ms);
+    return this.#wait(Head.Completed, seen, ms);
   }
   /** Resolves when the pushed counter is no longer `seen`, or after `ms`. */
   waitPushed(seen: number, ms: number): Promise<unknown> {
-    return this.wait(Word.Pushed, seen, ms);
+    return this.#wait(Head.Pushed, seen, ms);
   }
 
-  private index(word: Word): number {
+  #index(word: Head): number {
     return (this.address >> 2) + word;
   }
 
-  private wait(word: Word, seen: number, ms: number): Promise<unknown> {
+  #wait(word: Head, seen: number, ms: number): Promise<unknown> {
     if (!waitAsync) return new Promise((resolve) => setTimeout(resolve, Math.min(ms, 8)));
-    const wait = waitAsync(this.words, this.index(word), seen | 0, ms);
+    const wait = waitAsync(this.words, this.#index(word), seen | 0, ms);
     return wait.async ? (wait.value as Promise<string>) : yieldToEvents();
   }
 }
@@ -116,23 +130,27 @@ export class FillServer {
   readonly queue: QueueView;
   /** Requests taken from the queue so far. */
   taken = 0;
-  private seen = 0;
-  private readonly early = new Set<number>();
-  private readonly failed = new Set<number>();
-  private readonly places: Uint8Array[] = [];
-  private stopped = false;
-  private serving = false;
+  #seen = 0;
+  readonly #early = new Set<number>();
+  readonly #failed = new Set<number>();
+  readonly #places: Uint8Array[] = [];
+  #stopped = false;
+  #serving = false;
+  readonly #memory: WebAssembly.Memory;
+  readonly #events: FillEvents;
 
   constructor(
-    private readonly memory: WebAssembly.Memory,
+    memory: WebAssembly.Memory,
     address: number,
-    private readonly events: FillEvents,
+    events: FillEvents,
   ) {
+    this.#memory = memory;
+    this.#events = events;
     this.queue = new QueueView(memory, address);
     const { words, pushed, capacity } = this.queue;
-    this.taken = this.seen = Math.max(0, pushed - capacity);
+    this.taken = this.#seen = Math.max(0, pushed - capacity);
     // What a server before this one has begun and left begins again.
-    for (let n = this.taken; n < pushed; n++) Atomics.compareExchange(words, this.queue.at(n) + 7, kTaken, kPending);
+    for (let n = this.taken; n < pushed; n++) Atomics.compareExchange(words, this.queue.at(n) + Request.State, State.Taken, State.Pending);
   }
 
   /**
@@ -140,80 +158,80 @@ export class FillServer {
    * lets the event loop run now and then and resolves when all are taken.
    */
   async serve(bounded: boolean): Promise<void> {
-    if (this.serving) return;
-    this.serving = true;
+    if (this.#serving) return;
+    this.#serving = true;
     let start = performance.now();
-    while (!this.stopped && this.taken !== this.queue.pushed) {
-      this.startRows();
+    while (!this.#stopped && this.taken !== this.queue.pushed) {
+      this.#startRows();
       const n = this.taken;
       this.taken = (n + 1) >>> 0;
-      if (!this.early.delete(n) && this.queue.take(n)) this.start(n);
+      if (!this.#early.delete(n) && this.queue.take(n)) this.#start(n);
       if (!bounded || performance.now() - start < kBurstMs) continue;
       await yieldToEvents();
       start = performance.now();
     }
-    this.serving = false;
+    this.#serving = false;
   }
 
   /** Tries the failed requests once more. */
   retry(): void {
-    const again = [...this.failed];
-    this.failed.clear();
-    for (const n of again) this.start(n);
+    const again = [...this.#failed];
+    this.#failed.clear();
+    for (const n of again) this.#start(n);
   }
 
   /** Nothing is completed after this. */
   stop(): void {
-    this.stopped = true;
+    this.#stopped = true;
   }
 
   /** Rows of the embedding go before all else: a pass waits for them before it can begin. */
-  private startRows(): void {
-    for (; this.seen !== this.queue.pushed; this.seen = (this.seen + 1) >>> 0) {
-      if (this.queue.words[this.queue.at(this.seen) + 6] !== kRow) continue;
-      if (!this.queue.take(this.seen)) continue;
-      this.early.add(this.seen);
-      this.start(this.seen);
+  #startRows(): void {
+    for (; this.#seen !== this.queue.pushed; this.#seen = (this.#seen + 1) >>> 0) {
+      if (this.queue.words[this.queue.at(this.#seen) + Request.Unit]! >>> 0 !== kRow) continue;
+      if (!this.queue.take(this.#seen)) continue;
+      this.#early.add(this.#seen);
+      this.#start(this.#seen);
     }
   }
 
-  private start(n: number): void {
+  #start(n: number): void {
     const { words } = this.queue;
     const at = this.queue.at(n);
     const word = (i: number): number => words[at + i]! >>> 0;
-    const offset = word(0) + word(1) * 2 ** 32;
-    const length = word(4);
-    const unit = word(6);
+    const offset = word(Request.Offset) + word(Request.Offset + 1) * 2 ** 32;
+    const length = word(Request.Length);
+    const unit = word(Request.Unit);
     const done = (network: boolean, local: boolean): void => {
-      if (this.stopped) return;
+      if (this.#stopped) return;
       this.queue.complete(n, local);
-      this.events.onFilled(unit, length, network);
+      this.#events.onFilled(unit, length, network);
     };
     try {
-      const bytes = this.place(word(2), length);
-      const from = this.events.file(word(5));
+      const bytes = this.#place(word(Request.Dst), length);
+      const from = this.#events.file(word(Request.File));
       const start = performance.now();
       const reading = from.read(offset, bytes);
       if (reading === true) {
         if (length >= kTimedBytes) this.queue.noteRate(length, performance.now() - start);
         done(false, from.whole === true);
-      } else reading.then(() => done(true, false), (error: unknown) => this.fail(n, error));
+      } else reading.then(() => done(true, false), (error: unknown) => this.#fail(n, error));
     } catch (error) {
-      this.fail(n, error);
+      this.#fail(n, error);
     }
   }
 
   /** The view of a place in the memory. A view that a file was read into is garbage that browsers collect late. */
-  private place(address: number, length: number): Uint8Array {
+  #place(address: number, length: number): Uint8Array {
     const i = Math.imul(address + length, 0x9e3779b1) >>> 26;
-    const kept = this.places[i];
+    const kept = this.#places[i];
     if (kept?.byteOffset === address && kept.length === length) return kept;
-    return (this.places[i] = new Uint8Array(this.memory.buffer, address, length));
+    return (this.#places[i] = new Uint8Array(this.#memory.buffer, address, length));
   }
 
-  private fail(n: number, error: unknown): void {
-    if (this.stopped) return;
-    this.failed.add(n);
-    this.events.onError(error);
+  #fail(n: number, error: unknown): void {
+    if (this.#stopped) return;
+    this.#failed.add(n);
+    this.#events.onError(error);
   }
 }

@@ -10,39 +10,45 @@ import type { SharedFile } from './files.js';
 import { QueueView } from './fill-server.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type OpenedFile } from './io.js';
 
-type IoMessage = { stats: IoStats } & (
+/** The calls of Io as they travel. */
+type IoCalls = { start(source: SourceSpec, options: IoOptions): void } & {
+  [Name in 'openFile' | 'addFile' | 'readText' | 'read' | 'attach' | 'poke' | 'retry' | 'startDownload' | 'close' | 'reopen']: (
+    ...args: Parameters<Io[Name]>
+  ) => Awaited<ReturnType<Io[Name]>>;
+};
+
+type IoEvent =
   | { event: 'progress'; progress: ProgressEvent }
   | { event: 'error'; error: PlainError }
   | { event: 'downloaded'; error?: PlainError | undefined }
-  | { event: 'stats' }
-);
+  | { event: 'stats' };
+type IoMessage = { stats: IoStats } & IoEvent;
 
 const kStatsMs = 100;
 
-const moved = <T>(bytes: T): T | Transferred =>
+const moved = <T>(bytes: T): T | Transferred<T> =>
   bytes instanceof Uint8Array ? new Transferred(bytes, [bytes.buffer]) : bytes;
 
 /** The worker's end. */
 export function runIoWorker(port: Port, platform: IoPlatform): void {
   let io: LocalIo;
   let reporting: ReturnType<typeof setInterval> | undefined;
-  const post = (message: Record<string, unknown>): void =>
-    port.postMessage({ ...message, stats: io.stats });
+  const post = (message: IoEvent): void => port.postMessage({ ...message, stats: io.stats } satisfies IoMessage);
   const events: IoEvents = {
     onProgress: (progress) => post({ event: 'progress', progress }),
     onError: (error) => post({ event: 'error', error: serializeError(error) }),
     onDownloaded: (error) => post({ event: 'downloaded', error }),
   };
-  serveRpc(port, {
-    start: (source: SourceSpec, options: IoOptions) => {
+  serveRpc<IoCalls>(port, {
+    start: (source, options) => {
       io = new LocalIo(source, options, platform, events);
     },
-    openFile: (index: number, address: string, choice: number) => io.openFile(index, address, choice),
-    addFile: (index: number, bytes: Uint8Array) => io.addFile(index, bytes),
-    readText: async (address: string, choice: number, most: number, optional: boolean) =>
+    openFile: (index, address, choice) => io.openFile(index, address, choice),
+    addFile: (index, bytes) => io.addFile(index, bytes),
+    readText: async (address, choice, most, optional) =>
       moved(await io.readText(address, choice, most, optional)),
-    read: async (index: number, offset: number, length: number) => moved(await io.read(index, offset, length)),
-    attach: async (memory: WebAssembly.Memory, address: number) => {
+    read: async (index, offset, length) => moved(await io.read(index, offset, length)),
+    attach: async (memory, address) => {
       await io.attach(memory, address);
       void io.serveForever();
       let last = '';
@@ -66,9 +72,9 @@ export class RemoteIo implements Io {
   readonly concurrent = true;
   stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
   readonly shared: (SharedFile | undefined)[] = [];
-  private readonly rpc: RpcClient<IoMessage>;
-  private queue: QueueView | null = null;
-  private poked = 0;
+  readonly #rpc: RpcClient<IoCalls, IoMessage>;
+  #queue: QueueView | null = null;
+  #poked = 0;
 
   constructor(port: WorkerPort, source: SourceSpec, options: IoOptions, events: IoEvents) {
     const onEvent = (message: IoMessage): void => {
@@ -77,53 +83,53 @@ export class RemoteIo implements Io {
       if (message.event === 'error') events.onError(deserializeError(message.error));
       if (message.event === 'downloaded') events.onDownloaded(message.error);
     };
-    this.rpc = new RpcClient(port, onEvent, (error) => events.onError(error));
-    this.rpc.call('start', [source, options]).catch(() => {});
+    this.#rpc = new RpcClient(port, onEvent, (error) => events.onError(error));
+    this.#rpc.call('start', source, options).catch(() => {});
   }
 
   async openFile(index: number, address: string, choice: number): Promise<OpenedFile> {
-    const file = await this.rpc.call<OpenedFile>('openFile', [index, address, choice]);
+    const file = await this.#rpc.call('openFile', index, address, choice);
     this.shared[index] = file.shared;
     return file;
   }
   addFile(index: number, bytes: Uint8Array): Promise<void> {
-    return this.rpc.call('addFile', [index, bytes]);
+    return this.#rpc.call('addFile', index, bytes);
   }
   readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
-    return this.rpc.call('readText', [address, choice, most, optional]);
+    return this.#rpc.call('readText', address, choice, most, optional);
   }
   read(index: number, offset: number, length: number): Promise<Uint8Array> {
-    return this.rpc.call('read', [index, offset, length]);
+    return this.#rpc.call('read', index, offset, length);
   }
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
-    await this.rpc.call('attach', [memory, queueAddress]);
-    this.queue = new QueueView(memory, queueAddress);
-    this.poked = 0;
+    await this.#rpc.call('attach', memory, queueAddress);
+    this.#queue = new QueueView(memory, queueAddress);
+    this.#poked = 0;
     this.poke();
   }
 
   poke(): void {
-    if (!this.queue || this.queue.pushed === this.poked) return;
-    this.poked = this.queue.pushed;
-    this.queue.notifyPushed();
-    if (QueueView.needsMessages) this.fire('poke');
+    if (!this.#queue || this.#queue.pushed === this.#poked) return;
+    this.#poked = this.#queue.pushed;
+    this.#queue.notifyPushed();
+    if (QueueView.needsMessages) this.#fire('poke');
   }
   retry(): void {
-    this.fire('retry');
+    this.#fire('retry');
   }
   startDownload(): void {
-    this.fire('startDownload');
+    this.#fire('startDownload');
   }
 
   /** The worker itself ends with the engine's. */
   async close(): Promise<void> {
-    await this.rpc.call('close').catch(() => {});
+    await this.#rpc.call('close').catch(() => {});
   }
   reopen(): Promise<void> {
-    return this.rpc.call('reopen');
+    return this.#rpc.call('reopen');
   }
 
-  private fire(method: string): void {
-    this.rpc.call(method).catch(() => {}); // a dead worker has been reported already
+  #fire(method: 'poke' | 'retry' | 'startDownload'): void {
+    this.#rpc.call(method).catch(() => {}); // a dead worker has been reported already
   }
 }

@@ -65,34 +65,43 @@ const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a fil
 
 export class LocalIo implements Io {
   readonly concurrent = false;
-  private files: ModelFile[] = [];
-  private readonly ways: (() => Promise<ModelFile>)[] = [];
-  private readonly opening: Promise<ModelFile>[] = [];
-  private abort = new AbortController();
-  private backend: Promise<StoreBackend | null> | undefined;
-  private server: FillServer | null = null;
-  private offline = false;
-  private downloading = false;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private readonly rate = new RateMeter();
-  private lastReport = 0;
-  private filled = 0;
-  private lastUnit = 0;
+  #files: ModelFile[] = [];
+  readonly #ways: (() => Promise<ModelFile>)[] = [];
+  readonly #opening: Promise<ModelFile>[] = [];
+  #abort = new AbortController();
+  #backend: Promise<StoreBackend | null> | undefined;
+  #server: FillServer | null = null;
+  #offline = false;
+  #downloading = false;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #rate = new RateMeter();
+  #lastReport = 0;
+  #filled = 0;
+  #lastUnit = 0;
+  readonly #source: SourceSpec;
+  readonly #options: IoOptions;
+  readonly #platform: IoPlatform;
+  readonly #events: IoEvents;
 
   constructor(
-    private readonly source: SourceSpec,
-    private readonly options: IoOptions,
-    private readonly platform: IoPlatform,
-    private readonly events: IoEvents,
-  ) {}
+    source: SourceSpec,
+    options: IoOptions,
+    platform: IoPlatform,
+    events: IoEvents,
+  ) {
+    this.#source = source;
+    this.#options = options;
+    this.#platform = platform;
+    this.#events = events;
+  }
 
   get shared(): (SharedFile | undefined)[] {
-    return this.files.map((file) => file.shared);
+    return this.#files.map((file) => file.shared);
   }
 
   get stats(): IoStats {
     const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
-    for (const file of this.files) {
+    for (const file of this.#files) {
       const progress = file.progress();
       sum.bytesLocal += progress.bytesLocal;
       sum.bytesFetched += progress.bytesFetched;
@@ -103,22 +112,22 @@ export class LocalIo implements Io {
   }
 
   async openFile(index: number, address: string, choice: number): Promise<OpenedFile> {
-    this.ways[index] = () => this.open(address, choice);
-    const file = await this.ways[index]();
-    this.files[index]?.close();
-    this.files[index] = file;
+    this.#ways[index] = () => this.#open(address, choice);
+    const file = await this.#ways[index]();
+    this.#files[index]?.close();
+    this.#files[index] = file;
     return { name: file.name, size: file.size, shared: file.shared };
   }
 
   async addFile(index: number, bytes: Uint8Array): Promise<void> {
-    this.ways[index] = async () => new BlobFile(new Blob([bytes as BlobPart]), 'computed');
-    this.files[index] = await this.ways[index]();
+    this.#ways[index] = async () => new BlobFile(new Blob([bytes as BlobPart]), 'computed');
+    this.#files[index] = await this.#ways[index]();
   }
 
   async readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
     let file: ModelFile | null = null;
     try {
-      file = await this.open(address, choice, optional);
+      file = await this.#open(address, choice, optional);
       if (file.size > most) throw new SluiceError('BAD_HEADER', `${file.name} is too large (${file.size} bytes).`);
       const bytes = new Uint8Array(file.size);
       await file.read(0, bytes);
@@ -133,17 +142,17 @@ export class LocalIo implements Io {
   }
 
   async read(index: number, offset: number, length: number): Promise<Uint8Array> {
-    const file = this.files[index]!;
+    const file = this.#files[index]!;
     const bytes = new Uint8Array(length);
     await file.read(offset, bytes);
-    this.events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
+    this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
     return bytes;
   }
 
   /** What reading and fetching have shown so far, for an estimate. */
   async rates(): Promise<{ storeBandwidth: number } & Pick<SpeedEstimate, 'networkBytesPerSecond' | 'downloadSeconds'>> {
     const { bytesLocal, bytesTotal } = this.stats;
-    const [local, network] = await this.files[0]!.rates();
+    const [local, network] = await this.#files[0]!.rates();
     const missing = bytesTotal - bytesLocal;
     return {
       storeBandwidth: local || (bytesLocal ? 0 : network),
@@ -153,135 +162,135 @@ export class LocalIo implements Io {
   }
 
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
-    this.server?.stop();
-    this.server = new FillServer(memory, queueAddress, {
-      file: (index) => this.files[index]!,
-      onFilled: (unit, bytes, network) => this.onFilled(unit, bytes, network),
-      onError: (error) => this.events.onError(error),
+    this.#server?.stop();
+    this.#server = new FillServer(memory, queueAddress, {
+      file: (index) => this.#files[index]!,
+      onFilled: (unit, bytes, network) => this.#onFilled(unit, bytes, network),
+      onError: (error) => this.#events.onError(error),
     });
   }
 
   poke(): void {
-    void this.server?.serve(false);
+    void this.#server?.serve(false);
   }
 
   /** Serves for ever, for a thread that has nothing else to do. */
   async serveForever(): Promise<void> {
-    const server = this.server!;
-    while (!this.abort.signal.aborted && server === this.server) {
+    const server = this.#server!;
+    while (!this.#abort.signal.aborted && server === this.#server) {
       await server.serve(true);
       await server.queue.waitPushed(server.taken, 500);
     }
   }
 
   retry(): void {
-    this.server?.retry();
+    this.#server?.retry();
   }
 
   startDownload(): void {
-    this.downloading = true;
-    Promise.all(this.files.map((file) => file.download())).then(
+    this.#downloading = true;
+    Promise.all(this.#files.map((file) => file.download())).then(
       (stored) => {
-        this.downloading = false;
-        this.report(true);
-        if (stored.every(Boolean)) this.events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
-        this.events.onDownloaded();
+        this.#downloading = false;
+        this.#report(true);
+        if (stored.every(Boolean)) this.#events.onProgress({ phase: 'stored', bytesTotal: this.stats.bytesTotal });
+        this.#events.onDownloaded();
       },
       (error: unknown) => {
-        this.downloading = false;
-        if (!isAbort(error)) this.events.onDownloaded(serializeError(error));
+        this.#downloading = false;
+        if (!isAbort(error)) this.#events.onDownloaded(serializeError(error));
       },
     );
   }
 
   async close(): Promise<void> {
-    this.abort.abort();
-    clearTimeout(this.timer);
-    this.server?.stop();
-    this.server = null;
-    for (const file of this.files) file.close();
+    this.#abort.abort();
+    clearTimeout(this.#timer);
+    this.#server?.stop();
+    this.#server = null;
+    for (const file of this.#files) file.close();
     // Those that are being opened give the store back when they hear of the abort.
-    for (const file of await Promise.allSettled(this.opening)) if (file.status === 'fulfilled') file.value.close();
+    for (const file of await Promise.allSettled(this.#opening)) if (file.status === 'fulfilled') file.value.close();
   }
 
   async reopen(): Promise<void> {
-    this.abort = new AbortController();
-    this.files = await Promise.all(this.ways.map((open) => open()));
+    this.#abort = new AbortController();
+    this.#files = await Promise.all(this.#ways.map((open) => open()));
   }
 
-  private async open(address: string, choice: number, optional = false): Promise<ModelFile> {
-    const { source } = this;
+  async #open(address: string, choice: number, optional = false): Promise<ModelFile> {
+    const source = this.#source;
     if (source.kind === 'blob') return new BlobFile(source.blobs[choice]!, address);
     if (source.kind === 'path') {
-      if (!this.platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
-      return this.platform.openPath(address);
+      if (!this.#platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');
+      return this.#platform.openPath(address);
     }
-    if (this.offline && this.options.cache === 'default') {
+    if (this.#offline && this.#options.cache === 'default') {
       // Not worth the patience that one file had; what was never stored counts as not there.
-      const stored = await this.openUrl(address, 'only').catch((error: unknown) => {
+      const stored = await this.#openUrl(address, 'only').catch((error: unknown) => {
         if (optional) throw error;
         return null;
       });
       if (stored) return stored;
     }
-    return this.openUrl(address);
+    return this.#openUrl(address);
   }
 
-  private async openUrl(url: string, cache = this.options.cache): Promise<ModelFile> {
-    const { tuning = {} } = this.options;
+  async #openUrl(url: string, cache = this.#options.cache): Promise<ModelFile> {
+    const { tuning = {} } = this.#options;
     const warn = (code: string, message: string): void => {
-      this.offline ||= code === 'NETWORK';
-      this.events.onProgress({ phase: 'warning', code, message });
+      this.#offline ||= code === 'NETWORK';
+      this.#events.onProgress({ phase: 'warning', code, message });
     };
     if (cache !== 'none') {
-      this.backend ??= this.platform.store(this.options).catch((error: Error) => {
+      this.#backend ??= this.#platform.store(this.#options).catch((error: Error) => {
         warn('NOT_SUPPORTED', error.message);
         return null;
       });
     }
-    const opening = RemoteFile.open(url, (await this.backend) ?? null, {
+    const opening = RemoteFile.open(url, (await this.#backend) ?? null, {
       cache,
-      signal: this.abort.signal,
+      signal: this.#abort.signal,
       fetcher: tuning,
       ...tuning,
       onWarning: warn,
-      onProgress: () => this.report(false),
+      onProgress: () => this.#report(false),
     });
-    this.opening.push(opening);
+    this.#opening.push(opening);
     return opening;
   }
 
-  private onFilled(unit: number, bytes: number, network: boolean): void {
-    this.lastUnit = unit;
-    this.filled += bytes;
+  #onFilled(unit: number, bytes: number, network: boolean): void {
+    this.#lastUnit = unit;
+    this.#filled += bytes;
     const { bytesTotal } = this.stats;
-    if (this.filled > bytesTotal || performance.now() - this.lastReport < kReportMs) return;
-    this.lastReport = performance.now();
-    this.events.onProgress({
+    if (this.#filled > bytesTotal || performance.now() - this.#lastReport < kReportMs) return;
+    this.#lastReport = performance.now();
+    this.#events.onProgress({
       phase: 'weights',
       source: network ? 'network' : 'store',
-      bytesLoaded: this.filled,
+      bytesLoaded: this.#filled,
       bytesTotal,
-      layer: this.lastUnit,
+      layer: this.#lastUnit,
     });
   }
 
   /** Reports the download, at most ten times a second. */
-  private report(now: boolean): void {
-    if (this.abort.signal.aborted) return;
+  #report(now: boolean): void {
+    if (this.#abort.signal.aborted) return;
     const { bytesLocal, bytesFetched, bytesTotal } = this.stats;
-    const perSecond = this.rate.add(bytesFetched);
-    if (!this.downloading && !now) return;
-    const due = this.lastReport + kReportMs - performance.now();
+    const perSecond = this.#rate.add(bytesFetched);
+    if (!this.#downloading && !now) return;
+    const due = this.#lastReport + kReportMs - performance.now();
     if (due > 0 && !now) {
-      this.timer ??= setTimeout(() => this.report(false), due);
+      this.#timer ??= setTimeout(() => this.#report(false), due);
       return;
     }
-    clearTimeout(this.timer);
-    this.timer = undefined;
-    this.lastReport = performance.now();
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#lastReport = performance.now();
     const left = perSecond > 0 ? (bytesTotal - bytesLocal) / perSecond : undefined;
-    this.events.onProgress({
+    this.#events.onProgress({
       phase: 'download',
       bytesLoaded: bytesLocal,
       bytesTotal,

@@ -5,9 +5,10 @@
 
 import { publicUrl } from '../wire/address.js';
 import { SluiceError } from '../wire/errors.js';
-import { differs } from './fetcher.js';
 import type { StoreBackend } from './files.js';
-import { describeIndex, kChunkSize, keyOf, StoreEntry, type Validators } from './store.js';
+import { describeIndex } from './store-index.js';
+import { kChunkSize, keyOf, StoreEntry } from './store.js';
+import { differs, type Validators } from './validators.js';
 
 export type Warn = (code: string, message: string) => void;
 
@@ -23,13 +24,18 @@ export class LocalChunks {
   /** Another tab is the entry's writer. */
   busy = false;
   bytesFromStore = 0;
-  private readonly recent = new Map<number, Uint8Array>();
+  readonly #recent = new Map<number, Uint8Array>();
+  readonly #url: string;
+  readonly #warn: Warn;
 
   constructor(
-    private readonly url: string,
-    private readonly warn: Warn,
+    url: string,
+    warn: Warn,
     public chunkSize = kChunkSize,
-  ) {}
+  ) {
+    this.#url = url;
+    this.#warn = warn;
+  }
 
   get count(): number {
     return Math.ceil(this.size / this.chunkSize);
@@ -40,15 +46,15 @@ export class LocalChunks {
 
   async open(store: StoreBackend): Promise<void> {
     try {
-      const files = await store.open(await keyOf(this.url));
+      const files = await store.open(await keyOf(this.#url));
       this.busy = !files?.writable;
-      if (!files) return this.warn('STORE_BUSY', 'Another tab is storing this model; reading from the network.');
+      if (!files) return this.#warn('STORE_BUSY', 'Another tab is storing this model; reading from the network.');
       this.entry = new StoreEntry(files);
       this.writing = this.entry.writable;
       if (!this.writing && !this.entry.meta) this.drop();
       if (this.entry?.meta) ({ size: this.size, chunkSize: this.chunkSize } = this.entry.meta);
     } catch (error) {
-      this.warn('IO', `The store cannot be used: ${(error as Error).message}`);
+      this.#warn('IO', `The store cannot be used: ${(error as Error).message}`);
       this.drop();
     }
   }
@@ -59,9 +65,9 @@ export class LocalChunks {
     this.size = size;
     if (!this.writing) return this.drop();
     try {
-      this.entry!.create(this.url, { ...known, size }, this.chunkSize);
+      this.entry!.create(this.#url, { ...known, size }, this.chunkSize);
     } catch (error) {
-      this.warn('QUOTA', `The model cannot be stored (${(error as Error).message}).`);
+      this.#warn('QUOTA', `The model cannot be stored (${(error as Error).message}).`);
       this.drop();
     }
   }
@@ -75,13 +81,13 @@ export class LocalChunks {
     if (resembles(fresh, old, ranges)) return;
     throw new SluiceError(
       'NETWORK',
-      `${publicUrl(this.url)} answers with something else than the stored model; that stays stored.`,
+      `${publicUrl(this.#url)} answers with something else than the stored model; that stays stored.`,
     );
   }
 
   /** Waits for the other tab to leave the store, to write what it left; false when it stored another version. */
   async takeOver(store: StoreBackend, known: Validators, until: AbortSignal): Promise<boolean> {
-    const files = await store.open(await keyOf(this.url), until);
+    const files = await store.open(await keyOf(this.#url), until);
     if (!files) return false;
     const entry = new StoreEntry(files);
     const { meta } = entry;
@@ -90,7 +96,7 @@ export class LocalChunks {
       entry.close(); // the next load looks into that
       return false;
     }
-    if (!meta) entry.create(this.url, own, this.chunkSize);
+    if (!meta) entry.create(this.#url, own, this.chunkSize);
     this.entry?.close();
     this.entry = entry;
     this.writing = true;
@@ -100,13 +106,13 @@ export class LocalChunks {
 
   /** Another tab has stored all of this version. */
   async completeElsewhere(store: StoreBackend, known: Validators): Promise<boolean> {
-    const index = await store.readIndex(await keyOf(this.url));
+    const index = await store.readIndex(await keyOf(this.#url));
     const found = index && describeIndex(index);
     return found?.bytesStored === this.size && !differs(found, known);
   }
 
   isLocal(chunk: number): boolean {
-    return this.recent.has(chunk) || this.isStored(chunk);
+    return this.#recent.has(chunk) || this.isStored(chunk);
   }
   isStored(chunk: number): boolean {
     return this.entry?.has(chunk) === true;
@@ -118,13 +124,13 @@ export class LocalChunks {
     const last = Math.floor((offset + into.length - 1) / this.chunkSize);
     const missing = new Set<number>();
     for (let i = first; i <= last; ) {
-      const held = this.recent.get(i);
+      const held = this.#recent.get(i);
       if (held) {
         this.copy(held, i, into, offset);
         i++;
       } else if (this.isStored(i)) {
         let end = i + 1;
-        while (end <= last && !this.recent.has(end) && this.isStored(end)) end++;
+        while (end <= last && !this.#recent.has(end) && this.isStored(end)) end++;
         for (const bad of this.fromStore(i, end, offset, into)) missing.add(bad);
         i = end;
       } else {
@@ -147,7 +153,7 @@ export class LocalChunks {
     const from = Math.max(offset, i * this.chunkSize);
     const to = Math.min(offset + into.length, end * this.chunkSize);
     const bad = this.entry!.read(from, to - from === into.length ? into : into.subarray(from - offset, to - offset));
-    if (bad.length > 0) this.warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
+    if (bad.length > 0) this.#warn('CORRUPT', `${bad.length} damaged chunk(s) in the store are fetched again.`);
     this.bytesFromStore += to - from;
     return bad;
   }
@@ -160,7 +166,7 @@ export class LocalChunks {
       this.writing = false;
       throw new SluiceError('QUOTA', `The model cannot be stored further (${(cause as Error).message}).`, { cause });
     } finally {
-      if (!this.isStored(chunk)) this.remember(chunk, bytes);
+      if (!this.isStored(chunk)) this.#remember(chunk, bytes);
     }
   }
 
@@ -170,12 +176,12 @@ export class LocalChunks {
     this.writing = false;
   }
 
-  private remember(chunk: number, bytes: Uint8Array): void {
-    this.recent.set(chunk, bytes.slice());
+  #remember(chunk: number, bytes: Uint8Array): void {
+    this.#recent.set(chunk, bytes.slice());
     const limit = Math.max(1, Math.floor(kRecentBytes / this.chunkSize));
-    for (const old of this.recent.keys()) {
-      if (this.recent.size <= limit) break;
-      this.recent.delete(old);
+    for (const old of this.#recent.keys()) {
+      if (this.#recent.size <= limit) break;
+      this.#recent.delete(old);
     }
   }
 }

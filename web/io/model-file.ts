@@ -51,14 +51,16 @@ export async function timeReads(size: number, read: (at: number, into: Uint8Arra
 /** A File or Blob, read by slices. */
 export class BlobFile implements ModelFile {
   readonly size: number;
-  private bytes = 0;
-  private closed = false;
-  private window: { at: number; bytes: Promise<ArrayBuffer> } | null = null;
+  #bytes = 0;
+  #closed = false;
+  #window: { at: number; bytes: Promise<ArrayBuffer> } | null = null;
+  readonly #blob: Blob;
 
   constructor(
-    private readonly blob: Blob,
+    blob: Blob,
     readonly name: string,
   ) {
+    this.#blob = blob;
     this.size = blob.size;
   }
 
@@ -67,74 +69,76 @@ export class BlobFile implements ModelFile {
     let slice: ArrayBuffer;
     try {
       if (into.length > kWindow / 4) {
-        slice = await this.blob.slice(offset, offset + into.length).arrayBuffer();
+        slice = await this.#blob.slice(offset, offset + into.length).arrayBuffer();
       } else {
         at = Math.floor(offset / (kWindow / 2)) * (kWindow / 2);
-        slice = await this.windowAt(at);
+        slice = await this.#windowAt(at);
       }
     } catch (cause) {
       throw new SluiceError('IO', `${this.name} can no longer be read; choose it again.`, { cause });
     }
-    if (this.closed) throw abortError();
+    if (this.#closed) throw abortError();
     const bytes = new Uint8Array(slice).subarray(offset - at, offset - at + into.length);
     if (bytes.length !== into.length) throw truncated(this.name);
     into.set(bytes);
-    this.bytes += into.length;
+    this.#bytes += into.length;
   }
 
   /** Small reads come in runs and cost a message each, so they share slices; these overlap by half. */
-  private windowAt(at: number): Promise<ArrayBuffer> {
-    if (this.window?.at !== at) {
-      this.window = { at, bytes: this.blob.slice(at, at + kWindow).arrayBuffer() };
+  #windowAt(at: number): Promise<ArrayBuffer> {
+    if (this.#window?.at !== at) {
+      this.#window = { at, bytes: this.#blob.slice(at, at + kWindow).arrayBuffer() };
     }
-    return this.window.bytes;
+    return this.#window.bytes;
   }
 
   progress(): FileProgress {
-    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.#bytes };
   }
   async rates(): Promise<[number, number]> {
-    return [await timeReads(this.size, (at, into) => this.blob.slice(at, at + into.length).arrayBuffer()), 0];
+    return [await timeReads(this.size, (at, into) => this.#blob.slice(at, at + into.length).arrayBuffer()), 0];
   }
   async download(): Promise<boolean> {
     return true;
   }
   close(): void {
-    this.closed = true;
+    this.#closed = true;
   }
 }
 
 /** A local file with synchronous access. */
 export class LocalFile implements ModelFile {
   readonly size: number;
-  private bytes = 0;
+  #bytes = 0;
+  readonly #file: SyncFile;
 
   constructor(
-    private readonly file: SyncFile,
+    file: SyncFile,
     readonly name: string,
     readonly shared?: SharedFile,
     readonly whole = shared !== undefined,
   ) {
+    this.#file = file;
     this.size = file.getSize();
   }
 
   read(offset: number, into: Uint8Array): true {
-    if (this.file.read(into, { at: offset }) !== into.length) throw truncated(this.name);
-    this.bytes += into.length;
+    if (this.#file.read(into, { at: offset }) !== into.length) throw truncated(this.name);
+    this.#bytes += into.length;
     return true;
   }
 
   progress(): FileProgress {
-    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.bytes };
+    return { bytesLocal: this.size, bytesFetched: 0, bytesFromStore: this.#bytes };
   }
   async rates(): Promise<[number, number]> {
-    return [await timeReads(this.size, (at, into) => this.file.read(into, { at })), 0];
+    return [await timeReads(this.size, (at, into) => this.#file.read(into, { at })), 0];
   }
   async download(): Promise<boolean> {
     return true;
   }
   close(): void {
-    this.file.close();
+    this.#file.close();
   }
 }
 

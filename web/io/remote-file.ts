@@ -3,14 +3,17 @@
 // them. Without a store, only what is asked for is fetched.
 
 import { fileName, hasUser, publicUrl } from '../wire/address.js';
-import { abortError, invalid, isAbort, SluiceError, throwIfAborted } from '../wire/errors.js';
+import { abortError, invalid, SluiceError, throwIfAborted } from '../wire/errors.js';
 import type { CacheMode } from '../wire/types.js';
+import { assembler, type Sink } from './assembler.js';
 import { ChunkScheduler, type Stream, type Waiting } from './chunk-scheduler.js';
-import { differs, Fetcher, following, type FetcherOptions } from './fetcher.js';
+import { Fetcher, type FetcherOptions } from './fetcher.js';
 import type { SharedFile, StoreBackend } from './files.js';
 import { firstContact } from './first-contact.js';
 import { LocalChunks, type Warn } from './local-chunks.js';
 import type { FileProgress, ModelFile } from './model-file.js';
+import { following } from './patience.js';
+import { isCurrent } from './revalidate.js';
 
 export interface RemoteOptions {
   cache?: CacheMode;
@@ -33,41 +36,39 @@ interface Read extends Waiting {
   reject: (error: unknown) => void;
 }
 
-type Sink = (bytes: Uint8Array) => void;
-
 const kStreamBytes = 64 << 20; // hubs limit the number of requests
-const kCompareBytes = 64 * 1024;
-const kOfflineMs = 4_000;
 const kPauseMs = 3_000;
 const kPauseMaxMs = 60_000;
 const kLookMs = 1_000;
 
 export class RemoteFile implements ModelFile {
   readonly name: string;
-  private readonly fetcher: Fetcher;
-  private readonly local: LocalChunks;
-  private readonly plan: ChunkScheduler<Read>;
-  private readonly controls = new Map<Stream, AbortController>();
-  private readonly ended = new AbortController();
-  private store: StoreBackend | null = null;
-  private downloading = false;
-  private failure: unknown = null;
-  private closed = false;
-  private pauseMs = kPauseMs;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private finish!: { resolve: (stored: boolean) => void; reject: (error: unknown) => void };
-  private readonly finished: Promise<boolean>;
+  readonly #fetcher: Fetcher;
+  readonly #local: LocalChunks;
+  readonly #plan: ChunkScheduler<Read>;
+  readonly #controls = new Map<Stream, AbortController>();
+  readonly #ended = new AbortController();
+  #store: StoreBackend | null = null;
+  #downloading = false;
+  #failure: unknown = null;
+  #closed = false;
+  #pauseMs = kPauseMs;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #finish!: { resolve: (stored: boolean) => void; reject: (error: unknown) => void };
+  readonly #finished: Promise<boolean>;
+  readonly #options: RemoteOptions;
 
   private constructor(
     readonly url: string,
-    private readonly options: RemoteOptions,
+    options: RemoteOptions,
   ) {
+    this.#options = options;
     this.name = fileName(url);
-    this.fetcher = new Fetcher(url, options.fetcher);
-    this.local = new LocalChunks(url, (code, message) => this.warn(code, message), options.chunkSize);
-    this.plan = new ChunkScheduler(this.local, (stream) => this.controls.get(stream)?.abort());
-    this.finished = new Promise((resolve, reject) => (this.finish = { resolve, reject }));
-    this.finished.catch(() => {});
+    this.#fetcher = new Fetcher(url, options.fetcher);
+    this.#local = new LocalChunks(url, (code, message) => this.#warn(code, message), options.chunkSize);
+    this.#plan = new ChunkScheduler(this.#local, (stream) => this.#controls.get(stream)?.abort());
+    this.#finished = new Promise((resolve, reject) => (this.#finish = { resolve, reject }));
+    this.#finished.catch(() => {});
   }
 
   /** Opens a URL; the file's size is known afterwards. */
@@ -77,131 +78,97 @@ export class RemoteFile implements ModelFile {
     }
     const file = new RemoteFile(url, options);
     try {
-      await file.start(options.cache === 'none' ? null : store);
+      await file.#start(options.cache === 'none' ? null : store);
     } catch (error) {
       file.close();
       throw error;
     }
-    if (file.local.busy) file.takeOver(store!).catch((error: unknown) => file.finish.reject(error));
+    if (file.#local.busy) file.#takeOver(store!).catch((error: unknown) => file.#finish.reject(error));
     return file;
   }
 
   get size(): number {
-    return this.local.size;
+    return this.#local.size;
   }
   get shared(): SharedFile | undefined {
-    return this.local.entry?.shared;
+    return this.#local.entry?.shared;
   }
   get whole(): boolean {
-    return this.shared !== undefined && this.local.complete;
+    return this.shared !== undefined && this.#local.complete;
   }
 
   read(offset: number, into: Uint8Array): true | Promise<void> {
-    if (this.failure) throw this.failure;
-    if (this.closed) throw abortError();
+    if (this.#failure) throw this.#failure;
+    if (this.#closed) throw abortError();
     if (offset + into.length > this.size) {
       throw new SluiceError('TRUNCATED', `${this.name} is shorter than its header says.`);
     }
     if (into.length === 0) return true;
-    const missing = this.local.collect(offset, into);
+    const missing = this.#local.collect(offset, into);
     if (missing.size === 0) return true;
     return new Promise((resolve, reject) => {
-      this.plan.reads.add({ offset, into, missing, resolve, reject });
-      this.schedule();
+      this.#plan.reads.add({ offset, into, missing, resolve, reject });
+      this.#schedule();
     });
   }
 
   progress(): FileProgress {
-    const { local } = this;
+    const local = this.#local;
     const stored = local.entry ? local.entry.chunksStored * local.chunkSize : 0;
     return {
       bytesLocal: Math.min(stored, this.size),
-      bytesFetched: this.fetcher.bytesReceived,
+      bytesFetched: this.#fetcher.bytesReceived,
       bytesFromStore: local.bytesFromStore,
     };
   }
 
   async rates(): Promise<[number, number]> {
-    return [(await this.local.entry?.readRate()) ?? 0, this.fetcher.rate];
+    return [(await this.#local.entry?.readRate()) ?? 0, this.#fetcher.rate];
   }
 
   /** Where another tab is the writer: resolves when that one has stored everything. */
   download(): Promise<boolean> {
-    const { local } = this;
-    this.downloading = true;
-    this.plan.background = local.writing;
-    this.schedule();
-    if (local.busy) void this.watch();
-    else if (!local.writing) this.finish.resolve(false);
-    return this.finished;
+    const local = this.#local;
+    this.#downloading = true;
+    this.#plan.background = local.writing;
+    this.#schedule();
+    if (local.busy) void this.#watch();
+    else if (!local.writing) this.#finish.resolve(false);
+    return this.#finished;
   }
 
   close(): void {
-    if (this.closed) return;
-    this.closed = true;
-    this.ended.abort();
-    clearTimeout(this.timer);
-    for (const control of this.controls.values()) control.abort();
-    this.fail(abortError());
-    this.local.entry?.close();
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#ended.abort();
+    clearTimeout(this.#timer);
+    for (const control of this.#controls.values()) control.abort();
+    this.#fail(abortError());
+    this.#local.entry?.close();
   }
 
   // --- opening -------------------------------------------------------------------------------
 
-  private async start(store: StoreBackend | null): Promise<void> {
-    const { cache, signal } = this.options;
-    const { local } = this;
-    this.store = store;
+  async #start(store: StoreBackend | null): Promise<void> {
+    const { cache, signal } = this.#options;
+    const local = this.#local;
+    this.#store = store;
     if (store) await local.open(store);
     throwIfAborted(signal);
     if (local.size > 0 && cache !== 'reload') {
-      this.adopt();
+      this.#adopt();
       if (cache === 'only' && local.complete) return;
-      if (cache !== 'only' && (await this.revalidate())) return;
+      if (cache !== 'only' && (await isCurrent(this.#fetcher, local, (code, message) => this.#warn(code, message), signal))) return;
     }
     if (cache === 'only') throw new SluiceError('NOT_FOUND', `${publicUrl(this.url)} is not in the store.`);
-    await this.contact();
-  }
-
-  /** False when the file must be fetched anew. What is stored whole is used whatever the server says. */
-  private async revalidate(): Promise<boolean> {
-    const { fetcher, local } = this;
-    const entry = local.entry!;
-    const { size, etag, lastModified } = entry.meta!;
-    try {
-      if (await this.isCurrent()) {
-        fetcher.known.size = size;
-        entry.touch(fetcher.known);
-        return true;
-      }
-    } catch (error) {
-      throwIfAborted(this.options.signal);
-      if (isAbort(error) || !entry.complete) throw error;
-      this.warn('NETWORK', `${(error as Error).message} Using the stored file.`);
-      fetcher.reset({ size, etag, lastModified });
-      return true;
-    }
-    this.warn('SOURCE_CHANGED', 'The file on the server has changed; fetching it anew.');
-    if (!local.writing) local.drop();
-    return false;
-  }
-
-  /** Compares the server's file with the stored one. Throws when it can be no version of that. */
-  private async isCurrent(): Promise<boolean> {
-    const { fetcher, local } = this;
-    const entry = local.entry!;
-    const stored = new Uint8Array(Math.min(kCompareBytes, local.size));
-    const fresh = new Uint8Array(stored.length);
-    const got = await fetcher.peek(fresh, entry.complete ? kOfflineMs : 0, this.options.signal);
-    const known = local.collect(0, stored).size === 0;
-    const same = known && got === fresh.length && fresh.every((byte, i) => byte === stored[i]);
-    if (!same) local.mayReplace(fresh.subarray(0, got), fetcher.mode === 'ranges');
-    return !differs(entry.meta!, fetcher.known) && (same || !known);
+    await this.#contact();
   }
 
   /** Asks for a file that is not stored; a server that ignores ranges sends the rest behind that. */
-  private async contact(): Promise<void> {
-    const { fetcher, local, options } = this;
+  async #contact(): Promise<void> {
+    const fetcher = this.#fetcher;
+    const local = this.#local;
+    const options = this.#options;
     const begin = (size: number, head: Uint8Array): Sink => {
       local.begin(fetcher.known, size, head, fetcher.mode === 'ranges');
       if (fetcher.mode === 'whole' && !local.writing) {
@@ -210,172 +177,159 @@ export class RemoteFile implements ModelFile {
           `${fetcher.name} does not serve byte ranges and there is no store to keep the file in.`,
         );
       }
-      this.adopt();
-      return this.assembler(0);
+      this.#adopt();
+      return this.#assembler(0);
     };
     await following(options.signal, async (control) => {
       const { rest } = await firstContact(fetcher, local.chunkSize, begin, control.signal).catch((error: unknown) => {
         throwIfAborted(options.signal);
         throw error;
       });
-      if (rest) void this.run(this.plan.begin({ first: 0, end: this.plan.count }), control, () => rest);
+      if (rest) void this.#run(this.#plan.begin({ first: 0, end: this.#plan.count }), control, () => rest);
     });
   }
 
-  private adopt(): void {
-    this.plan.count = this.local.count;
-    this.plan.streamLimit = this.options.streams ?? 3;
-    this.plan.streamChunks = Math.max(1, Math.floor((this.options.streamBytes ?? kStreamBytes) / this.local.chunkSize));
+  #adopt(): void {
+    this.#plan.count = this.#local.count;
+    this.#plan.streamLimit = this.#options.streams ?? 3;
+    this.#plan.streamChunks = Math.max(1, Math.floor((this.#options.streamBytes ?? kStreamBytes) / this.#local.chunkSize));
   }
 
   // --- beside another tab --------------------------------------------------------------------
 
-  private async takeOver(store: StoreBackend): Promise<void> {
-    const mine = await this.local.takeOver(store, this.fetcher.known, this.ended.signal);
+  async #takeOver(store: StoreBackend): Promise<void> {
+    const mine = await this.#local.takeOver(store, this.#fetcher.known, this.#ended.signal);
     if (!mine) throw new SluiceError('STORE_BUSY', `Another tab stores another version of ${this.name}.`);
-    this.plan.rewind();
-    if (this.downloading) void this.download();
+    this.#plan.rewind();
+    if (this.#downloading) void this.download();
   }
 
-  private async watch(): Promise<void> {
-    const { local } = this;
-    if (await local.completeElsewhere(this.store!, this.fetcher.known).catch(() => false)) this.finish.resolve(true);
-    else if (local.busy && !this.closed) this.timer = setTimeout(() => void this.watch(), kLookMs);
+  async #watch(): Promise<void> {
+    const local = this.#local;
+    if (await local.completeElsewhere(this.#store!, this.#fetcher.known).catch(() => false)) this.#finish.resolve(true);
+    else if (local.busy && !this.#closed) this.#timer = setTimeout(() => void this.#watch(), kLookMs);
   }
 
   // --- serving -------------------------------------------------------------------------------
 
-  /** Makes chunks of a stream's bytes. */
-  private assembler(chunk: number): Sink {
-    const { chunkSize } = this.local;
-    const buffer = new Uint8Array(chunkSize);
-    let filled = 0;
-    return (bytes) => {
-      for (let at = 0; at < bytes.length; ) {
-        const length = Math.min(chunkSize, this.size - chunk * chunkSize);
-        if (length <= 0) throw new SluiceError('NETWORK', `${this.fetcher.name} sent too many bytes.`);
-        const n = Math.min(length - filled, bytes.length - at);
-        buffer.set(bytes.subarray(at, at + n), filled);
-        filled += n;
-        at += n;
-        if (filled < length) continue;
-        this.arrived(chunk++, buffer.subarray(0, length));
-        filled = 0;
-      }
-    };
+  #assembler(chunk: number): Sink {
+    return assembler(this.#local, this.#fetcher.name, chunk, (n, bytes) => this.#arrived(n, bytes));
   }
 
-  private arrived(chunk: number, bytes: Uint8Array): void {
-    const { local, plan } = this;
+  #arrived(chunk: number, bytes: Uint8Array): void {
+    const local = this.#local;
+    const plan = this.#plan;
     plan.arrived(chunk);
-    this.pauseMs = kPauseMs;
+    this.#pauseMs = kPauseMs;
     try {
       local.put(chunk, bytes);
     } catch (error) {
       plan.background = false;
-      this.warn('QUOTA', (error as Error).message);
-      this.finish.reject(error);
+      this.#warn('QUOTA', (error as Error).message);
+      this.#finish.reject(error);
     }
     for (const read of plan.reads) {
       if (!read.missing.delete(chunk)) continue;
       local.copy(bytes, chunk, read.into, read.offset);
-      this.settle(read);
+      this.#settle(read);
     }
-    this.noteComplete();
-    this.options.onProgress?.();
+    this.#noteComplete();
+    this.#options.onProgress?.();
   }
 
   /** Reads can wait for what another tab has stored meanwhile. */
-  private serveStored(): void {
-    for (const read of this.plan.reads) {
+  #serveStored(): void {
+    for (const read of this.#plan.reads) {
       for (const chunk of read.missing) {
-        if (!this.local.isStored(chunk)) continue;
-        const bad = this.local.fromStore(chunk, chunk + 1, read.offset, read.into);
+        if (!this.#local.isStored(chunk)) continue;
+        const bad = this.#local.fromStore(chunk, chunk + 1, read.offset, read.into);
         if (bad.length === 0) read.missing.delete(chunk);
       }
-      this.settle(read);
+      this.#settle(read);
     }
   }
 
-  private settle(read: Read): void {
+  #settle(read: Read): void {
     if (read.missing.size > 0) return;
-    this.plan.reads.delete(read);
+    this.#plan.reads.delete(read);
     read.resolve();
   }
 
-  private noteComplete(): void {
-    const { entry, complete } = this.local;
+  #noteComplete(): void {
+    const { entry, complete } = this.#local;
     if (!complete) return;
     entry!.flush();
-    entry!.touch(this.fetcher.known);
-    this.finish.resolve(true);
+    entry!.touch(this.#fetcher.known);
+    this.#finish.resolve(true);
   }
 
   // --- fetching ------------------------------------------------------------------------------
 
   /** Starts streams while there is something to fetch and a stream is free. */
-  private schedule(): void {
-    const { fetcher, local, plan } = this;
-    if (this.closed || this.failure || plan.count === 0) return;
+  #schedule(): void {
+    const fetcher = this.#fetcher;
+    const local = this.#local;
+    const plan = this.#plan;
+    if (this.#closed || this.#failure || plan.count === 0) return;
     plan.whole = fetcher.mode === 'whole';
-    this.serveStored();
+    this.#serveStored();
     for (let stream = plan.next(); stream; stream = plan.next()) {
       const { first, end } = stream;
       const control = new AbortController();
-      const assemble = this.assembler(first);
-      void this.run(stream, control, () =>
+      const assemble = this.#assembler(first);
+      void this.#run(stream, control, () =>
         fetcher.stream(first * local.chunkSize, Math.min(this.size, end * local.chunkSize), (bytes) => assemble(bytes), control.signal),
       );
     }
-    if (plan.background) this.noteComplete();
+    if (plan.background) this.#noteComplete();
   }
 
-  private async run(stream: Stream, control: AbortController, work: () => Promise<unknown>): Promise<void> {
-    this.controls.set(stream, control);
+  async #run(stream: Stream, control: AbortController, work: () => Promise<unknown>): Promise<void> {
+    this.#controls.set(stream, control);
     let error: unknown;
     try {
       await work();
     } catch (cause) {
       error = cause;
     }
-    this.controls.delete(stream);
-    this.plan.ended(stream);
-    if (!error) this.schedule();
-    else if (!control.signal.aborted && !this.closed) this.streamFailed(stream, error);
+    this.#controls.delete(stream);
+    this.#plan.ended(stream);
+    if (!error) this.#schedule();
+    else if (!control.signal.aborted && !this.#closed) this.#streamFailed(stream, error);
   }
 
-  private streamFailed({ first, end }: Stream, error: unknown): void {
+  #streamFailed({ first, end }: Stream, error: unknown): void {
     if (error instanceof SluiceError && error.code === 'SOURCE_CHANGED') {
       // The store keeps what it has until the next load has seen what the new file is.
-      this.failure = error;
-      for (const control of this.controls.values()) control.abort();
-      return this.fail(error);
+      this.#failure = error;
+      for (const control of this.#controls.values()) control.abort();
+      return this.#fail(error);
     }
-    for (const read of this.plan.reads) {
+    for (const read of this.#plan.reads) {
       if (![...read.missing].some((chunk) => chunk >= first && chunk < end)) continue;
-      this.plan.reads.delete(read);
+      this.#plan.reads.delete(read);
       read.reject(error);
     }
-    if (!this.plan.background) return;
+    if (!this.#plan.background) return;
     // The rest of the download waits a little; a read that is asked for does not.
-    this.warn('NETWORK', `The download pauses: ${(error as Error).message}`);
-    this.plan.background = false;
-    this.timer = setTimeout(() => {
-      this.plan.background = this.local.writing;
-      this.schedule();
-    }, this.pauseMs);
-    this.pauseMs = Math.min(kPauseMaxMs, this.pauseMs * 2);
+    this.#warn('NETWORK', `The download pauses: ${(error as Error).message}`);
+    this.#plan.background = false;
+    this.#timer = setTimeout(() => {
+      this.#plan.background = this.#local.writing;
+      this.#schedule();
+    }, this.#pauseMs);
+    this.#pauseMs = Math.min(kPauseMaxMs, this.#pauseMs * 2);
   }
 
   /** Nothing more will come. */
-  private fail(error: unknown): void {
-    for (const read of this.plan.reads) read.reject(error);
-    this.plan.reads.clear();
-    this.finish.reject(error);
+  #fail(error: unknown): void {
+    for (const read of this.#plan.reads) read.reject(error);
+    this.#plan.reads.clear();
+    this.#finish.reject(error);
   }
 
-  private warn(code: string, message: string): void {
-    if (code === 'CORRUPT') this.plan.rewind(); // what was stored is missing again
-    this.options.onWarning?.(code, message);
+  #warn(code: string, message: string): void {
+    if (code === 'CORRUPT') this.#plan.rewind(); // what was stored is missing again
+    this.#options.onWarning?.(code, message);
   }
 }

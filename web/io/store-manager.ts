@@ -5,7 +5,7 @@
 import { storedUrl } from '../wire/address.js';
 import { invalid } from '../wire/errors.js';
 import type { StoreBackend } from './files.js';
-import { describeIndex, type EntryDescription } from './store.js';
+import { describeIndex, type EntryDescription } from './store-index.js';
 
 /** A model in the store. */
 export interface StoredModel {
@@ -52,15 +52,21 @@ function summary([url, files]: [string, (EntryDescription & { key: string })[]])
 
 /** Lists, measures and deletes what the store holds; works without any engine. */
 export class StoreManager {
+  readonly #backend: () => Promise<StoreBackend>;
+  readonly #urlOf: (address: string | URL) => string;
+
   /** @internal */
   constructor(
-    private readonly backend: () => Promise<StoreBackend>,
-    private readonly urlOf: (address: string | URL) => string = String,
-  ) {}
+    backend: () => Promise<StoreBackend>,
+    urlOf: (address: string | URL) => string = String,
+  ) {
+    this.#backend = backend;
+    this.#urlOf = urlOf;
+  }
 
   /** Stored models, the one used last first. */
   async list(): Promise<StoredModel[]> {
-    return (await this.entries()).map(({ keys: _, ...model }) => model);
+    return (await this.#entries()).map(({ keys: _, ...model }) => model);
   }
 
   /** Bytes that all models take together. */
@@ -70,22 +76,22 @@ export class StoreManager {
 
   /** Deletes the model loaded from this address; false when it was not there. Throws STORE_BUSY while it is in use. */
   async delete(address: string | URL): Promise<boolean> {
-    const url = modelOf(storedUrl(this.urlOf(address)));
-    const found = (await this.entries()).find((entry) => entry.url === url);
-    if (found) await this.remove(found);
+    const url = modelOf(storedUrl(this.#urlOf(address)));
+    const found = (await this.#entries()).find((entry) => entry.url === url);
+    if (found) await this.#remove(found);
     return found !== undefined;
   }
 
   /** Deletes the models used longest ago until at most `maxBytes` are stored; returns their URLs. */
   async evictOldest(maxBytes: number): Promise<string[]> {
     if (typeof maxBytes !== 'number' || !(maxBytes >= 0)) invalid('maxBytes must be a number: how many bytes may stay stored.');
-    const entries = await this.entries();
+    const entries = await this.#entries();
     let total = entries.reduce((sum, entry) => sum + entry.bytesStored, 0);
     const evicted: string[] = [];
     for (const entry of entries.reverse()) {
       if (total <= maxBytes) break;
       try {
-        await this.remove(entry);
+        await this.#remove(entry);
       } catch {
         continue; // in use
       }
@@ -101,8 +107,8 @@ export class StoreManager {
     return (await storage?.persist?.()) ?? false;
   }
 
-  private async entries(): Promise<Entry[]> {
-    const backend = await this.backend();
+  async #entries(): Promise<Entry[]> {
+    const backend = await this.#backend();
     const models = new Map<string, (EntryDescription & { key: string })[]>();
     for (const key of await backend.keys()) {
       const index = await backend.readIndex(key);
@@ -114,8 +120,8 @@ export class StoreManager {
     return [...models].map(summary).sort((a, b) => b.used.getTime() - a.used.getTime());
   }
 
-  private async remove({ keys }: Entry): Promise<void> {
-    const backend = await this.backend();
+  async #remove({ keys }: Entry): Promise<void> {
+    const backend = await this.#backend();
     for (const key of keys) await backend.remove(key);
   }
 }

@@ -12,17 +12,17 @@ import type { EntryFiles, StoreBackend, SyncFile } from './files.js';
 
 /** A file with the methods of a FileSystemSyncAccessHandle. */
 export class NodeFile implements SyncFile {
-  private fd: number;
-  private open = true;
+  #fd: number;
+  #open = true;
 
   constructor(file: string, flags = 'r+', mode?: number) {
     if (flags !== 'r') fs.closeSync(fs.openSync(file, 'a', mode));
-    this.fd = fs.openSync(file, flags);
+    this.#fd = fs.openSync(file, flags);
   }
   read(into: Uint8Array, { at }: { at: number }): number {
     let done = 0;
     while (done < into.length) {
-      const n = fs.readSync(this.fd, into, done, into.length - done, at + done);
+      const n = fs.readSync(this.#fd, into, done, into.length - done, at + done);
       if (n === 0) break;
       done += n;
     }
@@ -31,22 +31,22 @@ export class NodeFile implements SyncFile {
   write(from: Uint8Array, { at }: { at: number }): number {
     let done = 0;
     while (done < from.length) {
-      done += fs.writeSync(this.fd, from, done, from.length - done, at + done);
+      done += fs.writeSync(this.#fd, from, done, from.length - done, at + done);
     }
     return done;
   }
   truncate(size: number): void {
-    fs.ftruncateSync(this.fd, size);
+    fs.ftruncateSync(this.#fd, size);
   }
   getSize(): number {
-    return fs.fstatSync(this.fd).size;
+    return fs.fstatSync(this.#fd).size;
   }
   flush(): void {
     // The operating system keeps what a killed process wrote; checksums find what a power cut lost.
   }
   close(): void {
-    if (this.open) fs.closeSync(this.fd);
-    this.open = false;
+    if (this.#open) fs.closeSync(this.#fd);
+    this.#open = false;
   }
 }
 
@@ -90,10 +90,14 @@ export function takeLock(directory: string): (() => void) | null {
 }
 
 class NodeBackend implements StoreBackend {
-  constructor(private readonly root: string) {}
+  readonly #root: string;
+
+  constructor(root: string) {
+    this.#root = root;
+  }
 
   async open(key: string, until?: AbortSignal): Promise<EntryFiles | null> {
-    const directory = path.join(this.root, key);
+    const directory = path.join(this.#root, key);
     fs.mkdirSync(directory, { recursive: true });
     let unlock = takeLock(directory);
     while (until && !unlock) {
@@ -113,18 +117,18 @@ class NodeBackend implements StoreBackend {
   }
 
   async keys(): Promise<string[]> {
-    return fs.existsSync(this.root) ? fs.readdirSync(this.root) : [];
+    return fs.existsSync(this.#root) ? fs.readdirSync(this.#root) : [];
   }
 
   async readIndex(key: string): Promise<Uint8Array | null> {
-    const file = path.join(this.root, key, 'index');
+    const file = path.join(this.#root, key, 'index');
     return fs.existsSync(file) ? new Uint8Array(fs.readFileSync(file)) : null;
   }
 
   async remove(key: string): Promise<void> {
-    const unlock = takeLock(path.join(this.root, key));
+    const unlock = takeLock(path.join(this.#root, key));
     if (!unlock) throw new SluiceError('STORE_BUSY', 'This model is in use; dispose of its engine first.');
-    fs.rmSync(path.join(this.root, key), { recursive: true, force: true });
+    fs.rmSync(path.join(this.#root, key), { recursive: true, force: true });
     unlock();
   }
 }

@@ -48,7 +48,11 @@ function takeLock(key: string, until?: AbortSignal): Promise<(() => void) | null
 }
 
 class OpfsBackend implements StoreBackend {
-  constructor(private readonly root: FileSystemDirectoryHandle) {}
+  readonly #root: FileSystemDirectoryHandle;
+
+  constructor(root: FileSystemDirectoryHandle) {
+    this.#root = root;
+  }
 
   async open(key: string, until?: AbortSignal): Promise<EntryFiles | null> {
     const unlock = await takeLock(key, until);
@@ -59,7 +63,7 @@ class OpfsBackend implements StoreBackend {
       unlock?.();
     };
     try {
-      const directory = await this.root.getDirectoryHandle(key, { create: true });
+      const directory = await this.#root.getDirectoryHandle(key, { create: true });
       for (const name of ['data', 'index']) {
         handles.push(await directory.getFileHandle(name, { create: true }));
         opened.push(await openShared(handles.at(-1)!));
@@ -76,13 +80,13 @@ class OpfsBackend implements StoreBackend {
 
   async keys(): Promise<string[]> {
     const keys: string[] = [];
-    for await (const key of this.root.keys()) keys.push(key);
+    for await (const key of this.#root.keys()) keys.push(key);
     return keys;
   }
 
   async readIndex(key: string): Promise<Uint8Array | null> {
     try {
-      const directory = await this.root.getDirectoryHandle(key);
+      const directory = await this.#root.getDirectoryHandle(key);
       const file = await (await directory.getFileHandle('index')).getFile();
       return new Uint8Array(await file.arrayBuffer());
     } catch {
@@ -96,7 +100,7 @@ class OpfsBackend implements StoreBackend {
     if (!unlock) throw busy;
     try {
       for (let tries = 0; tries < kRemoveTries; tries++) {
-        if (await this.removed(key)) return;
+        if (await this.#removed(key)) return;
         await new Promise((resolve) => setTimeout(resolve, kRemoveMs));
       }
       throw busy; // another tab reads along
@@ -105,9 +109,9 @@ class OpfsBackend implements StoreBackend {
     }
   }
 
-  private async removed(key: string): Promise<boolean> {
+  async #removed(key: string): Promise<boolean> {
     try {
-      await this.root.removeEntry(key, { recursive: true });
+      await this.#root.removeEntry(key, { recursive: true });
       return true;
     } catch (error) {
       if ((error as Error).name !== 'NoModificationAllowedError') throw error;

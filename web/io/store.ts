@@ -7,79 +7,16 @@
 import { storedUrl } from '../wire/address.js';
 import type { EntryFiles, SharedFile } from './files.js';
 import { timeReads } from './model-file.js';
-import { xxh32 } from './xxh32.js';
-
-/** What identifies a version of a file on a server; fields that cannot be read stay undefined. */
-export interface Validators {
-  size?: number | undefined;
-  etag?: string | undefined;
-  lastModified?: string | undefined;
-}
-
-export interface EntryMeta extends Validators {
-  url: string;
-  size: number;
-  chunkSize: number;
-  /** Milliseconds since 1970. */
-  created: number;
-  used: number;
-}
+import { describeIndex, encodeMeta, isPresent, isRecorded, writeRecord, type EntryMeta } from './store-index.js';
+import type { Validators } from './validators.js';
 
 // With 64 KiB a download from a fast host takes a fifth longer, with 1 MiB two fifths.
 export const kChunkSize = 256 * 1024;
-/** 4 TB: no model is longer, and the tables of one are a few megabytes. */
-export const kMaxFileBytes = 2 ** 42;
-const kHeadBytes = 8192;
-const kRecordBytes = 8;
-const kMagic = 0x31434c53; // "SLC1"
-const kPresent = 0x21;
 
 const enum Chunk {
   Missing = 0,
   Stored = 1,
   Verified = 2,
-}
-
-const encoder = new TextEncoder();
-const decoder = new TextDecoder();
-
-function encodeMeta(meta: EntryMeta): Uint8Array {
-  const json = encoder.encode(JSON.stringify(meta));
-  if (json.length > kHeadBytes - 12) throw new RangeError('URL too long for the store');
-  const out = new Uint8Array(kHeadBytes);
-  out.set(json, 12);
-  const view = new DataView(out.buffer);
-  view.setUint32(0, kMagic, true);
-  view.setUint32(4, json.length, true);
-  view.setUint32(8, xxh32(out.slice(12, 12 + json.length)), true);
-  return out;
-}
-
-function decodeMeta(head: Uint8Array): EntryMeta | null {
-  if (head.length < kHeadBytes) return null;
-  const view = new DataView(head.buffer, head.byteOffset, head.length);
-  const length = view.getUint32(4, true);
-  if (view.getUint32(0, true) !== kMagic || length > kHeadBytes - 12) return null;
-  const json = head.slice(12, 12 + length);
-  if (xxh32(json) !== view.getUint32(8, true)) return null;
-  const meta = JSON.parse(decoder.decode(json)) as EntryMeta;
-  const sane = meta.size >= 0 && meta.size <= kMaxFileBytes && meta.chunkSize >= 4096;
-  return sane ? meta : null;
-}
-
-export type EntryDescription = EntryMeta & { bytesStored: number };
-
-/** Meta data and stored bytes of an index file, for listings. */
-export function describeIndex(index: Uint8Array): EntryDescription | null {
-  const meta = decodeMeta(index.subarray(0, kHeadBytes));
-  if (!meta) return null;
-  const count = Math.ceil(meta.size / meta.chunkSize);
-  let bytesStored = 0;
-  for (let i = 0; i < count; i++) {
-    if (index[kHeadBytes + i * kRecordBytes] !== kPresent) continue;
-    bytesStored += Math.min(meta.chunkSize, meta.size - i * meta.chunkSize);
-  }
-  return { ...meta, bytesStored };
 }
 
 /** One model file in the store. All methods are synchronous. */
@@ -89,61 +26,65 @@ export class StoreEntry {
   chunksStored = 0;
   /** Chunks whose checksum did not match since open. */
   corruptChunks = 0;
-  private chunks = new Uint8Array(0);
-  private scratch = new Uint8Array(0);
-  private readonly from = { at: 0 };
-  private window = new Uint8Array(0); // the chunk that small reads are in
-  private windowChunk = -1;
-  private sharedReads = true;
-  private lastReload = 0;
-  private closed = false;
+  #chunks = new Uint8Array(0);
+  #scratch = new Uint8Array(0);
+  readonly #from = { at: 0 };
+  #window = new Uint8Array(0); // the chunk that small reads are in
+  #windowChunk = -1;
+  #sharedReads = true;
+  #lastReload = 0;
+  #closed = false;
+  readonly #files: EntryFiles;
+  readonly #now: () => number;
 
   constructor(
-    private readonly files: EntryFiles,
-    private readonly now: () => number = Date.now,
+    files: EntryFiles,
+    now: () => number = Date.now,
   ) {
-    this.load();
+    this.#files = files;
+    this.#now = now;
+    this.#load();
   }
 
   get writable(): boolean {
-    return this.files.writable && !this.closed;
+    return this.#files.writable && !this.#closed;
   }
 
   get complete(): boolean {
-    return this.meta !== null && this.chunksStored === this.chunks.length;
+    return this.meta !== null && this.chunksStored === this.#chunks.length;
   }
 
   /** The data file, where no one else writes it. */
   get shared(): SharedFile | undefined {
-    return this.writable ? this.files.shared : undefined;
+    return this.writable ? this.#files.shared : undefined;
   }
 
   has(chunk: number): boolean {
-    if (this.chunks[chunk] !== Chunk.Missing) return true;
-    if (this.files.writable || this.now() - this.lastReload < 250) return false;
-    this.load(); // the writer may have got further
-    return this.chunks[chunk] !== Chunk.Missing && this.chunks[chunk] !== undefined;
+    if (this.#chunks[chunk] !== Chunk.Missing) return true;
+    if (this.#files.writable || this.#now() - this.#lastReload < 250) return false;
+    this.#load(); // the writer may have got further
+    return this.#chunks[chunk] !== Chunk.Missing && this.#chunks[chunk] !== undefined;
   }
 
   /** Starts afresh for a file of these properties. */
   create(url: string, validators: Validators & { size: number }, chunkSize = kChunkSize): void {
-    const now = this.now();
+    const now = this.#now();
     const meta = { url: storedUrl(url), ...validators, chunkSize, created: now, used: now };
     const head = encodeMeta(meta);
     this.wipe();
-    this.files.index.write(head, { at: 0 });
+    this.#files.index.write(head, { at: 0 });
     this.meta = meta;
-    this.chunks = new Uint8Array(Math.ceil(validators.size / chunkSize));
+    this.#chunks = new Uint8Array(Math.ceil(validators.size / chunkSize));
   }
 
   /** Forgets everything stored. */
   wipe(): void {
-    this.files.index.truncate(0);
-    this.files.data.truncate(0);
+    this.#files.index.truncate(0);
+    this.#files.data.truncate(0);
     this.meta = null;
-    this.chunks = new Uint8Array(0);
+    this.#chunks = new Uint8Array(0);
     this.chunksStored = 0;
-    this.windowChunk = -1;
+    this.#windowChunk = -1;
   }
 
   /** Notes the time of use and late-learned validators. */
@@ -151,8 +92,8 @@ export class StoreEntry {
     if (!this.meta || !this.writable) return;
     const { etag, lastModified } = validators;
     this.meta = { ...this.meta, ...(etag && { etag }), ...(lastModified && { lastModified }) };
-    this.meta.used = this.now();
-    this.files.index.write(encodeMeta(this.meta), { at: 0 });
+    this.meta.used = this.#now();
+    this.#files.index.write(encodeMeta(this.meta), { at: 0 });
   }
 
   /**
@@ -161,17 +102,11 @@ export class StoreEntry {
    */
   write(chunk: number, bytes: Uint8Array): void {
     const at = chunk * this.meta!.chunkSize;
-    const written = this.files.data.write(bytes, { at });
+    const written = this.#files.data.write(bytes, { at });
     if (written !== bytes.length) throw new DOMException('no room left', 'QuotaExceededError');
-    const record = new Uint8Array(kRecordBytes);
-    const view = new DataView(record.buffer);
-    view.setUint32(0, kPresent, true);
-    view.setUint32(4, xxh32(bytes), true);
-    if (this.files.index.write(record, { at: kHeadBytes + chunk * kRecordBytes }) !== 8) {
-      throw new DOMException('no room left', 'QuotaExceededError');
-    }
-    if (this.chunks[chunk] === Chunk.Missing) this.chunksStored++;
-    this.chunks[chunk] = Chunk.Verified;
+    if (!writeRecord(this.#files.index, chunk, bytes)) throw new DOMException('no room left', 'QuotaExceededError');
+    if (this.#chunks[chunk] === Chunk.Missing) this.chunksStored++;
+    this.#chunks[chunk] = Chunk.Verified;
   }
 
   /**
@@ -183,133 +118,126 @@ export class StoreEntry {
     const end = offset + into.length;
     const first = Math.floor(offset / chunkSize);
     const last = Math.floor((end - 1) / chunkSize);
-    if (first === last && into.length <= chunkSize / 4) return this.readSmall(first, offset, into);
+    if (first === last && into.length <= chunkSize / 4) return this.#readSmall(first, offset, into);
     const bad: number[] = [];
-    if (this.readFile(into, offset) !== into.length) {
+    if (this.#readFile(into, offset) !== into.length) {
       // The data file is shorter than its index says.
-      const stored = this.files.data.getSize();
+      const stored = this.#files.data.getSize();
       for (let i = first; i <= last; i++) {
         if (Math.min((i + 1) * chunkSize, size) > stored) bad.push(i);
       }
       if (bad.length === 0) bad.push(first);
     }
     for (let i = first; i <= last; i++) {
-      if (this.chunks[i] !== Chunk.Stored || bad.includes(i)) continue;
+      if (this.#chunks[i] !== Chunk.Stored || bad.includes(i)) continue;
       const from = i * chunkSize;
       const to = Math.min(from + chunkSize, size);
       const inside = from >= offset && to <= end;
       const aligned = (into.byteOffset + from - offset) % 4 === 0;
       const view = inside && aligned ? into.subarray(from - offset, to - offset) : null;
-      if (this.verify(i, view, from, to - from)) this.chunks[i] = Chunk.Verified;
+      if (this.#verify(i, view, from, to - from)) this.#chunks[i] = Chunk.Verified;
       else bad.push(i);
     }
-    for (const i of bad) this.drop(i);
+    for (const i of bad) this.#drop(i);
     return bad;
   }
 
   /** Small reads come in runs; each may cost a message to another process, so read a chunk at once. */
-  private readSmall(chunk: number, offset: number, into: Uint8Array): number[] {
+  #readSmall(chunk: number, offset: number, into: Uint8Array): number[] {
     const { chunkSize, size } = this.meta!;
     const from = chunk * chunkSize;
     const length = Math.min(chunkSize, size - from);
-    if (this.windowChunk !== chunk) {
-      this.windowChunk = -1;
-      if (this.window.length < chunkSize) this.window = new Uint8Array(chunkSize);
-      const bytes = this.window.subarray(0, length);
-      const whole = this.files.data.read(bytes, { at: from }) === length;
-      const good = whole && (this.chunks[chunk] === Chunk.Verified || this.verify(chunk, bytes, from, length));
+    if (this.#windowChunk !== chunk) {
+      this.#windowChunk = -1;
+      if (this.#window.length < chunkSize) this.#window = new Uint8Array(chunkSize);
+      const bytes = this.#window.subarray(0, length);
+      const whole = this.#files.data.read(bytes, { at: from }) === length;
+      const good = whole && (this.#chunks[chunk] === Chunk.Verified || this.#verify(chunk, bytes, from, length));
       if (!good) {
-        this.drop(chunk);
+        this.#drop(chunk);
         return [chunk];
       }
-      this.chunks[chunk] = Chunk.Verified;
-      this.windowChunk = chunk;
+      this.#chunks[chunk] = Chunk.Verified;
+      this.#windowChunk = chunk;
     }
-    into.set(this.window.subarray(offset - from, offset - from + into.length));
+    into.set(this.#window.subarray(offset - from, offset - from + into.length));
     return [];
   }
 
   /** Bytes a second of plain reads from the part that has no gaps. */
   readRate(): Promise<number> {
     let end = 0;
-    while (this.chunks[end]) end++;
+    while (this.#chunks[end]) end++;
     const { size, chunkSize } = this.meta ?? { size: 0, chunkSize: 0 };
-    return timeReads(Math.min(size, end * chunkSize), (at, into) => this.readFile(into, at));
+    return timeReads(Math.min(size, end * chunkSize), (at, into) => this.#readFile(into, at));
   }
 
   flush(): void {
     if (!this.writable) return;
-    this.files.data.flush();
-    this.files.index.flush();
+    this.#files.data.flush();
+    this.#files.index.flush();
   }
 
   close(): void {
-    if (this.closed) return;
+    if (this.#closed) return;
     this.flush();
-    this.closed = true;
-    this.files.release();
+    this.#closed = true;
+    this.#files.release();
   }
 
-  private verify(chunk: number, view: Uint8Array | null, from: number, length: number): boolean {
+  #verify(chunk: number, view: Uint8Array | null, from: number, length: number): boolean {
     let bytes = view;
     if (!bytes) {
-      if (this.scratch.length < length) this.scratch = new Uint8Array(this.meta!.chunkSize);
-      bytes = this.scratch.subarray(0, length);
-      if (this.files.data.read(bytes, { at: from }) !== length) return false;
+      if (this.#scratch.length < length) this.#scratch = new Uint8Array(this.meta!.chunkSize);
+      bytes = this.#scratch.subarray(0, length);
+      if (this.#files.data.read(bytes, { at: from }) !== length) return false;
     }
-    const record = new Uint8Array(kRecordBytes);
-    this.files.index.read(record, { at: kHeadBytes + chunk * kRecordBytes });
-    const view32 = new DataView(record.buffer);
-    return view32.getUint32(0, true) === kPresent && view32.getUint32(4, true) === xxh32(bytes);
+    return isRecorded(this.#files.index, chunk, bytes);
   }
 
-  private drop(chunk: number): void {
-    if (this.windowChunk === chunk) this.windowChunk = -1;
+  #drop(chunk: number): void {
+    if (this.#windowChunk === chunk) this.#windowChunk = -1;
     this.corruptChunks++;
-    if (this.chunks[chunk] !== Chunk.Missing) this.chunksStored--;
-    this.chunks[chunk] = Chunk.Missing;
-    if (this.writable) {
-      this.files.index.write(new Uint8Array(kRecordBytes), {
-        at: kHeadBytes + chunk * kRecordBytes,
-      });
-    }
+    if (this.#chunks[chunk] !== Chunk.Missing) this.chunksStored--;
+    this.#chunks[chunk] = Chunk.Missing;
+    if (this.writable) writeRecord(this.#files.index, chunk, null);
   }
 
   /** Reads into any view; some platforms refuse views of shared memory, which then take a copy. */
-  private readFile(into: Uint8Array, at: number): number {
-    if (this.sharedReads) {
+  #readFile(into: Uint8Array, at: number): number {
+    if (this.#sharedReads) {
       try {
-        this.from.at = at;
-        return this.files.data.read(into, this.from);
+        this.#from.at = at;
+        return this.#files.data.read(into, this.#from);
       } catch (error) {
         if (!(error instanceof TypeError)) throw error;
-        this.sharedReads = false;
+        this.#sharedReads = false;
       }
     }
     const copy = new Uint8Array(into.length);
-    const n = this.files.data.read(copy, { at });
+    const n = this.#files.data.read(copy, { at });
     into.set(copy);
     return n;
   }
 
-  private load(): void {
-    this.lastReload = this.now();
-    const index = new Uint8Array(this.files.index.getSize());
-    this.files.index.read(index, { at: 0 });
+  #load(): void {
+    this.#lastReload = this.#now();
+    const index = new Uint8Array(this.#files.index.getSize());
+    this.#files.index.read(index, { at: 0 });
     const described = describeIndex(index);
     if (!described) {
-      if (this.files.writable && index.length > 0) this.wipe();
+      if (this.#files.writable && index.length > 0) this.wipe();
       return;
     }
     const { bytesStored: _, ...meta } = described;
     const count = Math.ceil(meta.size / meta.chunkSize);
-    const verified = this.chunks;
-    this.chunks = new Uint8Array(count);
+    const verified = this.#chunks;
+    this.#chunks = new Uint8Array(count);
     this.chunksStored = 0;
     this.meta = meta;
     for (let i = 0; i < count; i++) {
-      if (index[kHeadBytes + i * kRecordBytes] !== kPresent) continue;
-      this.chunks[i] = verified[i] === Chunk.Verified ? Chunk.Verified : Chunk.Stored;
+      if (!isPresent(index, i)) continue;
+      this.#chunks[i] = verified[i] === Chunk.Verified ? Chunk.Verified : Chunk.Stored;
       this.chunksStored++;
     }
   }
@@ -317,7 +245,7 @@ export class StoreEntry {
 
 /** The key of a URL's entry. */
 export async function keyOf(url: string): Promise<string> {
-  const bytes = encoder.encode(storedUrl(url));
+  const bytes = new TextEncoder().encode(storedUrl(url));
   const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
   return Array.from(digest.subarray(0, 16), (b) => b.toString(16).padStart(2, '0')).join('');
 }

@@ -8,7 +8,6 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { makeGlue, missingFunctions } from './glue.mjs';
 import { inRoot, jobs, root, run, runQuiet, write } from './lib.mjs';
-import { privateNames } from './private-names.mjs';
 import { setup } from './setup.mjs';
 
 const bin = (name) => inRoot('node_modules', '.bin', name);
@@ -114,11 +113,9 @@ async function buildWeb() {
     absWorkingDir: root, outdir: 'dist', bundle: true, format: 'esm', target: 'es2022',
     sourcemap: 'linked', legalComments: 'linked', tsconfigRaw: { compilerOptions: { useDefineForClassFields: false } }, plugins: [glueAtBuild, filesApart], logLevel: 'warning',
   };
-  const small = { ...common, minify: true, mangleProps: new RegExp(`^(${privateNames().join('|')})$`) };
   const files = (names) => names.map((name) => `web/${name}.ts`);
-  await esbuild.build({ ...small, entryPoints: files(['index', 'worker']) });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
-  await esbuild.build({ ...common, entryPoints: files(['huggingface', 'ai-sdk']), minify: true });
+  await esbuild.build({ ...common, entryPoints: files(['index', 'worker', 'huggingface', 'ai-sdk']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of ['simd128', 'relaxed']) {
     const name = `engine.${variant}.wasm`;

@@ -3,7 +3,7 @@
 // structured-clone types travel.
 
 import type { PlainError } from './errors.js';
-import type { CacheMode, EngineStats, MemoryReport, ModelInfo, Piece, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
 
 /** What the model is read from, in the form that travels: a URL, files, or a path (Node). */
 export type SourceSpec =
@@ -86,42 +86,7 @@ export interface Snapshot {
   units: Uint8Array;
 }
 
-/** A state that waits, in memory or under a name in the stash. */
-export type Parked = { size: number } & ({ bytes: Uint8Array } | { name: string });
-
-/** A timeline that the engine does not hold. */
-export interface Waiting {
-  tokens: Int32Array;
-  /** null: its tokens have to be computed again. */
-  parked: Parked | null;
-}
-
-/** All timelines of an engine that leaves, for the one that follows it. */
-export type LeftTimelines = [id: number, waiting: Waiting][];
-
-/** The counters that the worker itself keeps; bytes are those of engines before this one. */
-export type OwnStats = Omit<EngineStats, 'bytesStored' | 'bytesTotal' | 'position' | 'engine'>;
-
-export interface Loaded {
-  info: ModelInfo;
-  snapshot: Snapshot;
-}
-
-/** What an engine leaves to the one of another budget. */
-export interface Left {
-  module: WebAssembly.Module;
-  stats: OwnStats;
-  timelines: LeftTimelines;
-}
-
 // --- messages ---------------------------------------------------------------------------------
-
-export interface Call {
-  id: number;
-  method: string;
-  args: unknown[];
-}
-export type Reply = { id: number; result: unknown } | { id: number; error: PlainError };
 
 export type WorkerEvent =
   /** The first thing that a worker says: that its script is the right one. */

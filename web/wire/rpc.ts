@@ -1,8 +1,9 @@
 // Calls with ids over a message port, both ends. When the other side dies, everything pending
 // rejects at once and further calls reject too: nothing may hang on a crashed worker.
 
+import type { Call, Calls, Reply } from './calls.js';
 import { deserializeError, serializeError, SluiceError } from './errors.js';
-import type { Call, Port, Reply, WorkerPort } from './protocol.js';
+import type { Port, WorkerPort } from './protocol.js';
 
 interface Pending {
   resolve: (value: any) => void;
@@ -10,17 +11,23 @@ interface Pending {
 }
 
 /** The caller's end. `onEvent` gets every message that is no reply. */
-export class RpcClient<Event> {
-  private next = 1;
-  private readonly pending = new Map<number, Pending>();
-  private dead: unknown = null;
+export class RpcClient<Served extends Calls, Event> {
+  #next = 1;
+  readonly #pending = new Map<number, Pending>();
+  #dead: unknown = null;
+  readonly #port: WorkerPort;
+  readonly #onEvent: (event: Event) => void;
+  readonly #onGone: (error: unknown) => void;
 
   constructor(
-    private readonly port: WorkerPort,
-    private readonly onEvent: (event: Event) => void,
-    private readonly onGone: (error: unknown) => void = () => {},
+    port: WorkerPort,
+    onEvent: (event: Event) => void,
+    onGone: (error: unknown) => void = () => {},
   ) {
-    port.onmessage = ({ data }) => this.receive(data as Reply | Event);
+    this.#port = port;
+    this.#onEvent = onEvent;
+    this.#onGone = onGone;
+    port.onmessage = ({ data }) => this.#receive(data as Reply | Event);
     port.onerror = (event) => {
       if (event instanceof SluiceError) return this.gone(event);
       event?.preventDefault?.();
@@ -33,62 +40,68 @@ export class RpcClient<Event> {
   }
 
   get failure(): unknown {
-    return this.dead;
+    return this.#dead;
   }
 
   /** Calls `method`. */
-  call<T>(method: string, args: unknown[] = []): Promise<T> {
-    if (this.dead) return Promise.reject(this.dead);
-    const id = this.next++;
-    return new Promise<T>((resolve, reject) => {
+  call<Name extends keyof Served & string>(method: Name, ...args: Parameters<Served[Name]>): Promise<ReturnType<Served[Name]>> {
+    if (this.#dead) return Promise.reject(this.#dead);
+    const id = this.#next++;
+    return new Promise((resolve, reject) => {
       try {
-        this.port.postMessage({ id, method, args } satisfies Call);
+        this.#port.postMessage({ id, method, args } satisfies Call);
       } catch (cause) {
         throw new SluiceError('INVALID_ARGUMENT', `An option cannot be sent to the worker: ${(cause as Error).message}`, { cause });
       }
-      this.pending.set(id, { resolve, reject });
+      this.#pending.set(id, { resolve, reject });
     });
   }
 
   /** Rejects everything, now and later, and ends the worker. */
   gone(error: unknown): void {
-    if (this.dead) return;
-    this.dead = error;
-    for (const { reject } of this.pending.values()) reject(error);
-    this.pending.clear();
-    this.port.onmessage = this.port.onerror = this.port.onmessageerror = null;
-    this.port.terminate();
-    this.onGone(error);
+    if (this.#dead) return;
+    this.#dead = error;
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+    this.#port.onmessage = this.#port.onerror = this.#port.onmessageerror = null;
+    this.#port.terminate();
+    this.#onGone(error);
   }
 
-  private receive(data: Reply | Event): void {
+  #receive(data: Reply | Event): void {
     if (typeof (data as Reply).id !== 'number') {
-      this.onEvent(data as Event);
+      this.#onEvent(data as Event);
       return;
     }
     const reply = data as Reply;
-    const waiting = this.pending.get(reply.id);
+    const waiting = this.#pending.get(reply.id);
     if (!waiting) return;
-    this.pending.delete(reply.id);
+    this.#pending.delete(reply.id);
     if ('error' in reply) waiting.reject(deserializeError(reply.error));
     else waiting.resolve(reply.result);
   }
 }
 
 /** A result whose buffers move instead of being copied. */
-export class Transferred {
+export class Transferred<T> {
   constructor(
-    readonly value: unknown,
+    readonly value: T,
     readonly transfer: Transferable[],
   ) {}
 }
 
+/** What answers every one of these calls, at once or later. */
+export type Answers<Served extends Calls> = {
+  [Name in keyof Served]: (...args: Parameters<Served[Name]>) => Answer<ReturnType<Served[Name]>> | Promise<Answer<ReturnType<Served[Name]>>>;
+};
+type Answer<T> = T | Transferred<T>;
+
 /** The worker's end: answers calls with the methods of `target`. */
-export function serveRpc(port: Port, target: Record<string, (...args: any[]) => unknown>): void {
+export function serveRpc<Served extends Calls>(port: Port, target: Answers<Served>): void {
   port.onmessage = async ({ data }) => {
     const { id, method, args } = data as Call;
     try {
-      const run = target[method];
+      const run = target[method] as ((...args: unknown[]) => unknown) | undefined;
       if (!run) throw new SluiceError('INTERNAL', `No such method: ${method}.`);
       const result = await run(...args);
       if (result instanceof Transferred) port.postMessage({ id, result: result.value }, result.transfer);

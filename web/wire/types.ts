@@ -302,3 +302,11 @@ export interface ModelInfo {
   /** How fast it would run here; of Engine.inspect only. */
   speed?: SpeedEstimate;
 }
+
+/** A KV cache and its tokens, for restoreState(). */
+export interface SavedState {
+  /** The tokens, in order. */
+  tokens: Int32Array;
+  /** Their keys and values; only the same model can read them. */
+  state: Uint8Array;
+}

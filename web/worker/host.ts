@@ -3,9 +3,11 @@
 // timelines away and is ended, or opens them again when the other could not be.
 
 import type { Io } from '../io/io.js';
+import type { EngineCalls, Left, Loaded } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
-import type { GenerateSpec, Left, Loaded, LoadSpec, Port, Snapshot, TokenizeSpec } from '../wire/protocol.js';
+import type { GenerateSpec, LoadSpec, Port, Snapshot } from '../wire/protocol.js';
 import { serveRpc, Transferred } from '../wire/rpc.js';
+import type { GenerationResult, SavedState } from '../wire/types.js';
 import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './opening.js';
 import { Reporter } from './reporter.js';
@@ -15,158 +17,161 @@ import { Timelines } from './timelines.js';
 import { tokenize } from './tokenize.js';
 
 export class Host {
-  private readonly reporter: Reporter;
-  private io: Io | null = null;
-  private opening!: Loading;
-  private engine!: Opened;
-  private running!: Running;
-  private timelines!: Timelines;
-  private line: Promise<unknown> = Promise.resolve();
-  private readonly tickets = new Map<number, Ticket>();
+  readonly #reporter: Reporter;
+  #io: Io | null = null;
+  #opening!: Loading;
+  #engine!: Opened;
+  #running!: Running;
+  #timelines!: Timelines;
+  #line: Promise<unknown> = Promise.resolve();
+  readonly #tickets = new Map<number, Ticket>();
   /** The files are closed, since another engine was to read them. */
-  private released = false;
+  #released = false;
+  readonly #platform: HostPlatform;
 
   constructor(
     port: Port,
-    private readonly platform: HostPlatform,
+    platform: HostPlatform,
   ) {
-    this.reporter = new Reporter(port);
-    serveRpc(port, {
-      load: (spec: LoadSpec, held: boolean) => this.load(spec, held),
-      begin: (left: Left | null, download: boolean) => this.begin(left, download),
-      inspect: (spec: LoadSpec) => this.loading(spec).inspect((io) => (this.io = io)),
-      generate: (id: number, spec: GenerateSpec) => this.generate(id, spec),
-      cancel: (id: number) => {
-        const ticket = this.tickets.get(id);
+    this.#platform = platform;
+    this.#reporter = new Reporter(port);
+    serveRpc<EngineCalls>(port, {
+      load: (spec, held) => this.#load(spec, held),
+      begin: (left, download) => this.#begin(left, download),
+      inspect: (spec) => this.#loading(spec).inspect((io) => (this.#io = io)),
+      generate: (id, spec) => this.#generate(id, spec),
+      cancel: (id) => {
+        const ticket = this.#tickets.get(id);
         if (ticket) ticket.cancelled = true;
       },
-      tokenize: (text: string, spec: TokenizeSpec) => tokenize(this.engine.binding, text, spec),
-      controlTexts: () => JSON.parse(this.engine.binding.controlTexts()) as string[],
-      detokenize: (tokens: Int32Array, special: boolean) => this.engine.binding.detokenize(tokens, special),
-      logits: (tokens: Int32Array) => this.work(() => this.logits(tokens)),
-      saveState: (timeline: number) => this.work(() => this.saveState(timeline)),
-      restoreState: (timeline: number, state: Uint8Array) => this.work(() => this.timelines.restore(timeline, state)),
-      fork: (from: number, to: number) =>
-        this.work(async () => {
-          await this.timelines.use(from);
-          await this.timelines.fork(to);
+      tokenize: (text, spec) => tokenize(this.#engine.binding, text, spec),
+      controlTexts: () => JSON.parse(this.#engine.binding.controlTexts()) as string[],
+      detokenize: (tokens, special) => this.#engine.binding.detokenize(tokens, special),
+      logits: (tokens) => this.#work(() => this.#logits(tokens)),
+      saveState: (timeline) => this.#work(() => this.#saveState(timeline)),
+      restoreState: (timeline, state) => this.#work(() => this.#timelines.restore(timeline, state)),
+      fork: (from, to) =>
+        this.#work(async () => {
+          await this.#timelines.use(from);
+          await this.#timelines.fork(to);
         }),
-      forget: (timeline: number) => this.work(() => this.timelines.forget(timeline)),
-      release: (budget: number) => this.work(() => this.release(budget)),
-      resume: () => this.work(async () => {}),
-      dispose: (handedOver: boolean) => this.dispose(handedOver),
+      forget: (timeline) => this.#work(() => this.#timelines.forget(timeline)),
+      release: (budget) => this.#work(() => this.#release(budget)),
+      resume: () => this.#work(async () => {}),
+      dispose: (handedOver) => this.#dispose(handedOver),
     });
   }
 
   // --- from load to disposal -----------------------------------------------------------------
 
-  private loading(spec: LoadSpec): Loading {
-    return new Loading(spec, this.platform, this.reporter, (error) => {
-      this.running.ioError = error; // of a read, and reads begin once it runs
+  #loading(spec: LoadSpec): Loading {
+    return new Loading(spec, this.#platform, this.#reporter, (error) => {
+      this.#running.ioError = error; // of a read, and reads begin once it runs
     });
   }
 
   /** `held`: nothing is read yet beside the header, until begin(). */
-  private async load(spec: LoadSpec, held: boolean): Promise<Loaded> {
+  async #load(spec: LoadSpec, held: boolean): Promise<Loaded> {
     const started = performance.now();
-    this.opening = this.loading(spec);
-    this.engine = await this.opening.load((io) => (this.io = io));
-    const { binding, info } = this.engine;
-    const { stats } = this.reporter;
+    this.#opening = this.#loading(spec);
+    this.#engine = await this.#opening.load((io) => (this.#io = io));
+    const { binding, info } = this.#engine;
+    const { stats } = this.#reporter;
     stats.threads = binding.threads();
     stats.kernels = binding.kernelName();
-    this.running = new Running(this.engine, this.reporter);
+    this.#running = new Running(this.#engine, this.#reporter);
     if (!held) {
-      await this.begin(null, true);
+      await this.#begin(null, true);
       stats.loadMs = performance.now() - started;
-      this.reporter.progress({ phase: 'ready', bytesTotal: this.engine.io.stats.bytesTotal });
+      this.#reporter.progress({ phase: 'ready', bytesTotal: this.#engine.io.stats.bytesTotal });
     }
-    return { info, snapshot: this.reporter.snapshot(this.engine) };
+    return { info, snapshot: this.#reporter.snapshot(this.#engine) };
   }
 
   /** Lets weights arrive, and goes on with what an engine before this one has left. */
-  private async begin(left: Left | null, download: boolean): Promise<Snapshot> {
-    const { engine, reporter } = this;
+  async #begin(left: Left | null, download: boolean): Promise<Snapshot> {
+    const engine = this.#engine;
+    const reporter = this.#reporter;
     const { threads, kernels } = reporter.stats;
     if (left) reporter.stats = { ...left.stats, threads, kernels };
-    this.timelines = new Timelines(engine.binding, engine.memory, new Parking(() => this.platform.stash()), left?.timelines);
-    await this.running.attach();
+    this.#timelines = new Timelines(engine.binding, engine.memory, new Parking(() => this.#platform.stash()), left?.timelines);
+    await this.#running.attach();
     if (download) engine.io.startDownload();
-    void this.running.idle();
+    void this.#running.idle();
     return reporter.snapshot(engine);
   }
 
   /** Closes what another engine is to open, unless that cannot be. */
-  private async release(budget: number): Promise<Left> {
-    const { minimum, contextLength, threads } = this.engine.info.plan;
-    const least = this.opening.budget(budget);
-    if (least < minimum && this.opening.threads(least) >= threads) throw tooSmall(budget, minimum, contextLength);
-    const timelines = await this.timelines.leave();
-    const { bytesFetched, bytesFromStore } = this.reporter.counters(this.engine);
-    this.released = true;
-    await this.io!.close(); // not the threads' files, which they share and may go on with
-    return { module: this.engine.compiled.module, stats: { ...this.reporter.stats, bytesFetched, bytesFromStore }, timelines };
+  async #release(budget: number): Promise<Left> {
+    const { minimum, contextLength, threads } = this.#engine.info.plan;
+    const least = this.#opening.budget(budget);
+    if (least < minimum && this.#opening.threads(least) >= threads) throw tooSmall(budget, minimum, contextLength);
+    const timelines = await this.#timelines.leave();
+    const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
+    this.#released = true;
+    await this.#io!.close(); // not the threads' files, which they share and may go on with
+    return { module: this.#engine.compiled.module, stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
   }
 
   /** Has the files again that release() closed; a failure is this piece of work's, and the next one tries again. */
-  private async reopen(): Promise<void> {
-    const { io } = this.engine;
+  async #reopen(): Promise<void> {
+    const { io } = this.#engine;
     await io.reopen();
-    this.released = false;
-    await this.running.attach();
+    this.#released = false;
+    await this.#running.attach();
     io.startDownload();
   }
 
   /** Closes what is open. The owner ends all of the engine's workers next. */
-  private async dispose(handedOver: boolean): Promise<void> {
-    if (this.running) this.running.closed = true;
-    await this.line;
-    if (!handedOver) await this.timelines?.forgetAll();
-    await this.io?.close();
-    this.engine?.binding.delete(); // its threads hear of nothing until they are over
-    await this.engine?.wasm.shareFiles([]);
+  async #dispose(handedOver: boolean): Promise<void> {
+    if (this.#running) this.#running.closed = true;
+    await this.#line;
+    if (!handedOver) await this.#timelines?.forgetAll();
+    await this.#io?.close();
+    this.#engine?.binding.delete(); // its threads hear of nothing until they are over
+    await this.#engine?.wasm.shareFiles([]);
   }
 
   // --- work ----------------------------------------------------------------------------------
 
   /** In line behind the work before. */
-  private work<T>(work: () => Promise<T>): Promise<T> {
-    const run = this.line.then(() =>
-      this.running.during(async () => {
-        if (this.released) await this.reopen();
+  #work<T>(work: () => Promise<T>): Promise<T> {
+    const run = this.#line.then(() =>
+      this.#running.during(async () => {
+        if (this.#released) await this.#reopen();
         return work();
       }),
     );
-    this.line = run.catch(() => {});
+    this.#line = run.catch(() => {});
     return run;
   }
 
-  private async generate(id: number, spec: GenerateSpec): Promise<unknown> {
+  async #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
     const ticket = { cancelled: false };
-    this.tickets.set(id, ticket);
-    const { binding } = this.engine;
+    this.#tickets.set(id, ticket);
+    const { binding } = this.#engine;
     try {
-      return await this.work(async () => {
+      return await this.#work(async () => {
         const { prompt, timeline } = spec;
         if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
         const tokens = typeof prompt === 'string' ? tokenize(binding, prompt, spec) : prompt;
-        await this.timelines.use(timeline);
-        return this.running.answer(tokens, spec, ticket, {
-          begun: () => this.timelines.settle(),
-          pieces: (pieces) => this.reporter.post({ event: 'piece', generation: id, pieces }),
+        await this.#timelines.use(timeline);
+        return this.#running.answer(tokens, spec, ticket, {
+          begun: () => this.#timelines.settle(),
+          pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
         });
       });
     } finally {
-      this.tickets.delete(id);
+      this.#tickets.delete(id);
     }
   }
 
   /** Computes tokens behind those that the engine holds. Where that fails it holds none. */
-  private async read(tokens: Int32Array): Promise<void> {
-    const { binding } = this.engine;
+  async #read(tokens: Int32Array): Promise<void> {
+    const { binding } = this.#engine;
     try {
       if (!binding.append(tokens)) throw errorOf(binding);
-      await this.running.pass({ cancelled: false });
+      await this.#running.pass({ cancelled: false });
     } catch (error) {
       binding.clear(); // the pass too, or no other could begin
       throw error;
@@ -174,27 +179,27 @@ export class Host {
   }
 
   /** Logits after each token of a sequence that begins the context: [tokens x vocabulary]. */
-  private async logits(tokens: Int32Array): Promise<Transferred> {
-    await this.timelines.borrow();
+  async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
+    await this.#timelines.borrow();
     let out = new Float32Array(0);
     for (let i = 0; i < tokens.length; i++) {
-      await this.read(tokens.subarray(i, i + 1));
-      const row = this.engine.binding.logits();
+      await this.#read(tokens.subarray(i, i + 1));
+      const row = this.#engine.binding.logits();
       if (i === 0) out = new Float32Array(tokens.length * row.length);
       out.set(row, i * row.length);
     }
     return new Transferred(out, [out.buffer]);
   }
 
-  private async saveState(timeline: number): Promise<Transferred> {
-    const { timelines } = this;
+  async #saveState(timeline: number): Promise<Transferred<SavedState>> {
+    const timelines = this.#timelines;
     await timelines.use(timeline);
     if (timelines.owed) {
-      await this.read(timelines.owed);
+      await this.#read(timelines.owed);
       timelines.settle();
     }
     const state = await timelines.save();
-    const tokens = this.engine.binding.tokens().slice();
+    const tokens = this.#engine.binding.tokens().slice();
     return new Transferred({ tokens, state }, [tokens.buffer, state.buffer]);
   }
 }

@@ -42,118 +42,131 @@ export interface Opened {
 const kHeaderRoom = 1 << 30;
 
 export class Loading {
-  private io!: Io;
-  private opening!: Opening;
+  #io!: Io;
+  #opening!: Opening;
+  readonly #spec: LoadSpec;
+  readonly #platform: HostPlatform;
+  readonly #reporter: Reporter;
+  readonly #onError: (error: unknown) => void;
 
   constructor(
-    private readonly spec: LoadSpec,
-    private readonly platform: HostPlatform,
-    private readonly reporter: Reporter,
-    private readonly onError: (error: unknown) => void,
-  ) {}
+    spec: LoadSpec,
+    platform: HostPlatform,
+    reporter: Reporter,
+    onError: (error: unknown) => void,
+  ) {
+    this.#spec = spec;
+    this.#platform = platform;
+    this.#reporter = reporter;
+    this.#onError = onError;
+  }
 
   /** What is open by now is closed by closing `opened` when this rejects. */
   async load(opened: (io: Io) => void): Promise<Opened> {
-    const { spec } = this;
-    const compiled = await this.prepare(opened);
+    const spec = this.#spec;
+    const compiled = await this.#prepare(opened);
     const budget = this.budget();
     const threads = this.threads(budget);
     const options = openOptions(spec, budget, threads);
     let wasm!: WasmInstance;
     try {
-      wasm = await this.instantiate(compiled, budget, threads);
-      await this.opening.read(wasm);
+      wasm = await this.#instantiate(compiled, budget, threads);
+      await this.#opening.read(wasm);
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
-      await this.refuseBudget(compiled, options);
+      await this.#refuseBudget(compiled, options);
     }
     const { binding, memory } = wasm;
     const info = describe(binding, options);
-    const ownReads = this.io.concurrent && this.readsOwn(threads);
-    if (ownReads) await wasm.shareFiles(this.io.shared);
+    const ownReads = this.#io.concurrent && this.#readsOwn(threads);
+    if (ownReads) await wasm.shareFiles(this.#io.shared);
     if (!binding.open({ ...options, ownReads })) {
       const error = errorOf(binding);
       await wasm.shareFiles([]);
       throw error;
     }
-    this.opening.over();
-    return { wasm, binding, memory, compiled, info, io: this.io };
+    this.#opening.over();
+    return { wasm, binding, memory, compiled, info, io: this.#io };
   }
 
   /** The header's answer to "will it run here, and how fast", without weights. */
   async inspect(opened: (io: Io) => void): Promise<ModelInfo> {
-    const { spec } = this;
-    const compiled = await this.prepare(opened, false);
+    const spec = this.#spec;
+    const compiled = await this.#prepare(opened, false);
     const budget = this.budget();
     const headerRoom = Math.max(budget, kHeaderRoom);
     const threads = this.threads(budget);
-    const wasm = await this.instantiate(compiled, headerRoom, threads);
-    await this.opening.read(wasm);
-    const { storeBandwidth, ...network } = await (this.io as LocalIo).rates();
-    const ownReads = spec.ioWorker && this.platform.isolated && this.readsOwn(threads);
+    const wasm = await this.#instantiate(compiled, headerRoom, threads);
+    await this.#opening.read(wasm);
+    const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
+    const ownReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
     const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), ownReads, storeBandwidth });
     info.speed = { ...info.speed, ...network };
     return info;
   }
 
-  private async prepare(opened: (io: Io) => void, ioWorker = this.spec.ioWorker): Promise<CompiledWasm> {
-    const { spec, platform } = this;
-    this.io = this.makeIo(ioWorker);
-    opened(this.io);
+  async #prepare(opened: (io: Io) => void, ioWorker = this.#spec.ioWorker): Promise<CompiledWasm> {
+    const spec = this.#spec;
+    const platform = this.#platform;
+    this.#io = this.#makeIo(ioWorker);
+    opened(this.#io);
     const compiling = platform.compile(spec.wasm, spec.kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
-    this.opening = new Opening(this.io, spec.source);
-    const first = await this.opening.first();
+    this.#opening = new Opening(this.#io, spec.source);
+    const first = await this.#opening.first();
     const compiled = await compiling;
     if (!first) {
       // Budget and threads follow from the model's size, and that from what the directory holds.
-      const scout = await this.instantiate(compiled, kHeaderRoom, 1);
-      await this.opening.read(scout, true);
+      const scout = await this.#instantiate(compiled, kHeaderRoom, 1);
+      await this.#opening.read(scout, true);
       scout.binding.delete();
     }
     return compiled;
   }
 
-  private makeIo(ioWorker: boolean): Io {
-    const { spec, platform, reporter, onError } = this;
+  #makeIo(ioWorker: boolean): Io {
+    const spec = this.#spec;
+    const platform = this.#platform;
+    const reporter = this.#reporter;
+    const onError = this.#onError;
     const events: IoEvents = {
       onProgress: reporter.progress,
       onError,
       onDownloaded: (error) => reporter.post({ event: 'downloaded', error }),
     };
     return ioWorker && platform.isolated
-      ? new RemoteIo(this.startWorker('io'), spec.source, spec.io, events)
+      ? new RemoteIo(this.#startWorker('io'), spec.source, spec.io, events)
       : new LocalIo(spec.source, spec.io, platform, events);
   }
 
-  private instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
-    const { openShared } = this.platform;
-    return instantiateWasm(wasm, budget, threads - 1, () => this.startWorker('thread'), openShared);
+  #instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
+    const { openShared } = this.#platform;
+    return instantiateWasm(wasm, budget, threads - 1, () => this.#startWorker('thread'), openShared);
   }
 
   /** The way to a worker that the owner starts, and ends with this one. */
-  private startWorker(role: Role): WorkerPort {
+  #startWorker(role: Role): WorkerPort {
     const { port1, port2 } = new MessageChannel();
-    this.reporter.post({ event: 'start', role, port: port2 }, [port2]);
+    this.#reporter.post({ event: 'start', role, port: port2 }, [port2]);
     return Object.assign(port1, { terminate() {} }) as unknown as WorkerPort;
   }
 
-  private readsOwn(threads: number): boolean {
-    return threads > 1 && this.io.shared.every(Boolean);
+  #readsOwn(threads: number): boolean {
+    return threads > 1 && this.#io.shared.every(Boolean);
   }
 
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
-  private async refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
-    const wasm = await this.instantiate(compiled, kHeaderRoom, 1);
-    await this.opening.read(wasm);
+  async #refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
+    const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
+    await this.#opening.read(wasm);
     const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
   }
 
   /** What was asked for, or what the device can give; no more than a wasm memory can have. */
-  budget(bytes = this.spec.memoryBudget): number {
-    const chosen = Math.min(this.platform.budgetCap, Math.ceil(this.opening.bytes * 1.1) + (512 << 20));
+  budget(bytes = this.#spec.memoryBudget): number {
+    const chosen = Math.min(this.#platform.budgetCap, Math.ceil(this.#opening.bytes * 1.1) + (512 << 20));
     return Math.min(bytes || chosen, kMaxBudget);
   }
 
@@ -162,9 +175,10 @@ export class Loading {
    * one that lost its core to reading made a token take half as long again.
    */
   threads(budget: number): number {
-    const { spec, platform } = this;
+    const spec = this.#spec;
+    const platform = this.#platform;
     if (!platform.isolated) return 1;
-    const streams = spec.ioWorker && 2 * budget < this.opening.bytes && !this.readsOwn(2);
+    const streams = spec.ioWorker && 2 * budget < this.#opening.bytes && !this.#readsOwn(2);
     return spec.threads || Math.max(1, platform.hardwareThreads - (streams ? 1 : 0));
   }
 }

@@ -14,24 +14,26 @@ const kDirectory = /(\/|config\.json|\.safetensors)([?#].*)?$/s;
 
 export class Opening {
   /** Of the model, in order. */
-  private readonly files: (OpenedFile & { address: string })[] = [];
+  readonly #files: (OpenedFile & { address: string })[] = [];
   /** Contents of small files by address, or why there is none. */
-  private readonly texts = new Map<string, Uint8Array | string>();
-  private readonly address: string;
-  private readonly names: string[];
+  readonly #texts = new Map<string, Uint8Array | string>();
+  readonly #address: string;
+  readonly #names: string[];
+  readonly #io: Io;
 
   constructor(
-    private readonly io: Io,
+    io: Io,
     source: SourceSpec,
   ) {
-    this.names = source.kind === 'blob' ? source.names : [];
-    this.address = source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
+    this.#io = io;
+    this.#names = source.kind === 'blob' ? source.names : [];
+    this.#address = source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
   }
 
   /** Bytes of the files that are open; of a split model's first part, as many times as there are parts. */
   get bytes(): number {
-    const sum = this.files.reduce((bytes, { size }) => bytes + size, 0);
-    const parts = this.files.length === 1 && /-\d{5}-of-(\d{5})\.gguf/.exec(this.files[0]!.name);
+    const sum = this.#files.reduce((bytes, { size }) => bytes + size, 0);
+    const parts = this.#files.length === 1 && /-\d{5}-of-(\d{5})\.gguf/.exec(this.#files[0]!.name);
     return parts ? sum * Number(parts[1]) : sum;
   }
 
@@ -40,8 +42,8 @@ export class Opening {
    * can tell which files it has.
    */
   async first(): Promise<boolean> {
-    if ([this.address, ...this.names].some((name) => kDirectory.test(name))) return false;
-    await this.open(0, this.address, 0);
+    if ([this.#address, ...this.#names].some((name) => kDirectory.test(name))) return false;
+    await this.#open(0, this.#address, 0);
     return true;
   }
 
@@ -56,43 +58,43 @@ export class Opening {
       new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
       check(binding.supply());
     };
-    binding.source(this.address, this.names.map((name) => `${name.replace(/.*\//s, '')}/`).join(''));
+    binding.source(this.#address, this.#names.map((name) => `${name.replace(/.*\//s, '')}/`).join(''));
     for (;;) {
       const need = binding.need();
       check(need);
       const { want, file, name, choice, offset, length } = need!;
       if (want === Want.Done) break;
       if (want === Want.File) {
-        check(binding.opened((await this.open(file, name, choice)).size));
-      } else if (sizes && this.files.length) {
+        check(binding.opened((await this.#open(file, name, choice)).size));
+      } else if (sizes && this.#files.length) {
         return;
       } else if (want === Want.Bytes) {
-        supply(await this.io.read(file, offset, length));
+        supply(await this.#io.read(file, offset, length));
       } else {
-        const text = await this.text(need!);
+        const text = await this.#text(need!);
         if (typeof text === 'string') check(binding.absent(text));
         else supply(text);
       }
     }
     const made = binding.synthesizedFile();
-    if (made.length) await this.io.addFile(this.files.length, made.slice());
+    if (made.length) await this.#io.addFile(this.#files.length, made.slice());
   }
 
   /** Lets go of the small files, some of which are large, when nobody will ask again. */
   over(): void {
-    this.texts.clear();
+    this.#texts.clear();
   }
 
-  private async open(file: number, address: string, choice: number): Promise<OpenedFile> {
-    if (this.files[file]?.address !== address) {
-      this.files[file] = { ...(await this.io.openFile(file, address, choice)), address };
+  async #open(file: number, address: string, choice: number): Promise<OpenedFile> {
+    if (this.#files[file]?.address !== address) {
+      this.#files[file] = { ...(await this.#io.openFile(file, address, choice)), address };
     }
-    return this.files[file]!;
+    return this.#files[file]!;
   }
 
-  private async text({ name, choice, length, optional }: Need): Promise<Uint8Array | string> {
-    const text = this.texts.get(name) ?? (await this.io.readText(name, choice, length, optional));
-    this.texts.set(name, text);
+  async #text({ name, choice, length, optional }: Need): Promise<Uint8Array | string> {
+    const text = this.#texts.get(name) ?? (await this.#io.readText(name, choice, length, optional));
+    this.#texts.set(name, text);
     return text;
   }
 }

@@ -2,7 +2,8 @@
 // memory and units, at most ten a second unless it is the last of something.
 
 import type { Io } from '../io/io.js';
-import type { OwnStats, Port, Snapshot, WorkerEvent } from '../wire/protocol.js';
+import type { OwnStats } from '../wire/calls.js';
+import type { Port, Snapshot, WorkerEvent } from '../wire/protocol.js';
 import type { EngineStats, ProgressEvent } from '../wire/types.js';
 import type { EngineBinding } from './binding.js';
 
@@ -20,12 +21,15 @@ export class Reporter {
     promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0, timeToFirstTokenMs: 0,
     tokensPerSecond: 0, bytesFetched: 0, bytesFromStore: 0, loadMs: 0, threads: 1, kernels: '',
   };
-  private last = 0;
+  #last = 0;
+  readonly #port: Port;
 
-  constructor(private readonly port: Port) {}
+  constructor(port: Port) {
+    this.#port = port;
+  }
 
   post(event: WorkerEvent, transfer?: Transferable[]): void {
-    this.port.postMessage(event, transfer);
+    this.#port.postMessage(event, transfer);
   }
 
   readonly progress = (progress: ProgressEvent): void => this.post({ event: 'progress', progress });
@@ -52,8 +56,8 @@ export class Reporter {
 
   publish(engine: Reported, now: boolean): void {
     const time = performance.now();
-    if (!now && time - this.last < kSnapshotMs) return;
-    this.last = time;
+    if (!now && time - this.#last < kSnapshotMs) return;
+    this.#last = time;
     this.post({ event: 'snapshot', snapshot: this.snapshot(engine) });
   }
 }

@@ -32,23 +32,28 @@ export class Running {
   /** A read that failed; it waits for begin(). */
   ioError: unknown = null;
   closed = false;
-  private queue!: QueueView;
-  private lastYield = 0;
-  private lastCompleted = -1;
-  private opsPerStep = kLayerOps;
-  private idling = false;
-  private working = false;
+  #queue!: QueueView;
+  #lastYield = 0;
+  #lastCompleted = -1;
+  #opsPerStep = kLayerOps;
+  #idling = false;
+  #working = false;
+  readonly #engine: Opened;
+  readonly #reporter: Reporter;
 
   constructor(
-    private readonly engine: Opened,
-    private readonly reporter: Reporter,
-  ) {}
+    engine: Opened,
+    reporter: Reporter,
+  ) {
+    this.#engine = engine;
+    this.#reporter = reporter;
+  }
 
   /** Lets the engine's read requests be served. */
   async attach(): Promise<void> {
-    const { memory, binding, io } = this.engine;
-    this.queue = new QueueView(memory, binding.fillQueue());
-    this.lastCompleted = -1;
+    const { memory, binding, io } = this.#engine;
+    this.#queue = new QueueView(memory, binding.fillQueue());
+    this.#lastCompleted = -1;
     await io.attach(memory, binding.fillQueue());
   }
 
@@ -57,26 +62,26 @@ export class Running {
    * an operation on a prompt may take a hundred times as long as the last one on a token did.
    */
   async during<T>(work: () => Promise<T>): Promise<T> {
-    this.working = true;
+    this.#working = true;
     try {
       await yieldToEvents(); // a cancel that came while waiting in line is heard first
       if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
-      this.opsPerStep = kLayerOps;
+      this.#opsPerStep = kLayerOps;
       if (this.ioError !== null) {
         this.ioError = null;
-        this.engine.io.retry();
+        this.#engine.io.retry();
       }
       return await work();
     } finally {
-      this.working = false;
-      if (!this.closed) this.reporter.publish(this.engine, true);
+      this.#working = false;
+      if (!this.closed) this.#reporter.publish(this.#engine, true);
       void this.idle();
     }
   }
 
   /** One answer, from the prompt to its last token, on the timeline that the engine holds. */
   async answer(tokens: Int32Array, spec: GenerateSpec, ticket: Ticket, on: AnswerEvents): Promise<GenerationResult> {
-    const { binding } = this.engine;
+    const { binding } = this.#engine;
     if (!binding.begin(tokens, spec)) throw errorOf(binding);
     on.begun();
     let text = '';
@@ -91,98 +96,98 @@ export class Running {
       const now = performance.now();
       if (now - reported < kReportMs) return;
       reported = now;
-      this.tell(tokens.length);
+      this.#tell(tokens.length);
     };
     try {
-      if (!(await this.steps(ticket, () => (deliver(), report())))) binding.cancel();
+      if (!(await this.#steps(ticket, () => (deliver(), report())))) binding.cancel();
       deliver();
     } catch (error) {
       binding.cancel();
       throw error;
     }
-    return this.result(text);
+    return this.#result(text);
   }
 
   /** The pass that append() has begun. False when it was cancelled. */
   pass(ticket: Ticket): Promise<boolean> {
-    return this.steps(ticket, () => {});
+    return this.#steps(ticket, () => {});
   }
 
   /** Lets weights arrive, while there is nothing else to do. */
   async idle(): Promise<void> {
-    if (this.idling) return;
-    this.idling = true;
-    const { binding, io } = this.engine;
-    while (!this.closed && !this.working && this.ioError === null) {
-      const { completed } = this.queue; // all that pump() takes over, and perhaps some more
+    if (this.#idling) return;
+    this.#idling = true;
+    const { binding, io } = this.#engine;
+    while (!this.closed && !this.#working && this.ioError === null) {
+      const { completed } = this.#queue; // all that pump() takes over, and perhaps some more
       binding.pump();
       io.poke();
-      if (completed === this.queue.pushed) {
-        this.reporter.publish(this.engine, true);
+      if (completed === this.#queue.pushed) {
+        this.#reporter.publish(this.#engine, true);
         break;
       }
-      await this.queue.waitCompleted(completed, kReportMs);
+      await this.#queue.waitCompleted(completed, kReportMs);
       await yieldToEvents();
-      if (!this.closed) this.reporter.publish(this.engine, false);
+      if (!this.closed) this.#reporter.publish(this.#engine, false);
     }
-    this.idling = false;
+    this.#idling = false;
   }
 
   /** Steps to the end; false when `ticket` was cancelled before. */
-  private async steps(ticket: Ticket, onStep: () => void): Promise<boolean> {
-    const { binding, io } = this.engine;
+  async #steps(ticket: Ticket, onStep: () => void): Promise<boolean> {
+    const { binding, io } = this.#engine;
     for (;;) {
       const before = performance.now();
-      if (before - this.lastYield > kSliceMs) {
-        this.reporter.publish(this.engine, false);
+      if (before - this.#lastYield > kSliceMs) {
+        this.#reporter.publish(this.#engine, false);
         await yieldToEvents();
-        this.lastYield = performance.now();
+        this.#lastYield = performance.now();
       }
       if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
       if (ticket.cancelled) return false;
-      const step = binding.step(this.opsPerStep);
+      const step = binding.step(this.#opsPerStep);
       io.poke();
       if (step === Step.Failed) throw errorOf(binding);
       onStep();
       if (step === Step.Done) return true;
-      if (step === Step.Blocked) await this.waitForBytes();
-      else this.adapt(performance.now() - before);
+      if (step === Step.Blocked) await this.#waitForBytes();
+      else this.#adapt(performance.now() - before);
     }
   }
 
   /** Keeps one step() at around half a slice, whatever the model's size. */
-  private adapt(ms: number): void {
-    if (ms < kSliceMs / 4 && this.opsPerStep < 4096) this.opsPerStep *= 2;
-    else if (ms > kSliceMs && this.opsPerStep > 1) this.opsPerStep = Math.ceil(this.opsPerStep / 2);
+  #adapt(ms: number): void {
+    if (ms < kSliceMs / 4 && this.#opsPerStep < 4096) this.#opsPerStep *= 2;
+    else if (ms > kSliceMs && this.#opsPerStep > 1) this.#opsPerStep = Math.ceil(this.#opsPerStep / 2);
   }
 
-  private async waitForBytes(): Promise<void> {
-    const seen = this.queue.completed;
-    if (seen !== this.lastCompleted) {
-      this.lastCompleted = seen; // something arrived since the engine looked
+  async #waitForBytes(): Promise<void> {
+    const seen = this.#queue.completed;
+    if (seen !== this.#lastCompleted) {
+      this.#lastCompleted = seen; // something arrived since the engine looked
       return;
     }
     if (this.ioError !== null) throw this.ioError;
-    if (this.engine.io.concurrent) this.queue.blockCompleted(seen, kBlockMs);
-    else await this.queue.waitCompleted(seen, 5 * kBlockMs);
+    if (this.#engine.io.concurrent) this.#queue.blockCompleted(seen, kBlockMs);
+    else await this.#queue.waitCompleted(seen, 5 * kBlockMs);
   }
 
   /** Progress of the answer under way. */
-  private tell(promptTokens: number): void {
-    const { inPrompt, completionTokens, cachedTokens, generateRate } = this.note();
+  #tell(promptTokens: number): void {
+    const { inPrompt, completionTokens, cachedTokens, generateRate } = this.#note();
     if (inPrompt) {
-      const units = this.engine.binding.unitStates();
+      const units = this.#engine.binding.unitStates();
       const layer = Math.max(0, units.findIndex((state) => state >= 16));
-      this.reporter.progress({ phase: 'prefill', tokens: promptTokens - cachedTokens, layer, layers: units.length });
+      this.#reporter.progress({ phase: 'prefill', tokens: promptTokens - cachedTokens, layer, layers: units.length });
     } else {
-      this.reporter.progress({ phase: 'generate', tokens: completionTokens, tokensPerSecond: generateRate });
+      this.#reporter.progress({ phase: 'generate', tokens: completionTokens, tokensPerSecond: generateRate });
     }
   }
 
   /** The answer's figures, which become the counters'. */
-  private note(): Answer {
-    const answer = this.engine.binding.answer();
-    Object.assign(this.reporter.stats, {
+  #note(): Answer {
+    const answer = this.#engine.binding.answer();
+    Object.assign(this.#reporter.stats, {
       promptTokens: answer.promptTokens,
       cachedTokens: answer.cachedTokens,
       promptMs: answer.promptMs,
@@ -194,8 +199,8 @@ export class Running {
     return answer;
   }
 
-  private result(text: string): GenerationResult {
-    const answer = this.note();
+  #result(text: string): GenerationResult {
+    const answer = this.#note();
     const { promptTokens, cachedTokens, completionTokens, promptMs, generateMs } = answer;
     return {
       text,

@@ -4,7 +4,7 @@
 // page left behind is swept a day later.
 
 import type { Stash, SyncFile } from '../io/files.js';
-import type { Parked } from '../wire/protocol.js';
+import type { Parked } from '../wire/calls.js';
 import { yieldToEvents } from '../wire/rpc.js';
 import { kStageBytes as kPiece } from './binding.js';
 
@@ -25,22 +25,27 @@ export async function eachPiece(size: number, each: (offset: number, length: num
 
 /** One engine's parking place. */
 export class Parking {
-  private inMemory = 0;
-  private stash: Promise<Stash | null> | undefined;
+  #inMemory = 0;
+  #stash: Promise<Stash | null> | undefined;
+  readonly #open: () => Promise<Stash | null>;
+  readonly #memoryLimit: number;
 
   constructor(
-    private readonly open: () => Promise<Stash | null>,
-    private readonly memoryLimit = kInMemory,
-  ) {}
+    open: () => Promise<Stash | null>,
+    memoryLimit = kInMemory,
+  ) {
+    this.#open = open;
+    this.#memoryLimit = memoryLimit;
+  }
 
   /** Keeps a state; null where there is no room for it. What `piece` throws means the same. */
   async park(size: number, piece: ReadPiece): Promise<Parked | null> {
-    const small = this.inMemory + size <= this.memoryLimit;
+    const small = this.#inMemory + size <= this.#memoryLimit;
     const parked: Parked = small ? { size, bytes: new Uint8Array(size) } : { size, name: `${Date.now()}-${crypto.randomUUID()}` };
     this.adopt(parked);
     let file: SyncFile | undefined;
     try {
-      if ('name' in parked) file = await (await this.folder())!.open(parked.name);
+      if ('name' in parked) file = await (await this.#folder())!.open(parked.name);
       await eachPiece(size, (at, length) => {
         if ('bytes' in parked) parked.bytes.set(piece(at, length), at);
         else if (file!.write(piece(at, length), { at }) !== length) throw new Error('The store is full.');
@@ -57,7 +62,7 @@ export class Parking {
   /** Hands a state over, piece by piece and in order. */
   async read(parked: Parked, take: (piece: Uint8Array) => void): Promise<void> {
     if ('bytes' in parked) return eachPiece(parked.size, (at, length) => take(parked.bytes.subarray(at, at + length)));
-    const file = await (await this.folder())!.open(parked.name);
+    const file = await (await this.#folder())!.open(parked.name);
     try {
       const piece = new Uint8Array(kPiece);
       await eachPiece(parked.size, (at, length) => {
@@ -72,21 +77,21 @@ export class Parking {
 
   /** Counts a state that another engine has left. */
   adopt(parked: Parked): void {
-    if ('bytes' in parked) this.inMemory += parked.size;
+    if ('bytes' in parked) this.#inMemory += parked.size;
   }
 
   async drop(parked: Parked | null | undefined): Promise<void> {
     if (!parked) return;
-    if ('bytes' in parked) this.inMemory -= parked.size;
-    else await (await this.folder())?.remove(parked.name).catch(() => {});
+    if ('bytes' in parked) this.#inMemory -= parked.size;
+    else await (await this.#folder())?.remove(parked.name).catch(() => {});
   }
 
-  private folder(): Promise<Stash | null> {
-    return (this.stash ??= this.sweep());
+  #folder(): Promise<Stash | null> {
+    return (this.#stash ??= this.#sweep());
   }
 
-  private async sweep(): Promise<Stash | null> {
-    const stash = await this.open().catch(() => null);
+  async #sweep(): Promise<Stash | null> {
+    const stash = await this.#open().catch(() => null);
     for (const name of (await stash?.names().catch(() => [])) ?? []) {
       if (Date.now() - Number.parseInt(name, 10) > kStaleMs) await stash!.remove(name).catch(() => {});
     }

@@ -3,8 +3,8 @@
 // knows: here its state passes through, piece by piece. A state that finds no place, or is lost on the
 // way, costs time and nothing else, because whoever goes on with a timeline brings all of its tokens.
 
+import type { LeftTimelines, Parked, Waiting } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
-import type { LeftTimelines, Parked, Waiting } from '../wire/protocol.js';
 import type { EngineBinding } from './binding.js';
 import { eachPiece, type Parking } from './stash.js';
 
@@ -12,148 +12,154 @@ import { eachPiece, type Parking } from './stash.js';
 const kNobody = -1;
 
 export class Timelines {
-  private readonly waiting = new Map<number, Waiting>();
-  private live = kNobody;
+  readonly #waiting = new Map<number, Waiting>();
+  #live = kNobody;
   /** Tokens that the engine should hold, and does not. */
-  private missing: Int32Array | null = null;
+  #missing: Int32Array | null = null;
+  readonly #binding: EngineBinding;
+  readonly #memory: WebAssembly.Memory;
+  readonly #parking: Parking;
 
   constructor(
-    private readonly binding: EngineBinding,
-    private readonly memory: WebAssembly.Memory,
-    private readonly parking: Parking,
+    binding: EngineBinding,
+    memory: WebAssembly.Memory,
+    parking: Parking,
     left: LeftTimelines = [],
   ) {
+    this.#binding = binding;
+    this.#memory = memory;
+    this.#parking = parking;
     for (const [id, waiting] of left) {
-      this.waiting.set(id, waiting);
+      this.#waiting.set(id, waiting);
       if (waiting.parked) parking.adopt(waiting.parked);
     }
   }
 
   /** Has the engine hold timeline `id`, or `missing` tell what it would have to compute for that. */
   async use(id: number): Promise<void> {
-    if (id === this.live) return;
+    if (id === this.#live) return;
     await this.park();
-    this.live = id;
-    const waiting = this.waiting.get(id);
-    this.waiting.delete(id);
+    this.#live = id;
+    const waiting = this.#waiting.get(id);
+    this.#waiting.delete(id);
     if (!waiting) return;
     const { tokens, parked } = waiting;
-    const back = parked && (await this.enter(parked.size, (take) => this.parking.read(parked, take)).then(() => true, () => false));
-    if (!back) this.missing = tokens;
-    await this.parking.drop(parked);
+    const back = parked && (await this.#enter(parked.size, (take) => this.#parking.read(parked, take)).then(() => true, () => false));
+    if (!back) this.#missing = tokens;
+    await this.#parking.drop(parked);
   }
 
   /** What the timeline still needs; null: nothing. */
   get owed(): Int32Array | null {
-    return this.missing;
+    return this.#missing;
   }
 
   /** The engine holds its timeline as it should be. */
   settle(): void {
-    this.missing = null;
+    this.#missing = null;
   }
 
   /** An empty engine, for what belongs to no timeline. */
   async borrow(): Promise<void> {
     await this.park();
-    this.binding.clear();
+    this.#binding.clear();
   }
 
   /** Moves the engine's timeline out. */
   async park(): Promise<void> {
-    if (this.live !== kNobody) {
-      const tokens = this.missing ?? this.binding.tokens().slice();
-      const parked = this.missing || tokens.length === 0 ? null : await this.copy();
-      if (tokens.length > 0) this.waiting.set(this.live, { tokens, parked });
+    if (this.#live !== kNobody) {
+      const tokens = this.#missing ?? this.#binding.tokens().slice();
+      const parked = this.#missing || tokens.length === 0 ? null : await this.#copy();
+      if (tokens.length > 0) this.#waiting.set(this.#live, { tokens, parked });
     }
-    this.live = kNobody;
-    this.missing = null;
-    this.binding.clear();
+    this.#live = kNobody;
+    this.#missing = null;
+    this.#binding.clear();
   }
 
   /** Timeline `to` becomes what the engine holds. */
   async fork(to: number): Promise<void> {
     await this.drop(to);
-    const tokens = this.missing ?? this.binding.tokens().slice();
-    this.waiting.set(to, { tokens, parked: this.missing ? null : await this.copy() });
+    const tokens = this.#missing ?? this.#binding.tokens().slice();
+    this.#waiting.set(to, { tokens, parked: this.#missing ? null : await this.#copy() });
   }
 
   /** The state of the timeline that the engine holds, as one byte string. */
   async save(): Promise<Uint8Array> {
-    const size = this.binding.stateBytes();
+    const size = this.#binding.stateBytes();
     let state: Uint8Array;
     try {
       state = new Uint8Array(size);
     } catch {
       throw new SluiceError('OUT_OF_MEMORY', `There is no room for a state of ${size} bytes.`);
     }
-    await eachPiece(size, (at, length) => state.set(this.piece(at, length), at));
+    await eachPiece(size, (at, length) => state.set(this.#piece(at, length), at));
     return state;
   }
 
   /** Timeline `id` becomes `state`; when that is none of this model, everything stays as it was. */
   async restore(id: number, state: Uint8Array): Promise<void> {
     await this.park();
-    await this.enter(state.length, (take) => eachPiece(state.length, (at, length) => take(state.subarray(at, at + length))));
-    this.live = id;
+    await this.#enter(state.length, (take) => eachPiece(state.length, (at, length) => take(state.subarray(at, at + length))));
+    this.#live = id;
     await this.drop(id);
   }
 
   /** Forgets a timeline. */
   async drop(id: number): Promise<void> {
-    const waiting = this.waiting.get(id);
-    this.waiting.delete(id);
-    await this.parking.drop(waiting?.parked);
+    const waiting = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    await this.#parking.drop(waiting?.parked);
   }
 
   /** Forgets the timeline, wherever it is. */
   async forget(id: number): Promise<void> {
-    if (id === this.live) {
-      this.binding.clear();
-      this.live = kNobody;
-      this.missing = null;
+    if (id === this.#live) {
+      this.#binding.clear();
+      this.#live = kNobody;
+      this.#missing = null;
     }
     await this.drop(id);
   }
 
   async forgetAll(): Promise<void> {
-    for (const id of [...this.waiting.keys()]) await this.drop(id);
+    for (const id of [...this.#waiting.keys()]) await this.drop(id);
   }
 
   /** All of them, for another engine of the same model. */
   async leave(): Promise<LeftTimelines> {
     await this.park();
-    return [...this.waiting];
+    return [...this.#waiting];
   }
 
-  private copy(): Promise<Parked | null> {
-    return this.parking.park(this.binding.stateBytes(), (at, length) => this.piece(at, length));
+  #copy(): Promise<Parked | null> {
+    return this.#parking.park(this.#binding.stateBytes(), (at, length) => this.#piece(at, length));
   }
 
-  private piece(offset: number, length: number): Uint8Array {
-    if (!this.binding.readState(offset, length)) throw this.failure();
-    return this.stage(length);
+  #piece(offset: number, length: number): Uint8Array {
+    if (!this.#binding.readState(offset, length)) throw this.#failure();
+    return this.#stage(length);
   }
 
-  private async enter(size: number, give: (take: (piece: Uint8Array) => void) => Promise<void>): Promise<void> {
+  async #enter(size: number, give: (take: (piece: Uint8Array) => void) => Promise<void>): Promise<void> {
     try {
-      if (!this.binding.beginRestore(size)) throw this.failure();
+      if (!this.#binding.beginRestore(size)) throw this.#failure();
       await give((piece) => {
-        this.stage(piece.length).set(piece);
-        if (!this.binding.writeState(piece.length)) throw this.failure();
+        this.#stage(piece.length).set(piece);
+        if (!this.#binding.writeState(piece.length)) throw this.#failure();
       });
     } catch (error) {
-      this.binding.clear();
+      this.#binding.clear();
       throw error;
     }
   }
 
-  private stage(length: number): Uint8Array {
-    return new Uint8Array(this.memory.buffer, this.binding.stateStage(), length);
+  #stage(length: number): Uint8Array {
+    return new Uint8Array(this.#memory.buffer, this.#binding.stateStage(), length);
   }
 
-  private failure(): SluiceError {
-    const { code, message } = this.binding.error();
+  #failure(): SluiceError {
+    const { code, message } = this.#binding.error();
     return new SluiceError(code, message);
   }
 }

@@ -1,0 +1,135 @@
+// The states of a grammar while text goes by, made when they are first met and then remembered: a
+// state is a set of (node, stack) pairs with a row of successors by class of bytes, so that going
+// the same way again is a table look-up.
+//
+// A stack says where a rule returns to: it is a set of frames (node, stack below), one for each
+// place that called the rule at the same byte. Equal stacks and equal states are one (they are
+// interned), so what is repetitive, such as the elements of an array, meets its own states again,
+// and work for a byte is bounded by rules times length, however ambiguous the grammar is. Rules
+// that begin with themselves are refused (builder.h), so that entering callees after their callers
+// finds all frames of a stack before it is made.
+//
+// All memory is one workspace of fixed size. When it is full, compact() keeps what some states
+// need.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/aligned.h"
+#include "grammar/grammar.h"
+
+namespace sluice::grammar {
+
+using State = uint16_t;
+inline constexpr State kDead = 0;
+inline constexpr State kFull = 0xFFFE;  // no answer: the workspace is full
+
+class Automaton {
+ public:
+  // `grammar` outlives it. Errors: kOutOfMemory.
+  [[nodiscard]] static Result<std::unique_ptr<Automaton>> create(const Grammar& grammar,
+                                                                 uint64_t workspace);
+
+  [[nodiscard]] State start();  // kFull as below
+  // Where a byte leads; kDead: nowhere. kFull: compact() and ask again.
+  [[nodiscard]] State step(State from, uint8_t byte) {
+    const State known = rows_[from * n_classes_ + grammar_->byte_class[byte]];
+    return known != kUnknown ? known : find(from, grammar_->byte_class[byte]);
+  }
+  // Where a token leads by the grammar's own tokens, or by its bytes to `by_bytes`, or both.
+  [[nodiscard]] State step_token(State from, Token token, State by_bytes);
+
+  [[nodiscard]] bool final(State s) const { return states_[s].final; }
+  // Some token may follow because the grammar names tokens.
+  [[nodiscard]] bool takes_tokens(State s) const { return states_[s].takes_tokens; }
+  // Calls use(token, negated) for each.
+  template <typename Use>
+  void each_token(State s, Use use) const {
+    for (const Item& item : items(s)) {
+      const Node& n = grammar_->nodes[item.node];
+      if (n.op == Op::kToken) use(static_cast<Token>(n.a), false);
+      if (n.op == Op::kNotToken) use(static_cast<Token>(n.a), true);
+    }
+  }
+  // True when every text of at most `length` plain characters (vocabulary.h) may follow.
+  [[nodiscard]] bool takes_plain(State s, uint32_t length);
+
+  // Forgets all states but these, which get new numbers in place. False when little came free.
+  [[nodiscard]] bool compact(std::span<State* const> keep);
+  [[nodiscard]] size_t n_states() const { return n_states_; }
+  [[nodiscard]] const Grammar& grammar() const { return *grammar_; }
+  [[nodiscard]] static uint64_t memory_bytes(uint64_t workspace);
+
+ private:
+  static constexpr State kUnknown = 0xFFFF;
+  struct Item {
+    uint32_t node, stack;
+    auto operator<=>(const Item&) const = default;
+  };
+  struct StateRecord {
+    uint32_t first = 0, count = 0;  // items
+    bool final = false, takes_tokens = false;
+    uint8_t plain_least = 0;    // plain characters that may follow at least,
+    uint8_t plain_most = 0xFF;  // and at most
+  };
+  struct Frame {
+    uint32_t node, stack;
+    auto operator<=>(const Frame&) const = default;
+  };
+  struct StackRecord {
+    uint32_t first = 0, count = 0;  // frames
+  };
+  struct Call {
+    uint32_t rank, rule;
+    Frame frame;
+  };
+  struct Seen {
+    Item item;
+    uint32_t round;
+  };
+
+  explicit Automaton(const Grammar& grammar) : grammar_(&grammar) {}
+  Status allocate(uint64_t workspace);
+  std::span<const Item> items(State s) const {
+    return {items_ + states_[s].first, states_[s].count};
+  }
+  State find(State from, uint32_t byte_class);
+  void begin();
+  void visit(uint32_t node, uint32_t stack);
+  void process(const Item& item);
+  State close();
+  uint32_t intern_stack(std::span<const Frame> frames);
+  State intern_state();
+  void reset_tables();
+  size_t plain_successors(State s, State* out);
+  size_t continuations(std::span<const State> from, uint8_t lo, uint8_t hi, State* out);
+
+  const Grammar* grammar_;
+  uint32_t n_classes_ = 0;
+  AlignedBuffer memory_;
+  // Parts of the workspace, each with its capacity.
+  State* rows_ = nullptr;
+  StateRecord* states_ = nullptr;
+  Item* items_ = nullptr;
+  StackRecord* stacks_ = nullptr;
+  Frame* frames_ = nullptr;
+  State* state_slots_ = nullptr;
+  uint32_t* stack_slots_ = nullptr;
+  Seen* seen_ = nullptr;
+  uint32_t* marks_ = nullptr;  // [max_stacks_], of compact()
+  uint32_t max_states_ = 0, max_items_ = 0, max_stacks_ = 0, max_frames_ = 0;
+  uint32_t n_states_ = 0, n_items_ = 0, n_stacks_ = 0, n_frames_ = 0;
+  uint32_t state_mask_ = 0, stack_mask_ = 0;
+
+  // Of one closure.
+  std::vector<Item> open_, found_;
+  std::vector<Call> calls_;
+  std::vector<Frame> gathered_;
+  uint32_t round_ = 0, n_seen_ = 0;
+  bool entered_ = false, final_ = false, full_ = false;
+};
+
+}  // namespace sluice::grammar

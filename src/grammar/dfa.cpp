@@ -1,0 +1,293 @@
+// Products of automata, and keeping them small.
+#include "grammar/dfa.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "grammar/automaton.h"
+#include "grammar/builder.h"
+
+namespace sluice::grammar {
+namespace {
+
+constexpr uint64_t kWorkspace = 4 << 20;
+constexpr uint32_t kMaxMinimized = 3000;  // states; sweeps over more would take too long
+
+Dfa from(Builder* builder, Expr root) {
+  builder->define(0, root);
+  const Result<std::shared_ptr<const Grammar>> grammar = builder->build();
+  if (grammar.ok()) return Dfa::of(**grammar);
+  return Dfa::lengths(Dfa::kMaxStates, Dfa::kMaxStates);  // too large, and says so
+}
+
+}  // namespace
+
+// The states of the grammar's automaton, all of them.
+Dfa Dfa::of(const Grammar& grammar) {
+  Dfa out;
+  if (grammar.empty()) return out;
+  out.too_large_ = true;
+  Result<std::unique_ptr<Automaton>> automaton = Automaton::create(grammar, kWorkspace);
+  if (!automaton.ok()) return out;
+  std::copy(std::begin(grammar.byte_class), std::end(grammar.byte_class), out.class_);
+  out.n_classes_ = grammar.n_classes;
+  const State first = (*automaton)->start();
+  if (first == kFull) return out;
+  // States are numbered as they are made: the dead one is 0.
+  for (size_t s = 1; s < (*automaton)->n_states(); ++s) {
+    if (s > kMaxStates) return out;
+    for (uint32_t c = 0; c < grammar.n_classes; ++c) {
+      const State to = (*automaton)->step(static_cast<State>(s), grammar.class_byte[c]);
+      if (to == kFull) return out;
+      out.next_.push_back(to == kDead ? kDead : to - 1u);
+    }
+    out.accept_.push_back((*automaton)->final(static_cast<State>(s)) ? 1 : 0);
+  }
+  out.too_large_ = false;
+  out.tidy(first - 1u);
+  return out;
+}
+
+Dfa Dfa::all_text() {
+  Builder b;
+  static_cast<void>(b.new_rule());
+  return from(&b, b.repeat(b.chars(CharClass::all()), 0, Builder::kUnbounded));
+}
+
+Dfa Dfa::literal(std::string_view text) {
+  Builder b;
+  static_cast<void>(b.new_rule());
+  return from(&b, b.bytes(text));
+}
+
+Dfa Dfa::lengths(uint32_t least, uint32_t most) {
+  Dfa out;
+  const uint32_t longest = most == UINT32_MAX ? least : most;
+  if (longest > kMaxStates / 8) {
+    out.too_large_ = true;
+    out.accept_ = {1};
+    return out;
+  }
+  if (most < least) return out;
+  Builder b;
+  static_cast<void>(b.new_rule());
+  return from(&b, b.repeat(b.chars(CharClass::all()), least, most));
+}
+
+Dfa Dfa::combine(const Dfa& a, const Dfa& b, How how) {
+  Dfa out;
+  if (a.too_large_ || b.too_large_) {
+    out.too_large_ = true;
+    return out;
+  }
+  // Classes of bytes that neither tells apart.
+  uint32_t pair_class[256][2];
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t c = 0;
+    while (c < out.n_classes_ &&
+           (pair_class[c][0] != a.class_[byte] || pair_class[c][1] != b.class_[byte])) {
+      ++c;
+    }
+    if (c == out.n_classes_) {
+      pair_class[c][0] = a.class_[byte];
+      pair_class[c][1] = b.class_[byte];
+      ++out.n_classes_;
+    }
+    out.class_[byte] = static_cast<uint8_t>(c);
+  }
+  std::unordered_map<uint64_t, uint32_t> numbers;
+  std::vector<uint64_t> pairs;
+  const auto number = [&](uint32_t x, uint32_t y) -> uint32_t {
+    if (x == kDead && (y == kDead || how != How::kEither)) return kDead;
+    if (y == kDead && how == How::kBoth) return kDead;
+    const uint64_t key = static_cast<uint64_t>(x) << 32 | y;
+    const auto [at, is_new] = numbers.try_emplace(key, static_cast<uint32_t>(pairs.size()));
+    if (is_new) pairs.push_back(key);
+    return at->second;
+  };
+  static_cast<void>(number(a.empty() ? kDead : 0, b.empty() ? kDead : 0));
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    if (i > 4 * kMaxStates) {
+      out = {};
+      out.too_large_ = true;
+      return out;
+    }
+    const uint32_t x = static_cast<uint32_t>(pairs[i] >> 32), y = static_cast<uint32_t>(pairs[i]);
+    const bool in_a = x != kDead && a.accepts(x), in_b = y != kDead && b.accepts(y);
+    out.accept_.push_back(how == How::kBoth     ? in_a && in_b
+                          : how == How::kEither ? in_a || in_b
+                                                : in_a && !in_b);
+    for (uint32_t c = 0; c < out.n_classes_; ++c) {
+      const uint32_t to_x = x == kDead ? kDead : a.next_[x * a.n_classes_ + pair_class[c][0]];
+      const uint32_t to_y = y == kDead ? kDead : b.next_[y * b.n_classes_ + pair_class[c][1]];
+      out.next_.push_back(number(to_x, to_y));
+    }
+  }
+  if (pairs.empty()) return Dfa();
+  out.tidy(0);
+  if (out.size() > kMaxStates) out.too_large_ = true;
+  return out;
+}
+
+Dfa Dfa::table(std::string_view symbols, const std::vector<uint32_t>& next,
+               const std::vector<bool>& accept) {
+  Dfa out;
+  const size_t n = symbols.size();
+  std::fill(std::begin(out.class_), std::end(out.class_), static_cast<uint8_t>(n));
+  for (size_t c = 0; c < n; ++c) {
+    out.class_[static_cast<uint8_t>(symbols[c])] = static_cast<uint8_t>(c);
+  }
+  out.n_classes_ = static_cast<uint32_t>(n) + 1;
+  for (size_t s = 0; s < accept.size(); ++s) {
+    out.next_.insert(out.next_.end(), next.begin() + static_cast<std::ptrdiff_t>(s * n),
+                     next.begin() + static_cast<std::ptrdiff_t>((s + 1) * n));
+    out.next_.push_back(kDead);
+    out.accept_.push_back(accept[s] ? 1 : 0);
+  }
+  out.tidy(0);
+  return out;
+}
+
+void Dfa::anchor(uint8_t start, uint8_t end) {
+  if (empty() || too_large_) return;
+  uint32_t first = 0;
+  for (uint32_t i = 0; i < size(); ++i) {
+    const uint32_t to = next(first, start);
+    if (to == kDead || to == first) break;
+    first = to;
+  }
+  std::vector<uint8_t> accept = accept_;
+  for (uint32_t s = 0; s < size(); ++s) {
+    uint32_t at = s;
+    for (uint32_t i = 0; i < size() && at != kDead && accept[s] == 0; ++i) {
+      accept[s] = accept_[at];
+      const uint32_t to = next(at, end);
+      if (to == at) break;
+      at = to;
+    }
+  }
+  accept_ = std::move(accept);
+  // The marks' own classes lead nowhere from here on.
+  for (const uint8_t mark : {start, end}) {
+    const bool shared = std::count(std::begin(class_), std::end(class_), class_[mark]) > 1;
+    if (shared) continue;  // no edge has it
+    for (uint32_t s = 0; s < size(); ++s) next_[s * n_classes_ + class_[mark]] = kDead;
+  }
+  tidy(first);
+}
+
+// Keeps the states between `start` and acceptance, the start first, and merges equal ones.
+void Dfa::tidy(uint32_t start) {
+  const uint32_t n = size();
+  std::vector<std::vector<uint32_t>> back(n);
+  for (uint32_t s = 0; s < n; ++s) {
+    for (uint32_t c = 0; c < n_classes_; ++c) {
+      const uint32_t to = next_[s * n_classes_ + c];
+      if (to != kDead && (back[to].empty() || back[to].back() != s)) back[to].push_back(s);
+    }
+  }
+  std::vector<uint8_t> useful(n, 0);
+  std::vector<uint32_t> open;
+  for (uint32_t s = 0; s < n; ++s) {
+    if (accept_[s] != 0) useful[s] = 1, open.push_back(s);
+  }
+  while (!open.empty()) {
+    const uint32_t s = open.back();
+    open.pop_back();
+    for (const uint32_t from : back[s]) {
+      if (useful[from] == 0) useful[from] = 1, open.push_back(from);
+    }
+  }
+  if (n == 0 || useful[start] == 0) {
+    next_.clear();
+    accept_.clear();
+    return;
+  }
+  std::vector<uint32_t> numbers(n, kDead), order = {start};
+  numbers[start] = 0;
+  std::vector<uint32_t> next;
+  std::vector<uint8_t> accept;
+  for (size_t i = 0; i < order.size(); ++i) {
+    accept.push_back(accept_[order[i]]);
+    for (uint32_t c = 0; c < n_classes_; ++c) {
+      const uint32_t to = next_[order[i] * n_classes_ + c];
+      if (to == kDead || useful[to] == 0) {
+        next.push_back(kDead);
+        continue;
+      }
+      if (numbers[to] == kDead) {
+        numbers[to] = static_cast<uint32_t>(order.size());
+        order.push_back(to);
+      }
+      next.push_back(numbers[to]);
+    }
+  }
+  next_ = std::move(next);
+  accept_ = std::move(accept);
+  if (size() <= kMaxMinimized) minimize();
+}
+
+// Moore's refinement of blocks of states: equal when blocks and successors' blocks are.
+void Dfa::minimize() {
+  const uint32_t n = size();
+  std::vector<uint32_t> block(accept_.begin(), accept_.end());
+  uint32_t n_blocks = 0;
+  for (;;) {
+    std::unordered_map<uint64_t, std::vector<uint32_t>> by_hash;
+    std::vector<uint32_t> refined(n), leaders;
+    const auto same = [&](uint32_t x, uint32_t y) {
+      if (block[x] != block[y]) return false;
+      for (uint32_t c = 0; c < n_classes_; ++c) {
+        const uint32_t a = next_[x * n_classes_ + c], b = next_[y * n_classes_ + c];
+        if ((a == kDead) != (b == kDead) || (a != kDead && block[a] != block[b])) return false;
+      }
+      return true;
+    };
+    for (uint32_t s = 0; s < n; ++s) {
+      uint64_t h = block[s];
+      for (uint32_t c = 0; c < n_classes_; ++c) {
+        const uint32_t to = next_[s * n_classes_ + c];
+        h = (h ^ (to == kDead ? 0x5bd1e995u : block[to] + 1u)) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+      }
+      std::vector<uint32_t>& alike = by_hash[h];
+      const auto twin = std::find_if(alike.begin(), alike.end(),
+                                     [&](uint32_t other) { return same(leaders[other], s); });
+      if (twin != alike.end()) {
+        refined[s] = *twin;
+      } else {
+        refined[s] = static_cast<uint32_t>(leaders.size());
+        alike.push_back(refined[s]);
+        leaders.push_back(s);
+      }
+    }
+    const bool done = leaders.size() == n_blocks;
+    n_blocks = static_cast<uint32_t>(leaders.size());
+    block = std::move(refined);
+    if (!done && n_blocks < n) continue;
+    if (n_blocks == n) return;
+    std::vector<uint32_t> next;
+    std::vector<uint8_t> accept;
+    for (const uint32_t s : leaders) {
+      accept.push_back(accept_[s]);
+      for (uint32_t c = 0; c < n_classes_; ++c) {
+        const uint32_t to = next_[s * n_classes_ + c];
+        next.push_back(to == kDead ? kDead : block[to]);
+      }
+    }
+    next_ = std::move(next);
+    accept_ = std::move(accept);
+    return;
+  }
+}
+
+bool Dfa::matches(std::string_view text) const {
+  uint32_t s = empty() ? kDead : 0;
+  for (const char c : text) {
+    if (s == kDead) return false;
+    s = next(s, static_cast<uint8_t>(c));
+  }
+  return s != kDead && accepts(s);
+}
+
+}  // namespace sluice::grammar

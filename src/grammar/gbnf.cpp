@@ -1,0 +1,310 @@
+// llama.cpp's GBNF: rules of literals, classes, references, groups, alternatives and quantifiers,
+// and references to tokens.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/builder.h"
+#include "grammar/front.h"
+#include "grammar/source.h"
+#include "grammar/vocabulary.h"
+
+namespace sluice::grammar {
+namespace {
+
+constexpr Token kUnknownToken = -2;
+
+bool name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+         c == '_';
+}
+
+class Gbnf {
+ public:
+  Gbnf(std::string_view text, const Vocabulary* vocabulary) : in_(text), vocabulary_(vocabulary) {}
+
+  Result<std::shared_ptr<const Grammar>> parse() {
+    static_cast<void>(rule("root", 0));
+    skip_space(true);
+    while (!in_.at_end()) {
+      SLUICE_RETURN_IF_ERROR(definition());
+      skip_space(true);
+      if (builder_.full()) break;
+    }
+    for (const Named& n : named_) {
+      if (n.defined || builder_.full()) continue;
+      const std::string what = n.name == "root" ? "the rule \"root\" is missing"
+                                                : "the rule \"" + n.name + "\" is not defined";
+      return in_.fail_at(n.position, what.c_str());
+    }
+    return builder_.build();
+  }
+
+ private:
+  struct Named {
+    std::string name;
+    size_t position;  // of its first mention
+    bool defined = false;
+  };
+
+  uint32_t rule(std::string_view name, size_t position) {
+    const auto [at, is_new] = by_name_.try_emplace(std::string(name), 0);
+    if (is_new) {
+      at->second = builder_.new_rule(std::string(name));
+      if (!builder_.full()) named_.push_back({std::string(name), position});
+    }
+    return at->second;
+  }
+
+  // Blanks and comments, and line ends where a definition may go on behind them.
+  void skip_space(bool newlines) {
+    for (;;) {
+      const char c = in_.peek();
+      if (c == '#') {
+        while (!in_.at_end() && in_.peek() != '\n' && in_.peek() != '\r') in_.skip();
+      } else if (c == ' ' || c == '\t' || (newlines && (c == '\n' || c == '\r'))) {
+        in_.skip();
+      } else {
+        return;
+      }
+    }
+  }
+
+  Result<std::string_view> name() {
+    const size_t start = in_.position();
+    while (name_char(in_.peek())) in_.skip();
+    if (in_.position() == start) return in_.fail("the name of a rule is missing here");
+    return in_.since(start);
+  }
+
+  Status definition() {
+    const size_t start = in_.position();
+    const Result<std::string_view> own = name();
+    if (!own.ok()) return own.status();
+    skip_space(false);
+    if (!in_.take("::=")) return in_.fail("\"::=\" is missing here");
+    const uint32_t id = rule(*own, start);
+    if (builder_.full()) return {};
+    if (named_[id].defined) return in_.fail_at(start, "this rule is defined twice");
+    named_[id].defined = true;
+    skip_space(true);
+    const Result<Expr> body = alternatives(0);
+    if (!body.ok()) return body.status();
+    builder_.define(id, *body);
+    if (!in_.at_end() && in_.peek() != '\n' && in_.peek() != '\r') {
+      return in_.fail("a rule ends with its line; this is left over");
+    }
+    return {};
+  }
+
+  // A rule may go on in a line that begins with '|'.
+  bool alternative_follows() {
+    if (in_.peek() == '|') return true;
+    const size_t start = in_.position();
+    skip_space(true);
+    if (in_.peek() == '|') return true;
+    in_.go_to(start);
+    return false;
+  }
+
+  Result<Expr> alternatives(int depth) {
+    std::vector<Expr> parts;
+    do {
+      if (!parts.empty()) {
+        in_.skip();
+        skip_space(true);
+      }
+      const Result<Expr> part = sequence(depth);
+      if (!part.ok()) return part;
+      parts.push_back(*part);
+    } while (alternative_follows() && !builder_.full());
+    return builder_.alt(parts);
+  }
+
+  Result<Expr> sequence(int depth) {
+    std::vector<Expr> parts;
+    while (!in_.at_end() && !builder_.full()) {
+      const char c = in_.peek();
+      if (c == '*' || c == '+' || c == '?' || c == '{') {
+        if (parts.empty()) return in_.fail("there is nothing before this quantifier");
+        const Result<Expr> repeated = quantified(parts.back());
+        if (!repeated.ok()) return repeated;
+        parts.back() = *repeated;
+      } else if (c == '|' || c == ')' || c == '\n' || c == '\r') {
+        break;
+      } else {
+        const Result<Expr> part = symbol(depth);
+        if (!part.ok()) return part;
+        parts.push_back(*part);
+      }
+      skip_space(depth > 0);
+    }
+    return builder_.seq(parts);
+  }
+
+  Result<Expr> symbol(int depth) {
+    const char c = in_.peek();
+    if (c == '"') return literal();
+    if (c == '[') return char_class();
+    if (c == '<' || c == '!') return token_reference();
+    if (c == '.') {
+      in_.skip();
+      return builder_.chars(CharClass::all());
+    }
+    if (c == '(') {
+      if (depth >= kMaxNesting) return in_.fail("groups are nested too deeply");
+      const size_t start = in_.position();
+      in_.skip();
+      skip_space(true);
+      const Result<Expr> inner = alternatives(depth + 1);
+      if (!inner.ok()) return inner;
+      if (in_.peek() != ')') return in_.fail_at(start, "this group is not closed");
+      in_.skip();
+      return inner;
+    }
+    if (name_char(c)) {
+      const size_t start = in_.position();
+      const Result<std::string_view> called = name();
+      if (!called.ok()) return called.status();
+      return builder_.call(rule(*called, start));
+    }
+    return in_.fail("a symbol is missing here");
+  }
+
+  Result<Expr> quantified(Expr body) {
+    uint32_t least = 0, most = Builder::kUnbounded;
+    const size_t start = in_.position();
+    const char c = in_.peek();
+    in_.skip();
+    if (c == '+') least = 1;
+    if (c == '?') most = 1;
+    if (c == '{') {
+      skip_space(true);
+      if (!in_.number(&least)) return in_.fail("a number is missing here");
+      most = least;
+      skip_space(true);
+      if (in_.take(",")) {
+        skip_space(true);
+        if (!in_.number(&most)) most = Builder::kUnbounded;
+        skip_space(true);
+      }
+      if (!in_.take("}")) return in_.fail("\"}\" is missing here");
+      if (most < least) return in_.fail_at(start, "the bounds of this quantifier are reversed");
+      if (least > kMaxRepeat || (most != Builder::kUnbounded && most > kMaxRepeat)) {
+        char what[80];
+        std::snprintf(what, sizeof what, "this quantifier repeats more than %u times", kMaxRepeat);
+        return Status(Code::kGrammarTooLarge, in_.fail_at(start, what).message());
+      }
+    }
+    return builder_.repeat(body, least, most);
+  }
+
+  // A character of a literal or a class, escapes read.
+  Result<uint32_t> character() {
+    if (in_.peek() != '\\') return in_.next_char();
+    in_.skip();
+    const char c = in_.peek();
+    const int digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
+    if (digits > 0) {
+      in_.skip();
+      const size_t start = in_.position();
+      const Result<uint32_t> value = in_.hex(digits);
+      if (value.ok() && (*value > kMaxChar || (*value >= 0xD800 && *value < 0xE000))) {
+        return in_.fail_at(start, "this is no character of Unicode");
+      }
+      return value;
+    }
+    const char* const known = "t\tr\rn\n\\\\\"\"[[]]--^^";
+    for (const char* k = known; *k != 0; k += 2) {
+      if (*k != c) continue;
+      in_.skip();
+      return static_cast<uint32_t>(static_cast<uint8_t>(k[1]));
+    }
+    return in_.fail("this escape is not known");
+  }
+
+  Result<Expr> literal() {
+    const size_t start = in_.position();
+    in_.skip();
+    std::string text;
+    while (in_.peek() != '"') {
+      if (in_.at_end()) return in_.fail_at(start, "this literal is not closed");
+      const Result<uint32_t> c = character();
+      if (!c.ok()) return c.status();
+      append_utf8(*c, &text);
+    }
+    in_.skip();
+    return builder_.bytes(text);
+  }
+
+  Result<Expr> char_class() {
+    const size_t start = in_.position();
+    in_.skip();
+    const bool negated = in_.take("^");
+    CharClass set;
+    while (in_.peek() != ']') {
+      if (in_.at_end()) return in_.fail_at(start, "this class is not closed");
+      const size_t here = in_.position();
+      const Result<uint32_t> first = character();
+      if (!first.ok()) return first.status();
+      uint32_t last = *first;
+      if (in_.peek() == '-' && in_.peek(1) != ']' && in_.peek(1) != '\0') {
+        in_.skip();
+        const Result<uint32_t> end = character();
+        if (!end.ok()) return end.status();
+        last = *end;
+      }
+      if (last < *first) return in_.fail_at(here, "this range is reversed");
+      set.add(*first, last);
+    }
+    in_.skip();
+    return builder_.chars(negated ? set.inverse() : set);
+  }
+
+  // <name>, <[id]>, and with '!' any other token.
+  Result<Expr> token_reference() {
+    const size_t start = in_.position();
+    const bool negated = in_.take("!");
+    if (!in_.take("<")) return in_.fail("\"<\" is missing here");
+    if (in_.take("[")) {
+      uint32_t id = 0;
+      if (!in_.number(&id)) return in_.fail("the number of a token is missing here");
+      if (!in_.take("]>")) return in_.fail("\"]>\" is missing here");
+      if (vocabulary_ != nullptr && id >= static_cast<uint32_t>(vocabulary_->n_tokens())) {
+        return in_.fail_at(start, "the model has no token of this number");
+      }
+      return builder_.token(static_cast<Token>(id), negated);
+    }
+    while (in_.peek() != '>') {
+      if (in_.at_end() || in_.peek() == '\n') {
+        return in_.fail_at(start, "this token's name is not closed");
+      }
+      in_.skip();
+    }
+    in_.skip();
+    const std::string_view text = in_.since(start + (negated ? 1 : 0));
+    if (vocabulary_ == nullptr) {
+      return negated ? builder_.token(kUnknownToken, true) : builder_.bytes(text);
+    }
+    const Token id = vocabulary_->find(text);
+    if (id < 0) return in_.fail_at(start, "the model has no token of this name");
+    return builder_.token(id, negated);
+  }
+
+  Source in_;
+  const Vocabulary* vocabulary_;
+  Builder builder_;
+  std::vector<Named> named_;  // by number of the rule
+  std::unordered_map<std::string, uint32_t> by_name_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const Grammar>> compile_gbnf(std::string_view text,
+                                                    const Vocabulary* vocabulary) {
+  return Gbnf(text, vocabulary).parse();
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,216 @@
+// Tokens through the automaton.
+#include "grammar/matcher.h"
+
+#include <algorithm>
+
+namespace sluice::grammar {
+
+uint64_t Matcher::memory_bytes(int64_t n_tokens) {
+  const uint64_t words = static_cast<uint64_t>(n_tokens) / 64 + 1;
+  return sizeof(Matcher) + Automaton::memory_bytes(kWorkspace) + kMasks * words * 8 +
+         kHistory * 2 * sizeof(State) + 2 * kHistory * sizeof(State*) + (8 << 10);
+}
+
+Result<std::unique_ptr<Matcher>> Matcher::create(std::shared_ptr<const Grammar> grammar,
+                                                 const Vocabulary& vocabulary) {
+  std::unique_ptr<Matcher> made(new Matcher(std::move(grammar), vocabulary));
+  if (made->grammar_->empty()) {
+    return error(Code::kInvalidArgument, "the grammar allows no text at all");
+  }
+  Result<std::unique_ptr<Automaton>> automaton = Automaton::create(*made->grammar_, kWorkspace);
+  if (!automaton.ok()) return automaton.status();
+  made->automaton_ = std::move(*automaton);
+  made->state_ = made->automaton_->start();
+  if (made->state_ == kFull) {
+    return error(Code::kGrammarTooLarge, "the grammar has too many ways to begin");
+  }
+  SLUICE_RETURN_IF_ERROR(made->masks_.allocate(kMasks * vocabulary.mask_words() * 8));
+  made->past_.reserve(kHistory);
+  return made;
+}
+
+// Forgets what neither the text nor the walk under way needs, nor *extra.
+bool Matcher::make_room(State* extra) {
+  std::vector<State*> keep = {&state_};
+  if (extra != nullptr) keep.push_back(extra);
+  for (State& s : past_) keep.push_back(&s);
+  for (size_t i = 0; i < path_length_; ++i) keep.push_back(&path_[i]);
+  std::fill(std::begin(mask_state_), std::end(mask_state_), kDead);
+  bool room = automaton_->compact(keep);
+  if (!room && past_.size() > 16) {  // a long history is worth less than going on
+    past_.erase(past_.begin(), past_.end() - 16);
+    return make_room(extra);
+  }
+  return room;
+}
+
+// Like the automaton's, with room made where it is full; kDead when there is none.
+State Matcher::step(State from, uint8_t byte) {
+  State to = automaton_->step(from, byte);
+  if (to == kFull && make_room(&from)) to = automaton_->step(from, byte);
+  if (to != kFull) return to;
+  failed_ = true;
+  return kDead;
+}
+
+State Matcher::after(Token token) {
+  if (token < 0 || token >= vocabulary_->n_tokens()) return kDead;
+  const std::string bytes = vocabulary_->source().bytes(token);
+  path_length_ = 0;
+  State at = bytes.empty() || vocabulary_->source().ends(token) ? kDead : state_;
+  for (const char c : bytes) {
+    if (at == kDead) break;
+    at = step(at, static_cast<uint8_t>(c));
+  }
+  if (!automaton_->takes_tokens(state_)) return at;
+  State to = automaton_->step_token(state_, token, at);
+  if (to == kFull && make_room(&at)) to = automaton_->step_token(state_, token, at);
+  if (to != kFull) return to;
+  failed_ = true;
+  return kDead;
+}
+
+bool Matcher::accepts(Token token) {
+  if (after(token) != kDead) return true;
+  return can_end() && token >= 0 && token < vocabulary_->n_tokens() &&
+         vocabulary_->source().ends(token);
+}
+
+bool Matcher::advance(Token token) {
+  const State to = after(token);
+  if (to == kDead) return false;
+  if (past_.size() == kHistory) past_.erase(past_.begin(), past_.begin() + kHistory / 2);
+  past_.push_back(state_);
+  state_ = to;
+  return true;
+}
+
+void Matcher::rewind(size_t n) {
+  n = std::min(n, past_.size());
+  if (n == 0) return;
+  state_ = past_[past_.size() - n];
+  past_.resize(past_.size() - n);
+}
+
+std::span<const uint64_t> Matcher::mask() {
+  const size_t words = vocabulary_->mask_words();
+  uint64_t* const all = masks_.as<uint64_t>();
+  for (size_t i = 0; i < kMasks; ++i) {
+    if (mask_state_[i] == state_) return {all + i * words, words};
+  }
+  const size_t slot = next_mask_++ % kMasks;
+  mask_state_[slot] = kDead;
+  fill(all + slot * words);
+  if (!failed_) mask_state_[slot] = state_;
+  return {all + slot * words, words};
+}
+
+void Matcher::fill(uint64_t* bits) {
+  const size_t words = vocabulary_->mask_words();
+  std::fill_n(bits, words, 0);
+  path_length_ = 0;
+  for (uint32_t g = 0; g < Vocabulary::kGroups && !failed_; ++g) {
+    const uint32_t length = Vocabulary::kPlainLength[g];
+    if (length > 0 && automaton_->takes_plain(state_, length)) {
+      const uint64_t* const group = vocabulary_->group_mask(g);
+      for (size_t i = 0; i < words; ++i) bits[i] |= group[i];
+    } else {
+      walk(vocabulary_->group(g), bits);
+    }
+  }
+  if (automaton_->takes_tokens(state_)) allow_named(bits);
+  for (const Token t : vocabulary_->ends()) {
+    if (can_end()) bits[t / 64] |= uint64_t{1} << (t % 64);
+  }
+}
+
+// Entries whose shared beginning has been refused are passed over without a look at their bytes.
+void Matcher::walk(Vocabulary::Group group, uint64_t* bits) {
+  const uint8_t* const lcp = vocabulary_->lcp();
+  const uint32_t* const offset = vocabulary_->offset();
+  const uint8_t* const text = vocabulary_->text();
+  const Token* const ids = vocabulary_->ids();
+  path_[0] = state_;
+  path_length_ = 1;
+  for (uint32_t i = group.begin; i < group.end;) {
+    size_t depth = lcp[i];
+    bool alive = true;
+    for (uint32_t at = offset[i]; at < offset[i + 1]; ++at) {
+      State to = automaton_->step(path_[depth], text[at]);
+      if (to == kFull) {
+        path_length_ = depth + 1;
+        to = step(path_[depth], text[at]);
+        path_[0] = state_;
+      }
+      if (to == kDead) {
+        alive = false;
+        break;
+      }
+      path_[++depth] = to;
+    }
+    if (alive) {
+      const uint32_t id = static_cast<uint32_t>(ids[i]);
+      bits[id / 64] |= uint64_t{1} << (id % 64);
+      ++i;
+      continue;
+    }
+    for (++i; i < group.end && lcp[i] > depth;) ++i;
+  }
+  path_length_ = 0;
+}
+
+void Matcher::allow_named(uint64_t* bits) {
+  automaton_->each_token(state_, [&](Token token, bool negated) {
+    if (!negated) {
+      if (token >= 0 && token < vocabulary_->n_tokens()) {
+        bits[token / 64] |= uint64_t{1} << (token % 64);
+      }
+      return;
+    }
+    const uint32_t n = vocabulary_->group(Vocabulary::kGroups - 1).end;
+    for (uint32_t i = 0; i < n; ++i) {
+      const Token id = vocabulary_->ids()[i];
+      if (id != token) bits[id / 64] |= uint64_t{1} << (id % 64);
+    }
+  });
+}
+
+// The one byte that can follow and where it leads, or -1: there are several, or the text may end.
+int Matcher::only_byte(State* from) {
+  if (automaton_->final(*from) || automaton_->takes_tokens(*from)) return -1;
+  int found = -1;
+  State to = kDead;
+  for (uint32_t c = 0; c < grammar_->n_classes; ++c) {
+    const int first = grammar_->class_byte[c];
+    const State next = automaton_->step(*from, static_cast<uint8_t>(first));
+    if (next == kFull) return -1;
+    if (next == kDead) continue;
+    const int last = c + 1 < grammar_->n_classes ? grammar_->class_byte[c + 1] - 1 : 255;
+    if (found >= 0 || first != last) return -1;
+    found = first;
+    to = next;
+  }
+  *from = to;
+  return found;
+}
+
+std::string Matcher::forced(size_t most) {
+  std::string out;
+  State at = state_;
+  while (out.size() < most) {
+    const int byte = only_byte(&at);
+    if (byte < 0) break;
+    out.push_back(static_cast<char>(byte));
+  }
+  return out;
+}
+
+bool Matcher::must_end() {
+  if (!can_end() || automaton_->takes_tokens(state_)) return false;
+  for (uint32_t c = 0; c < grammar_->n_classes; ++c) {
+    if (automaton_->step(state_, grammar_->class_byte[c]) != kDead) return false;
+  }
+  return true;
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,293 @@
+// Shapes to expressions: objects. Members that the schema names come in its order, all others
+// behind them.
+#include <algorithm>
+
+#include "grammar/schema.h"
+
+namespace sluice::grammar {
+namespace {
+
+constexpr size_t kMaxPatterns = 4;    // of names, in one object
+constexpr uint64_t kMaxCells = 6000;  // states of an object whose members are counted
+
+bool among(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+}  // namespace
+
+// The names that the schema knows, in its order: those of each `properties` together, others alone.
+std::vector<std::vector<std::string>> SchemaCompiler::known_names(const Shape& s) {
+  std::vector<std::vector<std::string>> out;
+  const auto add = [&out](const std::string& name, bool alone) {
+    for (const std::vector<std::string>& group : out) {
+      if (among(group, name)) return;
+    }
+    if (alone) out.emplace_back();
+    out.back().push_back(name);
+  };
+  for (const MemberPart& part : s.members) {
+    for (const uint32_t named : part.named) {
+      out.emplace_back();
+      for (const uint32_t child : document_[named].children) add(document_[child].key, false);
+      if (out.back().empty()) out.pop_back();
+    }
+  }
+  for (const std::string& name : s.required) add(name, true);
+  for (const Member& m : s.extra) add(m.name, true);
+  for (const std::string& name : s.forbidden) add(name, true);
+  return out;
+}
+
+// What the member with this name has to satisfy.
+Conjunction SchemaCompiler::member_terms(const Shape& s, const std::string& name, bool* allowed) {
+  Conjunction all;
+  *allowed = !among(s.forbidden, name);
+  for (const MemberPart& part : s.members) {
+    bool seen = false;
+    for (const uint32_t named : part.named) {
+      const uint32_t at = document_.find(named, name);
+      if (at == kNoValue) continue;
+      seen = true;
+      // Those of unevaluatedProperties are there to be passed over.
+      if (part.named.size() == 1) all.push_back(yes(at));
+    }
+    for (const uint32_t patterns : part.patterns) {
+      for (const uint32_t child : document_[patterns].children) {
+        if (!automata_[pattern_of(child)].matches(name)) continue;
+        seen = true;
+        all.push_back(yes(child));
+      }
+    }
+    if (!seen && part.rest != kNoTerm) all.push_back(part.rest);
+  }
+  for (const Member& m : s.extra) {
+    if (m.name == name) all.push_back(m.term);
+  }
+  for (const Term t : s.names) {
+    Shape exact;
+    const Shapes shapes = shapes_of(Conjunction{t});
+    *allowed &= std::any_of(shapes.begin(), shapes.end(), [&](const Shape& n) {
+      if ((n.types & kStringBit) == 0) return false;
+      const std::optional<Dfa> language = name_language(n);
+      return !language || language->matches(name);
+    });
+  }
+  for (const Term t : all) {
+    if (is(t / 2, JsonType::kBoolean) && document_[t / 2].truth == ((t & 1) != 0)) *allowed = false;
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+// The names that have a shape; nothing where all have it.
+std::optional<Dfa> SchemaCompiler::name_language(const Shape& s) {
+  if (s.values) {
+    Dfa out;
+    for (const uint32_t v : *s.values) {
+      if (!is(v, JsonType::kString) || !fits(s, v)) continue;
+      out = Dfa::combine(out, Dfa::literal(document_[v].text), Dfa::How::kEither);
+    }
+    return out;
+  }
+  std::optional<Dfa> out = string_language(s);
+  if (!out && (s.least_chars > 0 || s.most_chars != UINT32_MAX)) {
+    out = Dfa::lengths(s.least_chars, s.most_chars);
+    if (out->too_large())
+      fail(error(Code::kGrammarTooLarge, "a name's length takes too many states"));
+  }
+  return out;
+}
+
+Expr SchemaCompiler::member(std::string_view name, const Conjunction& all) {
+  return builder_.seq(
+      {builder_.bytes(quoted(name)), space(), builder_.bytes(":"), space(), value(all), space()});
+}
+
+// A member whose name is none of the named ones: for each set of patterns, the names that match
+// just these.
+Expr SchemaCompiler::other_members(const Shape& s, const std::vector<std::string>& named) {
+  std::vector<uint32_t> patterns;
+  for (const MemberPart& part : s.members) {
+    for (const uint32_t list : part.patterns) {
+      for (const uint32_t child : document_[list].children) {
+        const uint32_t a = pattern_of(child);
+        if (std::find(patterns.begin(), patterns.end(), a) == patterns.end()) patterns.push_back(a);
+        if (patterns.size() > kMaxPatterns) {
+          refuse(child, "more than four patterns for the names of one object");
+          return Builder::kNever;
+        }
+      }
+    }
+  }
+  std::optional<Dfa> base;  // names that are allowed at all
+  const auto narrow = [&base](const Dfa& other, Dfa::How how) {
+    if (!base && how == Dfa::How::kBoth)
+      base = other;
+    else
+      base = Dfa::combine(base ? *base : Dfa::all_text(), other, how);
+  };
+  for (const Term t : s.names) {
+    Dfa any;
+    bool all = false;
+    for (const Shape& n : shapes_of(Conjunction{t})) {
+      if ((n.types & kStringBit) == 0) continue;
+      const std::optional<Dfa> language = name_language(n);
+      all |= !language;
+      if (language) any = Dfa::combine(any, *language, Dfa::How::kEither);
+    }
+    if (!all) narrow(any, Dfa::How::kBoth);
+  }
+  std::vector<Expr> ways;
+  for (uint32_t set = 0; set < 1u << patterns.size() && !failed(); ++set) {
+    Conjunction all;
+    bool never = false;
+    for (const MemberPart& part : s.members) {
+      bool seen = false;
+      for (const uint32_t list : part.patterns) {
+        for (const uint32_t child : document_[list].children) {
+          const auto at = std::find(patterns.begin(), patterns.end(), pattern_of(child));
+          if ((set >> (at - patterns.begin()) & 1) == 0) continue;
+          seen = true;
+          all.push_back(yes(child));
+        }
+      }
+      if (!seen && part.rest != kNoTerm) all.push_back(part.rest);
+    }
+    for (const Term t : all) {
+      never |= is(t / 2, JsonType::kBoolean) && document_[t / 2].truth == ((t & 1) != 0);
+    }
+    if (never) continue;
+    std::optional<Dfa> language = base;
+    const auto restrict = [&language](const Dfa& other, bool without) {
+      if (!language && !without)
+        language = other;
+      else
+        language = Dfa::combine(language ? *language : Dfa::all_text(), other,
+                                without ? Dfa::How::kOnlyFirst : Dfa::How::kBoth);
+    };
+    for (size_t k = 0; k < patterns.size(); ++k) {
+      restrict(automata_[patterns[k]], (set >> k & 1) == 0);
+    }
+    if (!named.empty()) {
+      Builder names;
+      const uint32_t root = names.new_rule();
+      names.define(root, names.choice(named));
+      const Result<std::shared_ptr<const Grammar>> grammar = names.build();
+      if (!grammar.ok()) return fail(grammar.status()), Builder::kNever;
+      restrict(Dfa::of(**grammar), true);
+    }
+    if (language && language->too_large()) {
+      fail(error(Code::kGrammarTooLarge, "the names of an object take too many states"));
+      return Builder::kNever;
+    }
+    const Expr quote = builder_.bytes("\"");
+    const Expr name =
+        language ? builder_.seq({quote, builder_.automaton(*language, true), quote}) : any_string();
+    ways.push_back(
+        builder_.seq({name, space(), builder_.bytes(":"), space(), value(all), space()}));
+  }
+  return builder_.alt(ways);
+}
+
+// Rules for what follows after the first i named members are done, with something written before or
+// not, and where members are counted, how many.
+Expr SchemaCompiler::emit_members(const Shape& s, const std::vector<std::string>& all_names,
+                                  Expr other) {
+  std::vector<std::string> names;
+  std::vector<Expr> members;
+  std::vector<bool> required;
+  uint32_t n_required = 0;
+  for (const std::string& name : all_names) {
+    bool allowed = true;
+    const Conjunction all = member_terms(s, name, &allowed);
+    if (failed()) return Builder::kNever;
+    const bool needed = among(s.required, name);
+    if (needed && !allowed) return Builder::kNever;
+    if (!allowed) continue;
+    names.push_back(name);
+    members.push_back(member(name, all));
+    required.push_back(needed);
+    n_required += needed ? 1 : 0;
+  }
+  const uint32_t n = static_cast<uint32_t>(names.size());
+  // Others may have the same name twice, which is one member: of them one counts towards the least.
+  const bool has_least = s.least_members > n_required;
+  if (has_least && other != Builder::kNever && s.least_members > n + 1) {
+    refuse(s.least_members_at, "minProperties beyond the named properties and one more");
+    return Builder::kNever;
+  }
+  const bool has_most =
+      s.most_members < UINT32_MAX && (other != Builder::kNever || s.most_members < n);
+  // Counts from `cap` on are alike.
+  const uint32_t cap = has_most ? s.most_members : has_least ? s.least_members : 1;
+  if (has_most && s.most_members < s.least_members) return Builder::kNever;
+  if (static_cast<uint64_t>(n + 2) * (uint64_t{cap} + 1) > kMaxCells) {
+    refuse(s.least_members_at != kNoValue ? s.least_members_at : 0,
+           "an object whose members are counted as high as this");
+    return Builder::kNever;
+  }
+  // State (i, count): i named members are done; n + 1: an other one has been written.
+  std::vector<uint32_t> rules;
+  for (uint32_t i = 0; i < (n + 2) * (cap + 1); ++i) rules.push_back(builder_.new_rule());
+  if (failed()) return Builder::kNever;
+  const auto rule = [&](uint32_t i, uint32_t count) {
+    return rules[i * (cap + 1) + std::min(count, cap)];
+  };
+  for (uint32_t i = 0; i <= n + 1; ++i) {
+    for (uint32_t count = 0; count <= cap; ++count) {
+      std::vector<Expr> ways;
+      const auto write = [&](Expr what, uint32_t next, uint32_t counted) {
+        if (has_most && count >= cap) return;
+        const Expr first = count > 0 ? comma() : Builder::kEmpty;
+        ways.push_back(builder_.seq({first, what, builder_.call(rule(next, counted))}));
+      };
+      if (i < n) {
+        write(members[i], i + 1, count + 1);
+        if (!required[i]) ways.push_back(builder_.call(rule(i + 1, count)));
+      } else {
+        // With the first other one there must be enough: those behind it may be the same again.
+        const bool again = i == n + 1;
+        if (other != Builder::kNever && (again || !has_least || count + 1 >= s.least_members)) {
+          write(other, n + 1, again && !has_most ? count : count + 1);
+        }
+        if (again || !has_least || count >= s.least_members) ways.push_back(Builder::kEmpty);
+      }
+      builder_.define(rule(i, count), builder_.alt(ways));
+    }
+  }
+  return builder_.call(rule(0, 0));
+}
+
+// Where several schemas name members, no order is the schema's own: a few orders are all taken.
+Expr SchemaCompiler::emit_object(const Shape& s) {
+  constexpr size_t kMostGroups = 3;
+  std::vector<std::vector<std::string>> groups = known_names(s);
+  std::vector<std::string> names;
+  for (const auto& group : groups) names.insert(names.end(), group.begin(), group.end());
+  Expr other = other_members(s, names);
+  if (failed()) return Builder::kNever;
+  if (other != Builder::kNever) {
+    const uint32_t rule = builder_.new_rule();
+    builder_.define(rule, other);
+    other = builder_.call(rule);
+  }
+  std::erase_if(groups, [&s](const std::vector<std::string>& group) {
+    return group.size() == 1 && among(s.forbidden, group[0]);
+  });
+  std::vector<size_t> order;
+  for (size_t i = 0; i < groups.size(); ++i) order.push_back(i);
+  std::vector<Expr> ways;
+  do {
+    std::vector<std::string> in_order;
+    for (const size_t i : order) {
+      in_order.insert(in_order.end(), groups[i].begin(), groups[i].end());
+    }
+    ways.push_back(emit_members(s, in_order, other));
+  } while (groups.size() <= kMostGroups && !failed() &&
+           std::next_permutation(order.begin(), order.end()));
+  return builder_.seq({builder_.bytes("{"), space(), builder_.alt(ways), builder_.bytes("}")});
+}
+
+}  // namespace sluice::grammar

@@ -1,0 +1,87 @@
+// Latent attention (MLA, https://arxiv.org/abs/2405.04434): the keys and values of all heads are
+// products of one short vector for each position, beside one rotated part of the keys. Newer files
+// have a matrix of keys and one of values for each head, so that the vector itself is cached: a
+// query is taken to the vector's space before it meets it, and what attention gives is taken from
+// there to the head's values (the absorbed form). In older files both are one matrix: keys and
+// values are made in full, and cached.
+#include "model/builder.h"
+
+namespace sluice::model {
+
+// Queries [n_head][dk] in `out`, through q_lora_rank values where the model has them.
+void Builder::latent_queries(int64_t layer, Buf out, int64_t dk) {
+  const int64_t rank = hp().q_lora_rank, n = hp().n_head * dk;
+  if (rank == 0 || has(layer, "attn_q")) {
+    const int32_t q = mat(layer, "attn_q", n, hp().n_embd);
+    matmul(layer, Buf::kH, out, {{q, -1, 0}});
+    return;
+  }
+  const int32_t a = mat(layer, "attn_q_a", rank, hp().n_embd);
+  matmul(layer, Buf::kH, Buf::kAtt, {{a, -1, 0}});
+  norm_at(layer, "attn_q_a_norm", {Buf::kAtt}, {Buf::kAtt}, rank);
+  const int32_t b = mat(layer, "attn_q_b", n, rank);
+  matmul(layer, Buf::kAtt, out, {{b, -1, 0}});
+}
+
+// One key head: [vector | rotated]. Its first part is its value.
+void Builder::absorbed_attention(int64_t layer, int32_t rope) {
+  const int64_t heads = hp().n_head, rank = hp().kv_lora_rank, n_rot = hp().rope.n_rot;
+  const int64_t dk = hp().head_dim_k_mla, dv = hp().head_dim_v_mla, plain = dk - n_rot;
+  AttentionShape att;
+  att.heads = static_cast<int32_t>(heads);
+  att.kv_heads = 1;
+  att.dk = static_cast<int32_t>(rank + n_rot);
+  att.dv = static_cast<int32_t>(rank);
+  att.cache = static_cast<int32_t>(layer);
+  att.values_in_keys = true;
+  latent_queries(layer, Buf::kGu, dk);
+  const int32_t kv = mat(layer, "attn_kv_a_mqa", rank + n_rot, hp().n_embd);
+  matmul(layer, Buf::kH, Buf::kQkv, {{kv, -1, att.keys()}});
+  norm_at(layer, "attn_kv_a_norm", {Buf::kQkv, att.keys()}, {Buf::kQkv, att.keys()}, rank);
+  head_matmul(layer, "attn_k_b", {Buf::kGu, 0, dk}, {Buf::kQkv, 0, att.dk}, rank, plain, heads);
+  copy(layer, {Buf::kGu, plain, dk}, {Buf::kQkv, rank, att.dk}, n_rot, heads);
+  if (hp().temperature_scale != 0) temperature(layer, att);
+  if (rope >= 0) rotate(layer, rope, att, rank);
+  attend(layer, {}, att);
+  head_matmul(layer, "attn_v_b", {Buf::kAtt, 0, rank}, {Buf::kGu, 0, dv}, dv, rank, heads);
+  att_width_ = heads * dv;
+}
+
+// Keys [plain | rotated], the rotated part the same for all heads, and values.
+void Builder::expanded_attention(int64_t layer, int32_t rope) {
+  const int64_t heads = hp().n_head, rank = hp().kv_lora_rank, n_rot = hp().rope.n_rot;
+  AttentionShape att;
+  att.heads = att.kv_heads = static_cast<int32_t>(heads);
+  att.dk = static_cast<int32_t>(hp().head_dim_k);
+  att.dv = static_cast<int32_t>(hp().head_dim_v);
+  att.cache = static_cast<int32_t>(layer);
+  const int64_t plain = att.dk - n_rot, both = plain + att.dv;
+  latent_queries(layer, Buf::kQkv, att.dk);
+  const int32_t a = mat(layer, "attn_kv_a_mqa", rank + n_rot, hp().n_embd);
+  matmul(layer, Buf::kH, Buf::kGu, {{a, -1, 0}});
+  norm_at(layer, "attn_kv_a_norm", {Buf::kGu}, {Buf::kGu}, rank);
+  const int32_t b = mat(layer, "attn_kv_b", heads * both, rank);
+  matmul(layer, Buf::kGu, Buf::kAtt, {{b, -1, 0}});
+  copy(layer, {Buf::kAtt, 0, both}, {Buf::kQkv, att.keys(), att.dk}, plain, heads);
+  copy(layer, {Buf::kGu, rank, 0}, {Buf::kQkv, att.keys() + plain, att.dk}, n_rot, heads);
+  copy(layer, {Buf::kAtt, plain, both}, {Buf::kQkv, att.values(), att.dv}, att.dv, heads);
+  if (hp().temperature_scale != 0) temperature(layer, att);
+  if (rope >= 0) rotate(layer, rope, att, plain);
+  attend(layer, {}, att);
+}
+
+Buf Builder::latent_attention(int64_t layer, int32_t rope, float score_scale) {
+  const bool absorbed = hp().head_dim_k_mla > 0;
+  const size_t first = p.ops.size();
+  if (absorbed) {
+    absorbed_attention(layer, rope);
+  } else {
+    expanded_attention(layer, rope);
+  }
+  for (size_t i = first; i < p.ops.size(); ++i) {
+    if (p.ops[i].kind == OpKind::kAttention) p.ops[i].scale = score_scale;
+  }
+  return absorbed ? Buf::kGu : Buf::kAtt;
+}
+
+}  // namespace sluice::model

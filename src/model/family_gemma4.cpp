@@ -1,0 +1,103 @@
+// Gemma 4: Gemma 3 with two sizes of heads (local and global layers), normed values, RoPE factors
+// for a part of the global heads, a factor for each layer's output; the small ones with embeddings
+// of each layer's own and later layers that read the keys and values of earlier ones, the large one
+// with a mixture of experts beside the FFN.
+#include <cmath>
+
+#include "model/per_layer.h"
+
+namespace sluice::model {
+namespace {
+
+constexpr int64_t kPeriod = 6;  // of local layers and a global one, unless they are listed
+
+void scale_output(Builder& b, int64_t layer) {
+  const int32_t factor = b.vec(layer, "layer_output_scale", 1, true);
+  if (factor < 0) return;
+  Op& o = b.op(OpKind::kMulVec, layer);
+  o.in = o.out = Buf::kX;
+  o.n = static_cast<int32_t>(b.hp().n_embd);
+  o.vec0 = factor;
+}
+
+// kT = norm(FFN) + norm(mixture), each of kX under a norm of its own. The router reads kX normed
+// without weights, times a factor for each value, over the square root of its width.
+void mixture(Builder& b, int64_t layer) {
+  const int64_t n = b.hp().n_embd;
+  b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+  b.gated_ffn(layer, Buf::kH, Buf::kT, Activation::kGeluMul, false);
+  b.norm(layer, "post_ffw_norm_1", Buf::kT, Buf::kT);
+  const int32_t factors = b.vec(layer, "ffn_gate_inp", n, false, ".scale");
+  b.norm_at(layer, nullptr, {Buf::kX}, {Buf::kH}, n).vec0 = factors;
+  Op& thin = b.op(OpKind::kScale, layer);
+  thin.in = thin.out = Buf::kH;
+  thin.n = static_cast<int32_t>(n);
+  thin.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(n)));
+  MoeSpec moe = b.moe_spec();
+  moe.act = Activation::kGeluMul;
+  b.route(layer, moe);
+  moe.routed = true;
+  b.norm(layer, "pre_ffw_norm_2", Buf::kX, Buf::kH);
+  Op& none = b.op(OpKind::kScale, layer);
+  none.in = none.out = Buf::kAtt;
+  none.n = static_cast<int32_t>(n);
+  none.scale = 0;
+  b.widen(Buf::kAtt, n);
+  b.moe_ffn(layer, Buf::kAtt, moe);
+  b.norm(layer, "post_ffw_norm_2", Buf::kAtt, Buf::kAtt);
+  b.add(layer, Buf::kAtt, Buf::kT);
+}
+
+}  // namespace
+
+void build_gemma4(Builder& b) {
+  const HParams& hp = b.hp();
+  const int32_t rope = b.add_rope(hp.rope);
+  RopeHParams local_rope = hp.rope;
+  local_rope.n_rot = static_cast<int32_t>(hp.n_rot_swa);
+  local_rope.freq_base = hp.freq_base_swa;
+  local_rope.freq_scale = 1;
+  local_rope.scaling = RopeScaling::kNone;
+  const int32_t rope_of_local = b.add_rope(local_rope, false);
+
+  b.embed(std::sqrt(static_cast<float>(hp.n_embd)));
+  PerLayerEmbeddings own(b, hp.n_embd);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    const bool local = is_local(hp, layer, kPeriod);
+    AttentionSpec attention;
+    attention.rope = local ? rope_of_local : rope;
+    attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
+    attention.qk_norm = attention.v_norm = attention.keys_as_values = true;
+    attention.dk = local ? hp.head_dim_k_swa : hp.head_dim_k;
+    attention.dv = local ? hp.head_dim_v_swa : hp.head_dim_v;
+    attention.cache = kv_layer(hp, layer, kPeriod);
+    if (attention.cache < 0) {
+      b.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no keys to share"));
+      return;
+    }
+    if (layer >= hp.n_layer_kv) b.select(hp.n_embd_per_layer > 0 ? 2 * hp.n_embd : hp.n_embd);
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+    b.attention(layer, attention);
+    b.set_score_scale(1);
+    b.attention_output(layer, Buf::kT, false);
+    b.norm(layer, "post_attention_norm", Buf::kT, Buf::kT, NormKind::kRms, "attn_post_norm");
+    b.add(layer, Buf::kT, Buf::kX);
+    if (b.has_experts(layer)) {
+      mixture(b, layer);
+    } else {
+      b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+      b.gated_ffn(layer, Buf::kH, Buf::kT, Activation::kGeluMul, false);
+    }
+    b.norm(layer, "post_ffw_norm", Buf::kT, Buf::kT, NormKind::kRms, "ffn_post_norm");
+    b.add(layer, Buf::kT, Buf::kX);
+    if (hp.n_embd_per_layer > 0) {
+      own.apply(layer, {Buf::kX});
+      b.add(layer, Buf::kT, Buf::kX);
+    }
+    scale_output(b, layer);
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head();
+}
+
+}  // namespace sluice::model

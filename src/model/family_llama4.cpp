@@ -1,0 +1,43 @@
+// Llama 4: three layers of four see chunks of the positions and norm queries and keys after RoPE;
+// the fourth sees all, rotates nothing, and its queries grow with their position. In some layers a
+// mixture whose experts' inputs are weighted, with a shared expert.
+#include "model/builder.h"
+
+namespace sluice::model {
+
+void build_llama4(Builder& b) {
+  const HParams& hp = b.hp();
+  constexpr int64_t kRopePeriod = 4;           // whose last layer has none
+  constexpr int64_t kExpertsOfMaverick = 128;  // which norms nothing
+  const int32_t rope = b.add_rope(hp.rope);
+  RopeHParams local = hp.rope;
+  local.freq_base = hp.freq_base_swa;
+  const int32_t local_rope = b.add_rope(local);
+  MoeSpec moe = b.moe_spec(Gating::kSigmoid, false);
+  moe.weigh_input = true;
+
+  b.embed(1);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    const bool chunked = layer % hp.window_pattern < hp.window_pattern - 1;
+    const bool rotated = (layer + 1) % kRopePeriod != 0;
+    AttentionSpec attention;
+    attention.rope = !rotated ? -1 : chunked ? local_rope : rope;
+    attention.window = chunked ? static_cast<int32_t>(hp.sliding_window) : 0;
+    attention.chunked = chunked;
+    attention.norm_after_rope = rotated && hp.n_expert != kExpertsOfMaverick;
+    attention.temperature = !rotated;
+    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+    b.attention(layer, attention);
+    b.attention_output(layer, Buf::kX, true);
+    b.norm(layer, "ffn_norm", Buf::kX, Buf::kH, NormKind::kRms, "ffn_norm");
+    if (b.has_experts(layer)) {
+      b.moe_ffn(layer, Buf::kX, moe);
+    } else {
+      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+    }
+    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  }
+  b.head();
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,74 @@
+// The mixture and the gate, in the order of https://huggingface.co/google/gemma-3n-E2B-it.
+#include "model/per_layer.h"
+
+#include <cmath>
+
+namespace sluice::model {
+
+bool is_local(const HParams& hp, int64_t layer, int64_t period) {
+  if (hp.sliding_window == 0) return false;
+  if (!hp.local_of.empty()) return hp.local_of[static_cast<size_t>(layer)] != 0;
+  if (hp.window_pattern > 0) period = hp.window_pattern;
+  return layer % period < period - 1;
+}
+
+int32_t kv_layer(const HParams& hp, int64_t layer, int64_t period) {
+  int64_t at = layer;
+  while (at >= 0 &&
+         (at >= hp.n_layer_kv || is_local(hp, at, period) != is_local(hp, layer, period))) {
+    --at;
+  }
+  return static_cast<int32_t>(at);
+}
+
+PerLayerEmbeddings::PerLayerEmbeddings(Builder& b, int64_t kept) : b_(b), kept_(kept) {
+  const HParams& hp = b.hp();
+  if (hp.n_embd_per_layer == 0) return;
+  table_ =
+      b.add_table("per_layer_token_embd", hp.n_layer * hp.n_embd_per_layer, hp.n_embd_per_layer);
+  norm_ = b.vec(-1, "per_layer_proj_norm", hp.n_embd_per_layer);
+  b.copy(-1, {Buf::kX}, {Buf::kX, kept}, hp.n_embd);
+}
+
+// (norm(W embedding / sqrt(n_embd)) + sqrt(n) * row) / sqrt(2).
+void PerLayerEmbeddings::mix(int64_t layer, Columns out) {
+  const HParams& hp = b_.hp();
+  const int64_t n = hp.n_embd_per_layer;
+  const int32_t column = static_cast<int32_t>(out.col);
+  const int32_t w =
+      b_.mat_rows(-1, "per_layer_model_proj", hp.n_layer * n, hp.n_embd, layer * n, n);
+  b_.matmul(layer, Buf::kX, out.buf, {{w, -1, column}}, false,
+            static_cast<float>(1 / std::sqrt(static_cast<double>(hp.n_embd))))
+      .in_col = static_cast<int32_t>(kept_);
+  b_.norm_at(layer, nullptr, out, out, n).vec0 = norm_;
+  Op& row = b_.op(OpKind::kRows, layer);
+  row.table = table_;
+  row.in_col = static_cast<int32_t>(layer * n);
+  row.out = out.buf;
+  row.out_col = column;
+  row.n = static_cast<int32_t>(n);
+  row.add = true;
+  row.scale = std::sqrt(static_cast<float>(n));
+  Op& half = b_.op(OpKind::kScale, layer);
+  half.in = half.out = out.buf;
+  half.in_col = half.out_col = column;
+  half.n = static_cast<int32_t>(n);
+  half.scale = static_cast<float>(1 / std::sqrt(2.0));
+}
+
+void PerLayerEmbeddings::apply(int64_t layer, Columns in) {
+  const HParams& hp = b_.hp();
+  const int64_t n = hp.n_embd_per_layer;
+  mix(layer, {Buf::kGu, n});
+  const int32_t gate = b_.mat(layer, "inp_gate", n, hp.n_embd);
+  b_.matmul(layer, in.buf, Buf::kGu, {{gate, -1, 0}}).in_col = static_cast<int32_t>(in.col);
+  Op& o = b_.op(OpKind::kActivate, layer);
+  o.in = o.out = Buf::kGu;
+  o.n = static_cast<int32_t>(n);
+  o.act = Activation::kGeluMul;
+  const int32_t down = b_.mat(layer, "proj", hp.n_embd, n);
+  b_.matmul(layer, Buf::kGu, Buf::kT, {{down, -1, 0}});
+  b_.norm(layer, "post_norm", Buf::kT, Buf::kT);
+}
+
+}  // namespace sluice::model

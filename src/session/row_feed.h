@@ -1,0 +1,46 @@
+// Rows of tables that tokens choose: their embeddings, and embeddings of each layer's own. The
+// token embedding gives them from memory where it is held; all others of a batch are read one by
+// one, and asked for as soon as the batch begins, in the order in which the tables are used.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "session/engine.h"
+#include "session/timeline.h"
+
+namespace sluice::session {
+
+class RowFeed {
+ public:
+  explicit RowFeed(Engine& engine);
+
+  // The next n tokens of the timeline. False while rows of a batch that was given up are under way.
+  [[nodiscard]] bool begin(const Timeline& timeline, int32_t n);
+  // Asks for as many rows as the queue takes.
+  void request();
+  // Whether all rows of the table are there; they have been looked at then.
+  [[nodiscard]] bool ready(size_t table);
+  // Values [col, col + n), whole blocks, of token t's row of a table that is ready.
+  void read(size_t table, int32_t t, int64_t col, int64_t n, float* out) const;
+
+ private:
+  struct Asked {
+    int32_t rows = 0;  // of the batch's tokens, so far
+    bool looked_at = false;
+  };
+  [[nodiscard]] const model::Mat& mat(size_t table) const;
+  [[nodiscard]] uint8_t* row(size_t table, int32_t t) const;
+  // The unit that holds a row of the token embedding in memory; kNoUnit: none does.
+  [[nodiscard]] uint32_t held(Token token) const;
+
+  Engine& engine_;
+  const Timeline* timeline_ = nullptr;
+  int32_t first_ = 0, n_ = 0;
+  size_t table_ = 0;  // that is being asked for
+  std::array<Asked, model::kMaxTables> asked_{};
+  std::vector<uint32_t> unit_of_;  // by token of the batch: of the token embedding, or kNoUnit
+};
+
+}  // namespace sluice::session

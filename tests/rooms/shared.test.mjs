@@ -1,0 +1,87 @@
+// What C++ and TypeScript both write down must say the same: numbers that cross the binding, the layout of
+// the fill queue, the codes of errors. Read from the sources, so that no build is needed to see a difference.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { join } from 'node:path';
+
+const root = fileURLToPath(new URL('../..', import.meta.url));
+const read = (path) => readFileSync(join(root, path), 'utf8');
+const plain = (text) => text.replace(/\/\*[^]*?\*\//g, '').replace(/\/\/.*/g, '');
+
+/** What `pattern` catches first; fails where the source no longer has it. */
+function find(path, pattern) {
+  const match = pattern.exec(read(path));
+  assert.ok(match, `${path} has nothing like ${pattern}`);
+  return match[1];
+}
+
+/** { name: value } of an enumeration in either language; names without the k, or another prefix. */
+function enumeration(path, name, prefix = 'k') {
+  const body = plain(find(path, new RegExp(`enum (?:class )?${name}\\b[^{;]*\\{([^}]*)\\}`)));
+  let next = 0;
+  return Object.fromEntries(body.split(',').map((entry) => entry.trim()).filter(Boolean).map((entry) => {
+    const [, key, value] = /^(\w+)(?:\s*=\s*(\d+))?$/.exec(entry);
+    next = value === undefined ? next : Number(value);
+    return [key.startsWith(prefix) ? key.slice(prefix.length) : key, next++];
+  }));
+}
+
+const binding = 'web/worker/binding.ts';
+const embind = 'src/bindings/engine_binding.cpp';
+const queue = 'src/residency/fill_queue.h';
+const server = 'web/io/fill-server.ts';
+
+test('steps and wants have the same numbers', () => {
+  assert.deepEqual(enumeration(binding, 'Step'), enumeration('src/session/executor.h', 'Step'));
+  assert.deepEqual(enumeration(binding, 'Want'), enumeration('src/open/opener.h', 'Want'));
+});
+
+test('the flags of tokenizing are the same bits', () => {
+  const bits = [...read(embind).matchAll(/\.(\w+) = \(how & (\d+)\) != 0/g)].map(([, name, bit]) => [name, Number(bit)]);
+  const snake = (name) => name.replace(/(?<!^)[A-Z]/g, '_$&').toLowerCase();
+  const flags = enumeration(binding, 'TokenizeFlags');
+  assert.deepEqual(Object.fromEntries(Object.entries(flags).map(([name, bit]) => [snake(name), bit])), Object.fromEntries(bits));
+});
+
+test('a piece of a state is as large on both sides', () => {
+  const size = (path) => find(path, /\bkStageBytes = (1 << \d+)/);
+  assert.equal(size(binding), size(embind));
+});
+
+test('the fill queue lies as the header says', () => {
+  const states = enumeration(queue, 'FillState', 'kFill');
+  for (const [name, value] of Object.entries(enumeration(server, 'State'))) assert.equal(value, states[name], name);
+  assert.equal(find(queue, /kFillRow = (\w+);/), 'UINT32_MAX');
+  assert.equal(find(server, /kRow = (\w+);/), '0xffffffff');
+  assert.equal(find(queue, /sizeof\(FillRequest\) == (\d+)/), find(server, /kRequestBytes = (\d+)/));
+  assert.equal(find(queue, /sizeof\(FillQueue\) == (\d+) \+/), find(server, /kHeadBytes = (\d+)/));
+  const words = (struct) => {
+    const fields = [...plain(find(queue, new RegExp(`struct ${struct} \\{([^]*?)\\n(?:\\n|\\};)`))).matchAll(/^ *(?:std::atomic<)?uint(32|64)_t>? (\w+)/gm)];
+    let at = 0;
+    return Object.fromEntries(fields.map(([, bits, name]) => [name, (at += bits / 32) - bits / 32]));
+  };
+  const lower = (names) => Object.fromEntries(Object.entries(names).map(([name, at]) => [name.toLowerCase(), at]));
+  assert.deepEqual(lower(enumeration(server, 'Request')), words('FillRequest'));
+  assert.deepEqual(lower(enumeration(server, 'Head')), words('FillQueue'));
+});
+
+test('the states of units are those that the binding numbers', () => {
+  const names = find('web/api/engine.ts', /kUnitStates: UnitState\[\] = \[([^\]]*)\]/).split(', ').map((name) => name.slice(1, -1));
+  const code = find(embind, /val unit_states\(\) \{([^]*?)\n {2}\}/);
+  const numbers = [...code.matchAll(/kAbsent:\s+states_\[u\] = pinned \? (\d) : (\d);|kLoading:\s+states_\[u\] = (\d);|kReady:\s+states_\[u\] = pinned \? (\d) : (\d);/g)]
+    .flatMap((match) => match.slice(1).filter((n) => n !== undefined)).map((n) => names[n]);
+  assert.deepEqual(numbers, ['pinned-absent', 'absent', 'loading', 'pinned', 'resident']);
+});
+
+test('every code of the engine is one that a SluiceError can carry, and the other way round', () => {
+  const engine = [...read('src/base/status.cpp').matchAll(/return "([A-Z_]+)";/g)].map(([, code]) => code);
+  const errors = read('web/wire/errors.ts');
+  const codes = [...find('web/wire/errors.ts', /export type ErrorCode =([^;]*);/).matchAll(/'([A-Z_]+)'/g)].map(([, code]) => code);
+  const own = ['OK', 'ABORTED']; // never thrown: an abort is the platform's AbortError
+  assert.deepEqual([...new Set(engine)].filter((code) => !codes.includes(code) && !own.includes(code)), []);
+  const web = ['ENGINE_GONE', 'DISPOSED', 'WORKER_LOAD', 'WASM_LOAD', 'MODULE_LOAD', 'NOT_SUPPORTED', 'QUOTA', 'TEMPLATE'];
+  assert.deepEqual(codes.filter((code) => !engine.includes(code)), web);
+  for (const code of codes) assert.match(errors.slice(0, errors.indexOf('export type ErrorCode')), new RegExp(`\\b${code}\\b`), 'the comment names it');
+});

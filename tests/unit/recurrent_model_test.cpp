@@ -1,0 +1,117 @@
+// The recurrent families' own fixtures with sizes that lie: what the metadata says of convolutions,
+// states and heads must agree with the tensors, and what a tensor's shape says with the metadata.
+// A state's size follows from these, so nothing is planned from a number that stands alone.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "model/program.h"
+
+namespace sluice::model {
+namespace {
+
+struct Fixture {
+  std::string name;
+  std::vector<uint8_t> bytes;
+  gguf::Header header;
+};
+
+// Those of ../shared/fixtures/families; none where that is absent.
+std::vector<Fixture> fixtures() {
+  const auto folder = std::filesystem::path(SLUICE_SOURCE_DIR) / "../shared/fixtures/families";
+  std::vector<Fixture> out;
+  for (const char* name : {"mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "granitehybrid",
+                           "nemotron_h", "nemotron_h_moe", "jamba", "qwen35", "qwen35moe",
+                           "qwen3next", "rwkv6", "rwkv7", "plamo2"}) {
+    std::ifstream file(folder / (std::string(name) + ".gguf"), std::ios::binary);
+    if (!file) continue;
+    Fixture& f = out.emplace_back();
+    f.name = name;
+    f.bytes = {std::istreambuf_iterator<char>(file), {}};
+  }
+  for (Fixture& f : out) {
+    EXPECT_TRUE(gguf::parse_header(f.bytes, f.bytes.size(), &f.header).ok()) << f.name;
+  }
+  if (out.empty()) std::printf("skipped: ../shared/fixtures/families is absent\n");
+  return out;
+}
+
+bool is_refusal(const Status& status) {
+  switch (status.code()) {
+    case Code::kBadHeader:
+    case Code::kBadShape:
+    case Code::kMissingTensor:
+    case Code::kUnsupportedArchitecture:
+      return true;
+    default:
+      return false;
+  }
+}
+
+TEST(RecurrentModel, EveryFixtureBuilds) {
+  for (const Fixture& f : fixtures()) {
+    const auto program = build_program(f.header);
+    ASSERT_TRUE(program.ok()) << f.name << ": " << program.status().message();
+    // The parts of a layer's state lie side by side.
+    std::map<int32_t, int64_t> end;
+    for (const Op& op : program->ops) {
+      if (op.state == 0) continue;
+      EXPECT_EQ(op.state_at, end[op.layer]) << f.name << ", layer " << op.layer;
+      end[op.layer] = op.state_at + op.state;
+    }
+    EXPECT_FALSE(end.empty()) << f.name;
+  }
+}
+
+TEST(RecurrentModel, SizesThatDisagreeWithTheTensorsAreRefused) {
+  constexpr uint32_t kSizes[] = {0, 1, 2, 3, 5, 7, 100, 4095, 4096, 4097, 1u << 20, UINT32_MAX};
+  for (const Fixture& f : fixtures()) {
+    for (size_t i = 0; i < f.header.metadata.size(); ++i) {
+      const std::string key(f.header.metadata[i].key);
+      const std::string own = key.substr(std::min(key.size(), key.find('.') + 1));
+      const bool size = own.starts_with("ssm.") || own == "wkv.head_size" ||
+                        own == "full_attention_interval" || own == "token_shift_count";
+      if (!size || (f.name == "plamo2" && own == "ssm.group_count")) continue;
+      for (const uint32_t n : kSizes) {
+        gguf::Header changed = f.header;
+        gguf::Value& value = changed.metadata[i].value;
+        if (value.as_u64() == n) continue;
+        // Heads of any size that divides the width fit the tensors.
+        if (own == "wkv.head_size" && n > 0 && 64 % n == 0) continue;
+        const uint8_t* bytes = reinterpret_cast<const uint8_t*>(&n);
+        value = {gguf::ValueType::kU32, gguf::ValueType::kU32, 1, {bytes, bytes + sizeof n}};
+        const Status status = build_program(changed).status();
+        EXPECT_TRUE(is_refusal(status)) << f.name << " with " << key << " = " << n << ": "
+                                        << (status.ok() ? "taken" : status.message());
+      }
+    }
+  }
+}
+
+TEST(RecurrentModel, TensorsOfAnotherShapeAreRefused) {
+  for (const Fixture& f : fixtures()) {
+    for (size_t i = 0; i < f.header.tensors.size(); ++i) {
+      // The first layer's values are what the others mix in: it has no use for these.
+      if (f.header.tensors[i].name.starts_with("blk.0.time_mix_v") && f.name == "rwkv7" &&
+          f.header.tensors[i].name != "blk.0.time_mix_value.weight") {
+        continue;
+      }
+      for (const size_t side : {0, 1}) {
+        if (side == 1 && f.header.tensors[i].name == "token_embd.weight") continue;
+        gguf::Header changed = f.header;
+        changed.tensors[i].ne[side] += 32;
+        ASSERT_TRUE(gguf::index_tensors(&changed).ok());
+        const Status status = build_program(changed).status();
+        EXPECT_EQ(status.code(), Code::kBadShape)
+            << f.name << " " << f.header.tensors[i].name << ", side " << side;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::model

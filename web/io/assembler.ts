@@ -1,0 +1,31 @@
+// Chunks out of the bytes of a stream, which come in pieces of any length.
+
+import { SluiceError } from '../wire/errors.js';
+
+/** Takes bytes in order. */
+export type Sink = (bytes: Uint8Array) => void;
+
+/** Gives `arrived` whole chunks, from number `chunk` on; their bytes are good until the next piece. */
+export function assembler(
+  file: { readonly size: number; readonly chunkSize: number },
+  name: string,
+  chunk: number,
+  arrived: (chunk: number, bytes: Uint8Array) => void,
+): Sink {
+  const { chunkSize } = file;
+  const buffer = new Uint8Array(chunkSize);
+  let filled = 0;
+  return (bytes) => {
+    for (let at = 0; at < bytes.length; ) {
+      const length = Math.min(chunkSize, file.size - chunk * chunkSize);
+      if (length <= 0) throw new SluiceError('NETWORK', `${name} sent too many bytes.`);
+      const n = Math.min(length - filled, bytes.length - at);
+      buffer.set(bytes.subarray(at, at + n), filled);
+      filled += n;
+      at += n;
+      if (filled < length) continue;
+      arrived(chunk++, buffer.subarray(0, length));
+      filled = 0;
+    }
+  };
+}

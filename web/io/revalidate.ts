@@ -1,0 +1,44 @@
+// Whether what is stored of a file is still what the server has: its validators agree, and so do its first
+// bytes, which a server that says nothing of versions cannot hide.
+
+import { isAbort, throwIfAborted } from '../wire/errors.js';
+import type { Fetcher } from './fetcher.js';
+import type { LocalChunks, Warn } from './local-chunks.js';
+import { differs } from './validators.js';
+
+const kCompareBytes = 64 * 1024;
+const kOfflineMs = 4_000;
+
+/** False when the file must be fetched anew. What is stored whole is used whatever the server says. */
+export async function isCurrent(fetcher: Fetcher, local: LocalChunks, warn: Warn, signal?: AbortSignal): Promise<boolean> {
+  const entry = local.entry!;
+  const { size, etag, lastModified } = entry.meta!;
+  try {
+    if (await compare(fetcher, local, signal)) {
+      fetcher.known.size = size;
+      entry.touch(fetcher.known);
+      return true;
+    }
+  } catch (error) {
+    throwIfAborted(signal);
+    if (isAbort(error) || !entry.complete) throw error;
+    warn('NETWORK', `${(error as Error).message} Using the stored file.`);
+    fetcher.reset({ size, etag, lastModified });
+    return true;
+  }
+  warn('SOURCE_CHANGED', 'The file on the server has changed; fetching it anew.');
+  if (!local.writing) local.drop();
+  return false;
+}
+
+/** Compares the server's file with the stored one. Throws when it can be no version of that. */
+async function compare(fetcher: Fetcher, local: LocalChunks, signal?: AbortSignal): Promise<boolean> {
+  const entry = local.entry!;
+  const stored = new Uint8Array(Math.min(kCompareBytes, local.size));
+  const fresh = new Uint8Array(stored.length);
+  const got = await fetcher.peek(fresh, entry.complete ? kOfflineMs : 0, signal);
+  const known = local.collect(0, stored).size === 0;
+  const same = known && got === fresh.length && fresh.every((byte, i) => byte === stored[i]);
+  if (!same) local.mayReplace(fresh.subarray(0, got), fetcher.mode === 'ranges');
+  return !differs(entry.meta!, fetcher.known) && (same || !known);
+}
