@@ -99,6 +99,12 @@ struct AttentionArgs {
   int64_t v_stride;    // from a position's values to the next one's; 0: dv
 };
 
+// x > 0: positive x^2 + linear x; else negative (e^min(x, below) - 1 - x) + linear x
+// (https://arxiv.org/abs/2411.13010).
+struct Xielu {
+  float positive, negative, linear, below;
+};
+
 // --- recurrent layers: rows of tokens, token t at `at` + t * stride ------------------------------
 struct TokenRows {
   const float* at = nullptr;
@@ -217,6 +223,7 @@ struct Table {
   void (*gelu_tanh)(const float* x, int64_t n, float* out);
   void (*gelu_erf)(const float* x, int64_t n, float* out);
   void (*silu)(const float* x, int64_t n, float* out);
+  void (*xielu)(const float* x, const Xielu& by, int64_t n, float* out);
   void (*add)(const float* a, const float* b, int64_t n, float* out);
   void (*scale)(const float* x, float factor, int64_t n, float* out);
   void (*soft_cap)(const float* x, float cap, int64_t n, float* out);

@@ -170,6 +170,7 @@ const Table kTable = {
     gelu_tanh,
     gelu_erf,
     silu,
+    xielu,
     add,
     scale,
     soft_cap,

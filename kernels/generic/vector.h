@@ -148,6 +148,15 @@ void gelu_erf(const float* x, int64_t n, float* out) {
 void silu(const float* x, int64_t n, float* out) {
   map(x, n, out, [](F32 v) { return silu(v); });
 }
+void xielu(const float* x, const Xielu& by, int64_t n, float* out) {
+  const F32 positive = splat(by.positive), negative = splat(by.negative);
+  const F32 linear = splat(by.linear), below = splat(by.below);
+  map(x, n, out, [=](F32 v) {
+    const F32 curve = exp(min(v, below)) - splat(1.0f) - v;
+    const F32 bent = select(splat(0.0f) < v, positive * v * v, negative * curve);
+    return mul_add(linear, v, bent);
+  });
+}
 void sigmoid(const float* x, int64_t n, float* out) {
   map(x, n, out, [](F32 v) { return sigmoid_times(v, splat(1.0f)); });
 }

@@ -30,6 +30,7 @@ void quantize_q8(const float* x, int64_t cols, int8_t* q, float* d);
 [[nodiscard]] double silu(double x);
 [[nodiscard]] double gelu_tanh(double x);
 [[nodiscard]] double gelu_erf(double x);
+[[nodiscard]] double xielu(double x, const Xielu& by);
 void rms_norm(const float* x, const float* weight, double eps, int64_t n, double* out);
 void layer_norm(const float* x, const float* weight, const float* bias, double eps, int64_t n,
                 double* out);

@@ -20,6 +20,12 @@ double gelu_erf(double x) {
   return 0.5 * x * std::erfc(-x * 0.70710678118654752440);
 }
 
+double xielu(double x, const Xielu& by) {
+  const double bent =
+      x > 0 ? by.positive * x * x : by.negative * (std::expm1(std::fmin(x, double{by.below})) - x);
+  return bent + by.linear * x;
+}
+
 void rms_norm(const float* x, const float* weight, double eps, int64_t n, double* out) {
   double squares = 0;
   for (int64_t i = 0; i < n; ++i) squares += double{x[i]} * double{x[i]};

@@ -106,7 +106,8 @@ struct Generation::Impl {
 
   State state = State::kEnded;
   bool in_prompt = true;
-  std::vector<Piece> pieces;  // the first `certain` of them can be taken, the others are held
+  std::vector<Token> upcoming;  // of the next pass
+  std::vector<Piece> pieces;    // the first `certain` of them can be taken, the others are held
   size_t certain = 0;
   uint64_t released_bytes = 0;  // text of all pieces that became certain
   Finish finish = Finish::kNone;
@@ -224,9 +225,9 @@ Step Generation::Impl::choose() {
   if (!free && tokenizer.is_end_of_generation(token)) return end(Finish::kStop);
   if (matcher) static_cast<void>(matcher->advance(token));
   if (say(token, now)) return Step::kDone;
-  std::vector<Token> tokens = {token};
-  if (foretell(now, &tokens)) return Step::kDone;
-  Status begun = session.begin(tokens);
+  upcoming.assign(1, token);
+  if (foretell(now, &upcoming)) return Step::kDone;
+  Status begun = session.begin(upcoming);
   if (begun.code() == Code::kContextFull) return end(Finish::kContext);
   if (!begun.ok()) return fail(std::move(begun));
   state = State::kPass;

@@ -214,7 +214,9 @@ State Automaton::intern_state() {
   uint32_t slot = h & state_mask_;
   for (; state_slots_[slot] != kUnknown; slot = (slot + 1) & state_mask_) {
     const State s = state_slots_[slot];
-    if (states_[s].final == final_ && std::ranges::equal(items(s), found_)) return s;
+    if (states_[s].final == final_ &&
+        std::equal(items(s).begin(), items(s).end(), found_.begin(), found_.end()))
+      return s;
   }
   if (n_states_ == max_states_ || found_.size() > max_items_ - n_items_) return kFull;
   StateRecord& made = states_[n_states_];

@@ -39,7 +39,7 @@ Dfa Dfa::of(const Grammar& grammar) {
     for (uint32_t c = 0; c < grammar.n_classes; ++c) {
       const State to = (*automaton)->step(static_cast<State>(s), grammar.class_byte[c]);
       if (to == kFull) return out;
-      out.next_.push_back(to == kDead ? kDead : to - 1u);
+      out.next_.push_back(to == grammar::kDead ? Dfa::kDead : to - 1u);
     }
     out.accept_.push_back((*automaton)->final(static_cast<State>(s)) ? 1 : 0);
   }

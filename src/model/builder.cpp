@@ -258,11 +258,14 @@ void Builder::embed(float scale, int32_t positions, int32_t types) {
 }
 
 void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind,
-                   const char* mark_name) {
-  const int64_t n = hp().n_embd;
-  const char* suffix = has(layer, name, "") ? "" : ".weight";  // some families leave it out
-  const int32_t weight = vec(layer, name, n, false, suffix, hp().norm_offset);
-  const int32_t bias = vec(layer, name, n, true, ".bias");
+                   const char* mark_name, int64_t n) {
+  if (n == 0) n = hp().n_embd;
+  int32_t weight = -1, bias = -1;
+  if (name != nullptr) {
+    const bool bare = !has(layer, name) && has(layer, name, "");  // as PLaMo's files have it
+    weight = vec(layer, name, n, false, bare ? "" : ".weight", hp().norm_offset);
+    bias = vec(layer, name, n, true, ".bias");
+  }
   Op& o = op(OpKind::kNorm, layer);
   o.in = in;
   o.out = out;
@@ -291,11 +294,28 @@ Op& Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPar
     if (part.mat < 0) continue;  // absent: the error is already noted
     const Mat& m = p.mats[static_cast<size_t>(part.mat)];
     o.n = static_cast<int32_t>(m.cols);
-    o.parts[static_cast<size_t>(o.n_parts++)] = part;
+    o.parts[static_cast<size_t>(o.n_parts)] = part;
+    o.parts[static_cast<size_t>(o.n_parts++)].factor = factor(part);
     widen(out, part.out_col + m.rows);
     widen(in, m.cols);
   }
   return o;
+}
+
+// A matrix may have one scale for all its weights, as ternary ones do: "attn_q.scale".
+int32_t Builder::factor(const MatPart& part) {
+  constexpr std::string_view kWeight = ".weight";
+  std::string name = p.mats[static_cast<size_t>(part.mat)].name;
+  if (!name.ends_with(kWeight)) return -1;
+  name.resize(name.size() - kWeight.size());
+  if (name.ends_with("ffn_gate_inp")) return -1;  // Gemma 4's scales the router's input, by column
+  const int32_t found = vec(-1, name.c_str(), 1, true, ".scale");
+  if (found >= 0 && part.bias >= 0) {
+    fail(error(Code::kUnsupportedArchitecture,
+               "the tensor %s.weight has a scale and a bias, which is not supported",
+               name.c_str()));
+  }
+  return found;
 }
 
 Op& Builder::add(int64_t layer, Buf in, Buf out, float scale) {
@@ -441,21 +461,23 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
     const int64_t weights = by_head ? side.heads * dk : n;
     const int32_t w =
         vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
+    const int32_t bias = spec.qk_norm_wide ? vec(layer, side.name, n, true, ".bias") : -1;
     Op& o = op(OpKind::kNorm, layer);
     o.in = o.out = Buf::kQkv;
     o.in_col = o.out_col = static_cast<int32_t>(side.col);
     o.n = static_cast<int32_t>(n);
     o.heads = spec.qk_norm_wide ? 1 : static_cast<int32_t>(side.heads);
     o.vec0 = w;
+    o.vec1 = bias;
     o.norm = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms;
-    o.vec_per_head = by_head;
+    o.vec_per_head = by_head && !spec.qk_norm_wide;
     mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, o.heads);
   }
 }
 
 AttentionShape Builder::attention_shape(int64_t layer, const AttentionSpec& spec) const {
   AttentionShape att;
-  att.heads = static_cast<int32_t>(hp().n_head);
+  att.heads = static_cast<int32_t>(hp().heads(layer));
   att.kv_heads = static_cast<int32_t>(hp().kv_heads(layer));
   att.dk = static_cast<int32_t>(spec.dk > 0 ? spec.dk : hp().head_dim_k);
   att.dv = static_cast<int32_t>(spec.dv > 0 ? spec.dv : hp().head_dim_v);
@@ -547,6 +569,9 @@ void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionSh
 }
 
 void Builder::attention_output(int64_t layer, Buf out, bool add, float scale, Buf in) {
+  if (has(layer, "attn_sub_norm")) {
+    norm(layer, "attn_sub_norm", in, in, NormKind::kRms, "attn_sub_norm", att_width_);
+  }
   const int32_t w = mat(layer, "attn_output", hp().n_embd, att_width_);
   const int32_t b = vec(layer, "attn_output", hp().n_embd, true, ".bias");
   matmul(layer, in, out, {{w, b, 0}}, add, scale);
@@ -574,10 +599,7 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
     sparse.n = static_cast<int32_t>(n_ff);
     sparse.scale = hp().ffn_sparsity[static_cast<size_t>(layer)];
   }
-  Op& o = op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGu;
-  o.n = static_cast<int32_t>(n_ff);
-  o.act = act;
+  activate(layer, act, n_ff);
   mark(act == Activation::kSiluMul ? "ffn_swiglu" : "ffn_geglu",
        act == Activation::kSiluMul ? "SWIGLU" : "GEGLU", layer, Buf::kGu, 0, n_ff);
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
@@ -587,22 +609,30 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
        add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
 
-void Builder::plain_ffn(int64_t layer, Buf out, bool add_out, Activation act) {
-  const int64_t n_ff = hp().n_ff, n_embd = hp().n_embd;
+void Builder::plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add_out, float scale) {
+  const int64_t n_ff = hp().ff(layer), n_embd = hp().n_embd;
   const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
   const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
-  matmul(layer, Buf::kH, Buf::kGu, {{up, bu, 0}});
+  matmul(layer, in, Buf::kGu, {{up, bu, 0}});
   mark("ffn_up", bu >= 0 ? "ADD" : "MUL_MAT", layer, Buf::kGu, 0, n_ff);
+  activate(layer, act, n_ff);
+  if (act == Activation::kGeluTanh) mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
+  const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
+  const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
+  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out, scale);
+  mark("ffn_out", bd >= 0 ? "ADD" : "MUL_MAT", layer, out, 0, n_embd, 1,
+       add_out ? MarkPart::kAddend : MarkPart::kValue);
+}
+
+void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
   Op& o = op(OpKind::kActivate, layer);
   o.in = o.out = Buf::kGu;
   o.n = static_cast<int32_t>(n_ff);
   o.act = act;
-  mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
-  const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
-  const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
-  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out);
-  mark("ffn_out", bd >= 0 ? "ADD" : "MUL_MAT", layer, out, 0, n_embd, 1,
-       add_out ? MarkPart::kAddend : MarkPart::kValue);
+  if (act == Activation::kXielu) o.xielu = hp().xielu[static_cast<size_t>(layer)];
+  if (has(layer, "ffn_sub_norm")) {
+    norm(layer, "ffn_sub_norm", Buf::kGu, Buf::kGu, NormKind::kRms, nullptr, n_ff);
+  }
 }
 
 void Builder::head(NormKind kind, const char* norm_name) {

@@ -16,7 +16,7 @@ struct AttentionSpec {
   int32_t window = 0;    // sliding window, 0: none
   bool qk_norm = false;  // RMS norm of each head of queries and keys before RoPE: attn_{q,k}_norm
   bool qk_norm_wide = false;     // the same over the full width (OLMo 2)
-  bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2)
+  bool qk_layer_norm = false;    // LayerNorm with weights by head (StableLM 2), or wide (MPT)
   bool sinks = false;            // attn_sinks: a score of each head that has no value
   float alibi = 0;               // greatest bias of ALiBi, 0: none
   bool norm_after_rope = false;  // qk_norm comes after RoPE; without qk_norm: one without weights
@@ -85,9 +85,10 @@ class Builder {
   // --- single operations
   // ---------------------------------------------------------------------------
   void embed(float scale, int32_t positions = -1, int32_t types = -1);
-  // RMS norm or LayerNorm over n_embd, by tensor name (bias used when present).
+  // RMS norm or LayerNorm over n values (0: n_embd), by tensor name (bias used when present); no
+  // name: without weights.
   void norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind = NormKind::kRms,
-            const char* mark = nullptr);
+            const char* mark = nullptr, int64_t n = 0);
   Op& matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add = false,
              float scale = 1);
   Op& add(int64_t layer, Buf in, Buf out, float scale = 1);
@@ -124,14 +125,13 @@ class Builder {
   // kH -> kAtt, or kGu: latent attention (MLA), whose keys and values are made of one short vector.
   // Returns where its output is. `rope`: -1 for none.
   Buf latent_attention(int64_t layer, int32_t rope, float score_scale);
-  // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`.
+  // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`. What is
+  // before it is normed where there is an attn_sub_norm, in the FFN an ffn_sub_norm (BitNet).
   void attention_output(int64_t layer, Buf out, bool add, float scale = 1, Buf in = Buf::kAtt);
   // kH -> out: gated FFN (gate, up, down; fused gate|up when only a double-width up exists).
   void gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
-  // kH -> out: up, activation, down, biases as present.
-  void plain_ffn(int64_t layer, Buf out, bool add, Activation act = Activation::kGeluTanh);
-  // What logits are divided by, where the family fixes it.
-  void set_logit_scale(float scale) { p.hp.logit_scale = scale; }
+  // in -> out: up, activation, down, biases as present.
+  void plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add, float scale = 1);
   // The options that the metadata gives, with the family's own gating and normalization where it
   // gives none.
   [[nodiscard]] MoeSpec moe_spec(Gating gating = Gating::kSoftmax, bool normalize = true) const;
@@ -142,6 +142,8 @@ class Builder {
   // spec.in -> out += scale * (mixture of experts, and the shared expert where there is one), or =
   // without spec.add.
   void moe_ffn(int64_t layer, Buf out, const MoeSpec& spec);
+  // What logits are divided by, where the family fixes it.
+  void set_logit_scale(float scale) { p.hp.logit_scale = scale; }
   // Final norm of the wanted rows, output head (tied when absent), scale and soft cap.
   void head(NormKind kind = NormKind::kRms, const char* norm_name = "output_norm");
   // Of a model that gives embeddings alone: the final norm, where kH is not the result already.
@@ -171,6 +173,8 @@ class Builder {
   void qk_norms(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
   void dense_tail();
   void rank_tail();
+  void activate(int64_t layer, Activation act, int64_t n_ff);
+  [[nodiscard]] int32_t factor(const MatPart& part);
   void temperature(int64_t layer, const AttentionShape& att);
   void rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col = 0);
   void attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);

@@ -23,21 +23,15 @@ struct Family {
 
 void build_llama(Builder& b);
 void build_qwen(Builder& b);
-void build_olmo2(Builder& b);
-void build_phi2(Builder& b);
-void build_phi3(Builder& b);
 void build_gemma(Builder& b);
-void build_gpt2(Builder& b);
-void build_stablelm(Builder& b);
-void build_starcoder2(Builder& b);
 void build_lfm2(Builder& b);
 void build_bert(Builder& b);
 void build_modern_bert(Builder& b);
-void build_glm4(Builder& b);
 void build_moe(Builder& b);
 void build_smallthinker(Builder& b);
 void build_afmoe(Builder& b);
 void build_grovemoe(Builder& b);
+void build_dense(Builder& b);
 void build_mamba(Builder& b);
 void build_hybrid_mamba(Builder& b);
 void build_qwen35(Builder& b);

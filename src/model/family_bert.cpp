@@ -49,7 +49,7 @@ void build_bert(Builder& b) {
       b.gated_ffn(layer, Buf::kH, Buf::kX, act, false);
       b.add(layer, Buf::kH, Buf::kX);
     } else {
-      b.plain_ffn(layer, Buf::kX, false);
+      b.plain_ffn(layer, Buf::kH, Buf::kX, Activation::kGeluTanh, false);
       b.add(layer, Buf::kH, Buf::kX);
     }
     b.norm(layer, "layer_output_norm", Buf::kX, Buf::kH, NormKind::kLayer, "l_out");

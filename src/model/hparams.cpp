@@ -171,6 +171,8 @@ void read_rope(Reader& r, HParams& hp) {
 // Families without attention write 0 heads, or none.
 void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
   hp.n_head = r.integer("attention.head_count", recurrent ? 0 : 1, kMaxHeads, recurrent ? 0 : -1);
+  read_by_layer(r, hp, "attention.head_count", kMaxHeads, hp.n_head_of);
+  for (const int64_t n : hp.n_head_of) hp.n_head = std::max(hp.n_head, n);
   if (!r.status().ok() || hp.n_head == 0) return;
   const gguf::Value* kv = r.raw("attention.head_count_kv");
   if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
@@ -200,10 +202,10 @@ void read_heads(Reader& r, HParams& hp, bool recurrent) {
   read_head_counts(r, hp, recurrent);
   if (!r.status().ok() || hp.n_head == 0) return;
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    const int64_t n = hp.kv_heads(layer);
-    if (n != 0 && hp.n_head % n != 0) {
+    const int64_t n = hp.kv_heads(layer), heads = hp.heads(layer);
+    if (n != 0 && (heads == 0 || heads % n != 0)) {
       r.fail(error(Code::kBadHeader, "%lld query heads cannot share %lld key/value heads",
-                   ll(hp.n_head), ll(n)));
+                   ll(heads), ll(n)));
       return;
     }
   }
@@ -366,9 +368,9 @@ void read_recurrent(Reader& r, HParams& hp) {
   }
 }
 
-void read_windows(Reader& r, HParams& hp) {
+void read_windows(Reader& r, HParams& hp, bool by_list) {
   hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
-  if (is_gemma3n_or_4(hp)) {
+  if (by_list || is_gemma3n_or_4(hp)) {
     std::vector<int64_t> local;
     read_by_layer(r, hp, "attention.sliding_window_pattern", 1, local);
     hp.local_of.assign(local.begin(), local.end());
@@ -418,6 +420,62 @@ void read_direction(Reader& r, HParams& hp) {
   hp.causal = causal == nullptr ? own : causal->as_bool().value_or(own);
   const int64_t most = static_cast<int64_t>(Pooling::kRank);
   hp.pooling = static_cast<Pooling>(r.integer("pooling_type", 0, most, 0));
+}
+
+// Parameters of xIELU as they were learned; keys without the family's name, a value for each layer
+// or one for all.
+void read_xielu(const gguf::Header& header, Reader& r, HParams& hp) {
+  const char* const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+  const gguf::Value* values[4];
+  for (size_t i = 0; i < 4; ++i) {
+    values[i] = r.raw(keys[i]);
+    if (values[i] == nullptr) values[i] = header.find(keys[i]);
+    const bool array = values[i] != nullptr && values[i]->type == gguf::ValueType::kArray;
+    if (values[i] == nullptr || (array && values[i]->count < static_cast<uint64_t>(hp.n_layer))) {
+      r.fail(error(Code::kBadHeader, "the metadata lacks %s of every layer", keys[i]));
+      return;
+    }
+  }
+  const auto softplus = [](double x) { return x > 20 ? x : std::log(1 + std::exp(x)); };
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
+    double x[4];
+    for (size_t i = 0; i < 4; ++i) {
+      const gguf::Value& v = *values[i];
+      x[i] = v.type == gguf::ValueType::kArray ? v.number_at(static_cast<uint64_t>(layer))
+                                               : v.as_f64().value_or(NAN);
+      if (!(std::fabs(x[i]) < 1e6)) {
+        r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", keys[i], ll(layer)));
+        return;
+      }
+    }
+    hp.xielu.push_back({static_cast<float>(softplus(x[0])),
+                        static_cast<float>(x[2] + softplus(x[1])), static_cast<float>(x[2]),
+                        static_cast<float>(x[3])});
+  }
+}
+
+// What only the families of family_dense.cpp compute; elsewhere these keys are refused.
+void read_dense(const gguf::Header& header, Reader& r, HParams& hp) {
+  hp.clamp_qkv = r.real("attention.clamp_kqv", 0);
+  const bool given = r.raw("attention.max_alibi_bias") != nullptr;
+  if (given) hp.alibi = r.real("attention.max_alibi_bias", 0);
+  if (hp.clamp_qkv < 0 || (given && !(hp.alibi >= 0 && hp.alibi <= 1e6f))) {
+    r.fail(
+        error(Code::kBadHeader, "attention.clamp_kqv or attention.max_alibi_bias is impossible"));
+  }
+  if (const gguf::Value* parallel = r.raw("use_parallel_residual")) {
+    hp.parallel_residual = parallel->as_bool().value_or(true);
+  }
+  if (hp.arch == "exaone4" && hp.n_layer == 64 && hp.sliding_window == 0) {
+    hp.sliding_window = 4096;  // the 32B model's files may not say it
+  }
+  if (hp.arch == "bitnet") hp.hidden_activation = r.text("hidden_activation");
+  if (hp.arch == "apertus") read_xielu(header, r, hp);
+  if (hp.arch == "minicpm") {  // MiniCPM 1 and 2, whose files do not say it
+    hp.embedding_scale = 12;
+    hp.residual_scale = static_cast<float>(1.4 / std::sqrt(static_cast<double>(hp.n_layer)));
+    hp.logit_scale = static_cast<float>(hp.n_embd) / 256;
+  }
 }
 
 int64_t vocabulary_size(const gguf::Header& header, Reader& r) {
@@ -470,23 +528,26 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   read_latent(r, hp);
   read_gemma3n_and_4(r, hp);
   read_experts(r, hp);
-  read_windows(r, hp);
+  const bool dense = family->build == build_dense;
+  read_windows(r, hp, dense);
+  if (dense) read_dense(header, r, hp);
   if (family->recurrent) read_recurrent(r, hp);
   read_llama4(r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);
   hp.attn_softcap = r.real("attn_logit_softcapping", 0);
-  if (hp.arch == "dbrx" || hp.arch == "olmo" || hp.arch == "mpt") {
+  if (hp.arch == "dbrx") {
     hp.clamp_qkv = r.real("attention.clamp_kqv", 0);
     if (hp.clamp_qkv < 0) {
       r.fail(error(Code::kBadHeader, "%s.attention.clamp_kqv is negative", hp.arch.c_str()));
     }
   }
   hp.final_softcap = r.real("final_logit_softcapping", hp.arch == "gemma3n" ? 30 : 0);
-  hp.embedding_scale = r.real("embedding_scale", 1);
-  hp.residual_scale = r.real("residual_scale", 1);
-  hp.logit_scale = r.real("logit_scale", 1);
+  hp.embedding_scale = r.real("embedding_scale", hp.embedding_scale);
+  hp.residual_scale = r.real("residual_scale", hp.residual_scale);
+  hp.logit_scale = r.real("logit_scale", hp.logit_scale);
+  if (hp.logit_scale == 0) hp.logit_scale = 1;
   hp.conv_kernel = r.integer("shortconv.l_cache", 0, 64, 0);
   if (const gguf::Value* offset = header.find("sluice.norm_offset")) {
     hp.norm_offset = static_cast<float>(offset->as_f64().value_or(0));

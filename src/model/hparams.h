@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "kernels/kernels.h"
 
 namespace sluice::model {
 
@@ -108,9 +109,17 @@ struct HParams {
   std::vector<float> ffn_sparsity;  // by layer: deviations above the mean that pass; -inf: all do
   int64_t q_lora_rank = 0, kv_lora_rank = 0;  // latent attention
   int64_t head_dim_k_mla = 0,
-          head_dim_v_mla = 0;      // its heads where they are folded into the cache's
-  int64_t temperature_offset = 0;  // added to positions
+          head_dim_v_mla = 0;         // its heads where they are folded into the cache's
+  int64_t temperature_offset = 0;     // added to positions
+  float alibi = -1;                   // greatest bias of ALiBi; 0: none, -1: the family's own
+  bool parallel_residual = true;      // where the family leaves it to the file
+  std::string hidden_activation;      // likewise
+  std::vector<kernels::Xielu> xielu;  // by layer, empty in other families than Apertus
+  std::vector<int64_t> n_head_of;     // by layer, when it varies; n_head is the largest
 
+  [[nodiscard]] int64_t heads(int64_t layer) const {
+    return n_head_of.empty() ? n_head : n_head_of[static_cast<size_t>(layer)];
+  }
   [[nodiscard]] int64_t kv_heads(int64_t layer) const {
     return n_head_kv_of.empty() ? n_head_kv : n_head_kv_of[static_cast<size_t>(layer)];
   }

@@ -82,11 +82,13 @@ enum class Activation : uint8_t {
   kClampedSwiglu,  // gpt-oss: g sigmoid(1.702 g) (u + 1), g at most 7, u between -7 and 7
   kGeluErf,
   kTanh,
+  kReluSquaredMul,  // max(gate, 0)^2 * up
+  kXielu,           // without up; Op::xielu
 };
 // Whether the activation multiplies two products, gate and up; else it is a function of one.
 [[nodiscard]] constexpr bool is_gated(Activation act) {
   return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
-         act != Activation::kGeluErf && act != Activation::kTanh;
+         act != Activation::kGeluErf && act != Activation::kTanh && act != Activation::kXielu;
 }
 enum class Unary : uint8_t {
   kNone,
@@ -109,6 +111,7 @@ struct MatPart {
   int32_t mat = -1;   // index into Program::mats
   int32_t bias = -1;  // index into Program::vecs
   int32_t out_col = 0;
+  int32_t factor = -1;  // vec of one value that all weights are multiplied by, without a bias
 };
 
 // Heads of an attention part. kQkv holds its queries, then its keys, then its values.
@@ -142,6 +145,7 @@ struct Op {
   float scale = 1;
   NormKind norm = NormKind::kRms;
   Activation act = Activation::kSiluMul;
+  kernels::Xielu xielu{};
   bool vec_per_head = false;  // norm: vec0 and vec1 are [heads][n] rather than [n]
   int32_t rope = 0;           // index into Program::ropes
   int32_t window = 0;         // attention: sliding window in tokens, 0 none

@@ -17,6 +17,7 @@ constexpr std::string_view kGroups[] = {"activation_",
                                         "expert",
                                         "final_",
                                         "full_att",
+                                        "hidden_act",
                                         "hyper_",
                                         "interleave_moe",
                                         "laurel.",
@@ -34,10 +35,12 @@ constexpr std::string_view kGroups[] = {"activation_",
                                         "wkv",
                                         "xielu."};
 // Experts, and shared ones, are in the layers that have their tensors; sections of RoPE are equal
-// where all is text.
+// where all is text, to which nothing of a picture is added either.
 constexpr std::string_view kHarmless[] = {
-    "expert_shared_count", "expert_shared_feed_forward_length", "interleave_moe_layer_step",
-    "moe_every_n_layers",  "rope.dimension_sections",           "rope.scale_linear"};
+    "expert_shared_count",       "expert_shared_feed_forward_length",
+    "interleave_moe_layer_step", "moe_every_n_layers",
+    "n_deepstack_layers",        "rope.dimension_sections",
+    "rope.scale_linear"};
 constexpr std::string_view kMustBeOne[] = {"attention.causal", "rope.scaling.yarn_attn_factor",
                                            "rope.scaling.yarn_ext_factor"};
 constexpr std::string_view kMayBeOne[] = {"attention.output_scale", "rope.scale",

@@ -82,7 +82,8 @@ float alibi_slope(const Op& op, int32_t head) {
   int32_t even = 1;
   while (2 * even <= op.att.heads) even *= 2;
   const double exponent = head < even ? head + 1 : head - even + 0.5;
-  return static_cast<float>(std::exp2(-double{op.alibi} / even * exponent));
+  constexpr double kLn2 = 0.693147180559945309417;  // exp, unlike exp2, is there already
+  return static_cast<float>(std::exp(-double{op.alibi} / even * exponent * kLn2));
 }
 
 // Slopes and sinks of the rows of a tile: `rows` query heads after each other from those of `head`.

@@ -95,7 +95,8 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] size_t after(size_t pc) const;  // the next operation; past the last: the end
 
   // n values at `gate`, in place, from them and, where the kind is gated, the n after them.
-  void activate(model::Activation act, float* gate, int64_t n);
+  void activate(model::Activation act, float* gate, int64_t n,
+                const kernels::Xielu* xielu = nullptr);
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
   [[nodiscard]] bool wants_q8(int32_t mat) const;
 

@@ -38,6 +38,7 @@ class Ordering {
       }
       for (int32_t i = 0; i < op.n_parts; ++i) {
         vec(op.parts[static_cast<size_t>(i)].bias);
+        vec(op.parts[static_cast<size_t>(i)].factor);
         mat(op.parts[static_cast<size_t>(i)].mat);
       }
       if (op.moe < 0) continue;

@@ -23,6 +23,7 @@ bool CpuExecutor::vectors_ready(const Op& op) {
   }
   for (int32_t i = 0; i < op.n_parts; ++i) {
     if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].bias)) return false;
+    if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].factor)) return false;
   }
   return true;
 }
@@ -239,7 +240,7 @@ bool CpuExecutor::op_matmul(const Op& op) {
     product.acts = {x, ld, engine_.working().q8(), rows_};
     product.y = buffer(op.out) + part.out_col;
     product.ldy = engine_.width(op.out);
-    product.scale = op.scale;
+    product.scale = op.scale * (part.factor >= 0 ? *engine_.vec(part.factor) : 1);
     product.add = op.add;
     products_.push_back(product);
   }
@@ -262,7 +263,8 @@ void CpuExecutor::op_rope(const Op& op) {
   });
 }
 
-void CpuExecutor::activate(model::Activation act, float* gate, int64_t n) {
+void CpuExecutor::activate(model::Activation act, float* gate, int64_t n,
+                           const kernels::Xielu* xielu) {
   constexpr float kAlpha = 1.702f, kLimit = 7.0f;
   const kernels::Table& k = engine_.table();
   float* up = gate + n;
@@ -282,6 +284,15 @@ void CpuExecutor::activate(model::Activation act, float* gate, int64_t n) {
     case model::Activation::kReluSquared:
       for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);
       break;
+    case model::Activation::kReluSquaredMul:
+      for (int64_t i = 0; i < n; ++i) {
+        const float positive = std::max(gate[i], 0.0f);
+        gate[i] = positive * positive * up[i];
+      }
+      break;
+    case model::Activation::kXielu:
+      k.xielu(gate, *xielu, n, gate);
+      break;
     case model::Activation::kClampedSwiglu:  // g sigmoid(a g) (u + 1) = silu(a g) (u + 1) / a
       for (int64_t i = 0; i < n; ++i) {
         gate[i] = kAlpha * std::min(gate[i], kLimit);
@@ -300,7 +311,7 @@ void CpuExecutor::activate(model::Activation act, float* gate, int64_t n) {
 
 void CpuExecutor::op_activate(const Op& op) {
   for_rows(rows_, [&](int32_t t) {
-    activate(op.act, buffer(op.in) + t * engine_.width(op.in) + op.in_col, op.n);
+    activate(op.act, buffer(op.in) + t * engine_.width(op.in) + op.in_col, op.n, &op.xielu);
   });
 }
 

@@ -134,6 +134,27 @@ TEST(Vector, GeluTanh) {
 TEST(Vector, GeluErf) {
   check_map("gelu_erf", &Table::gelu_erf, reference::gelu_erf, 2, kGeluTailBudget);
 }
+TEST(Vector, Xielu) {
+  const Xielu sets[] = {{0.9f, 1.7f, 0.5f, -1e-6f}, {1.2f, 0.6f, 0.0f, -1e-6f}};
+  for (const Xielu& by : sets) {
+    for (const Table* table : tables()) {
+      for (int64_t n = 0; n <= 67; ++n) {
+        for (int offset = 0; offset < 3; ++offset) {
+          Buffer<float> x(n, offset), out(n, offset);
+          for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+            x[i] = 0.37f * static_cast<float>(static_cast<int>(i * 29 % 67) - 33);
+          }
+          table->xielu(x.get(), by, n, out.get());
+          for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+            const double expected = reference::xielu(double{x[i]}, by);
+            ASSERT_NEAR(out[i], expected, 1e-6 * std::fabs(expected) + 3e-7)
+                << table->name << " at " << x[i];
+          }
+        }
+      }
+    }
+  }
+}
 TEST(Vector, SiluMul) {
   check_map(
       "silu_mul", &Table::silu_mul, [](double g, double u) { return reference::silu(g) * u; },

@@ -213,6 +213,29 @@ TEST(Builder, AKeyThatChangesNothingIsTaken){
                                                           .number("llama.vision.block_count", 27u))
                                                     TAKEN(number("other.attention.causal", false))}
 
+// Keys that only some families compute.
+TEST(Builder, AKeyOfSomeFamiliesIsTakenByThese) {
+  const auto clamp = [](GgufBuilder& b) { b.number("olmo.attention.clamp_kqv", 8.0f); };
+  EXPECT_TRUE(with_key(clamp, "olmo").ok());
+  const auto alibi = [](GgufBuilder& b) { b.number("xverse.attention.max_alibi_bias", 8.0f); };
+  EXPECT_EQ(with_key(alibi, "xverse").code(), Code::kUnsupportedArchitecture);
+  const auto act = [](GgufBuilder& b) { b.string("xverse.hidden_activation", "gelu"); };
+  EXPECT_EQ(with_key(act, "xverse").code(), Code::kUnsupportedArchitecture);
+  const auto negative = [](GgufBuilder& b) { b.number("olmo.attention.clamp_kqv", -1.0f); };
+  EXPECT_EQ(with_key(negative, "olmo").code(), Code::kBadHeader);
+}
+
+// One factor for all weights of a matrix, in any family.
+TEST(Builder, AMatrixMayHaveOneScale) {
+  EXPECT_TRUE(with_key([](GgufBuilder& b) { b.f32("blk.0.attn_q.scale", {1}); }).ok());
+  const Status two = with_key([](GgufBuilder& b) { b.f32("blk.0.attn_q.scale", {2}); });
+  EXPECT_EQ(two.code(), Code::kBadShape) << two.message();
+  const Status both = with_key(
+      [](GgufBuilder& b) { b.f32("blk.0.attn_q.scale", {1}).f32("blk.0.attn_q.bias", {8}); });
+  EXPECT_EQ(both.code(), Code::kUnsupportedArchitecture) << both.message();
+  EXPECT_NE(both.message().find("blk.0.attn_q"), std::string::npos) << both.message();
+}
+
 TEST(Builder, WindowsByLayerMustHaveAPeriod) {
   const auto gemma3 = [](const std::vector<uint8_t>& local) {
     EachTensor each(std::filesystem::path(SLUICE_SOURCE_DIR) /

@@ -258,7 +258,7 @@ TEST(HfTokenizer, RefusesByName) {
   refused("[\"he\",\"l\"]", "[\"he\"]", Code::kBadTokenizer, "pair");
   refused("[\"he\",\"l\"]", "[\"he\",\"l\",\"x\"]", Code::kBadTokenizer, "pair");
   refused("\"BPE\"", "\"Unigram\"", Code::kUnsupportedTokenizer, "Unigram");
-  refused("\"BPE\"", "\"WordPiece\"", Code::kUnsupportedTokenizer, "WordPiece");
+  refused("\"BPE\"", "\"WordPiece\"", Code::kUnsupportedTokenizer, "NFC");
   refused("\"type\":\"ByteLevel\",", "", Code::kUnsupportedTokenizer, "byte fallback");
   refused("\"merges\":[", "\"merges\":[}", Code::kBadHeader, "tokenizer.json");
   TinyModel absent;
