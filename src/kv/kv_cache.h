@@ -15,9 +15,9 @@ namespace sluice::kv {
 struct LayerShape {
   int32_t heads = 0;  // of keys and values; 0: the layer has no attention
   int32_t dk = 0, dv = 0;
-  int32_t window = 0;    // positions that a query sees, itself included; 0: all
-  int32_t capacity = 0;  // positions held: n_ctx, or a ring of fewer
-  int64_t state = 0;     // f32 values that a recurrent layer carries on; 0: none
+  int32_t window = 0;           // positions that a query sees, itself included; 0: all
+  int32_t capacity = 0;         // positions held: n_ctx, or a ring of fewer
+  int64_t state = 0;            // f32 values that a recurrent layer carries on; 0: none
   bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
 
   // f16 values kept apart from the key, of one position and head.

@@ -165,27 +165,28 @@ Status with_key(void (*add)(GgufBuilder&), const char* arch = "llama") {
 
 TEST(Builder, AKeyThatNobodyReadsIsRefusedWhereItChangesResults){
     REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 0.1f))
-        REFUSED("attention.temperature_scale",
-                number("llama.attention.temperature_scale",
-                       1.0f)) REFUSED("rope.scaling.yarn_log_multiplier",
-                                      number("llama.rope.scaling.yarn_log_multiplier",
-                                             1.0f)) REFUSED("attention.causal",
-                                                            number("llama.attention.causal", false))
-            REFUSED("attention.key_length_mla", number("llama.attention.key_length_mla", 64u))
-                REFUSED("attention.clamp_kqv", number("llama.attention.clamp_kqv", 8.0f)) REFUSED(
-                    "attention.max_alibi_bias", number("llama.attention.max_alibi_bias", 8.0f))
-                    REFUSED("expert_gating_func", number("llama.expert_gating_func", 4u))
-                        
-                            REFUSED("nextn_predict_layers",
-                                    number("llama.nextn_predict_layers",
-                                           1u)) REFUSED("rope.freq_base_per_layer",
-                                                        numbers("llama.rope.freq_base_per_layer",
-                                                                std::vector<float>{0, 1}))
-                                REFUSED("attention.kind", string("llama.attention.kind", "linear"))
-                                    REFUSED("attention.key_length_swa",
-                                            number("llama.attention.key_length_swa", 4u))
-                                        REFUSED("ssm.state_size",
-                                                number("llama.ssm.state_size", 16u))}
+        REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 1.0f))
+            REFUSED("rope.scaling.yarn_log_multiplier",
+                    number("llama.rope.scaling.yarn_log_multiplier",
+                           1.0f)) REFUSED("attention.causal",
+                                          number("llama.attention.causal", false))
+                REFUSED("attention.key_length_mla", number("llama.attention.key_length_mla", 64u))
+                    REFUSED("attention.clamp_kqv", number("llama.attention.clamp_kqv", 8.0f))
+                        REFUSED("attention.max_alibi_bias",
+                                number("llama.attention.max_alibi_bias", 8.0f))
+                            REFUSED("expert_gating_func", number("llama.expert_gating_func", 4u))
+
+                                REFUSED("nextn_predict_layers",
+                                        number("llama.nextn_predict_layers", 1u))
+                                    REFUSED("rope.freq_base_per_layer",
+                                            numbers("llama.rope.freq_base_per_layer",
+                                                    std::vector<float>{0, 1}))
+                                        REFUSED("attention.kind",
+                                                string("llama.attention.kind", "linear"))
+                                            REFUSED("attention.key_length_swa",
+                                                    number("llama.attention.key_length_swa", 4u))
+                                                REFUSED("ssm.state_size",
+                                                        number("llama.ssm.state_size", 16u))}
 
 TEST(Builder, AKeyThatChangesNothingIsTaken){
     TAKEN(number("llama.vocab_size", 32u)) TAKEN(string("llama.tensor_data_layout",

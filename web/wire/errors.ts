@@ -10,7 +10,8 @@
  * UNSUPPORTED_ARCHITECTURE, UNSUPPORTED_TYPE, MISSING_TENSOR, BAD_SHAPE, BAD_WEIGHTS,
  * BAD_TOKENIZER, UNSUPPORTED_TOKENIZER, BUDGET_TOO_SMALL, OUT_OF_MEMORY, PROMPT_EMPTY,
  * PROMPT_TOO_LONG, CONTEXT_FULL, HTTP_STATUS, NETWORK, NO_RANGE_SUPPORT, SOURCE_CHANGED, NOT_FOUND,
- * IO, CORRUPT, INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the
+ * IO, CORRUPT, GRAMMAR_SYNTAX, GRAMMAR_LEFT_RECURSION, GRAMMAR_TOO_LARGE, SCHEMA_UNSUPPORTED,
+ * INTERNAL. From the web side alone: ENGINE_GONE (the worker crashed), DISPOSED (the
  * engine was disposed of), WORKER_LOAD, WASM_LOAD, MODULE_LOAD (a file of the package's own could not
  * be loaded: the worker's script, the engine's wasm, templates.js), NOT_SUPPORTED (the platform lacks
  * something, named), STORE_BUSY (the entry is in use by another engine or tab), QUOTA (the store is
@@ -41,6 +42,10 @@ export type ErrorCode =
   | 'NOT_FOUND'
   | 'IO'
   | 'CORRUPT'
+  | 'GRAMMAR_SYNTAX'
+  | 'GRAMMAR_LEFT_RECURSION'
+  | 'GRAMMAR_TOO_LARGE'
+  | 'SCHEMA_UNSUPPORTED'
   | 'INTERNAL'
   | 'ENGINE_GONE'
   | 'DISPOSED'
