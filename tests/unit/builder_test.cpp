@@ -163,56 +163,44 @@ Status with_key(void (*add)(GgufBuilder&), const char* arch = "llama") {
     EXPECT_TRUE(s.ok()) << s.message();                               \
   }
 
-TEST(Builder, AKeyThatNobodyReadsIsRefusedWhereItChangesResults){
-    REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 0.1f))
-        REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 1.0f))
-            REFUSED("rope.scaling.yarn_log_multiplier",
-                    number("llama.rope.scaling.yarn_log_multiplier",
-                           1.0f)) REFUSED("attention.causal",
-                                          number("llama.attention.causal", false))
-                REFUSED("attention.key_length_mla", number("llama.attention.key_length_mla", 64u))
-                    REFUSED("attention.clamp_kqv", number("llama.attention.clamp_kqv", 8.0f))
-                        REFUSED("attention.max_alibi_bias",
-                                number("llama.attention.max_alibi_bias", 8.0f))
-                            REFUSED("expert_gating_func", number("llama.expert_gating_func", 4u))
+TEST(Builder, AKeyThatNobodyReadsIsRefusedWhereItChangesResults) {
+  REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 0.1f));
+  REFUSED("attention.temperature_scale", number("llama.attention.temperature_scale", 1.0f));
+  REFUSED("rope.scaling.yarn_log_multiplier",
+          number("llama.rope.scaling.yarn_log_multiplier", 1.0f));
+  REFUSED("attention.key_length_mla", number("llama.attention.key_length_mla", 64u));
+  REFUSED("attention.clamp_kqv", number("llama.attention.clamp_kqv", 8.0f));
+  REFUSED("attention.max_alibi_bias", number("llama.attention.max_alibi_bias", 8.0f));
+  REFUSED("expert_gating_func", number("llama.expert_gating_func", 4u));
+  REFUSED("nextn_predict_layers", number("llama.nextn_predict_layers", 1u));
+  REFUSED("rope.freq_base_per_layer",
+          numbers("llama.rope.freq_base_per_layer", std::vector<float>{0, 1}));
+  REFUSED("attention.kind", string("llama.attention.kind", "linear"));
+  REFUSED("attention.key_length_swa", number("llama.attention.key_length_swa", 4u));
+  REFUSED("ssm.state_size", number("llama.ssm.state_size", 16u));
+}
 
-                                REFUSED("nextn_predict_layers",
-                                        number("llama.nextn_predict_layers", 1u))
-                                    REFUSED("rope.freq_base_per_layer",
-                                            numbers("llama.rope.freq_base_per_layer",
-                                                    std::vector<float>{0, 1}))
-                                        REFUSED("attention.kind",
-                                                string("llama.attention.kind", "linear"))
-                                            REFUSED("attention.key_length_swa",
-                                                    number("llama.attention.key_length_swa", 4u))
-                                                REFUSED("ssm.state_size",
-                                                        number("llama.ssm.state_size", 16u))}
-
-TEST(Builder, AKeyThatChangesNothingIsTaken){
-    TAKEN(number("llama.vocab_size", 32u)) TAKEN(string("llama.tensor_data_layout",
-                                                        "Meta AI original pth"))
-        TAKEN(number("llama.use_parallel_residual", true)) TAKEN(number("llama.pooling_type", 3u))
-            TAKEN(strings("llama.classifier.output_labels",
-                          {"yes", "no"})) TAKEN(number("llama.attention.causal", true))
-                TAKEN(number("llama.attention.key_length_mla",
-                             0u)) TAKEN(number("llama.attention.clamp_kqv",
-                                               0.0f)) TAKEN(number("llama.expert_shared_count", 1u))
-                    TAKEN(number("llama.expert_gating_func",
-                                 1u)) TAKEN(number("llama.expert_weights_norm", true))
-                        TAKEN(number("llama.nextn_predict_layers", 0u))
-                            TAKEN(numbers("llama.rope.dimension_sections",
-                                          std::vector<uint32_t>{1, 1, 0, 0}))
-                                TAKEN(number("llama.rope.scaling.factor", 2.0f)
-                                          .number("llama.rope.scale_linear", 2.0f))
-                                    TAKEN(number("llama.rope.freq_base", 5e5f)
-                                              .number("llama.rope.freq_base_swa", 1e4f))
-                                        TAKEN(number("llama.attention.key_length", 4u)
-                                                  .number("llama.attention.key_length_swa", 4u))
-                                            TAKEN(numbers("llama.attention.shared_layers",
-                                                          std::vector<uint32_t>{}))
-                                                TAKEN(string("llama.vendor.note", "anything")
-                                                          .number("llama.vision.block_count", 27u))
-                                                    TAKEN(number("other.attention.causal", false))}
+TEST(Builder, AKeyThatChangesNothingIsTaken) {
+  TAKEN(number("llama.vocab_size", 32u));
+  TAKEN(string("llama.tensor_data_layout", "Meta AI original pth"));
+  TAKEN(number("llama.use_parallel_residual", true));
+  TAKEN(number("llama.pooling_type", 3u));
+  TAKEN(strings("llama.classifier.output_labels", {"yes", "no"}));
+  TAKEN(number("llama.attention.causal", true));
+  TAKEN(number("llama.attention.key_length_mla", 0u));
+  TAKEN(number("llama.attention.clamp_kqv", 0.0f));
+  TAKEN(number("llama.expert_shared_count", 1u));
+  TAKEN(number("llama.expert_gating_func", 1u));
+  TAKEN(number("llama.expert_weights_norm", true));
+  TAKEN(number("llama.nextn_predict_layers", 0u));
+  TAKEN(numbers("llama.rope.dimension_sections", std::vector<uint32_t>{1, 1, 0, 0}));
+  TAKEN(number("llama.rope.scaling.factor", 2.0f).number("llama.rope.scale_linear", 2.0f));
+  TAKEN(number("llama.rope.freq_base", 5e5f).number("llama.rope.freq_base_swa", 1e4f));
+  TAKEN(number("llama.attention.key_length", 4u).number("llama.attention.key_length_swa", 4u));
+  TAKEN(numbers("llama.attention.shared_layers", std::vector<uint32_t>{}));
+  TAKEN(string("llama.vendor.note", "anything").number("llama.vision.block_count", 27u));
+  TAKEN(number("other.attention.causal", false));
+}
 
 // Keys that only some families compute.
 TEST(Builder, AKeyOfSomeFamiliesIsTakenByThese) {

@@ -360,7 +360,7 @@ export class Engine {
         this.#snapshot = message.snapshot;
         break;
       case 'embedded':
-        this.#embedded.get(message.id)?.(message.done);
+        this.#embedded.get(message.call)?.(message.done);
         break;
       case 'piece': {
         const { generation, heard } = this.#generations.get(message.generation) ?? {};

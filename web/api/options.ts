@@ -6,13 +6,13 @@ import { huggingFaceUrl } from '../io/huggingface.js';
 import { publicUrl } from '../wire/address.js';
 import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from '../wire/errors.js';
 import type { GenerateOptions, InspectOptions, ModelSource, Same, TokenizeOptions, Words } from '../wire/options.js';
-import type { GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from '../wire/protocol.js';
+import type { Constraint, GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from '../wire/protocol.js';
 import type { CacheMode } from '../wire/types.js';
 import { platform } from './platform.js';
 import { kNumbers, seedText } from './sampling.js';
 
-const kLoad = 'memoryBudget contextLength threads kernels signal cache cacheDir onProgress wasmUrl wasmBinary workerUrl ioWorker';
-const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos';
+const kLoad = 'memoryBudget contextLength threads kernels signal cache cacheDir onProgress grammars wasmUrl wasmBinary workerUrl ioWorker';
+const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
 
@@ -46,6 +46,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     contextLength: Math.min(count('contextLength', options.contextLength), kMostCount),
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
     kernels,
+    grammars: options.grammars === true,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
 }
@@ -109,7 +110,7 @@ export function tokenizeSpec({ addBos = true, parseSpecial = true, marked = fals
 }
 
 export function generateSpec(prompt: string | ArrayLike<number>, options: GenerateOptions, vocabulary: number, timeline: number): GenerateSpec {
-  const { stop, logprobs, logitBias, signal: _, ...sampling } = options;
+  const { stop, logprobs, logitBias, signal: _, grammar, regex, choice, jsonSchema, ...sampling } = options;
   const maxTokens = (options.maxTokens ?? Infinity) === Infinity ? Infinity : count('maxTokens', options.maxTokens);
   const stops = [stop ?? []].flat();
   if (!stops.every(isText)) invalid('stop must be text or a list of texts.');
@@ -133,5 +134,16 @@ export function generateSpec(prompt: string | ArrayLike<number>, options: Genera
     special: options.special ?? false,
     reusePrefix: options.reusePrefix ?? true,
     ignoreEos: options.ignoreEos ?? false,
+    constraint: constraintOf(grammar, regex, choice, jsonSchema),
   };
+}
+
+function constraintOf(grammar?: string, regex?: string, choice?: readonly string[], schema?: object | boolean): Constraint | undefined {
+  if (choice !== undefined && !(Array.isArray(choice) && choice.every(isText))) invalid('choice must be a list of texts.');
+  const given = [grammar, regex, choice && JSON.stringify(choice), schema === true ? '' : undefined, schema === true ? undefined : schema && JSON.stringify(schema)]
+    .map((text, kind) => ({ kind, text }))
+    .filter(({ text }) => text !== undefined);
+  if (given.length > 1) invalid('An answer can be bound to one of grammar, regex, choice and jsonSchema.');
+  if (!given.every(({ text }) => isText(text))) invalid('grammar and regex must be texts, jsonSchema an object or true.');
+  return given[0] as Constraint | undefined;
 }

@@ -36,6 +36,8 @@ export interface InspectOptions {
   cacheDir?: string;
   /** Called at most ten times a second, and for warnings at once. */
   onProgress?: (event: ProgressEvent) => void;
+  /** Sets memory aside, some 15 MB of the budget, so that answers can be bound to grammars. Default false. */
+  grammars?: boolean;
   /** The engine's wasm, where it is not next to the script. */
   wasmUrl?: string | URL;
   /** The engine's wasm itself, where it cannot be fetched. */
@@ -79,6 +81,18 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   reusePrefix?: boolean;
   /** Go on after an end token. Default false. */
   ignoreEos?: boolean;
+  /**
+   * GBNF, as llama.cpp reads it, that the answer follows to its last byte. At most one of these four; the
+   * engine is opened with `grammars: true`. Errors: GRAMMAR_SYNTAX, GRAMMAR_LEFT_RECURSION,
+   * GRAMMAR_TOO_LARGE, SCHEMA_UNSUPPORTED.
+   */
+  grammar?: string;
+  /** A regular expression that the whole answer matches. */
+  regex?: string;
+  /** The answer is one of these texts. */
+  choice?: readonly string[];
+  /** A JSON Schema (drafts 7 and 2020-12); true: any JSON. What cannot be guaranteed is refused by its keyword. */
+  jsonSchema?: object | boolean;
 }
 
 /** The words of a text, as a type: a list of names is held against the interface that declares them. */

@@ -50,6 +50,7 @@ export interface LoadSpec {
   /** 0: choose. */
   threads: number;
   kernels: string;
+  grammars: boolean;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }
@@ -75,6 +76,13 @@ export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
   /** Keep what the KV cache already holds of this prompt. */
   reusePrefix: boolean;
   ignoreEos: boolean;
+  constraint?: Constraint | undefined;
+}
+
+/** What an answer is bound to: GBNF, a regular expression, one of a JSON list of texts, any JSON, or a JSON Schema. */
+export interface Constraint {
+  kind: 0 | 1 | 2 | 3 | 4;
+  text: string;
 }
 
 /** How texts are embedded, by the numbers of the engine. */
@@ -113,7 +121,7 @@ export type WorkerEvent =
   | { event: 'progress'; progress: ProgressEvent }
   | { event: 'snapshot'; snapshot: Snapshot }
   | { event: 'piece'; generation: number; pieces: Piece[] }
-  | { event: 'embedded'; id: number; done: number }
+  | { event: 'embedded'; call: number; done: number }
   | { event: 'downloaded'; error?: PlainError | undefined }
   /** The engine wants one more worker, and talks to it through the other end of `port`. */
   | { event: 'start'; role: Role; port: MessagePort };

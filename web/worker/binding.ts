@@ -39,6 +39,8 @@ export interface OpenOptions {
   threads: number;
   /** Kernel table by name; '': the best of this binary. */
   kernels: string;
+  /** Answers may be bound to grammars: their memory is in the plan. */
+  grammars: boolean;
   /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
   ownReads?: boolean;
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
@@ -56,6 +58,7 @@ export interface AnswerOptions extends Omit<SamplingOptions, 'seed'> {
   special: boolean;
   reusePrefix: boolean;
   ignoreEos: boolean;
+  constraint?: { kind: number; text: string } | undefined;
 }
 
 /** How texts are embedded. */

@@ -172,7 +172,7 @@ export class Host {
     try {
       return await this.#work(async () => {
         await this.#timelines.borrow();
-        return embed(this.#engine.binding, this.#running, ticket, texts, spec, (done) => this.#reporter.post({ event: 'embedded', id, done }));
+        return embed(this.#engine.binding, this.#running, ticket, texts, spec, (done) => this.#reporter.post({ event: 'embedded', call: id, done }));
       });
     } finally {
       this.#tickets.delete(id);

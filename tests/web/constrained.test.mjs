@@ -1,0 +1,76 @@
+// Answers bound to a grammar through the package in Node, on the sample model at a temperature where it
+// would say anything: every answer has the form that was asked for, or the error has a code.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { root } from './helpers.mjs';
+
+const model = join(root, 'examples', 'models', 'sluice-tales-Q8_0.gguf');
+const options = { memoryBudget: 64e6, contextLength: 256, threads: 1, cache: 'none' };
+const wild = { temperature: 2, maxTokens: 200 };
+let Engine;
+let engine;
+
+before(async () => {
+  ({ Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href));
+  engine = await Engine.load(model, { ...options, grammars: true });
+});
+after(() => engine?.dispose());
+
+const answer = (more) => engine.generate('Once upon a time', { ...wild, ...more }).result;
+
+test('a schema: every answer that ends is a value of it', async () => {
+  const jsonSchema = {
+    type: 'object', required: ['mood', 'age'], additionalProperties: false,
+    properties: { mood: { enum: ['glad', 'sad'] }, age: { type: 'integer', minimum: 1, maximum: 99 } },
+  };
+  for (let seed = 1; seed <= 20; seed++) {
+    const { text, finishReason } = await answer({ jsonSchema, seed });
+    assert.equal(finishReason, 'stop', text);
+    const { mood, age, ...rest } = JSON.parse(text);
+    assert.ok(['glad', 'sad'].includes(mood) && Number.isInteger(age) && age >= 1 && age <= 99, text);
+    assert.deepEqual(rest, {});
+  }
+});
+
+test('a list of texts, a regular expression, GBNF, any JSON', async () => {
+  for (let seed = 1; seed <= 5; seed++) {
+    assert.ok(['yes', 'no', 'perhaps'].includes((await answer({ choice: ['yes', 'no', 'perhaps'], seed })).text));
+    assert.match((await answer({ regex: '[0-9]{4}-(0[1-9]|1[0-2])', seed })).text, /^[0-9]{4}-(0[1-9]|1[0-2])$/);
+    assert.match((await answer({ grammar: 'root ::= ("ab" | "c")+ "."', maxTokens: 100, seed })).text, /^(ab|c)+\.?$/);
+    const { text, finishReason } = await answer({ jsonSchema: true, temperature: 0.8, seed });
+    if (finishReason === 'stop') JSON.parse(text);
+  }
+});
+
+test('what is free stays as it was, after an answer that was bound and one that was left', async () => {
+  const free = () => engine.generate('Once upon a time', { temperature: 0, maxTokens: 20 }).text();
+  const expected = await free();
+  await answer({ choice: ['yes'] });
+  assert.equal(await free(), expected);
+  for await (const piece of engine.generate('Once', { ...wild, jsonSchema: true })) if (piece) break;
+  assert.equal(await free(), expected);
+});
+
+test('what is wrong is told by a code, and the engine goes on', async () => {
+  for (const [more, code] of [
+    [{ grammar: 'root ::= (' }, 'GRAMMAR_SYNTAX'],
+    [{ grammar: 'root ::= root "a"' }, 'GRAMMAR_LEFT_RECURSION'],
+    [{ regex: '(a' }, 'GRAMMAR_SYNTAX'],
+    [{ jsonSchema: { type: 'array', items: { type: 'number' }, uniqueItems: true } }, 'SCHEMA_UNSUPPORTED'],
+  ]) {
+    await assert.rejects(answer(more), { code }, JSON.stringify(more));
+  }
+  for (const more of [{ regex: 'a', choice: ['a'] }, { grammar: 5 }, { choice: 'a' }, { jsonSchema: false }]) {
+    await assert.rejects(async () => answer(more), { code: 'INVALID_ARGUMENT' }, JSON.stringify(more));
+  }
+  assert.equal((await answer({ choice: ['yes'] })).text, 'yes');
+});
+
+test('an engine that was loaded without room for grammars says so', async () => {
+  const small = await Engine.load(model, options);
+  await assert.rejects(small.generate('x', { choice: ['a'] }).result, { code: 'BUDGET_TOO_SMALL', message: /grammars/ });
+  assert.ok((await small.generate('Once', { maxTokens: 3, temperature: 0 }).text()).length > 0);
+  await small.dispose();
+});
