@@ -10,8 +10,8 @@ interface Pending {
   reject: (error: unknown) => void;
 }
 
-/** The caller's end. `onEvent` gets every message that is no reply. */
-export class RpcClient<Served extends Calls, Event> {
+/** The caller's end. `onEvent` gets every message that is no reply: that has no id. */
+export class RpcClient<Served extends Calls, Event extends { event: string; id?: never }> {
   #next = 1;
   readonly #pending = new Map<number, Pending>();
   #dead: unknown = null;
