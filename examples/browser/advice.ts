@@ -13,6 +13,7 @@ const kAdvice: Partial<Record<ErrorCode, string>> = {
   UNSUPPORTED_ARCHITECTURE: 'This engine does not know the family yet. Llama, Qwen, Gemma, Phi, Mistral and their kin run.',
   UNSUPPORTED_TYPE: 'Choose another quantization of the model: Q4_K_M, Q4_0 and Q8_0 run.',
   UNSUPPORTED_TOKENIZER: 'Choose another model: this vocabulary cannot be read yet.',
+  BAD_WEIGHTS: 'The file holds weights that are no numbers: download it again, or try another copy.',
   BUDGET_TOO_SMALL: 'Move the budget up, or choose a shorter context.',
   OUT_OF_MEMORY: 'Close other tabs, or choose a smaller budget.',
   PROMPT_TOO_LONG: 'Shorten it, begin a new conversation, or load the model with a longer context.',
