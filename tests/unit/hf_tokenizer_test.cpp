@@ -176,7 +176,7 @@ TEST(HfTokenizer, MetaspaceAsTheFileSays) {
   TinyModel tiny;
   std::string vocab = R"("<unk>":0,"<|end|>":1,"\u2581":2,"a":3,"\u2581a":4)";
   for (int i = 0; i < 255; i++) {
-    char name[16];
+    char name[40];
     std::snprintf(name, sizeof name, ",\"<0x%02X>\":%d", i, i + 5);
     vocab += name;
   }
