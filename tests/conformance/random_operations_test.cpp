@@ -168,7 +168,7 @@ class Operations {
     ASSERT_TRUE(generation.ok()) << generation.status().message();
     const int32_t max_ops = random_() % 3 == 0 ? 1 + static_cast<int32_t>(random_() % 20) : 0;
     uint64_t steps_left = cut ? random_() % 60 : UINT64_MAX;
-    const bool move = random_() % 6 == 0;
+    int moves = random_() % 6 == 0 ? 6 : 0;
     std::vector<float> logits;
     Tokens tokens;
     for (;; --steps_left) {
@@ -176,7 +176,11 @@ class Operations {
         (*generation)->cancel();
         break;
       }
-      if (move && random_() % 8 == 0) move_budget();
+      // A pass begins anew after each: without a bound one of many steps might never end.
+      if (moves > 0 && random_() % 8 == 0) {
+        --moves;
+        move_budget();
+      }
       if (logits.empty() && !live.session->busy()) {
         const auto now = live.session->logits();
         logits.assign(now.begin(), now.end());
