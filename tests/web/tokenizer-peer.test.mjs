@@ -1,7 +1,7 @@
 // Hugging Face directories against the library that their tokenizer.json was written for: the ids of five
 // thousand odd texts each, put together from what tokenizers stumble over.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
@@ -18,7 +18,7 @@ const parts = ['a', 'b', 'the ', 'The', ' ', '  ', '\n', '\r\n', '\t', '.', '...
 for (const name of ['qwen3', 'llama3', 'smollm3', 'gemma3']) {
   test(`${name}: the ids of ${kTexts} odd texts`, async (t) => {
     const directory = join(root, 'tests', 'data', 'hf', name);
-    const read = (file) => JSON.parse(readFileSync(join(directory, file), 'utf8'));
+    const read = (file) => (existsSync(join(directory, file)) ? JSON.parse(readFileSync(join(directory, file), 'utf8')) : {});
     const file = { decoder: null, post_processor: null, normalizer: null, pre_tokenizer: null, ...read('tokenizer.json') };
     const peer = new Tokenizer(file, read('tokenizer_config.json'));
     const { Engine } = await import(pathToFileURL(join(root, 'dist', 'node.js')).href);
