@@ -139,6 +139,16 @@ int32_t choose_checkpoints(const kv::KvShape& shape, uint64_t budget) {
   return static_cast<int32_t>(std::min(static_cast<int64_t>(n), all));
 }
 
+// What the list of operations takes beyond the allowance that base_bytes has for a small one: deep
+// models have thousands of entries.
+uint64_t program_bytes(const Program& p) {
+  constexpr uint64_t kAllowed = 96 << 10, kName = 32;
+  const uint64_t bytes = p.ops.size() * sizeof(model::Op) + p.marks.size() * sizeof(model::Mark) +
+                         p.mats.size() * (sizeof(model::Mat) + kName) +
+                         p.vecs.size() * (sizeof(model::Vec) + kName);
+  return bytes > kAllowed ? bytes - kAllowed : 0;
+}
+
 uint64_t vector_bytes(const Program& p) {
   uint64_t bytes = 0;
   for (const model::Vec& v : p.vecs) {
@@ -205,7 +215,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   MemoryPlan plan;
   plan.tokenizer = tokenizer_bytes;
   plan.budget = options.memory_budget;
-  plan.base = options.base_bytes;
+  plan.base = options.base_bytes + program_bytes(program);
   plan.n_threads = options.n_threads > 0 ? options.n_threads : default_thread_count();
   plan.logits_rows = std::max(1, options.logits_rows);
   if (options.n_ctx < 0 || options.n_ctx > model::kMaxContext) {

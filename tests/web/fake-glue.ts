@@ -266,6 +266,10 @@ class FakeEngine implements EngineBinding {
     if (this.next !== 0) this.skipping = true;
   }
 
+  embedInfo(): string {
+    return JSON.stringify({ dimensions: 0, scores: 0, contextLength: 0, causal: true });
+  }
+
   append(tokens: Int32Array): boolean {
     if (this.pending.length > 0) return this.fail('INVALID_ARGUMENT', 'A pass is under way.');
     if (tokens.length === 0) return this.fail('PROMPT_EMPTY', 'The prompt is empty.');
