@@ -84,6 +84,7 @@ test('what one tab deletes is gone in the other, which says so and ends its answ
     await listed(b, 0);
     assert.equal(await a.inputValue('#prompt'), 'half a thought');
     assert.deepEqual(await users(a), []);
+    await a.evaluate(() => (document.querySelector('[name=maxTokens]').value = 20));
     await ask(a, 'Something new'); // a conversation of its own
     assert.deepEqual(await titles(a), ['Something new']);
     assert.deepEqual((await records(a)).filter(({ turns }) => turns).map(({ title }) => title), ['Something new']);

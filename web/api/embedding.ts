@@ -52,9 +52,13 @@ export interface EmbeddingParams {
 
 /** Its answer. */
 export interface EmbeddingList {
+  /** 'list'. */
   object: 'list';
+  /** The vectors, in the order of the input. */
   data: { object: 'embedding'; index: number; embedding: number[] }[];
+  /** The model's name. */
   model: string;
+  /** Tokens that were read. */
   usage: { prompt_tokens: number; total_tokens: number };
 }
 
