@@ -17,7 +17,7 @@ inline uint8_t byte(int x) {
 
 template <class Codes>
 f16 small_codes(const float* x, const float* w, int offset, uint8_t* q) {
-  const f16 d = to_f16(fit_scale<Codes, kSmallBlock>(x, w));
+  const f16 d = stored_scale<Codes, kSmallBlock>(x, w, fit_scale<Codes, kSmallBlock>(x, w));
   const float stored = from_f16(d), inverse = stored == 0 ? 0 : 1 / stored;
   for (int i = 0; i < kSmallBlock; ++i) {
     q[i] = byte(static_cast<int>(Codes::code(x[i] * inverse)) + offset);
@@ -28,10 +28,10 @@ f16 small_codes(const float* x, const float* w, int offset, uint8_t* q) {
 template <int MOST>
 void small_line(const float* x, const float* w, f16* d, f16* m, uint8_t* q) {
   const Line line = fit_line<MOST, kSmallBlock>(x, w, false);
-  *d = to_f16(line.a);
-  const float a = from_f16(*d), inverse = a == 0 ? 0 : 1 / a;
   *m = to_f16(line.m);
   const float least = from_f16(*m);
+  *d = stored_slope<MOST, kSmallBlock>(x, w, line.a, least);
+  const float a = from_f16(*d), inverse = a == 0 ? 0 : 1 / a;
   for (int i = 0; i < kSmallBlock; ++i) {
     q[i] = byte(static_cast<int>(nearest(clamped((x[i] - least) * inverse, 0, MOST))));
   }
@@ -78,7 +78,7 @@ inline int iq4_code(float value) {
   return code;
 }
 inline void write(const float* x, const float* w, kernels::BlockIQ4_NL* b) {
-  b->d = to_f16(fit_scale<Iq4, kSmallBlock>(x, w));
+  b->d = stored_scale<Iq4, kSmallBlock>(x, w, fit_scale<Iq4, kSmallBlock>(x, w));
   const float d = from_f16(b->d), inverse = d == 0 ? 0 : 1 / d;
   uint8_t q[kSmallBlock];
   for (int i = 0; i < kSmallBlock; ++i) q[i] = byte(iq4_code(Iq4::code(x[i] * inverse)));

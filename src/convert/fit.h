@@ -59,7 +59,7 @@ inline float float_of(uint32_t bits) {
 // IEEE binary16 to nearest, ties to even; what is too large becomes infinite.
 inline f16 to_f16(float x) {
   const uint32_t sign = bits_of(x) >> 16 & 0x8000u;
-  const float a = magnitude(x);
+  const float a = float_of(bits_of(x) & 0x7fffffffu);
   if (!(a < 65520.0f)) return static_cast<f16>(sign | 0x7c00u);
   // Adding 2^k with the wanted unit in its last place rounds to that unit.
   const uint32_t exponent = bits_of(a) >> 23;
@@ -75,6 +75,16 @@ inline float from_f16(f16 h) {
 // The value that is stored where `x` is wanted as a scale.
 inline float as_stored(float x) {
   return from_f16(to_f16(x));
+}
+// Below this the f16 that is nearest may be far from what is wanted, or zero.
+constexpr float kLeastNormal = 0x1p-14f;
+// For a scale of scales, which may be too large, because the numbers under it become smaller for
+// it, but not too small: away from zero where f16 has few digits.
+inline float as_stored_away(float x) {
+  const f16 h = to_f16(x);
+  const float stored = from_f16(h);
+  const bool less = magnitude(stored) < magnitude(x) && magnitude(x) < kLeastNormal;
+  return less ? from_f16(static_cast<f16>(h + 1)) : stored;
 }
 
 // --- codes: which whole numbers (or table entries) a type has, and where to look for its scale
@@ -162,6 +172,25 @@ float fit_scale(const float* x, const float* w) {
   return best;
 }
 
+// The f16 for d: the nearest, and where few are near, the one with the least error.
+template <class Codes, int N>
+f16 stored_scale(const float* x, const float* w, float d) {
+  const f16 near = to_f16(d);
+  if (d == 0 || magnitude(d) >= kLeastNormal) return near;
+  f16 best = near;
+  float least = 3e38f;
+  for (int step = -1; step <= 1; ++step) {
+    if ((near & 0x7fff) + step < 0) continue;
+    const f16 h = static_cast<f16>(near + step);
+    const float error = measure<Codes, N>(x, w, from_f16(h)).error;
+    if (error < least) {
+      least = error;
+      best = h;
+    }
+  }
+  return best;
+}
+
 // --- a scale and an offset: x = a * code + m, codes 0..MOST
 
 struct Line {
@@ -239,6 +268,25 @@ Line fit_line(const float* x, const float* w, bool below) {
     const Line line = best_line(best, measure<MOST, N>(x, w, best), below, &error);
     if (!(line.a > 0)) break;
     best = line;
+  }
+  return best;
+}
+
+// The f16 for a, with m as it is stored: as stored_scale.
+template <int MOST, int N>
+f16 stored_slope(const float* x, const float* w, float a, float m) {
+  const f16 near = to_f16(a);
+  if (a == 0 || magnitude(a) >= kLeastNormal) return near;
+  f16 best = near;
+  float least = 3e38f;
+  for (int step = -1; step <= 1; ++step) {
+    if ((near & 0x7fff) + step < 0) continue;
+    const f16 h = static_cast<f16>(near + step);
+    const float error = measure<MOST, N>(x, w, Line{from_f16(h), m}).error;
+    if (error < least) {
+      least = error;
+      best = h;
+    }
   }
   return best;
 }

@@ -64,7 +64,7 @@ void fit_parts(const float* x, const float* w, ScaledParts<N>* out) {
   float least = 3e38f;
   // The scale that is largest gets the lowest number, or one a little beyond it.
   for (const float end : {static_cast<float>(LEAST), LEAST * 1.06f, LEAST * 0.94f}) {
-    float d = peak / end;
+    float d = as_stored_away(peak / end);
     for (int round = 0; round < 3; ++round) {
       d = as_stored(d);
       int scale[kParts] = {};
@@ -143,7 +143,8 @@ void fit_line_parts(const float* x, const float* w, LineParts<N>* out) {
   *out = {};
   double least = 3e38;
   for (const float share : {1.0f, LIMIT > 15 ? 0.97f : 0.9f}) {
-    float d = as_stored(most_a * share / LIMIT), dmin = as_stored(most_m * share / LIMIT);
+    float d = as_stored_away(most_a * share / LIMIT);
+    float dmin = as_stored_away(most_m * share / LIMIT);
     int scale[kParts], lowest[kParts];
     for (int j = 0; j < kParts; ++j) {
       scale[j] = d == 0 ? 0 : whole(wanted[j].a / d, 0, LIMIT);

@@ -1,5 +1,5 @@
-// Conversion without a model: which tensor gets which type, in which order they are written, what an
-// importance matrix says, and files of a few tensors from memory to memory.
+// Conversion without a model: which tensor gets which type, in which order they are written, what
+// an importance matrix says, and files of a few tensors from memory to memory.
 #include "convert/convert.h"
 
 #include <gtest/gtest.h>
@@ -108,9 +108,11 @@ TEST(ConvertTypes, PureGivesEveryMatrixOneType) {
 
 TEST(ConvertTypes, RowsThatFitNoBlockFallBack) {
   const Model by32(0, 96), odd(0, 40);
-  const std::pair<const char*, TensorType> wanted[] = {
-      {"q4_k_m", TensorType::kQ5_0}, {"q5_k_s", TensorType::kQ5_1}, {"q6_k", TensorType::kQ8_0},
-      {"q2_k", TensorType::kQ4_0},   {"iq4_xs", TensorType::kIQ4_NL}};
+  const std::pair<const char*, TensorType> wanted[] = {{"q4_k_m", TensorType::kQ5_0},
+                                                       {"q5_k_s", TensorType::kQ5_1},
+                                                       {"q6_k", TensorType::kQ8_0},
+                                                       {"q2_k", TensorType::kQ4_0},
+                                                       {"iq4_xs", TensorType::kIQ4_NL}};
   for (const auto& [recipe, type] : wanted) {
     const Choice choice = by32.choice("blk.5.attn_q.weight", recipe);
     EXPECT_EQ(choice.type, type) << recipe;
@@ -128,20 +130,31 @@ TEST(ConvertTypes, UnknownNamesAreRefusedWithTheList) {
 
 TEST(ConvertOrder, FollowsAPass) {
   gguf::Header h;
-  const std::vector<std::string> wanted = {
-      "token_embd.weight",        "blk.0.attn_norm.weight", "blk.0.attn_q.weight",
-      "blk.0.attn_k.weight",      "blk.0.attn_v.weight",    "blk.0.attn_output.weight",
-      "blk.0.ffn_norm.weight",    "blk.0.ffn_gate.weight",  "blk.0.ffn_up.weight",
-      "blk.0.ffn_down.weight",    "blk.2.attn_norm.weight", "blk.2.attn_q_norm.weight",
-      "blk.10.attn_norm.weight",  "dec.blk.0.attn_k.weight", "dec.output_norm.weight",
-      "output_norm.weight",       "output.weight"};
+  const std::vector<std::string> wanted = {"token_embd.weight",
+                                           "blk.0.attn_norm.weight",
+                                           "blk.0.attn_q.weight",
+                                           "blk.0.attn_k.weight",
+                                           "blk.0.attn_v.weight",
+                                           "blk.0.attn_output.weight",
+                                           "blk.0.ffn_norm.weight",
+                                           "blk.0.ffn_gate.weight",
+                                           "blk.0.ffn_up.weight",
+                                           "blk.0.ffn_down.weight",
+                                           "blk.2.attn_norm.weight",
+                                           "blk.2.attn_q_norm.weight",
+                                           "blk.10.attn_norm.weight",
+                                           "dec.blk.0.attn_k.weight",
+                                           "dec.output_norm.weight",
+                                           "output_norm.weight",
+                                           "output.weight"};
   std::vector<std::string> names = wanted;
   std::mt19937 random(3);
   std::shuffle(names.begin(), names.end(), random);
   for (const std::string& name : names) h.tensors.push_back(tensor(name, {32, 1, 1, 1}));
   std::vector<std::string> got;
   for (const uint32_t i : order_of_use(h)) got.push_back(names[i]);
-  // An encoder's and a decoder's layers have names of their own; no file has both these and plain ones.
+  // An encoder's and a decoder's layers have names of their own; no file has both these and plain
+  // ones.
   EXPECT_EQ(std::count(got.begin(), got.end(), "dec.output_norm.weight"), 1);
   std::erase_if(got, [](const std::string& n) { return n.starts_with("dec."); });
   std::vector<std::string> plain = wanted;
@@ -237,10 +250,10 @@ std::vector<uint8_t> source_file(float spoilt = 0) {
       .string("general.name", "made")
       .number("general.file_type", uint32_t{0})
       .number("split.count", uint16_t{1})
-      .tensor("output.weight", 0, {256, 300}, values(256 * 300))
-      .tensor("blk.0.ffn_down_exps.weight", 0, {512, 70, 3}, values(512 * 70 * 3))
+      .tensor("output.weight", 0, {256, 20}, values(256 * 20))
+      .tensor("blk.0.ffn_down_exps.weight", 0, {512, 50, 3}, values(512 * 50 * 3))
       .tensor("blk.0.attn_norm.weight", 0, {256}, values(256))
-      .tensor("token_embd.weight", 0, {256, 300}, values(256 * 300));
+      .tensor("token_embd.weight", 0, {256, 20}, values(256 * 20));
   return file.build();
 }
 
@@ -290,7 +303,7 @@ TEST(ConvertFile, WritesWhatItReports) {
   EXPECT_EQ(header.tensors[0].name, "token_embd.weight");
   EXPECT_EQ(header.tensors[1].type, TensorType::kF32);
   EXPECT_EQ(header.tensors[2].name, "blk.0.ffn_down_exps.weight");
-  EXPECT_EQ(header.tensors[2].type, TensorType::kQ4_K);
+  EXPECT_EQ(header.tensors[2].type, TensorType::kQ6_K);  // of a last layer
   EXPECT_EQ(header.tensors[3].type, TensorType::kQ6_K);
 }
 

@@ -1,5 +1,5 @@
-// The quantizers: the error of what the engine decodes, on rows as weights are and on rows that they
-// seldom are; the same bytes from every instruction set; and what a weight or a zero does.
+// The quantizers: the error of what the engine decodes, on rows as weights are and on rows that
+// they seldom are; the same bytes from every instruction set; and what a weight or a zero does.
 #include "convert/quantize.h"
 
 #include <gtest/gtest.h>
@@ -24,26 +24,28 @@ struct Bound {
   const char* name;
   double normal, heavy;  // most error, as a share of the values' power
 };
-// Above what was measured by a hundredth or two: a worse search shows.
+// A hundredth above what was measured, so that a worse search shows; below what llama-quantize
+// loses on such rows at every type (Q4_0 0.0074, Q4_K 0.0051, Q2_K 0.088, TQ2_0 0.65 on normal
+// ones).
 constexpr Bound kBounds[] = {
     {Type::kF32, "F32", 0, 0},
     {Type::kF16, "F16", 1e-7, 1e-7},
     {Type::kBF16, "BF16", 4e-6, 4e-6},
-    {Type::kQ4_0, "Q4_0", 1, 1},
-    {Type::kQ4_1, "Q4_1", 1, 1},
-    {Type::kQ5_0, "Q5_0", 1, 1},
-    {Type::kQ5_1, "Q5_1", 1, 1},
-    {Type::kQ8_0, "Q8_0", 1, 1},
-    {Type::kQ2_K, "Q2_K", 1, 1},
-    {Type::kQ3_K, "Q3_K", 1, 1},
-    {Type::kQ4_K, "Q4_K", 1, 1},
-    {Type::kQ5_K, "Q5_K", 1, 1},
-    {Type::kQ6_K, "Q6_K", 1, 1},
-    {Type::kIQ4_NL, "IQ4_NL", 1, 1},
-    {Type::kIQ4_XS, "IQ4_XS", 1, 1},
-    {Type::kMXFP4, "MXFP4", 1, 1},
-    {Type::kTQ1_0, "TQ1_0", 1, 1},
-    {Type::kTQ2_0, "TQ2_0", 1, 1},
+    {Type::kQ4_0, "Q4_0", 0.006545, 0.01615},
+    {Type::kQ4_1, "Q4_1", 0.005163, 0.00863},
+    {Type::kQ5_0, "Q5_0", 0.001576, 0.004371},
+    {Type::kQ5_1, "Q5_1", 0.001197, 0.002038},
+    {Type::kQ8_0, "Q8_0", 2.387e-05, 6.491e-05},
+    {Type::kQ2_K, "Q2_K", 0.06851, 0.08603},
+    {Type::kQ3_K, "Q3_K", 0.02074, 0.03492},
+    {Type::kQ4_K, "Q4_K", 0.004984, 0.008633},
+    {Type::kQ5_K, "Q5_K", 0.0012, 0.002094},
+    {Type::kQ6_K, "Q6_K", 0.000275, 0.0006154},
+    {Type::kIQ4_NL, "IQ4_NL", 0.005303, 0.01025},
+    {Type::kIQ4_XS, "IQ4_XS", 0.005372, 0.01047},
+    {Type::kMXFP4, "MXFP4", 0.01254, 0.01922},
+    {Type::kTQ1_0, "TQ1_0", 0.1897, 0.3676},
+    {Type::kTQ2_0, "TQ2_0", 0.1897, 0.3676},
 };
 
 std::vector<float> normal_values(size_t n, float sigma) {
@@ -97,9 +99,6 @@ TEST_P(Quantize, ErrorIsBelowItsBound) {
   const double heavy = share_of_error(b.type, heavy_values(1 << 14, 0.02f));
   EXPECT_LE(normal, b.normal);
   EXPECT_LE(heavy, b.heavy);
-  RecordProperty("normal", std::to_string(normal));
-  RecordProperty("heavy", std::to_string(heavy));
-  if (std::getenv("SLUICE_PRINT_ERRORS")) std::printf("%s %.5e %.5e\n", b.name, normal, heavy);
 }
 
 TEST_P(Quantize, EveryInstructionSetWritesTheSameBytes) {
@@ -114,11 +113,11 @@ TEST_P(Quantize, EveryInstructionSetWritesTheSameBytes) {
   }
 }
 
-// Zeros, values too small for a scale, one value alone, and a constant: nothing divides by zero, and
-// zero stays zero where a type has it.
+// Zeros, values too small for a scale or nearly, one value alone, and a constant: nothing divides
+// by zero, and zero stays zero where a type has it.
 TEST_P(Quantize, OddRowsStayFinite) {
   const Type type = GetParam().type;
-  for (const float value : {0.0f, 1e-40f, 1e-20f, -3e-7f, 0.5f, -1e4f}) {
+  for (const float value : {0.0f, 1e-40f, 1e-20f, -3e-7f, -3e-6f, 0.5f, -1e4f}) {
     for (const bool alone : {false, true}) {
       std::vector<float> x(256, alone ? 0 : value), ones(256, 1), none(256, 0);
       x[37] = value;
@@ -126,7 +125,7 @@ TEST_P(Quantize, OddRowsStayFinite) {
       const std::vector<float> z = decoded(type, quantized(best_quantizers(), type, x, none), 256);
       for (size_t i = 0; i < x.size(); ++i) {
         ASSERT_TRUE(std::isfinite(y[i]) && std::isfinite(z[i])) << value;
-        ASSERT_LE(std::fabs(y[i] - x[i]), std::max(std::fabs(value) * 0.34f, 1e-7f)) << value;
+        ASSERT_LE(std::fabs(y[i] - x[i]), std::max(std::fabs(value) * 0.34f, 4e-7f)) << value;
       }
     }
   }
@@ -157,7 +156,7 @@ TEST(QuantizeTernary, KeepsTernaryWeights) {
 
 // Bits of F16 as the kernels' own reference rounds them, ties and subnormal numbers included.
 TEST(QuantizeF16, RoundsAsTheReferenceDoes) {
-  std::vector<float> x, ones;
+  std::vector<float> x = {0.0f, -0.0f, 65504, 1e-9f}, ones;
   for (int e = -27; e < 16; ++e) {
     for (const float part : {1.0f, 1.00048828125f, 1.000732421875f, 1.0009765625f, 1.3f, 1.9998f}) {
       x.push_back(std::ldexp(part, e));
