@@ -241,7 +241,7 @@ TEST(Timeline, CheckpointsAreNear) {
   EXPECT_EQ(rig.line().position(), 448);
 }
 
-#ifndef SLUICE_OWN_MALLOC
+#ifndef SLUICE_SANITIZED
 TEST(Timeline, ABatchAllocatesNothing) {
   std::mt19937 random(4);
   Rig rig(shape_of({true, true, true}, 2000, 3, 2 * (100 + 16)));
