@@ -70,7 +70,6 @@ class CpuExecutor final : public Executor {
   void op_shift(const model::Op& op);
   void op_unary(const model::Op& op);
   void op_gated(const model::Op& op);
-  void op_gather(const model::Op& op);
   void op_decay(const model::Op& op);
   void op_lerp(const model::Op& op);
   void op_rwkv7_keys(const model::Op& op);
