@@ -32,18 +32,24 @@ struct ModelHeader {
   std::unique_ptr<open::Opener> opener;
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
+  bool remote = false;  // the sources are URLs
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a
 // Hugging Face directory). Errors: those of the sources and of open::Opener.
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
+// The same of one GGUF file that the caller has opened.
+[[nodiscard]] Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file);
 
 class Model final : private session::RangeReader {
  public:
   // Errors: those of reading, of the header and of Engine::open.
   [[nodiscard]] static Result<std::unique_ptr<Model>> open(const std::string& path,
                                                            const LoadOptions& options);
+  // Of a header that was read; it may be dropped then. Errors: those of Engine::open.
+  [[nodiscard]] static Result<std::unique_ptr<Model>> open(ModelHeader header,
+                                                           const session::EngineOptions& options);
   ~Model() override;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -70,6 +76,8 @@ class Model final : private session::RangeReader {
 
   // From any thread or a signal-waiting one: makes run() return kAborted within 100 ms.
   void interrupt();
+  // From any thread: has drive() call its stepper again though nothing has arrived.
+  void wake();
   [[nodiscard]] bool interrupted() const { return interrupted_.load(); }
 
   // The file that the fills come from (its first part).

@@ -16,7 +16,7 @@ const levels = {
   session: 3,
   generate: 4, embed: 4,
   native: 5, bindings: 5,
-  cli: 6, tools: 6,
+  api: 6, cli: 6, tools: 6,
 };
 
 function linkLists() {
