@@ -79,6 +79,9 @@ int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows,
   m.file = t.file;
   m.row_bytes = static_cast<int64_t>(t.row_bytes());
   m.offset = t.offset + static_cast<uint64_t>(first_row * m.row_bytes);
+  m.row0 = first_row;
+  m.tensor_rows = static_cast<int64_t>(t.rows());
+  m.slice_rows = static_cast<int64_t>(t.ne[1]);
   m.layer = static_cast<int32_t>(layer);
   m.expert = expert;
   p.mats.push_back(std::move(m));
@@ -118,6 +121,7 @@ int32_t Builder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int
   Mat& m = p.mats[static_cast<size_t>(index)];
   m.rows = rows;
   m.offset += static_cast<uint64_t>(first * m.row_bytes);
+  m.row0 = first;
   return index;
 }
 

@@ -51,6 +51,8 @@ class CpuExecutor final : public Executor {
   void restart();
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
+  void add_low_rank(const Product& product);
+  void add_low_rank_rows(const model::Op& op);
   void next_op();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();

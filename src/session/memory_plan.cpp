@@ -211,8 +211,11 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
 }  // namespace
 
 Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
-                               uint64_t tokenizer_bytes, const EngineOptions& options) {
+                               uint64_t tokenizer_bytes, const EngineOptions& options,
+                               const AdapterNeeds& adapters) {
   MemoryPlan plan;
+  plan.adapters = adapters.bytes;
+  plan.adapter_scratch = adapters.scratch;
   plan.tokenizer = tokenizer_bytes;
   plan.budget = options.memory_budget;
   plan.base = options.base_bytes + program_bytes(program);
@@ -269,7 +272,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     EngineOptions shorter = options;
     for (int32_t n = plan.n_ctx; options.n_ctx == 0 && n > kLeastContext;) {
       shorter.n_ctx = n = std::max(kLeastContext, n / 2);
-      Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter);
+      Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter, adapters);
       if (found.ok() || n == kLeastContext) return found;
     }
     return error(Code::kBudgetTooSmall,

@@ -168,6 +168,7 @@ bool CpuExecutor::op_embed(const Op& op) {
       engine_.table().add(x, positions + int64_t{position_of(t)} * op.n, op.n, x);
     }
   }
+  add_low_rank_rows(op);
   return true;
 }
 
