@@ -152,7 +152,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.n_threads = plan.n_threads;
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
   // All logits of a pass come of one batch.
-  engine->options_.min_batch = plan.logits_rows > 1 ? plan.n_batch : 1;
+  engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
+  engine->options_.draft_max = plan.draft_max;
   engine->identity_ = identity_of(header);
   engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
   engine->map_items();
@@ -200,6 +201,7 @@ Status Engine::set_memory_budget(uint64_t budget) {
 Status Engine::adopt(MemoryPlan plan) {
   plan_ = std::move(plan);
   ++replans_;
+  costs_.clear();
   SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
   weight_check_.reset(plan_.weights.units.size());
