@@ -157,7 +157,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.n_threads = plan.n_threads;
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
   // All logits of a pass come of one batch.
-  engine->options_.min_batch = plan.logits_rows > 1 ? plan.n_batch : 1;
+  engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
+  engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
   engine->model_identity_ = identity_of(header);
   engine->identify();
@@ -236,6 +237,7 @@ Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
 Status Engine::adopt(MemoryPlan plan) {
   plan_ = std::move(plan);
   ++replans_;
+  costs_.clear();
   SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
   weight_check_.reset(plan_.weights.units.size());

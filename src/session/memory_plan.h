@@ -42,17 +42,21 @@ struct EngineOptions {
   residency::OwnReads own_reads = residency::OwnReads::kNone;
   bool grammars = false;                      // room for generations that are bound to a grammar
   std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened
+  int32_t draft_max = 0;  // tokens guessed ahead that one pass checks; 0: none, -1: chosen
 };
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
 inline constexpr int32_t kDefaultWholeContext = 2048;  // of models that read a text whole
 inline constexpr int32_t kMaxSessions = 64;
+inline constexpr int32_t kDefaultDraft = 15;  // guesses, while their logits take little of a budget
 inline constexpr int32_t kCheckpointEvery = 64;  // positions between copies of recurrent states
 inline constexpr int32_t kMaxCheckpoints = 256;
 
 struct MemoryPlan {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
+  // Guesses that one pass may check, and the tokens of a pass that is one batch under any budget.
+  int32_t draft_max = 0, draft_batch = 1;
   uint64_t budget = 0;  // 0: unlimited
   uint64_t base = 0;    // taken or left free, part of `other`
   uint64_t tokenizer = 0;

@@ -11,7 +11,7 @@ import type { CacheMode } from '../wire/types.js';
 import { platform } from './platform.js';
 import { kNumbers, seedText } from './sampling.js';
 
-const kLoad = 'memoryBudget contextLength threads kernels signal cache cacheDir onProgress grammars wasmUrl wasmBinary workerUrl ioWorker';
+const kLoad = 'memoryBudget contextLength threads kernels signal cache cacheDir onProgress grammars draft wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
@@ -47,6 +47,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
     kernels,
     grammars: options.grammars === true,
+    draft: (options.draft ?? 'ngram') === 'ngram' ? !!options.draft : invalid('draft must be ngram.'),
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
 }

@@ -38,6 +38,8 @@ export interface InspectOptions {
   onProgress?: (event: ProgressEvent) => void;
   /** Sets memory aside, some 15 MB of the budget, so that answers can be bound to grammars. Default false. */
   grammars?: boolean;
+  /** ngram: guesses tokens from what the text repeats and checks several in one pass. The answers are the same. */
+  draft?: 'ngram';
   /** The engine's wasm, where it is not next to the script. */
   wasmUrl?: string | URL;
   /** The engine's wasm itself, where it cannot be fetched. */
