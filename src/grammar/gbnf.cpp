@@ -324,7 +324,8 @@ class Gbnf {
   Result<Expr> text_before(const JsonDocument& list, size_t start) {
     std::vector<std::string> marks;
     for (const uint32_t child : list[0].children) {
-      if (!list[child].text.empty()) marks.push_back(list[child].text);
+      const bool text = list[child].type == JsonType::kString;
+      if (text && !list[child].text.empty()) marks.push_back(list[child].text);
     }
     if (list[0].type != JsonType::kArray || marks.empty() ||
         marks.size() != list[0].children.size()) {
