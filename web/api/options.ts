@@ -9,6 +9,7 @@ import type { GenerateOptions, InspectOptions, ModelSource, Same, TokenizeOption
 import type { Constraint, GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from '../wire/protocol.js';
 import type { CacheMode } from '../wire/types.js';
 import { platform } from './platform.js';
+import { schemaOf } from '../wire/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
 const kLoad = 'memoryBudget contextLength threads kernels signal cache cacheDir onProgress grammars draft wasmUrl wasmBinary workerUrl ioWorker';
@@ -135,7 +136,7 @@ export function generateSpec(prompt: string | ArrayLike<number>, options: Genera
     special: options.special ?? false,
     reusePrefix: options.reusePrefix ?? true,
     ignoreEos: options.ignoreEos ?? false,
-    constraint: constraintOf(grammar, regex, choice, jsonSchema),
+    constraint: constraintOf(grammar, regex, choice, schemaOf(jsonSchema)),
   };
 }
 

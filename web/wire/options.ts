@@ -93,7 +93,10 @@ export interface GenerateOptions extends SamplingOptions, TokenizeOptions {
   regex?: string;
   /** The answer is one of these texts. */
   choice?: readonly string[];
-  /** A JSON Schema (drafts 7 and 2020-12); true: any JSON. What cannot be guaranteed is refused by its keyword. */
+  /**
+   * A JSON Schema (drafts 7 and 2020-12), or an object of Zod's, Valibot's and the like that has one; true: any
+   * JSON. What cannot be guaranteed is refused by its keyword.
+   */
   jsonSchema?: object | boolean;
 }
 
