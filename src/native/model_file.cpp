@@ -106,7 +106,11 @@ Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {
 Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOptions& options) {
   Result<ModelHeader> header = read_header(path, options.source);
   if (!header.ok()) return header.status();
-  return open(std::move(*header), options.engine);
+  Result<AdapterFiles> adapters = AdapterFiles::open(options.adapters, options.source);
+  if (!adapters.ok()) return adapters.status();
+  session::EngineOptions engine_options = options.engine;
+  engine_options.adapters = adapters->sources();
+  return open(std::move(*header), engine_options);
 }
 
 Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
@@ -351,18 +355,35 @@ Status Model::preload(Progress progress, void* context) {
   }
 }
 
-Status Model::set_memory_budget(uint64_t budget) {
+// Reads into memory that is to be released come to their end.
+Status Model::end_reads() {
   next_unit_ = residency::kNoUnit;
   residency::FillQueue& queue = engine_->residency().queue();
   residency::Residency& residency = engine_->residency();
-  for (;;) {  // reads into memory that is to be released come to their end
+  for (;;) {
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
     residency.collect();
     if (residency.under_way() == 0) break;
     SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
   engine_->settle_arrivals();
-  const Status status = engine_->set_memory_budget(budget);
+  return {};
+}
+
+Status Model::set_memory_budget(uint64_t budget) {
+  SLUICE_RETURN_IF_ERROR(end_reads());
+  return replanned(engine_->set_memory_budget(budget));
+}
+
+Status Model::set_adapters(std::span<const AdapterChoice> choices, const io::OpenOptions& options) {
+  Result<AdapterFiles> files = AdapterFiles::open(choices, options);
+  if (!files.ok()) return files.status();
+  SLUICE_RETURN_IF_ERROR(end_reads());
+  return replanned(engine_->set_adapters(files->sources()));
+}
+
+// Where even the former memory could not be had again, the model is of no more use.
+Status Model::replanned(Status status) {
   if (status.code() == Code::kOutOfMemory) {
     const std::lock_guard<std::mutex> lock(mutex_);
     failure_ = status;

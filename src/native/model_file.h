@@ -17,14 +17,16 @@
 #include <vector>
 
 #include "io/byte_source.h"
+#include "native/adapter_file.h"
 #include "open/opener.h"
 #include "session/session.h"
 
 namespace sluice::native {
 
 struct LoadOptions {
-  session::EngineOptions engine;
+  session::EngineOptions engine;  // its adapters are those below
   io::OpenOptions source;
+  std::vector<AdapterChoice> adapters;
 };
 
 // The header of a model and the open sources of its files. `opener` holds what its views point to.
@@ -73,6 +75,9 @@ class Model final : private session::RangeReader {
   // Changes the budget between two calls of run(); sessions live on, see Engine::set_memory_budget.
   // Errors: its errors, those of the sources.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
+  // The same for the adapters, see Engine::set_adapters. Errors: AdapterFiles::open's too.
+  [[nodiscard]] Status set_adapters(std::span<const AdapterChoice> choices,
+                                    const io::OpenOptions& options = {});
 
   // From any thread or a signal-waiting one: makes run() return kAborted within 100 ms.
   void interrupt();
@@ -100,6 +105,8 @@ class Model final : private session::RangeReader {
   void fail(const Status& status);
   [[nodiscard]] Status failure();
   [[nodiscard]] Status wait_for_fill(uint32_t seen);
+  [[nodiscard]] Status end_reads();
+  [[nodiscard]] Status replanned(Status status);
 
   std::vector<std::unique_ptr<io::ByteSource>> sources_;
   std::unique_ptr<session::Engine> engine_;
