@@ -91,6 +91,7 @@ Result<ModelHeader> read_header(const std::string& path, const io::OpenOptions& 
 Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOptions& options) {
   Result<ModelHeader> header = read_header(path, options.source);
   if (!header.ok()) return header.status();
+  if (options.on_header) options.on_header(header->header);
   std::unique_ptr<Model> model(new Model);
   session::EngineOptions engine_options = options.engine;
   if (!is_url(path)) {

@@ -25,6 +25,8 @@ namespace sluice::native {
 struct LoadOptions {
   session::EngineOptions engine;
   io::OpenOptions source;
+  // Called with the header, which open() drops: for what only callers want of it.
+  std::function<void(const gguf::Header&)> on_header;
 };
 
 // The header of a model and the open sources of its files. `opener` holds what its views point to.
