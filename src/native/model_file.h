@@ -26,6 +26,8 @@ namespace sluice::native {
 struct LoadOptions {
   session::EngineOptions engine;  // its adapters are those below
   io::OpenOptions source;
+  // Called with the header, which open() drops: for what only callers want of it.
+  std::function<void(const gguf::Header&)> on_header = nullptr;
   std::vector<AdapterChoice> adapters = {};
 };
 
