@@ -151,6 +151,10 @@ const suites = {
     await cmake('native', [], ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
     return add(await gtestAll('native'), await fuzzRegressions('native'));
   },
+  async serve() {
+    await cmake('native', ['sluice']);
+    return nodeTests('serve');
+  },
   async asan() {
     await cmake('asan');
     const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1', SLUICE_RANDOM_OPERATIONS: '3' };

@@ -335,7 +335,7 @@ void HttpServer::Impl::send(const Request& request, Response& response, Reply re
   response.set_header("Cache-Control", "no-cache");
   const auto provide = [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
     const bool whole = stream([&sink](std::string_view part) {
-      return sink.write(part.data(), part.size()) && !current.connection->given_up();
+      return sink.write(part.data(), part.size());
     });
     if (whole) {
       sink.done();
