@@ -200,6 +200,7 @@ void add_serve(CLI::App& app, int* status) {
   auto options = std::make_shared<ServeOptions>();
   CLI::App* sub = app.add_subcommand("serve", "Answer OpenAI's API over HTTP");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   sub->add_option("--port", options->http.port, "TCP port (default: 8080); 0: any free one")
       ->check(whole_number(0, 65535));
   sub->add_option("--host", options->http.host, "address to listen at (default: 127.0.0.1)");
