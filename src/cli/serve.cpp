@@ -22,7 +22,7 @@ struct ServeOptions {
   Common common;
   serve::HttpOptions http;
   int parallel = 1, queue = 64, timeout = 600, grace = 10;
-  std::string max_body = "4M", api_key;
+  std::string max_body = "4M", api_key, draft = "off";
   bool no_grammars = false, quiet = false;
 };
 
@@ -154,6 +154,7 @@ int serve_model(ServeOptions options) {
   if (!load.ok()) return fail(load.status());
   load->engine.n_sessions = options.parallel;
   load->engine.grammars = !options.no_grammars;
+  load->engine.draft_max = options.draft == "ngram" ? -1 : 0;
   Described described;
   load->on_header = [&](const gguf::Header& header) {
     described.name = header.get_string("general.name").value_or("");
@@ -177,7 +178,8 @@ int serve_model(ServeOptions options) {
                           .chat_template = chat_template.ok() ? &chat_template.value() : nullptr,
                           .n_ctx = engine.plan().n_ctx,
                           .n_vocab = engine.program().hp.n_vocab,
-                          .width = engine.program().embed_tail.width},
+                          .width = engine.program().embed_tail.width,
+                          .ngram_drafts = options.draft == "ngram"},
                          limits, options.api_key);
   serve::HttpServer server(service, options.http);
   const Result<int> port = server.bind();
@@ -217,6 +219,8 @@ void add_serve(CLI::App& app, int* status) {
   sub->add_option("--grace", options->grace,
                   "seconds for what is being answered at the end (default: 10)")
       ->check(whole_number(0, 3600));
+  sub->add_option("--draft", options->draft, "ngram: guess what was said before; off (default)")
+      ->check(CLI::IsMember({"ngram", "off"}));
   sub->add_flag("--no-grammars", options->no_grammars, "leave out the memory for response_format");
   sub->add_flag("--quiet", options->quiet, "no log of requests");
   sub->callback([options, status] { *status = serve_model(*options); });

@@ -334,9 +334,8 @@ void HttpServer::Impl::send(const Request& request, Response& response, Reply re
   if (!reply.stream) return response.set_content(std::move(reply.body), reply.type);
   response.set_header("Cache-Control", "no-cache");
   const auto provide = [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
-    const bool whole = stream([&sink](std::string_view part) {
-      return sink.write(part.data(), part.size());
-    });
+    const bool whole =
+        stream([&sink](std::string_view part) { return sink.write(part.data(), part.size()); });
     if (whole) {
       sink.done();
     } else {

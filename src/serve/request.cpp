@@ -182,28 +182,17 @@ void read_messages(Fields& fields, GenerateRequest* out) {
   out->messages = to_text(*messages);
 }
 
-void read_tools(Fields& fields, GenerateRequest* out) {
-  std::string choice = "auto";
-  const Json* wanted = fields.take("tool_choice");
+// Calls would have to be read out of what the model writes, which this server does not do.
+void refuse_tools(Fields& fields) {
+  const Json* choice = fields.take("tool_choice");
   const Json* tools = fields.take("tools");
-  if (wanted != nullptr) {
-    choice = wanted->is_string() ? *wanted->get_ptr<const std::string*>() : "a function";
+  const bool none = choice != nullptr && *choice == "none";
+  if (choice != nullptr && !none && *choice != "auto") {
+    return fields.fail("tool_choice", "'tool_choice' can only be 'none' or 'auto' here.");
   }
-  if (choice != "auto" && choice != "none") {
-    return fields.fail("tool_choice", "'tool_choice' must be 'auto' or 'none' on this server.");
+  if (tools != nullptr && !none && (!tools->is_array() || !tools->empty())) {
+    fields.fail("tools", "'tools' are not supported by this server.");
   }
-  if (tools == nullptr || choice == "none") return;
-  const auto is_function = [](const Json& tool) {
-    if (!tool.is_object() || !tool.contains("function")) return false;
-    const Json& function = tool["function"];
-    return function.is_object() && function.contains("name") && function["name"].is_string();
-  };
-  if (!tools->is_array()) return fields.fail("tools", "'tools' must be a list of functions.");
-  for (const Json& tool : *tools) {
-    if (!is_function(tool))
-      return fields.fail("tools", "Every tool must be a function with a name.");
-  }
-  if (!tools->empty()) out->tools = to_text(*tools);
 }
 
 void read_chat_logprobs(Fields& fields, Options* out) {
@@ -267,7 +256,7 @@ Problem read_chat(std::string_view body, GenerateRequest* out) {
   read_shared(fields, out);
   fields.read("max_completion_tokens", 0, INT32_MAX, &out->options.max_tokens);
   read_chat_logprobs(fields, &out->options);
-  read_tools(fields, out);
+  refuse_tools(fields);
   read_format(fields, &out->options);
   if (const Json* variables = fields.take("chat_template_kwargs")) {
     if (!variables->is_object()) {

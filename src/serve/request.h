@@ -50,7 +50,7 @@ struct GenerateRequest {
 
   std::vector<Input> prompts;  // completions
 
-  std::string messages, tools, variables;  // chat: JSON texts
+  std::string messages, variables;  // chat: JSON texts
   bool content_special = false;
   bool inline_thoughts = false;  // <think>…</think> stays in the content
 };

@@ -58,21 +58,28 @@ uint64_t random_seed() {
 
 // The reader's side of a job: waits for its events and watches the client.
 struct Service::Exchange {
-  Exchange(Client& c, std::shared_ptr<Job> j) : client(c), job(std::move(j)) {}
-  ~Exchange() { job->channel.leave(); }
+  Exchange(Worker& w, Client& c, std::shared_ptr<Job> j)
+      : worker(w), client(c), job(std::move(j)) {}
+  ~Exchange() { leave(); }
+
+  void leave() {
+    job->channel.leave();
+    worker.look();
+  }
 
   // The next event; false when the client has gone, or nothing comes any more.
   bool next(Event* out) {
     while (!job->channel.pop(out)) {
       const double patience = job->deadline + 60'000 - monotonic_ms();
       if (client.wait(job->channel.descriptor(), patience) != Client::Woken::kReadable) {
-        job->channel.leave();
+        leave();
         return false;
       }
     }
     return true;
   }
 
+  Worker& worker;
   Client& client;
   const std::shared_ptr<Job> job;
 };
@@ -159,6 +166,14 @@ Reply Service::health() const {
   return reply;
 }
 
+// Encoding takes many times the memory of a text: one that fits no context is not encoded.
+Problem Service::too_long(size_t bytes) const {
+  const size_t most = kTextPerToken * static_cast<size_t>(model_.n_ctx) + (64u << 10);
+  if (bytes <= most) return {};
+  return api_error(
+      error(Code::kPromptTooLong, "the text has %zu bytes but %zu is the most", bytes, most));
+}
+
 Problem Service::input_tokens(const Input& input, bool parse_special, std::vector<Token>* out) {
   if (input.is_tokens) {
     const auto known = [&](Token token) { return token < model_.n_vocab; };
@@ -168,11 +183,7 @@ Problem Service::input_tokens(const Input& input, bool parse_special, std::vecto
     *out = input.tokens;
     return {};
   }
-  const size_t most = kTextPerToken * static_cast<size_t>(model_.n_ctx) + (64u << 10);
-  if (input.text.size() > most) {
-    return api_error(error(Code::kPromptTooLong, "the text has %zu bytes but %zu is the most",
-                           input.text.size(), most));
-  }
+  if (Problem problem = too_long(input.text.size())) return problem;
   const std::lock_guard<std::mutex> lock(texts_);
   auto tokens = model_.tokenizer->try_encode(input.text, {.parse_special = parse_special});
   if (!tokens.ok()) return api_error(tokens.status());
@@ -193,13 +204,9 @@ Problem Service::prompt_tokens(GenerateRequest* request, Job* job, bool* opens_t
     return ApiError{.message = "The model's chat template cannot be read.", .code = "TEMPLATE"};
   }
   const std::lock_guard<std::mutex> lock(texts_);
-  const size_t most = kTextPerToken * static_cast<size_t>(model_.n_ctx) + (256u << 10);
-  if (request->messages.size() + request->tools.size() > most) {
-    return api_error(error(Code::kPromptTooLong, "the messages have %zu bytes but %zu is the most",
-                           request->messages.size() + request->tools.size(), most));
-  }
+  if (Problem problem = too_long(request->messages.size())) return problem;
   auto prompt = model_.chat_template->render({.messages = request->messages,
-                                              .tools = request->tools,
+                                              .tools = {},
                                               .documents = {},
                                               .variables = request->variables,
                                               .content_special = request->content_special,
@@ -252,6 +259,7 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
     if (!valid.ok()) problem = api_error(valid);
   }
   job->options = wanted.options;
+  job->options.drafts.ngram = model_.ngram_drafts;
   job->n = wanted.n;
   if (!problem) problem = submit(call, job, &reply);
   if (problem) {
@@ -260,7 +268,7 @@ Reply Service::generate(const Call& call, GenerateRequest request, Record* recor
     reply.retry_after = retry_after;
     return reply;
   }
-  state->exchange = std::make_unique<Exchange>(call.client, job);
+  state->exchange = std::make_unique<Exchange>(worker_, call.client, job);
   state->answer = std::make_unique<Answer>(wanted, *model_.tokenizer, model_.name, opens_thought);
   const auto gone = [record] {
     record->finish = "aborted";
@@ -344,7 +352,7 @@ Reply Service::embeddings(const Call& call, Record* record) {
     reply.retry_after = retry_after;
     return reply;
   }
-  Exchange exchange(call.client, job);
+  Exchange exchange(worker_, call.client, job);
   Event event;
   if (!exchange.next(&event)) {
     record->finish = "aborted";
@@ -360,6 +368,7 @@ Reply Service::tokenize(const Call& call, Record* record) {
   TokenizeRequest request;
   const std::lock_guard<std::mutex> lock(texts_);
   if (const Problem problem = read_tokenize(call.body, &request)) return failed(*problem, record);
+  if (const Problem problem = too_long(request.text.size())) return failed(*problem, record);
   const auto tokens = model_.tokenizer->try_encode(
       request.text, {.add_bos = request.add_special, .parse_special = request.parse_special});
   if (!tokens.ok()) return failed(api_error(tokens.status()), record);

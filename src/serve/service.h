@@ -66,7 +66,8 @@ struct ModelFacts {
   const chat::Template* chat_template = nullptr;    // null: the model cannot chat
   int32_t n_ctx = 0;
   int64_t n_vocab = 0;
-  int32_t width = 0;  // of embeddings
+  int32_t width = 0;          // of embeddings
+  bool ngram_drafts = false;  // the plan has room for guesses
 };
 
 class Service {
@@ -93,6 +94,7 @@ class Service {
   [[nodiscard]] Reply tokenize(const Call& call, Record* record);
   [[nodiscard]] Reply detokenize(const Call& call, Record* record);
   [[nodiscard]] Problem prompt_tokens(GenerateRequest* request, Job* job, bool* opens_thought);
+  [[nodiscard]] Problem too_long(size_t bytes) const;
   [[nodiscard]] Problem input_tokens(const Input& input, bool parse_special,
                                      std::vector<Token>* out);
   [[nodiscard]] Problem submit(const Call& call, const std::shared_ptr<Job>& job, Reply* reply);

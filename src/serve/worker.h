@@ -30,6 +30,8 @@ class Worker {
 
   // Takes a request, whose answer comes in its channel.
   [[nodiscard]] Admission submit(const std::shared_ptr<Job>& job);
+  // Has the engine look whether its reader is still there, also where it waits for weights.
+  void look() { model_.wake(); }
   // Seconds until a request that comes now may find room, as far as the past tells.
   [[nodiscard]] int retry_after() const;
   [[nodiscard]] size_t queued() const;

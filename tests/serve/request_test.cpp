@@ -50,7 +50,6 @@ TEST(ServeRequest, ReadsAChat) {
   ASSERT_EQ(o.sampling.logit_bias.size(), 2u);
   EXPECT_EQ(o.sampling.logit_bias[1], (std::pair<Token, float>(8, 1.5f)));
   EXPECT_EQ(request.variables, R"({"enable_thinking":false})");
-  EXPECT_EQ(request.tools, "");
   EXPECT_EQ(request.messages.substr(0, 30), R"([{"role":"system","content":"B)");
   ASSERT_TRUE(o.constraint);
   EXPECT_EQ(o.constraint->kind, grammar::Kind::kJsonSchema);
@@ -112,7 +111,7 @@ TEST(ServeRequest, NamesWhatIsWrong) {
       {R"("top_logprobs":3)", "top_logprobs"},
       {R"("logprobs":true,"top_logprobs":21)", "top_logprobs"},
       {R"("tools":{})", "tools"},
-      {R"("tools":[{"type":"function"}])", "tools"},
+      {R"("tools":[{"type":"function","function":{"name":"f"}}])", "tools"},
       {R"("tool_choice":"required")", "tool_choice"},
       {R"("response_format":{"type":"xml"})", "response_format"},
       {R"("response_format":{"type":"json_schema"})", "response_format"},

@@ -358,7 +358,8 @@ test('keys, origins, a full queue and small bodies', async () => {
 
 test('a signal lets what is being answered end; a second one does not wait', async () => {
   const params = { prompt: prompts[0], max_tokens: 400, n: 4, temperature: 0, stream: true, logit_bias: endless };
-  const polite = await Server.start('--ctx', `${context}`);
+  const polite = await Server.start('--ctx', `${context}`, '--draft', 'ngram');
+  assert.equal((await polite.json('/v1/completions', { ...params, max_tokens: 40, n: 1, stream: false, logit_bias: null })).choices[0].text, alone(prompts[0], 40));
   const response = await polite.post('/v1/completions', params);
   polite.child.kill('SIGTERM');
   const chunks = await events(response);
