@@ -161,7 +161,7 @@ const suites = {
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
   async tsan() {
-    await cmake('tsan', ['unit_tests', 'conformance_tests']);  // where threads meet
+    await cmake('tsan', ['unit_tests', 'conformance_tests', 'serve_tests']);  // where threads meet
     return gtestAll('tsan', { filter: '*Thread*:*Pool*:*Concurren*:*Driver*:*Session*:*Stream*',
       env: { TSAN_OPTIONS: 'halt_on_error=1' } });
   },

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "serve/connection.h"
+#include "serve/connection_threads.h"
 
 namespace sluice::serve {
 namespace {
@@ -43,46 +44,6 @@ class HttpStream final : public httplib::Stream {
  private:
   Connection& connection_;
 };
-
-// A thread for each connection, as long as there are not too many.
-class Threads final : public httplib::TaskQueue {
- public:
-  Threads(size_t most, std::atomic<size_t>& running) : most_(most), running_(running) {}
-  void enqueue(std::function<void()> work) override {
-    if (running_ < most_ && begin(work)) return;
-    refusing = true;
-    work();
-    refusing = false;
-  }
-  void shutdown() override {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ended_.wait(lock, [this] { return running_ == 0; });
-  }
-
-  static thread_local bool refusing;  // the connection is one too many
-
- private:
-  bool begin(const std::function<void()>& work) {
-    ++running_;
-    try {
-      std::thread([this, work] {
-        work();
-        const std::lock_guard<std::mutex> lock(mutex_);
-        --running_;
-        ended_.notify_all();
-      }).detach();
-      return true;
-    } catch (const std::system_error&) {
-      --running_;
-      return false;
-    }
-  }
-  const size_t most_;
-  std::atomic<size_t>& running_;
-  std::mutex mutex_;
-  std::condition_variable ended_;
-};
-thread_local bool Threads::refusing = false;
 
 // The request that this thread is answering.
 struct Current {

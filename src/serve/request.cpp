@@ -222,6 +222,10 @@ ApiError api_error(const Status& status) {
     case Code::kTemplate:
       out.code = code_name(status.code());
       break;
+    case Code::kAborted:
+      out.status = 503;
+      out.code = "unavailable";
+      break;
     default:
       out.status = 500;
       out.code = code_name(status.code());

@@ -185,7 +185,7 @@ test('a chat, whole and streamed, with log-probabilities and forms', async () =>
   }
   assert.deepEqual([text, last, usage.completion_tokens], [message.content, reason, whole.usage.completion_tokens]);
   const schema = { type: 'object', properties: { animal: { enum: ['fox', 'owl'] }, big: { type: 'boolean' } }, required: ['animal', 'big'] };
-  const formed = await client.chat.completions.create({ ...params, response_format: { type: 'json_schema', json_schema: { name: 'a', schema } } });
+  const formed = await client.chat.completions.create({ ...params, max_completion_tokens: 80, response_format: { type: 'json_schema', json_schema: { name: 'a', schema } } });
   const { animal, big } = JSON.parse(formed.choices[0].message.content);
   assert.ok(['fox', 'owl'].includes(animal) && typeof big === 'boolean');
   const again = await client.chat.completions.create({ ...params, messages: [...params.messages, message, { role: 'user', content: 'And then?' }] });
@@ -309,7 +309,8 @@ test('a connection takes several requests, also at once', async () => {
 test('a client that does not read holds up the engine, not memory', async () => {
   const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]);
   const before = memory();
-  const response = await server.post('/v1/completions', { prompt: prompts[0], max_tokens: 500, n: 16, logprobs: 20, stream: true, logit_bias: endless });
+  const messages = [{ role: 'user', content: 'a' }];
+  const response = await server.post('/v1/chat/completions', { messages, max_tokens: 480, n: 16, logprobs: true, top_logprobs: 20, stream: true, logit_bias: endless });
   let tokens = -1;
   for (let now = 0; now !== tokens; now = await server.metric('sluice_generated_tokens_total')) {
     tokens = now;
@@ -374,7 +375,7 @@ test('a signal lets what is being answered end; a second one does not wait', asy
   await sleep(50);
   hurried.child.kill('SIGINT');
   assert.equal(await hurried.exit, 0);
-  assert.ok([0, 200, 500].includes(await long));
+  assert.equal(await long, 503);
 });
 
 test('what cannot be served is an error', () => {
