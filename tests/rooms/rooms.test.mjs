@@ -16,7 +16,8 @@ const levels = {
   session: 3, chat: 3,
   generate: 4, embed: 4,
   native: 5, bindings: 5,
-  api: 6, cli: 6, tools: 6,
+  api: 6, serve: 6,
+  cli: 7, tools: 7,
 };
 
 function linkLists() {
