@@ -67,5 +67,6 @@ void add_perplexity(CLI::App& app, int* status);
 void add_cache(CLI::App& app, int* status);
 void add_check(CLI::App& app, int* status);
 void add_serve(CLI::App& app, int* status);
+void add_convert(CLI::App& app, int* status);
 
 }  // namespace sluice::cli
