@@ -19,6 +19,7 @@ struct Common {
   std::string memory_budget;  // "64M"
   std::string kernels;
   std::string cache_dir;
+  std::string kv_type;  // "q8_0"
   int threads = 0;
   int ctx = 0;
   bool json = false;

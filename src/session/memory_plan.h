@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
+#include "kv/kv_type.h"
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/working_memory.h"
@@ -39,6 +40,7 @@ struct EngineOptions {
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no own reads
   residency::OwnReads own_reads = residency::OwnReads::kNone;
+  kv::KvTypes kv;         // of keys and values
   bool grammars = false;  // room for generations that are bound to a grammar
 };
 
@@ -62,6 +64,7 @@ struct MemoryPlan {
   uint64_t grammar = 0;      // the vocabulary's bytes sorted, one grammar and its states
   uint64_t other = 0;        // stacks, directory, queue
   uint64_t minimum = 0;      // smallest budget for this context
+  kv::KvTypes kv_types;
   kv::KvShape kv_shape;
   residency::Plan weights;
   // Matrix of `weights` that holds each of the program's mats and vecs.
@@ -76,7 +79,8 @@ struct MemoryPlan {
   }
 };
 
-// Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument.
+// Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument (also
+// for types of keys and values that the model cannot have, named).
 [[nodiscard]] Result<MemoryPlan> plan_memory(const model::Program& program,
                                              const kernels::Table& table, uint64_t tokenizer_bytes,
                                              const EngineOptions& options);
