@@ -75,16 +75,25 @@ SLUICE_INLINE float put_bf16(float x, uint8_t* out) {
   return bf16_value(out);
 }
 
-// The block's values from `from` on, zeros past n.
-SLUICE_INLINE float load_block(const float* x, int32_t from, int32_t n, F32 (&out)[kKvVectors]) {
+// 32 values, zeros where there are fewer, and which of them there are: 1 or 0.
+struct KvValues {
+  F32 x[kKvVectors], there[kKvVectors];
+  float peak;
+};
+constexpr float kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+
+SLUICE_INLINE KvValues load_block(const float* x, int32_t from, int32_t n) {
+  KvValues out;
   F32 peak = splat(0.0f);
   unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
     const int32_t left = n - from - j * kLanes;
-    out[j] = left >= kLanes ? load(x + from + j * kLanes)
-                            : load_n(x + from + j * kLanes, left > 0 ? left : 0);
-    peak = max(abs(out[j]), peak);
+    const int count = left >= kLanes ? kLanes : left > 0 ? left : 0;
+    out.x[j] = load_n(x + (count > 0 ? from + j * kLanes : 0), count);
+    out.there[j] = load_n(kOnes, count);
+    peak = max(abs(out.x[j]), peak);
   });
-  return reduce_max(peak);
+  out.peak = reduce_max(peak);
+  return out;
 }
 
 // Below this the inverse overflows, and such values are nothing beside others.
@@ -107,8 +116,9 @@ constexpr float kTop<Levels2>[8] = {0.9f, 1.0f, 1.1f, 1.2f, 1.3f, 1.4f, 1.5f, 1.
 
 // Codes of 32 values, and their scale to `scale`.
 template <class L>
-SLUICE_INLINE void quantize_levels(const F32 (&x)[kKvVectors], float peak, uint8_t* scale,
-                                   int32_t (&codes)[kKvBlock]) {
+SLUICE_INLINE void quantize_levels(const KvValues& of, uint8_t* scale, int32_t (&codes)[kKvBlock]) {
+  const F32(&x)[kKvVectors] = of.x;
+  const float peak = of.peak;
   constexpr float kOuter = L::kMiddle * (1.0f + L::kCurve * L::kMiddle * L::kMiddle);
   float d = 0.0f, least = 0.0f;
   for (int i = 0; peak > kLeastPeak && i < 8; ++i) {
@@ -116,7 +126,8 @@ SLUICE_INLINE void quantize_levels(const F32 (&x)[kKvVectors], float peak, uint8
     const F32 inverse = splat(1.0f / tried), factor = splat(tried);
     F32 sum = splat(0.0f);
     unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
-      const F32 e = neg_mul_add(level<L>(nearest<L>(x[j] * inverse)), factor, x[j]);
+      const F32 l = level<L>(nearest<L>(x[j] * inverse)) * of.there[j];
+      const F32 e = neg_mul_add(l, factor, x[j]);
       sum = mul_add(e, e, sum);
     });
     const float error = reduce_add(sum);
@@ -128,7 +139,7 @@ SLUICE_INLINE void quantize_levels(const F32 (&x)[kKvVectors], float peak, uint8
   F32 inverse = splat(d > 0.0f ? 1.0f / d : 0.0f);
   F32 xl = splat(0.0f), ll = splat(0.0f);
   unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
-    const F32 l = level<L>(nearest<L>(x[j] * inverse));
+    const F32 l = level<L>(nearest<L>(x[j] * inverse)) * of.there[j];
     xl = mul_add(x[j], l, xl);
     ll = mul_add(l, l, ll);
   });
@@ -142,13 +153,12 @@ SLUICE_INLINE void quantize_levels(const F32 (&x)[kKvVectors], float peak, uint8
 void quantize_kv(const float* x, int32_t n, void* row) {
   uint8_t* out = static_cast<uint8_t*>(row);
   for (int32_t c = 0; c < n; c += kKvBlock, out += 34) {
-    F32 block[kKvVectors];
-    const float peak = load_block(x, c, n, block);
-    const float d = put_bf16(peak / 127.0f, out);
-    const F32 inverse = splat(peak > kLeastPeak ? 1.0f / d : 0.0f);
+    const KvValues block = load_block(x, c, n);
+    const float d = put_bf16(block.peak / 127.0f, out);
+    const F32 inverse = splat(block.peak > kLeastPeak ? 1.0f / d : 0.0f);
     int32_t codes[kKvBlock];
     unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
-      const F32 code = min(max(block[j] * inverse, splat(-127.0f)), splat(127.0f));
+      const F32 code = min(max(block.x[j] * inverse, splat(-127.0f)), splat(127.0f));
       store(codes + j * kLanes, round_i32(code));
     });
     for (int i = 0; i < kKvBlock; ++i) out[2 + i] = static_cast<uint8_t>(codes[i]);
@@ -157,10 +167,8 @@ void quantize_kv(const float* x, int32_t n, void* row) {
 
 void quantize_row_q4(const float* x, int32_t n, uint8_t* out) {
   for (int32_t c = 0; c < n; c += kKvBlock, out += 18) {
-    F32 block[kKvVectors];
-    const float peak = load_block(x, c, n, block);
     int32_t codes[kKvBlock];
-    quantize_levels<Levels4>(block, peak, out, codes);
+    quantize_levels<Levels4>(load_block(x, c, n), out, codes);
     for (int i = 0; i < 16; ++i) out[2 + i] = static_cast<uint8_t>(codes[i] | codes[16 + i] << 4);
   }
 }
@@ -169,9 +177,7 @@ void quantize_row_q2(const float* x, int32_t n, uint8_t* out) {
   for (int32_t c = 0; c < n; c += 2 * kKvBlock, out += 20) {
     int32_t codes[2][kKvBlock];
     for (int half = 0; half < 2; ++half) {
-      F32 block[kKvVectors];
-      const float peak = load_block(x, c + half * kKvBlock, n, block);
-      quantize_levels<Levels2>(block, peak, out + 2 * half, codes[half]);
+      quantize_levels<Levels2>(load_block(x, c + half * kKvBlock, n), out + 2 * half, codes[half]);
     }
     for (int i = 0; i < 16; ++i) {
       out[4 + i] = static_cast<uint8_t>(codes[0][i] | codes[0][16 + i] << 2 | codes[1][i] << 4 |
@@ -219,8 +225,8 @@ SLUICE_INLINE Channels fit(const F32* x) {
     xu = mul_add(x[i], u, xu);
   }
   const F32 n = splat(kKvGroup), spread = n * u2 - u1 * u1;
-  const F32 step = select(splat(0.5f) < spread, (n * xu - x1 * u1) / max(spread, splat(0.5f)),
-                          splat(0.0f));
+  const F32 step =
+      select(splat(0.5f) < spread, (n * xu - x1 * u1) / max(spread, splat(0.5f)), splat(0.0f));
   return {step, (x1 - step * u1) / n};
 }
 

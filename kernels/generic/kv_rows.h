@@ -33,7 +33,8 @@ struct Levels4 {
 struct Levels2 {
   static constexpr int kCodes = 4;
   static constexpr float kMiddle = 1.5f, kCurve = kKvCurve2;
-  static SLUICE_INLINE_METHOD F32 flatten(F32 y) {  // their one boundary to each side is where u is 1
+  static SLUICE_INLINE_METHOD F32
+  flatten(F32 y) {  // their one boundary to each side is where u is 1
     return y * splat(1.0f / (1.0f + 1.75f * kKvCurve2));
   }
 };

@@ -1,4 +1,5 @@
 // Quantized keys and values by their definition in kernels.h.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -69,15 +70,19 @@ double least_kv_error(KvType type, const float* x) {
   if (peak == 0) return 0;
   const int codes = type == KvType::kQ8_0 ? 255 : type == KvType::kQ4_0 ? 16 : 4;
   const auto level = [type](int code) {
-    return type == KvType::kQ8_0 ? code - 127.0 : type == KvType::kQ4_0 ? level4(code) : level2(code);
+    return type == KvType::kQ8_0   ? code - 127.0
+           : type == KvType::kQ4_0 ? level4(code)
+                                   : level2(code);
   };
   double least = INFINITY;
-  for (double top = 0.7; top < 1.8; top += 0.002) {
+  for (double top = 0.7; top < 1.8; top += 0.02) {
     const double d = peak / (top * level(codes - 1));
     double error = 0;
     for (int i = 0; i < 32; ++i) {
       double nearest = INFINITY;
-      for (int code = 0; code < codes; ++code) {
+      const int near = static_cast<int>(std::lround(x[i] / d) + 127);  // where levels are even
+      const bool even = type == KvType::kQ8_0;
+      for (int code = even ? std::clamp(near, 0, 254) : 0; code < codes; code += even ? codes : 1) {
         nearest = std::fmin(nearest, std::fabs(double{x[i]} - d * level(code)));
       }
       error += nearest * nearest;

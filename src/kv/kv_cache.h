@@ -52,7 +52,7 @@ struct KvShape {
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
 
   [[nodiscard]] bool recurrent() const;
-  [[nodiscard]] int32_t recent() const;        // positions of the f16 copies, 0 where there are none
+  [[nodiscard]] int32_t recent() const;  // positions of the f16 copies, 0 where there are none
   [[nodiscard]] uint64_t state_bytes() const;  // of all recurrent layers together, once
   [[nodiscard]] uint64_t bytes() const;        // of one timeline
 };

@@ -238,6 +238,13 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
 
 }  // namespace
 
+uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
+  if (!check_kv_types(program, types).ok()) return 0;
+  kv::KvShape shape = kv_shape(program, plan.n_ctx, types);
+  shape.n_checkpoints = plan.kv_shape.n_checkpoints;
+  return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
+}
+
 Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
                                uint64_t tokenizer_bytes, const EngineOptions& options) {
   MemoryPlan plan;

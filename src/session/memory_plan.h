@@ -85,4 +85,9 @@ struct MemoryPlan {
                                              const kernels::Table& table, uint64_t tokenizer_bytes,
                                              const EngineOptions& options);
 
+// Bytes of all timelines' keys, values and states in this plan, were they of those types; 0 where
+// the model cannot have them.
+[[nodiscard]] uint64_t kv_bytes(const model::Program& program, const MemoryPlan& plan,
+                                const kv::KvTypes& types);
+
 }  // namespace sluice::session

@@ -72,7 +72,8 @@ double error_of(const KvModel& m, const char* kernels, const std::string& type) 
                 all.begin() + static_cast<ptrdiff_t>((t + 1) * n_vocab));
   }
   EXPECT_EQ(ours.size(), m.logits.size());
-  return ours.size() == m.logits.size() ? nmse(ours.data(), m.logits.data(), ours.size()) : INFINITY;
+  return ours.size() == m.logits.size() ? nmse(ours.data(), m.logits.data(), ours.size())
+                                        : INFINITY;
 }
 
 class KvTypeTest : public testing::Test {
@@ -91,7 +92,8 @@ TEST_F(KvTypeTest, ErrorIsAtMostLlamaCppsAndOfFourBitsHalfOfIt) {
         std::printf("%-12s %-20s %-5s NMSE %.3g, llama.cpp's %.3g\n", *name, m.name.c_str(),
                     type.c_str(), ours, llama);
         // f16 rounds what llama.cpp rounds; what differs is the order of sums.
-        EXPECT_LE(ours, type == "f16" ? 1.2 * llama : llama) << *name << " " << m.name << " " << type;
+        EXPECT_LE(ours, type == "f16" ? 1.2 * llama : llama)
+            << *name << " " << m.name << " " << type;
         if (type == "q4_0" && ours <= llama / 2) ++halved;
       }
     }
