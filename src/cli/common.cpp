@@ -41,6 +41,13 @@ void add_common(CLI::App& app, Common& common) {
   app.add_flag("--json", common.json, "print JSON");
 }
 
+void add_lora(CLI::App& app, Common& common) {
+  app.add_option(
+         "--lora", common.lora,
+         "FILE[=SCALE]: a LoRA adapter, GGUF or a PEFT directory; may be given several times")
+      ->allow_extra_args(false);
+}
+
 CLI::Validator whole_number(int64_t least, int64_t most) {
   const auto problem = [least, most](const std::string& text) -> std::string {
     int64_t value = 0;
@@ -76,6 +83,21 @@ Result<uint64_t> parse_size(const std::string& text) {
                  static_cast<unsigned long long>(kMostBytes >> 30));
   }
   return static_cast<uint64_t>(std::llround(number * factor));
+}
+
+// What follows the last "=" is a scale, unless it is none and the whole is a file's name.
+Result<native::AdapterChoice> parse_lora(const std::string& text) {
+  const size_t at = text.rfind('=');
+  if (at == std::string::npos) return native::AdapterChoice{text, 1};
+  float scale = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, bad] = std::from_chars(text.data() + at + 1, end, scale);
+  if (rest != end || bad == std::errc::invalid_argument) return native::AdapterChoice{text, 1};
+  if (bad != std::errc() || !std::isfinite(scale)) {
+    return error(Code::kInvalidArgument, "the adapter's scale \"%.32s\" is not possible",
+                 text.c_str() + at + 1);
+  }
+  return native::AdapterChoice{text.substr(0, at), scale};
 }
 
 Result<std::vector<session::Token>> parse_tokens(const std::string& text) {
@@ -119,6 +141,11 @@ Result<native::LoadOptions> load_options(const Common& common) {
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();
+  for (const std::string& text : common.lora) {
+    Result<native::AdapterChoice> choice = parse_lora(text);
+    if (!choice.ok()) return choice.status();
+    options.adapters.push_back(std::move(*choice));
+  }
   options.source.cache_dir = common.cache_dir;
   options.source.on_warning = [](const std::string& text) {
     std::fprintf(stderr, "sluice: %s\n", gguf::printable(text, text.size()).c_str());

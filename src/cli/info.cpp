@@ -55,6 +55,7 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   line("  KV cache", kv);
   line("  activations", human_bytes(plan.activations));
   line("  tokenizer", human_bytes(plan.tokenizer));
+  if (plan.adapters > 0) line("  adapters", human_bytes(plan.adapters));
   line("  other", human_bytes(plan.vectors + plan.scratch + plan.other));
   line("  total", human_bytes(plan.total()));
   line("  smallest", human_bytes(plan.minimum));
@@ -110,6 +111,9 @@ int info(const Common& common) {
   Result<native::ModelHeader> header = native::read_header(common.model, load->source);
   if (!header.ok()) return fail(header.status());
   const double header_ms = monotonic_ms() - start;
+  Result<native::AdapterFiles> adapters = native::AdapterFiles::open(load->adapters, load->source);
+  if (!adapters.ok()) return fail(adapters.status());
+  load->engine.adapters = adapters->sources();
   Result<session::Inspection> found = session::inspect(header->header, load->engine);
   if (!found.ok()) return fail(found.status());
   json out;
@@ -141,6 +145,7 @@ void add_info(CLI::App& app, int* status) {
   auto common = std::make_shared<Common>();
   CLI::App* sub = app.add_subcommand("info", "Show a model's header and its memory plan");
   add_common(*sub, *common);
+  add_lora(*sub, *common);
   sub->callback([common, status] { *status = info(*common); });
 }
 

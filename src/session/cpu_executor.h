@@ -51,6 +51,8 @@ class CpuExecutor final : public Executor {
   void restart();
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
+  void add_low_rank(const Product& product);
+  void add_low_rank_rows(const model::Op& op);
   void next_op();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
@@ -70,7 +72,6 @@ class CpuExecutor final : public Executor {
   void op_shift(const model::Op& op);
   void op_unary(const model::Op& op);
   void op_gated(const model::Op& op);
-  void op_gather(const model::Op& op);
   void op_decay(const model::Op& op);
   void op_lerp(const model::Op& op);
   void op_rwkv7_keys(const model::Op& op);

@@ -104,6 +104,7 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("activations", plan.activations);
   number("tokenizer", plan.tokenizer);
   number("vectors", plan.vectors);
+  number("adapters", plan.adapters);
   number("scratch", plan.scratch);
   number("other", plan.other);
   number("units", plan.weights.units.size());

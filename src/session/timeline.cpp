@@ -46,6 +46,7 @@ int32_t Timeline::reachable(int32_t n) const {
     for (const Checkpoint& c : checkpoints_) {
       if (c.position <= target && resumes(c.position)) last = c.position;
     }
+    if (undo_ >= 0 && undo_ <= target) last = std::max(last, undo_);
     target = last;
   } else if (!resumes(target)) {
     target -= target % kernels::kKvGroup;
@@ -62,8 +63,9 @@ int32_t Timeline::rewind(int32_t n) {
   const int32_t target = reachable(n);
   due_.clear();
   if (recurrent_ && target < position_) {
+    if (target == undo_) live_ = 1 - live_;
     for (const Checkpoint& c : checkpoints_) {
-      if (c.position != target) continue;
+      if (c.position != target || target == undo_) continue;
       for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
         const int32_t layer = static_cast<int32_t>(i);
         std::copy_n(cache_.state(layer, c.copy), cache_.layer(layer).state,
@@ -72,6 +74,7 @@ int32_t Timeline::rewind(int32_t n) {
     }
     std::erase_if(checkpoints_, [target](const Checkpoint& c) { return c.position > target; });
   }
+  if (target < position_ || target == 0) undo_ = -1;
   if (target == 0) {
     checkpoints_.clear();
     reached_ = restored_ = copied_ = 0;
@@ -119,6 +122,7 @@ int32_t Timeline::free_copy() {
 
 void Timeline::begin_batch(int32_t n) {
   reached_ = std::max(reached_, position_ + n);
+  undo_ = -1;  // the other copy is written to
   due_.clear();
   if (!recurrent_) return;
   const int32_t last = (position_ + n) / kCheckpointEvery;
@@ -130,6 +134,7 @@ void Timeline::begin_batch(int32_t n) {
 }
 
 void Timeline::commit_batch(int32_t n) {
+  undo_ = position_;
   position_ += n;
   live_ = recurrent_ ? 1 - live_ : live_;
   checkpoints_.insert(checkpoints_.end(), due_.begin(), due_.end());

@@ -114,6 +114,7 @@ EngineOptions random_options(std::mt19937& random) {
   o.base_bytes = random() % (1 << 20);
   o.page_bytes = random() % 2 == 0 ? 1 : 65536;
   if (random() % 2 == 0) o.spare = [](uint64_t budget) { return budget / 16; };
+  if (random() % 2 == 0) o.draft_max = -1 + static_cast<int32_t>(random() % 40);
   return o;
 }
 
@@ -163,6 +164,14 @@ TEST(MemoryPlan, NothingExceedsTheBudget) {
     const int32_t asked = o.n_batch > 0 ? o.n_batch : kMaxBatch;
     EXPECT_GE(plan->n_batch, std::min({plan->n_ctx, o.min_batch, asked}));
     EXPECT_LE(plan->n_batch, std::min(plan->n_ctx, std::max(o.min_batch, kMaxBatch)));
+    EXPECT_GE(plan->n_batch, std::min(plan->n_ctx, plan->draft_batch));
+    EXPECT_GT(plan->logits_rows, plan->draft_max);
+    EXPECT_LE(plan->draft_max, plan->n_ctx / 2);
+    if (o.draft_max >= 0) {
+      EXPECT_EQ(plan->draft_max, std::min({o.draft_max, 31, (plan->n_ctx - 1) / 2}));
+    } else {
+      EXPECT_GE(plan->draft_max, std::min(3, (plan->n_ctx - 1) / 2));
+    }
     EXPECT_EQ(plan->n_sessions, o.n_sessions);
     if (o.n_ctx > 0) {
       EXPECT_EQ(plan->n_ctx, o.n_ctx);

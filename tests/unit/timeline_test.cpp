@@ -242,7 +242,29 @@ TEST(Timeline, CheckpointsAreNear) {
   EXPECT_EQ(rig.line().position(), 448);
 }
 
-#ifndef SLUICE_OWN_MALLOC
+// The state before the last batch is there without a checkpoint: what a pass over guesses needs.
+TEST(Timeline, TheLastBatchCanBeTakenBack) {
+  std::mt19937 random(6);
+  for (const Shape shape : {kShapes[2], kShapes[3]}) {
+    Rig rig(shape_of(shape, 1000, 0, 2 * (100 + 16)));
+    for (int i = 0; i < 40; ++i) {
+      rig.batch(some_tokens(random, 1 + below(random, 9)), true);
+      const int32_t from = rig.line().position();
+      rig.batch(some_tokens(random, 2 + below(random, 9)), true);
+      const int32_t to = from + below(random, rig.line().position() - from);
+      rig.rewind(to);
+      EXPECT_EQ(rig.line().position(), from);
+      EXPECT_EQ(rig.line().reachable(from), from);
+      EXPECT_EQ(rig.line().reachable(from - 1), 0);  // once
+      rig.batch(some_tokens(random, 3), true);
+      rig.batch(some_tokens(random, 3), false);  // one given up has written over it
+      if (i % 4 == 3) rig.rewind(rig.line().position() - 1);
+      rig.expect_right();
+    }
+  }
+}
+
+#ifndef SLUICE_SANITIZED
 TEST(Timeline, ABatchAllocatesNothing) {
   std::mt19937 random(4);
   Rig rig(shape_of({true, true, true}, 2000, 3, 2 * (100 + 16)));

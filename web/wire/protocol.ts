@@ -52,6 +52,7 @@ export interface LoadSpec {
   threads: number;
   kernels: string;
   grammars: boolean;
+  draft: boolean;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }
