@@ -3,8 +3,8 @@
 // two timelines at a time and others saved; answers cut at random moments; budgets that move, also
 // in the middle of a pass; prompts that are refused; keys and values of any type. Whatever came
 // before, the tokens and the bits of the logits are those of the text alone, or the call is a typed
-// error after which everything goes on. Half of the answers are guessed ahead, rightly and wrongly. SLUICE_RANDOM_OPERATIONS
-// sets how many calls each model gets, SLUICE_RANDOM_SEED the seed.
+// error after which everything goes on. Half of the answers are guessed ahead, rightly and wrongly.
+// SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
