@@ -26,7 +26,7 @@ namespace sluice::native {
 struct LoadOptions {
   session::EngineOptions engine;  // its adapters are those below
   io::OpenOptions source;
-  std::vector<AdapterChoice> adapters;
+  std::vector<AdapterChoice> adapters = {};
 };
 
 // The header of a model and the open sources of its files. `opener` holds what its views point to.
