@@ -50,7 +50,6 @@ enum class OpKind : uint8_t {
   // --- recurrent layers
   kUnary,       // out = unary(in)
   kGated,       // out = in * unary(gate), by heads whose gates lie `stride` apart
-  kGather,      // out = in, by heads that lie `stride` apart in `in` and side by side in `out`
   kDecay,       // in = softplus(in + vec0); out = exp(vec1 of its head * in)
   kShift,       // out = the token before - in
   kLerp,        // out = in + gate * (vec0 + (add ? out : 0)), for each of `heads` rows of vec0

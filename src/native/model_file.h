@@ -26,6 +26,8 @@ namespace sluice::native {
 struct LoadOptions {
   session::EngineOptions engine;  // its adapters are those below
   io::OpenOptions source;
+  // Called with the header, which open() drops: for what only callers want of it.
+  std::function<void(const gguf::Header&)> on_header = nullptr;
   std::vector<AdapterChoice> adapters = {};
 };
 
@@ -34,18 +36,24 @@ struct ModelHeader {
   std::unique_ptr<open::Opener> opener;
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
+  bool remote = false;  // the sources are URLs
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a
 // Hugging Face directory). Errors: those of the sources and of open::Opener.
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
+// The same of one GGUF file that the caller has opened.
+[[nodiscard]] Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file);
 
 class Model final : private session::RangeReader {
  public:
   // Errors: those of reading, of the header and of Engine::open.
   [[nodiscard]] static Result<std::unique_ptr<Model>> open(const std::string& path,
                                                            const LoadOptions& options);
+  // Of a header that was read; it may be dropped then. Errors: those of Engine::open.
+  [[nodiscard]] static Result<std::unique_ptr<Model>> open(ModelHeader header,
+                                                           const session::EngineOptions& options);
   ~Model() override;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -75,6 +83,8 @@ class Model final : private session::RangeReader {
 
   // From any thread or a signal-waiting one: makes run() return kAborted within 100 ms.
   void interrupt();
+  // From any thread: has drive() call its stepper again though nothing has arrived.
+  void wake();
   [[nodiscard]] bool interrupted() const { return interrupted_.load(); }
 
   // The file that the fills come from (its first part).

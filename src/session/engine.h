@@ -9,6 +9,7 @@
 
 #include "base/aligned.h"
 #include "base/thread_pool.h"
+#include "draft/policy.h"
 #include "grammar/vocabulary.h"
 #include "kv/kv_cache.h"
 #include "model/program.h"
@@ -90,6 +91,8 @@ class Engine {
   void end_pass() { pass_under_way_ = false; }
   [[nodiscard]] bool pass_under_way() const { return pass_under_way_; }
   [[nodiscard]] uint64_t last_pass() const { return last_pass_; }
+  // What passes of few tokens have cost under this budget, waiting for weights included.
+  [[nodiscard]] draft::PassCosts& costs() { return costs_; }
   [[nodiscard]] const WorkingMemory& working() const { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
@@ -140,6 +143,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   uint64_t last_pass_ = 0;
   bool pass_under_way_ = false;
+  draft::PassCosts costs_;
   Status failure_;
 };
 

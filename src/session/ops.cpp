@@ -73,9 +73,6 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kGated:
       op_gated(op);
       return true;
-    case OpKind::kGather:
-      op_gather(op);
-      return true;
     case OpKind::kDecay:
       op_decay(op);
       return true;

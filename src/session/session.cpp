@@ -97,6 +97,17 @@ Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   return {};
 }
 
+Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
+  if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || whole() ||
+      tokens.size() > static_cast<size_t>(engine_.plan().draft_batch)) {
+    return error(Code::kInvalidArgument, "a pass of %zu tokens cannot give logits of its last %d",
+                 tokens.size(), n_rows);
+  }
+  SLUICE_RETURN_IF_ERROR(admit(tokens, position(), n_rows));
+  begin_logits(tokens, n_rows);
+  return {};
+}
+
 Status Session::begin_rows(std::span<const Token> tokens, int32_t first, int32_t count) {
   if (!whole() || first < 0 || count < 1 ||
       int64_t{first} + count > static_cast<int64_t>(tokens.size())) {
@@ -174,6 +185,7 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   failure_ = {};
   stats_ = {};
   pass_ = engine_.begin_pass();
+  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
   begin_batch();
 }
 
@@ -210,6 +222,9 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
+      if (began_ms_ > 0 && !spec_.embed) {
+        engine_.costs().note(static_cast<int32_t>(stats_.tokens), monotonic_ms() - began_ms_);
+      }
       engine_.end_pass();
       if (ends_.size() > 1) timeline_.clear();  // it holds texts side by side, not one
       break;

@@ -53,6 +53,9 @@ class Session {
   // or another session under way, a timeline computed with other adapters, which sync() would
   // compute anew).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
+  // The same for the logits of the last `n_rows` of the tokens, which are at most
+  // plan().draft_batch; row 0 is the first of them.
+  [[nodiscard]] Status begin_last(std::span<const Token> tokens, int32_t n_rows);
   // Of a model that reads texts whole: begins `tokens` anew for the logits of those in
   // [first, first + count), at most plan().logits_rows. Errors: begin()'s.
   [[nodiscard]] Status begin_rows(std::span<const Token> tokens, int32_t first, int32_t count);
@@ -129,6 +132,7 @@ class Session {
   uint64_t computed_by_ = 0;   // Engine::identity() when the timeline began
   Status failure_;
   PassStats stats_;
+  double began_ms_ = 0;  // of the pass; 0: nothing is to be learned from how long it takes
 };
 
 }  // namespace sluice::session
