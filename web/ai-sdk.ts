@@ -30,7 +30,7 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
     modelId,
     supportedUrls: {},
     async doGenerate(options) {
-      const answer = await engine.chat.completions.create(chatParams(options), { signal: options.abortSignal });
+      const answer = await engine.chat.completions.create(chatParams(engine, options), { signal: options.abortSignal });
       const { message, finish_reason } = answer.choices[0]!;
       const content: LanguageModelV3Content[] = [];
       if (message.reasoning_content) content.push({ type: 'reasoning', text: message.reasoning_content });
@@ -41,13 +41,13 @@ export function sluice(engine: Engine, modelId = engine.info.name): LanguageMode
         finishReason: finishReason(finish_reason),
         usage: usageOf(answer.usage),
         response: { id: answer.id, modelId, timestamp: new Date(answer.created * 1000) },
-        warnings: warningsFor(options),
+        warnings: warningsFor(engine, options),
       };
     },
     async doStream(options) {
-      const params = { ...chatParams(options), stream: true as const, stream_options: { include_usage: true } };
+      const params = { ...chatParams(engine, options), stream: true as const, stream_options: { include_usage: true } };
       const stream = await engine.chat.completions.create(params, { signal: options.abortSignal });
-      const parts = streamParts(stream, warningsFor(options), options.abortSignal);
+      const parts = streamParts(stream, warningsFor(engine, options), options.abortSignal);
       return {
         stream: new ReadableStream<LanguageModelV3StreamPart>({
           async pull(controller) {
@@ -148,21 +148,29 @@ function usageOf(usage: CompletionUsage | undefined): LanguageModelV3Usage {
   };
 }
 
-function warningsFor(options: LanguageModelV3CallOptions): SharedV3Warning[] {
+function warningsFor(engine: Engine, options: LanguageModelV3CallOptions): SharedV3Warning[] {
   const warnings: SharedV3Warning[] = [];
   const unsupported = (feature: string, details: string): number => warnings.push({ type: 'unsupported', feature, details });
-  if (options.responseFormat?.type === 'json') unsupported('responseFormat', 'Answers are plain text.');
+  if (!engine.grammars) {
+    const advice = 'The engine was loaded without grammars: true';
+    if (options.responseFormat?.type === 'json') unsupported('responseFormat', `${advice}: answers are plain text.`);
+    if (options.tools?.some((tool) => tool.type === 'function' && tool.strict)) unsupported('tools', `${advice}: strict is not kept.`);
+  }
   if (options.tools?.some((tool) => tool.type !== 'function')) unsupported('tools', 'Only functions can be called.');
   return warnings;
 }
 
-function chatParams(options: LanguageModelV3CallOptions): ChatCompletionParams & { stream?: false } {
+function chatParams(engine: Engine, options: LanguageModelV3CallOptions): ChatCompletionParams & { stream?: false } {
   const choice = options.toolChoice;
   const tools = options.tools?.flatMap((tool) =>
     tool.type !== 'function' ? [] : [{
       type: 'function',
-      function: { name: tool.name, description: tool.description ?? '', parameters: tool.inputSchema },
+      function: {
+        name: tool.name, description: tool.description ?? '', parameters: tool.inputSchema as Record<string, unknown>,
+        ...(tool.strict && engine.grammars && { strict: true }),
+      },
     }]);
+  const format = engine.grammars && options.responseFormat?.type === 'json' ? options.responseFormat : undefined;
   return {
     messages: options.prompt.flatMap(chatMessages),
     max_tokens: options.maxOutputTokens,
@@ -174,6 +182,7 @@ function chatParams(options: LanguageModelV3CallOptions): ChatCompletionParams &
     seed: options.seed,
     stop: options.stopSequences,
     tools,
+    ...(format && { response_format: format.schema ? { type: 'json_schema', json_schema: { schema: format.schema } } : { type: 'json_object' } }),
     tool_choice: choice?.type === 'tool' ? { type: 'function', function: { name: choice.toolName } } : choice?.type,
     ...options.providerOptions?.['sluice'],
   };

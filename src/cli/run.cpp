@@ -270,6 +270,7 @@ void add_run(CLI::App& app, int* status) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   sub->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input")->required();
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   sub->add_option("-n", options->n, "tokens to generate at most")->check(whole_number(0, kMost));

@@ -1,5 +1,8 @@
 // llama.cpp's GBNF: rules of literals, classes, references, groups, alternatives and quantifiers,
-// and references to tokens.
+// and references to tokens. Three symbols are our own, each with a JSON value behind it: %json
+// SCHEMA is a value of a JSON schema, %spaced SCHEMA one that may have a space in each place, and
+// %until ["a", "b"] any text in which none of these occurs; so a grammar can be free text up to a
+// mark, and a value behind it.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -7,7 +10,10 @@
 #include <vector>
 
 #include "grammar/builder.h"
+#include "grammar/dfa.h"
 #include "grammar/front.h"
+#include "grammar/json.h"
+#include "grammar/schema.h"
 #include "grammar/source.h"
 #include "grammar/vocabulary.h"
 
@@ -26,7 +32,7 @@ class Gbnf {
   Gbnf(std::string_view text, const Vocabulary* vocabulary) : in_(text), vocabulary_(vocabulary) {}
 
   Result<std::shared_ptr<const Grammar>> parse() {
-    static_cast<void>(rule("root", 0));
+    static_cast<void>(named("root", 0));
     skip_space(true);
     while (!in_.at_end()) {
       SLUICE_RETURN_IF_ERROR(definition());
@@ -46,16 +52,16 @@ class Gbnf {
   struct Named {
     std::string name;
     size_t position;  // of its first mention
+    uint32_t rule;
     bool defined = false;
   };
 
-  uint32_t rule(std::string_view name, size_t position) {
-    const auto [at, is_new] = by_name_.try_emplace(std::string(name), 0);
+  Named& named(std::string_view name, size_t position) {
+    const auto [at, is_new] = by_name_.try_emplace(std::string(name), named_.size());
     if (is_new) {
-      at->second = builder_.new_rule(std::string(name));
-      if (!builder_.full()) named_.push_back({std::string(name), position});
+      named_.push_back({std::string(name), position, builder_.new_rule(std::string(name))});
     }
-    return at->second;
+    return named_[at->second];
   }
 
   // Blanks and comments, and line ends where a definition may go on behind them.
@@ -85,14 +91,15 @@ class Gbnf {
     if (!own.ok()) return own.status();
     skip_space(false);
     if (!in_.take("::=")) return in_.fail("\"::=\" is missing here");
-    const uint32_t id = rule(*own, start);
+    Named& defined = named(*own, start);
+    const uint32_t rule = defined.rule;
     if (builder_.full()) return {};
-    if (named_[id].defined) return in_.fail_at(start, "this rule is defined twice");
-    named_[id].defined = true;
+    if (defined.defined) return in_.fail_at(start, "this rule is defined twice");
+    defined.defined = true;
     skip_space(true);
     const Result<Expr> body = alternatives(0);
     if (!body.ok()) return body.status();
-    builder_.define(id, *body);
+    if (!builder_.full()) builder_.define(rule, *body);
     if (!in_.at_end() && in_.peek() != '\n' && in_.peek() != '\r') {
       return in_.fail("a rule ends with its line; this is left over");
     }
@@ -149,6 +156,7 @@ class Gbnf {
     if (c == '"') return literal();
     if (c == '[') return char_class();
     if (c == '<' || c == '!') return token_reference();
+    if (c == '%') return directive();
     if (c == '.') {
       in_.skip();
       return builder_.chars(CharClass::all());
@@ -168,7 +176,7 @@ class Gbnf {
       const size_t start = in_.position();
       const Result<std::string_view> called = name();
       if (!called.ok()) return called.status();
-      return builder_.call(rule(*called, start));
+      return builder_.call(named(*called, start).rule);
     }
     return in_.fail("a symbol is missing here");
   }
@@ -293,11 +301,56 @@ class Gbnf {
     return builder_.token(id, negated);
   }
 
+  // %json SCHEMA, %spaced SCHEMA, %until ["text", …].
+  Result<Expr> directive() {
+    const size_t start = in_.position();
+    in_.skip();
+    const bool compact = in_.take("json");
+    const bool schema = compact || in_.take("spaced");
+    if (!schema && !in_.take("until")) {
+      return in_.fail_at(start, "%json, %spaced and %until are known");
+    }
+    size_t used = 0;
+    Result<JsonDocument> value = JsonDocument::parse(in_.rest(), &used);
+    if (!value.ok()) return in_.fail_at(start, value.status().message().c_str());
+    in_.skip(used);
+    if (!schema) return text_before(*value, start);
+    const uint32_t rule = builder_.new_rule();
+    SLUICE_RETURN_IF_ERROR(
+        SchemaCompiler(std::move(*value), {.compact = compact, .one_space = true}, &builder_).compile_into(rule));
+    return builder_.call(rule);
+  }
+
+  Result<Expr> text_before(const JsonDocument& list, size_t start) {
+    std::vector<std::string> marks;
+    for (const uint32_t child : list[0].children) {
+      const bool text = list[child].type == JsonType::kString;
+      if (text && !list[child].text.empty()) marks.push_back(list[child].text);
+    }
+    if (list[0].type != JsonType::kArray || marks.empty() ||
+        marks.size() != list[0].children.size()) {
+      return in_.fail_at(start, "%until takes a list of texts");
+    }
+    Builder b;
+    const uint32_t root = b.new_rule();
+    const Expr any = b.repeat(b.chars(CharClass::all()), 0, Builder::kUnbounded);
+    b.define(root, b.seq({any, b.choice(std::move(marks)), any}));
+    const Result<std::shared_ptr<const Grammar>> with = b.build();
+    if (!with.ok()) return with.status();
+    const Dfa found = Dfa::of(**with);
+    const Dfa free = Dfa::combine(Dfa::all_text(), found, Dfa::How::kOnlyFirst);
+    if (found.too_large() || free.too_large()) {
+      return Status(Code::kGrammarTooLarge,
+                    in_.fail_at(start, "these texts take too many states").message());
+    }
+    return builder_.automaton(free, false);
+  }
+
   Source in_;
   const Vocabulary* vocabulary_;
   Builder builder_;
-  std::vector<Named> named_;  // by number of the rule
-  std::unordered_map<std::string, uint32_t> by_name_;
+  std::vector<Named> named_;
+  std::unordered_map<std::string, size_t> by_name_;
 };
 
 }  // namespace

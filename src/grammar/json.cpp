@@ -14,9 +14,14 @@ class JsonParser {
  public:
   explicit JsonParser(std::string_view text) : in_(text) {}
 
-  Result<JsonDocument> parse() {
+  // `used`: what the text begins with, and how much of it that is; null: the whole text.
+  Result<JsonDocument> parse(size_t* used) {
     skip_space();
     SLUICE_RETURN_IF_ERROR(value(kNoValue, {}, 0));
+    if (used != nullptr) {
+      *used = in_.position();
+      return std::move(out_);
+    }
     skip_space();
     if (!in_.at_end()) return in_.fail("the JSON text is over; this is left");
     return std::move(out_);
@@ -142,7 +147,11 @@ class JsonParser {
 };
 
 Result<JsonDocument> JsonDocument::parse(std::string_view text) {
-  return JsonParser(text).parse();
+  return JsonParser(text).parse(nullptr);
+}
+
+Result<JsonDocument> JsonDocument::parse(std::string_view text, size_t* used) {
+  return JsonParser(text).parse(used);
 }
 
 uint32_t JsonDocument::find(uint32_t object, std::string_view key) const {

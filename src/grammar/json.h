@@ -31,6 +31,8 @@ class JsonDocument {
  public:
   // Errors: kGrammarSyntax with line and column.
   [[nodiscard]] static Result<JsonDocument> parse(std::string_view text);
+  // The value that the text begins with, `*used` bytes of it.
+  [[nodiscard]] static Result<JsonDocument> parse(std::string_view text, size_t* used);
 
   [[nodiscard]] const JsonValue& operator[](uint32_t v) const { return values_[v]; }
   [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(values_.size()); }

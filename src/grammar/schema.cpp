@@ -14,11 +14,11 @@ constexpr size_t kMaxAutomata = 512;
 
 }  // namespace
 
-SchemaCompiler::SchemaCompiler(JsonDocument document, const CompileOptions& options)
-    : document_(std::move(document)), refs_(document_), options_(options) {}
+SchemaCompiler::SchemaCompiler(JsonDocument document, const CompileOptions& options,
+                               Builder* builder)
+    : document_(std::move(document)), refs_(document_), options_(options), builder_(*builder) {}
 
-Result<std::shared_ptr<const Grammar>> SchemaCompiler::compile() {
-  const uint32_t root = builder_.new_rule("root");
+Status SchemaCompiler::compile_into(uint32_t root) {
   const Expr body = value({yes(0)});
   builder_.define(root, builder_.seq({space(), body, space()}));
   while (!open_.empty() && !failed()) {
@@ -26,8 +26,7 @@ Result<std::shared_ptr<const Grammar>> SchemaCompiler::compile() {
     open_.pop_back();
     emit_rule(all, rule);
   }
-  if (!status_.ok()) return status_;
-  return builder_.build();
+  return status_;
 }
 
 void SchemaCompiler::refuse(uint32_t at, const char* why) {
@@ -104,7 +103,11 @@ Result<std::shared_ptr<const Grammar>> compile_schema(std::string_view text,
                                                       const CompileOptions& options) {
   Result<JsonDocument> document = JsonDocument::parse(text);
   if (!document.ok()) return document.status();
-  return SchemaCompiler(std::move(*document), options).compile();
+  Builder builder;
+  const uint32_t root = builder.new_rule("root");
+  SLUICE_RETURN_IF_ERROR(
+      SchemaCompiler(std::move(*document), options, &builder).compile_into(root));
+  return builder.build();
 }
 
 }  // namespace sluice::grammar

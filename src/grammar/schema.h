@@ -97,8 +97,10 @@ using Shapes = std::vector<Shape>;
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(JsonDocument document, const CompileOptions& options);
-  [[nodiscard]] Result<std::shared_ptr<const Grammar>> compile();
+  // Its rules are made in `builder`, which outlives it.
+  SchemaCompiler(JsonDocument document, const CompileOptions& options, Builder* builder);
+  // Defines `rule` as a value of the document's schema.
+  [[nodiscard]] Status compile_into(uint32_t rule);
 
  private:
   // --- shape.cpp, negation.cpp
@@ -174,7 +176,7 @@ class SchemaCompiler {
   JsonDocument document_;
   SchemaRefs refs_;
   CompileOptions options_;
-  Builder builder_;
+  Builder& builder_;
   Status status_;
   std::vector<Dfa> automata_;
   std::map<std::string, uint32_t> automaton_of_;

@@ -2,6 +2,7 @@
 // expressions share it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 
@@ -29,6 +30,8 @@ class Source {
   [[nodiscard]] std::string_view since(size_t start) const {
     return text_.substr(start, at_ - start);
   }
+
+  [[nodiscard]] std::string_view rest() const { return text_.substr(std::min(at_, text_.size())); }
 
   // A whole character, decoded; the position is behind it. Errors: kGrammarSyntax.
   [[nodiscard]] Result<uint32_t> next_char();

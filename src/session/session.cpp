@@ -31,6 +31,10 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
   if (active_) return error(Code::kInvalidArgument, "a pass is already under way");
+  if (kept > 0 && outdated()) {
+    return error(Code::kInvalidArgument,
+                 "the adapters have changed: what was computed before cannot be continued");
+  }
   if (engine_.pass_under_way()) {
     return error(Code::kInvalidArgument, "another session's pass is under way");
   }
@@ -75,7 +79,8 @@ int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t most = static_cast<int32_t>(
       std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
-  const int32_t shared = std::min(timeline_.shared_prefix(tokens), std::max(most, 1) - 1);
+  const int32_t prefix = outdated() ? 0 : timeline_.shared_prefix(tokens);
+  const int32_t shared = std::min(prefix, std::max(most, 1) - 1);
   const int32_t kept = timeline_.reachable(shared);
   const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
   SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
@@ -170,6 +175,7 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
 void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                          std::span<const int32_t> ends) {
   timeline_.end_restore();
+  if (position() == 0) computed_by_ = engine_.identity();
   timeline_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
   ends_.assign(ends.begin(), ends.end());
@@ -269,22 +275,23 @@ void Session::clear() {
 }
 
 uint64_t Session::state_bytes() const {
-  return timeline_.state_bytes(engine_.identity());
+  return timeline_.state_bytes(computed_by_);
 }
 
 Status Session::read_state(uint64_t offset, std::span<uint8_t> out) const {
   if (active_) return error(Code::kInvalidArgument, "a pass is under way");
-  return timeline_.read_state(engine_.identity(), offset, out);
+  return timeline_.read_state(position() > 0 ? computed_by_ : engine_.identity(), offset, out);
 }
 
 Status Session::begin_restore(uint64_t bytes) {
   if (active_) return error(Code::kInvalidArgument, "a pass is under way");
   pass_ = 0;
+  computed_by_ = engine_.identity();
   return timeline_.begin_restore(bytes);
 }
 
 Status Session::write_state(std::span<const uint8_t> piece) {
-  return timeline_.write_state(engine_.identity(), engine_.program().hp.n_vocab, piece);
+  return timeline_.write_state(computed_by_, engine_.program().hp.n_vocab, piece);
 }
 
 }  // namespace sluice::session

@@ -88,6 +88,50 @@ TEST(Gbnf, SaysWhatIsWrongAndWhere) {
   EXPECT_EQ(code(Kind::kGbnf, "root ::= " + std::string(5000, '(')), Code::kGrammarSyntax);
 }
 
+TEST(Gbnf, HoldsSchemasAndFreeText) {
+  const char* const call =
+      "root ::= %until [\"<call>\", \"[c]\"] (\"<call>\" value \"</call>\")?\n"
+      "value ::= %json {\"properties\": {\"n\": {\"$ref\": \"#/$defs/n\"}}, \"required\": "
+      "[\"n\"],\n"
+      "  \"type\": \"object\", \"additionalProperties\": false, \"$defs\": {\"n\": {\"enum\": [1, "
+      "2]}}}";
+  struct Case {
+    const char* text;
+    Verdict want;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {"", Verdict::kMatch},
+           {"free <cal", Verdict::kMatch},
+           {"free <<call>{\"n\":1}</call>", Verdict::kMatch},
+           {"free <call>{\"n\":1}", Verdict::kPrefix},
+           {"free <call>{\"n\":3}", Verdict::kReject},
+           {"free <call>{\"n\": 1}", Verdict::kReject},
+           {"free <call>x", Verdict::kReject},
+           {"free [c]", Verdict::kReject},
+       }) {
+    EXPECT_EQ(verdict(Kind::kGbnf, call, c.text), c.want) << c.text;
+  }
+  const char* const spaced = "root ::= \"a\" %spaced {\"const\": [1]} \"b\"";
+  EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[ 1 ]b"), Verdict::kMatch);
+  EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[ 2 ]b"), Verdict::kReject);
+  EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[1]b"), Verdict::kMatch);
+  EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[  1]b"), Verdict::kReject);
+  EXPECT_EQ(code(Kind::kGbnf, "root ::= %jason {}"), Code::kGrammarSyntax);
+  EXPECT_EQ(code(Kind::kGbnf, "root ::= %json {"), Code::kGrammarSyntax);
+  EXPECT_EQ(code(Kind::kGbnf, "root ::= %json {} x"), Code::kGrammarSyntax);
+  EXPECT_EQ(code(Kind::kGbnf, "root ::= %until []"), Code::kGrammarSyntax);
+  EXPECT_EQ(code(Kind::kGbnf, "root ::= %until [1]"), Code::kGrammarSyntax);
+  EXPECT_EQ(code(Kind::kGbnf, "root ::= %json {\"$ref\": \"#/x\"}"), Code::kSchemaUnsupported);
+}
+
+// A large part that is repeated becomes a rule of its own, behind which names are still right.
+TEST(Gbnf, RulesBehindARepetitionAreTheirOwn) {
+  std::string text = "root ::= (";
+  for (int i = 0; i < 40; ++i) text += "\"abcdefgh\" ";
+  text += "){0,30} b\nb ::= c\nc ::= \"x\"";
+  EXPECT_EQ(verdict(Kind::kGbnf, text, "x"), Verdict::kMatch);
+}
+
 TEST(Gbnf, EveryTruncatedLengthEnds) {
   const std::string text =
       "root ::= a+ | \"x\\u00e9\"{2,3} [^\\x00-\\x1f] # c\na ::= (\"b\" | <[10]> !<t> .)? \"d\"*\n";

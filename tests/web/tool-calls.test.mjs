@@ -6,22 +6,38 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { importWeb, root } from './helpers.mjs';
 
-const { ToolCallFilter, toolFormat, forcedOpening } = await importWeb('chat/tool-calls');
+const { ToolCallFilter } = await importWeb('chat/tool-calls');
+const { toolForm, formsToRead, hermes, llama, forms } = await importWeb('chat/tool-forms');
+const { callOpening } = await importWeb('chat/tool-grammar');
 const { ChatCompletions } = await importWeb('chat/completions');
 const { PromptRenderer } = await importWeb('chat/prompt');
 const { sluice } = await importWeb('ai-sdk');
 const names = ['weather', 'time'];
 
-function read(text, size) {
-  const filter = new ToolCallFilter(names);
+const schema = { type: 'object', properties: { city: { type: 'string' }, days: { type: 'integer' }, at: { type: 'object' } } };
+const tools = names.map((name) => ({ type: 'function', function: { name, parameters: schema } }));
+
+function read(text, cuts, form = null) {
+  const filter = new ToolCallFilter(tools, formsToRead(form));
   const out = { content: '', calls: [] };
   const add = ({ content, calls }) => {
     out.content += content;
     out.calls.push(...calls.map(({ function: { name, arguments: json } }) => [name, JSON.parse(json)]));
   };
-  for (let i = 0; i < text.length; i += size) add(filter.push(text.slice(i, i + size)));
+  let from = 0;
+  for (const to of [...cuts, text.length]) {
+    add(filter.push(text.slice(from, to)));
+    from = to;
+  }
   add(filter.finish());
   return out;
+}
+
+/** In pieces of each size, and in two at each place. */
+function* everyCut(length) {
+  for (let size = 1; size <= length; size++) yield Array.from({ length: Math.floor((length - 1) / size) }, (_, i) => (i + 1) * size);
+  for (let at = 1; at < length; at++) yield [at];
+  yield [];
 }
 
 const oslo = ['weather', { city: 'Oslo' }];
@@ -47,47 +63,59 @@ const cases = {
   'Mistral, later': ['[TOOL_CALLS]weather[ARGS]{"city": "Oslo"}[TOOL_CALLS]time[CALL_ID]123456789[ARGS]{}', '', [oslo, ['time', {}]]],
   'Mistral, broken stays text': ['Well. [TOOL_CALLS][{"name"', 'Well. [TOOL_CALLS][{"name"', []],
   'brackets inside strings': [`<tool_call>${JSON.stringify({ name: 'weather', arguments: nested[1] })}</tool_call>`, '', [nested]],
+  'a mark inside of a string': [
+    '<tool_call>{"name": "weather", "arguments": {"city": "</tool_call> <tool_call>"}}</tool_call> [TOOL_CALLS]', ' [TOOL_CALLS]',
+    [['weather', { city: '</tool_call> <tool_call>' }]]],
+  'a mark inside of a string of JSON': ['{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}', '{"city": "<tool_call>{\\"name\\": 1}</tool_call>"}', []],
+  'a call behind a broken one': ['<tool_call>{"name"} <tool_call>{"name": "time", "arguments": {}}</tool_call>', '<tool_call>{"name"} ', [['time', {}]]],
+  'text between two calls': [
+    '<tool_call>{"name": "time", "arguments": {}}</tool_call> and \n<tool_call>{"name": "time", "arguments": {}}</tool_call>', ' and \n',
+    [['time', {}], ['time', {}]]],
+  'a mark that never ends': ['a <tool_cal', 'a <tool_cal', []],
+  'half of a mark, and then the mark': ['<tool_<tool_call>{"name": "time", "arguments": {}}</tool_call>', '<tool_', [['time', {}]]],
+  'Llama, a call and an answer': ['{"name": "time", "parameters": {}} is a call', '{"name": "time", "parameters": {}} is a call', []],
+  'Llama, with an id of its own': ['{"id": 3, "name": "time", "parameters": {}}', '{"id": 3, "name": "time", "parameters": {}}', []],
+  'Llama, a function in a function': ['{"type": "function", "function": {"name": "time", "parameters": {}}}', '', [['time', {}]]],
+  'JSON that begins as a call of a tool': ['{"name": "weather", "temperature": 3}', '{"name": "weather", "temperature": 3}', []],
+  'a list': ['[1, 2, {"name": "time"}]', '[1, 2, {"name": "time"}]', []],
+  'escapes at the end': ['<tool_call>{"name": "weather", "arguments": {"city": "a\\\\"}}</tool_call>', '', [['weather', { city: 'a\\' }]]],
   'no call at all': ['  Just < text [TOOL and {', '  Just < text [TOOL and {', []],
   'nothing': ['', '', []],
 };
 for (const [label, [text, content, calls]] of Object.entries(cases)) {
   test(`${label}, in pieces of any size`, () => {
-    for (let size = 1; size <= text.length + 1; size++) assert.deepEqual(read(text, size), { content, calls }, `by ${size}`);
+      for (const cuts of everyCut(text.length)) assert.deepEqual(read(text, cuts), { content, calls }, `cut at ${cuts}`);
   });
 }
 
 test('text that cannot be a call is not held back', () => {
-  const filter = new ToolCallFilter(names);
+  const filter = new ToolCallFilter(tools);
   assert.equal(filter.push('Well, ').content, 'Well, ');
   assert.equal(filter.push('a < b').content, 'a < b');
-  assert.equal(new ToolCallFilter(names).push('{"city"').content, '{"city"');
+  assert.equal(new ToolCallFilter(tools).push('{"city"').content, '{"city"');
+  assert.equal(new ToolCallFilter(tools).push('{"name": "Anna"').content, '{"name": "Anna"');
+  assert.equal(new ToolCallFilter(tools).push('{"name": "weather", "temperature"').content, '{"name": "weather", "temperature"');
+  assert.equal(new ToolCallFilter(tools).push('<|python_tag|>print').content, '<|python_tag|>print');
 });
 
 test('a forced beginning reads as the call that the model completes', () => {
-  for (const [format, ends] of Object.entries({ hermes: '}</tool_call>', llama: '}', mistral: '}]' })) {
-    assert.deepEqual(read(`${forcedOpening(format, 'weather')}{"city": "Oslo"}${ends}`, 3).calls, [oslo], format);
-    const key = format === 'llama' ? 'parameters' : 'arguments';
-    assert.deepEqual(read(`${forcedOpening(format)}time", "${key}": {}${ends}`, 5).calls, [['time', {}]], format);
+  for (const [form, ends] of [[hermes, '}</tool_call>'], [llama, '}'], [toolForm('[TOOL_CALLS]'), '}]']]) {
+    const key = form === llama ? 'parameters' : 'arguments';
+    assert.deepEqual(read(`${callOpening(form, 'weather').join('')}{"city": "Oslo"}${ends}`, [3]).calls, [oslo], form.pre);
+    assert.deepEqual(read(`${callOpening(form).join('')}time", "${key}": {}${ends}`, [5]).calls, [['time', {}]], form.pre);
   }
 });
 
-const fixtures = join(root, '..', 'shared', 'fixtures', 'templates');
-test('the form is known from real templates', { skip: existsSync(fixtures) ? false : 'no ../shared/fixtures/templates' }, () => {
-  const found = {};
-  for (const file of readdirSync(fixtures).filter((name) => name.endsWith('.jinja'))) {
-    const format = toolFormat(readFileSync(join(fixtures, file), 'utf8'));
-    (found[format] ??= []).push(file);
+test('a forced beginning of any form', () => {
+  for (const form of forms.filter((each) => each.body === 'params' || each.body === 'json')) {
+    const text = `${callOpening(form, 'time').join('')}${form.body === 'json' ? '{}' : ''}${form.post}${form.close ?? ''}`;
+    assert.deepEqual(read(text, [1, 9], form), { content: '', calls: [['time', {}]] }, text);
   }
-  const has = (format, pattern) => assert.ok(found[format]?.some((file) => pattern.test(file)), `${format}: ${found[format]}`);
-  has('hermes', /qwen/i);
-  has('llama', /llama-?3/i);
-  has('mistral', /mistral/i);
 });
 
 // --- through chat.completions -------------------------------------------------------------------
 
 const chatTemplate = "{{ tools | length if tools else 0 }}{% for m in messages %}{{ m.content }}{% endfor %}<tool_call>";
-const tools = names.map((name) => ({ type: 'function', function: { name, parameters: { type: 'object' } } }));
 const messages = [{ role: 'user', content: 'Hi' }];
 
 /** An engine that writes `text`, three letters a token, and remembers what it was asked. */

@@ -165,6 +165,11 @@ export class Engine {
     }, () => this.call('controlTexts')));
   }
 
+  /** @internal */
+  get grammars(): boolean {
+    return this.#spec.grammars;
+  }
+
   /** @internal Begins an answer on a timeline, in line behind the others, when there is a prompt. */
   start(
     prompt: () => string | ArrayLike<number> | Promise<Int32Array>,

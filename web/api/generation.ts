@@ -3,6 +3,7 @@
 // iterators here are no async generators, whose return() waits behind a next() under way. An abort
 // signal rejects at once, wherever it strikes.
 
+import { chatModule } from '../chat/prompt.js';
 import { abortError, SluiceError, type CallOptions } from '../wire/errors.js';
 import { kDone, leavable, streamOf } from '../wire/iterators.js';
 import type { GenerationResult, Piece } from '../wire/types.js';
@@ -69,6 +70,24 @@ export class Generation implements AsyncIterable<Piece> {
       if (this.#readers.size === 0) this.cancel();
       this.#notify();
     });
+  }
+
+  /**
+   * Of an answer in JSON (`jsonSchema`): what is known of its value so far, whenever that has changed. Strings
+   * grow; numbers and names come when they are whole. The last one is the value itself.
+   */
+  partials<T = unknown>(): AsyncIterableIterator<T> {
+    const pieces = this[Symbol.asyncIterator]();
+    let partial: { push(text: string | undefined): { value: unknown } | null } | undefined;
+    const next = async (): Promise<IteratorResult<T, void>> => {
+      for (partial ??= new (await chatModule()).PartialJson(); ; ) {
+        const { value: piece, done } = await pieces.next();
+        const changed = partial.push(piece?.text);
+        if (changed) return { done: false, value: changed.value as T };
+        if (done) return kDone;
+      }
+    };
+    return leavable(next, () => void pieces.return!());
   }
 
   /** The text as a stream of strings; cancelling the stream leaves the generation, as leaving a loop does. */

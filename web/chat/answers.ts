@@ -4,7 +4,7 @@
 import { invalid, onlyKnown, throwIfAborted } from '../wire/errors.js';
 import type { GenerateOptions, Same, Words } from '../wire/options.js';
 import type { GenerationResult, Piece } from '../wire/types.js';
-import type { ChatEngine, Prompts, Request, TextStream } from './engine.js';
+import type { ChatEngine, Request, TextStream } from './engine.js';
 import type {
   ChatCompletion,
   ChatCompletionChunk,
@@ -19,9 +19,15 @@ import type {
   CompletionUsage,
   IgnoredParams,
   SamplingParams,
+  ToolCall,
 } from './openai.js';
+import { schemaOf } from '../wire/schema.js';
+import { HarmonyReader } from './harmony.js';
+import { marked } from './quoted.js';
 import { ThinkFilter } from './think.js';
-import { forcedOpening, ToolCallFilter, type ToolCall } from './tool-calls.js';
+import { ToolCallFilter } from './tool-calls.js';
+import { formsToRead, isHarmony, toolForm, type Form } from './tool-forms.js';
+import { answerGrammar, callOpening, spelled } from './tool-grammar.js';
 
 /** Answers the messages: whole, or the chunks of the answer. */
 export async function answerChat(
@@ -39,15 +45,23 @@ export async function answerChat(
   });
   throwIfAborted(call.controller.signal);
   const thinking = /<think>\s*$/.test(prompt.text);
-  const opening = toolOpening(params, tools, prompts);
-  const sampling = samplingOptions(params, call.controller.signal);
+  const source = params.chat_template ?? prompts.template;
+  const harmony = isHarmony(source);
+  const ask = asked(engine, params, tools, harmony ? 'harmony' : toolForm(source));
+  const begun = ask.form !== 'harmony' && ask.form?.plain && prompt.text.endsWith(ask.form.pre) ? ask.form.pre : '';
+  const bound = await constraint(engine, ask, source ?? '', { thinking, begun });
+  throwIfAborted(call.controller.signal);
+  // A call that is required where no grammar binds the answer begins in the prompt.
+  const opening = ask.required && !bound ? callOpening(ask.form!, ask.name) : null;
   const closing = opening && thinking ? '\n</think>\n\n' : '';
   // The name in it is the caller's; an ordinary one is part of no control token.
-  const quoted = prompt.marked && !/"name": "[\w.-]*"/.test(opening) ? opening.replace(/(?<="name": ")[^]*(?=", ")/, '\uFDD0$&\uFDD1') : opening;
+  const quoted = opening?.map((text, i) => (i === 1 && prompt.marked && !/^[\w.-]*$/.test(text) ? marked(text) : text)).join('') ?? '';
+  const sampling = samplingOptions(params, call.controller.signal);
   const generation = engine.generate(prompt.text + closing + quoted, {
     ...sampling,
+    ...bound,
     marked: prompt.marked,
-    special: tools.length > 0, // the marks of calls are control tokens in some vocabularies
+    special: tools.length > 0 || harmony, // the marks of calls are control tokens in some vocabularies
     maxTokens: params.max_completion_tokens ?? params.max_tokens ?? undefined,
     stop: [...prompt.stop, ...(sampling.stop as string[])],
     logprobs: params.logprobs ? (params.top_logprobs ?? true) : undefined,
@@ -55,11 +69,42 @@ export async function answerChat(
   });
   call.until(generation);
   const separate = params.reasoning_format !== 'inline';
-  const reader = new AnswerReader(separate ? new ThinkFilter(thinking && !opening) : null, tools, opening);
+  const think = separate ? new ThinkFilter(thinking && !opening) : null;
+  const before = opening?.join('') ?? begun;
+  const reader = harmony && separate ? new HarmonyAnswer(before) : new AnswerReader(think, tools, ask, before);
   const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
   if (!params.stream) return completion(head, generation, reader);
   const withUsage = params.stream_options?.include_usage ?? false;
   return chatChunks(head, generation, reader, withUsage);
+}
+
+/** What the parameters ask of the answer's form. */
+interface Ask {
+  form: Form | 'harmony' | null;
+  /** Those that may be called. */
+  tools: readonly ChatTool[];
+  /** Some call must come, of this name where there is one. */
+  required: boolean;
+  name: string | undefined;
+  /** The arguments of some must obey their schemas. */
+  strict: boolean;
+  parallel: boolean;
+  schema: object | boolean | undefined;
+}
+
+/** What binds the answer to its form, as options of generate(); undefined: it is free. */
+async function constraint(engine: ChatEngine, ask: Ask, source: string, prompt: { thinking: boolean; begun: string }): Promise<GenerateOptions | undefined> {
+  const { form, schema, strict, required } = ask;
+  if (schema === undefined && !strict && !(required && engine.grammars)) return undefined;
+  const thinks = source.includes('<think>');
+  if (ask.tools.length === 0 && !thinks && !prompt.thinking && form !== 'harmony') return { jsonSchema: schema! };
+  const used = ask.tools.length > 0 || form === 'harmony' ? form : null;
+  const texts = await engine.prompts.controls();
+  const loose = texts.filter((text) => source.includes(text) && /think|respon|text/i.test(text) && !/(end|begin)_?of|eo[stm]|tool/i.test(text));
+  const needed = texts.filter((text) => loose.includes(text) || spelled(used).includes(text));
+  const ids = await Promise.all(needed.map((text) => engine.tokenize(text, { addBos: false })));
+  const tokens = new Map(needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])));
+  return { grammar: answerGrammar({ ...ask, form: used, ...prompt, thinks, tokens, loose }) };
 }
 
 interface Head {
@@ -75,8 +120,37 @@ interface Part {
 }
 
 /** Takes the text apart into thought, answer and tool calls. */
-class AnswerReader {
+interface Answering {
   /** Calls so far. */
+  readonly calls: number;
+  push(text: string): Part;
+  finish(): Part;
+}
+
+class HarmonyAnswer implements Answering {
+  calls = 0;
+  readonly #reader = new HarmonyReader();
+
+  /** `begun`: what the prompt already holds of the answer. */
+  constructor(begun: string) {
+    this.#reader.push(begun);
+  }
+
+  push(text: string): Part {
+    return this.#counted(this.#reader.push(text));
+  }
+
+  finish(): Part {
+    return this.#counted(this.#reader.finish());
+  }
+
+  #counted(part: Part): Part {
+    this.calls += part.calls.length;
+    return part;
+  }
+}
+
+class AnswerReader implements Answering {
   calls = 0;
   readonly #tools: ToolCallFilter | null;
   readonly #think: ThinkFilter | null;
@@ -84,12 +158,13 @@ class AnswerReader {
   constructor(
     think: ThinkFilter | null,
     tools: readonly ChatTool[],
+    { form, strict }: Ask,
     /** What the prompt already holds of the answer. */
-    opening: string,
+    begun: string,
   ) {
     this.#think = think;
-    this.#tools = tools.length ? new ToolCallFilter(tools.map((tool) => tool.function.name)) : null;
-    if (opening) this.#tools?.push(opening);
+    this.#tools = tools.length ? new ToolCallFilter(tools, formsToRead(form === 'harmony' ? null : form, strict)) : null;
+    if (begun) this.#tools?.push(begun);
   }
 
   push(text: string): Part {
@@ -110,7 +185,7 @@ class AnswerReader {
   }
 }
 
-async function completion(head: Head, generation: TextStream, reader: AnswerReader): Promise<ChatCompletion> {
+async function completion(head: Head, generation: TextStream, reader: Answering): Promise<ChatCompletion> {
   const text: Part = { reasoning: '', content: '', calls: [] };
   const logprobs: ChatTokenLogprob[] = [];
   const add = (part: Part): void => {
@@ -149,7 +224,7 @@ async function completion(head: Head, generation: TextStream, reader: AnswerRead
 async function* chatChunks(
   head: Head,
   generation: TextStream,
-  reader: AnswerReader,
+  reader: Answering,
   withUsage: boolean,
 ): AsyncGenerator<ChatCompletionChunk, void, undefined> {
   type Choice = ChatCompletionChunk['choices'][number];
@@ -192,6 +267,7 @@ export async function answerText(
     ...samplingOptions(params, call.controller.signal),
     maxTokens: params.max_tokens ?? 16,
     logprobs: params.logprobs ?? undefined,
+    jsonSchema: formatSchema(params.response_format),
   });
   call.until(generation);
   const head = { id: newId('cmpl'), created: now(), model: engine.info.name, object: 'text_completion' as const };
@@ -227,10 +303,10 @@ async function* textChunks(
 
 // --- parameters ---------------------------------------------------------------------------------
 
-const kIgnored = 'user store metadata parallel_tool_calls service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
+const kIgnored = 'user store metadata service_tier safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention';
 const kShared = 'model stream stream_options temperature top_p top_k min_p repeat_penalty max_tokens stop seed n frequency_penalty presence_penalty logit_bias signal';
-const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice response_format chat_template chat_template_kwargs content_special reasoning_format';
-const kText = 'prompt logprobs';
+const kChat = 'messages max_completion_tokens logprobs top_logprobs tools tool_choice parallel_tool_calls response_format chat_template chat_template_kwargs content_special reasoning_format';
+const kText = 'prompt logprobs response_format';
 true satisfies Same<Words<typeof kIgnored>, keyof IgnoredParams>;
 true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kChat>, keyof ChatCompletionParams>;
 true satisfies Same<Words<typeof kIgnored | typeof kShared | typeof kText>, keyof CompletionParams>;
@@ -250,31 +326,45 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
   check('chat.completions.create()', params, kChat, 'functions function_call audio prediction web_search_options moderation reasoning_effort verbosity');
   const { modalities } = params as { modalities?: unknown };
   if ([modalities ?? 'text'].flat().some((kind) => kind !== 'text')) invalid("modalities: only 'text' is supported.");
-  const format = params.response_format?.type ?? 'text';
-  if (format !== 'text') {
-    invalid(`response_format '${format}' is not supported: ask for JSON in a message and check the answer.`);
-  }
   const { tools } = params;
   if (tools && !Array.isArray(tools)) invalid('tools must be a list of functions.');
   if (params.tool_choice === 'none') return [];
   return (tools ?? []).map((tool) => {
     const { name } = (tool as ChatTool | null)?.function ?? {};
     if (tool?.type !== 'function' || typeof name !== 'string' || !name) invalid("Every tool needs type 'function' and function.name.");
-    return tool as ChatTool;
+    const given = tool as ChatTool;
+    const parameters = schemaOf(given.function.parameters);
+    return parameters === given.function.parameters ? given : { ...given, function: { ...given.function, parameters: parameters! } };
   });
 }
 
-/** What the answer has to begin with, so that it is a tool call. */
-function toolOpening({ tool_choice: choice, chat_template }: ChatCompletionParams, tools: ChatTool[], prompts: Prompts): string {
-  if (choice == null || choice === 'auto' || choice === 'none') return '';
-  const name = typeof choice === 'string' ? undefined : choice.function?.name;
-  if (name === undefined && choice !== 'required') invalid("tool_choice must be 'none', 'auto', 'required' or { type: 'function', function: { name } }.");
-  if (!(name === undefined ? tools.length : tools.some((tool) => tool.function.name === name))) {
-    invalid('tool_choice asks for a tool that is not among the tools.');
+/** The schema that response_format asks for; undefined: text. */
+function formatSchema(format: ChatCompletionParams['response_format']): object | boolean | undefined {
+  const { type = 'text', json_schema: named } = (format ?? {}) as { type?: string; json_schema?: { schema?: object } };
+  if (type === 'text') return undefined;
+  if (type === 'json_object') return { type: 'object' };
+  if (type !== 'json_schema') invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
+  const schema = schemaOf(named?.schema);
+  if (typeof schema !== 'object' || schema === null) invalid('response_format json_schema needs json_schema.schema, an object.');
+  return schema;
+}
+
+/** What of the tools may, or must, be called, and what the text has to be. */
+function asked(engine: ChatEngine, params: ChatCompletionParams, tools: ChatTool[], form: Form | 'harmony' | null): Ask {
+  const choice = params.tool_choice ?? 'auto';
+  const name = typeof choice === 'object' ? choice.function?.name : undefined;
+  const required = name !== undefined || choice === 'required';
+  if (!required && choice !== 'auto' && choice !== 'none') {
+    invalid("tool_choice must be 'none', 'auto', 'required' or { type: 'function', function: { name } }.");
   }
-  const format = prompts.toolFormat(chat_template);
-  if (!format) invalid("The model's chat template knows no tools: use tool_choice 'auto', or another model.");
-  return forcedOpening(format, name);
+  const callable = name === undefined ? tools : tools.filter((tool) => tool.function.name === name);
+  if (required && callable.length === 0) invalid('tool_choice asks for a tool that is not among the tools.');
+  const strict = callable.some((tool) => tool.function.strict === true);
+  if ((required || strict) && !form) {
+    invalid(`The model's chat template knows no tools: ${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`);
+  }
+  if (strict && !engine.grammars) invalid('Tools with strict need an engine that was loaded with grammars: true.');
+  return { form, tools: callable, required, name, strict, parallel: params.parallel_tool_calls !== false, schema: formatSchema(params.response_format) };
 }
 
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {
@@ -315,7 +405,7 @@ function finishReason(result: GenerationResult): 'stop' | 'length' {
   return result.finishReason === 'length' ? 'length' : 'stop';
 }
 
-function chatFinishReason(result: GenerationResult, reader: AnswerReader): 'stop' | 'length' | 'tool_calls' {
+function chatFinishReason(result: GenerationResult, reader: Answering): 'stop' | 'length' | 'tool_calls' {
   const reason = finishReason(result);
   return reason === 'stop' && reader.calls > 0 ? 'tool_calls' : reason;
 }

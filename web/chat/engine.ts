@@ -1,9 +1,8 @@
 // What chat needs of an engine, which is built above it: prompts of messages, and text that goes on from
 // them.
 
-import type { GenerateOptions } from '../wire/options.js';
+import type { GenerateOptions, TokenizeOptions } from '../wire/options.js';
 import type { GenerationResult, Piece } from '../wire/types.js';
-import type { ToolFormat } from './tool-calls.js';
 
 /** A part of a message. */
 export interface TextPart {
@@ -49,8 +48,10 @@ export interface RenderedPrompt {
 /** Renders prompts for one model. */
 export interface Prompts {
   render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt>;
-  /** How the model writes tool calls; null: it was taught none. */
-  toolFormat(template?: string): ToolFormat | null;
+  /** The model's own template. */
+  readonly template: string | undefined;
+  /** The texts of the model's control tokens. */
+  controls(): Promise<readonly string[]>;
 }
 
 /** Text on its way. */
@@ -62,6 +63,9 @@ export interface TextStream extends AsyncIterable<Piece> {
 export interface ChatEngine {
   readonly info: { name: string };
   readonly prompts: Prompts;
+  /** Answers can be bound to grammars. */
+  readonly grammars: boolean;
+  tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
 }
 

@@ -3,9 +3,16 @@
 
 import type { GenerationResult } from '../wire/types.js';
 import type { ChatMessage } from './engine.js';
-import type { ToolCall } from './tool-calls.js';
 
-export type { ToolCall };
+/** A call of a function, as the model wrote it. */
+export interface ToolCall {
+  /** Nine letters and digits, which is what Mistral's templates insist on. */
+  id: string;
+  /** Only functions can be called. */
+  type: 'function';
+  /** `arguments` is JSON in a string, as OpenAI has it. */
+  function: { name: string; arguments: string };
+}
 
 /** Tokens of one call. */
 export interface CompletionUsage {
@@ -30,8 +37,6 @@ export interface IgnoredParams {
   store?: unknown;
   /** Ignored. */
   metadata?: unknown;
-  /** Ignored: whether one call comes or several is the model's choice. */
-  parallel_tool_calls?: unknown;
   /** Ignored. */
   service_tier?: unknown;
   /** Ignored. */
@@ -84,9 +89,21 @@ export interface SamplingParams extends IgnoredParams {
 export interface ChatTool {
   /** Only functions can be called. */
   type: 'function';
-  /** Its name, what it does, and the JSON schema of its arguments. */
+  /**
+   * Its name, what it does, and the JSON schema of its arguments (or an object of Zod's and the like that has
+   * one). `strict`: the arguments can be nothing else; the engine is loaded with `grammars: true`.
+   */
   function: { name: string; description?: string; parameters?: Record<string, unknown>; strict?: boolean | null };
 }
+
+/**
+ * Text, any JSON object, or a value of a JSON schema (or of an object of Zod's and the like that has one): what
+ * cannot be guaranteed of a schema is refused by its keyword, strict or not.
+ */
+export type ResponseFormat =
+  | { type: 'text' }
+  | { type: 'json_object' }
+  | { type: 'json_schema'; json_schema: { name?: string; description?: string; schema?: object; strict?: boolean | null } };
 
 /** What chat.completions.create takes. */
 export interface ChatCompletionParams extends SamplingParams {
@@ -102,11 +119,14 @@ export interface ChatCompletionParams extends SamplingParams {
   tools?: readonly (ChatTool | { type: string })[];
   /**
    * 'none' keeps the tools from the model. 'required' and a named function make the answer begin as a
-   * call, which needs a template that knows tools. Default: 'auto'.
+   * call, which needs a template that knows tools; loaded with `grammars: true`, the engine thinks first where
+   * the model does, and completes the call. Default: 'auto'.
    */
   tool_choice?: 'none' | 'auto' | 'required' | { type: string; function?: { name: string } };
-  /** Only { type: 'text' }. */
-  response_format?: { type: string };
+  /** false: one call at most, where the answer is bound to a form (`strict`, or a call that is required). Default: true. */
+  parallel_tool_calls?: boolean | null;
+  /** What the content is. JSON needs an engine that was loaded with `grammars: true`. */
+  response_format?: ResponseFormat | { type: string } | null;
   /** A Jinja template in place of the model's, and further variables for it. */
   chat_template?: string;
   /** Further variables for the template, such as enable_thinking. */
@@ -123,6 +143,8 @@ export interface CompletionParams extends SamplingParams {
   prompt: string | ArrayLike<number> | readonly string[];
   /** So many of the likeliest tokens. */
   logprobs?: number | null;
+  /** Not OpenAI's here: what the text is, as in chat. */
+  response_format?: ResponseFormat | { type: string } | null;
 }
 
 /** A token of an answer and the likeliest in its place. */

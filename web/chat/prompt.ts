@@ -4,7 +4,6 @@
 import { invalid, SluiceError } from '../wire/errors.js';
 import type { ModelInfo } from '../wire/types.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
-import { toolFormat, type ToolFormat } from './tool-calls.js';
 
 /** For models that bring no template. */
 export const defaultTemplate = `{%- for message in messages -%}
@@ -64,7 +63,7 @@ export class PromptRenderer implements Prompts {
       pad_token: info.padToken,
     };
     const marked = !options.contentSpecial;
-    const controls = marked ? await this.#known() : [];
+    const controls = marked ? await this.controls() : [];
     try {
       return { text: template.render(variables, undefined, controls), marked, addBos: !own, stop: own ? [] : ['<|im_end|>'] };
     } catch (cause) {
@@ -72,12 +71,11 @@ export class PromptRenderer implements Prompts {
     }
   }
 
-  /** How the model writes tool calls, as its template (or `template`) teaches. */
-  toolFormat(template?: string): ToolFormat | null {
-    return toolFormat(template ?? this.#info.chatTemplate);
+  get template(): string | undefined {
+    return this.#info.chatTemplate;
   }
 
-  #known(): Promise<string[]> {
+  controls(): Promise<string[]> {
     return (this.#controls ??= this.#controlTexts().catch((error) => {
       this.#controls = null;
       throw error;

@@ -8,6 +8,7 @@ import { pythonInterpreter, type Jinja, type Node } from './jinja-python.js';
 import { marked, Quotation } from './quoted.js';
 
 export { answerChat, answerText } from './answers.js';
+export { PartialJson } from './partial-json.js';
 
 const jinja = library as unknown as Jinja;
 const kMaxTemplate = 1 << 20;

@@ -1,205 +1,271 @@
-// Tool calls out of a model's text while it streams, in the forms that open models were trained on:
-//   Hermes, Qwen     <tool_call>{"name": …, "arguments": {…}}</tool_call>, any number of them
-//   Llama 3          {"name": …, "parameters": {…}} as the whole answer, or after <|python_tag|>
-//   Mistral          [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}
-// What only looks like a call stays text: nothing that the model wrote is lost.
+// Tool calls out of a model's text while it streams, in the forms of tool-forms.ts. What only looks like a
+// call stays text: nothing that the model wrote is lost. How the text was cut changes nothing
+// (text-reader.ts), and a mark inside of a value ends no call. Part of templates.js.
 
-/** A call of a function, as the model wrote it. */
-export interface ToolCall {
-  /** Nine letters and digits, which is what Mistral's templates insist on. */
-  id: string;
-  /** Only functions can be called. */
-  type: 'function';
-  /** `arguments` is JSON in a string, as OpenAI has it. */
-  function: { name: string; arguments: string };
-}
-
-export type ToolFormat = 'hermes' | 'llama' | 'mistral';
-
-const kOpen: Record<ToolFormat, string> = {
-  hermes: '<tool_call>',
-  llama: '<|python_tag|>',
-  mistral: '[TOOL_CALLS]',
-};
-const kFormats = Object.keys(kOpen) as ToolFormat[];
-const kClose = '</tool_call>';
-/** How a call without a mark begins, white space aside. */
-const kBare = ['{"name":', '{"type":"function"', '{"function":'];
-
-/** The form that a chat template teaches; null where it says nothing of tools. */
-export function toolFormat(template: string | undefined): ToolFormat | null {
-  const named = kFormats.find((format) => template?.includes(kOpen[format]));
-  return named ?? (template && /"parameters"|'parameters'/.test(template) && /tools/.test(template) ? 'llama' : null);
-}
-
-/** The beginning of an answer that must call a tool (`name`, or one of the model's choice). */
-export function forcedOpening(format: ToolFormat, name?: string): string {
-  const key = format === 'llama' ? 'parameters' : 'arguments';
-  const call = name === undefined ? '{"name": "' : `{"name": ${JSON.stringify(name)}, "${key}": `;
-  return { hermes: `<tool_call>\n${call}`, llama: call, mistral: `[TOOL_CALLS][${call}` }[format];
-}
+import type { ChatTool, ToolCall } from './openai.js';
+import { kNothing, TextReader, type Step } from './text-reader.js';
+import { formsToRead, markOf, type Form } from './tool-forms.js';
+import { typeOf, typesOf } from './tool-schema.js';
 
 export interface Answer {
   content: string;
   calls: ToolCall[];
 }
 
-export class ToolCallFilter {
-  #held = '';
-  #format: ToolFormat | null = null;
-  /** Nothing but white space since the beginning or the last call. */
-  #blank = true;
-  #any = false;
-  readonly #names: readonly string[];
+/** Names of functions. */
+const kName = /[^\s<>{}()[\]"'|=,;:]/;
+const kSeparator = /[\s;,]/;
 
-  /** `names`: the tools on offer; a call without a mark must name one of them. */
-  constructor(names: readonly string[]) {
-    this.#names = names;
+export class ToolCallFilter {
+  readonly #in = new TextReader();
+  readonly #forms: readonly { form: Form; mark: string }[];
+  readonly #first: ReadonlySet<string>;
+  readonly #bare: boolean;
+  readonly #tools: ReadonlyMap<string, unknown>;
+  #out: Answer = { content: '', calls: [] };
+  readonly #work: Step<void>;
+
+  /** The tools on offer: a call without a mark must name one of them. `given`: forms to read, markless calls among them. */
+  constructor(tools: readonly ChatTool[], given: readonly Form[] = formsToRead(null)) {
+    this.#tools = new Map(tools.map((tool) => [tool.function.name, tool.function.parameters]));
+    this.#forms = given.map((form) => ({ form, mark: markOf(form) }));
+    this.#first = new Set(this.#forms.map(({ mark }) => mark[0]!));
+    this.#bare = given.some((form) => form.bare);
+    this.#work = this.#run();
   }
 
   push(text: string): Answer {
-    this.#held += text;
-    const out: Answer = { content: '', calls: [] };
-    while (this.#advance(out));
-    return out;
+    this.#in.text += text;
+    return this.#advance();
   }
 
   /** What is still held, when the text has ended. */
   finish(): Answer {
-    const out: Answer = { content: '', calls: [] };
-    const held = this.#held;
-    const format = this.#format;
-    this.#held = '';
-    if (format === null) out.content = this.#any && this.#blank ? '' : held;
-    else this.#take(held, out);
+    this.#in.ended = true;
+    return this.#advance();
+  }
+
+  #advance(): Answer {
+    this.#work.next();
+    const out = this.#out;
+    this.#out = { content: '', calls: [] };
     return out;
   }
 
-  /** One step; false when more text is needed. */
-  #advance(out: Answer): boolean {
-    if (this.#format === 'hermes') return this.#closeHermes(out);
-    if (this.#format !== null) return this.#bareStill(out);
-    const at = this.#nextMark();
-    if (at.format === null) {
-      const sure = this.#held.length - at.ambiguous;
-      if (this.#blank && !this.#held.slice(0, sure).trim()) return false;
-      this.#release(sure, out);
-      return false;
+  *#run(): Step<void> {
+    const reader = this.#in;
+    /** Nothing but white space since the beginning or the last call. */
+    let blank = true;
+    let any = false;
+    for (;;) {
+      // What has been read is let go, so that a long answer is not kept.
+      reader.text = reader.text.slice(reader.at);
+      reader.at = 0;
+      if (blank) yield* reader.skip(any ? kSeparator : /\s/);
+      const lead = reader.at;
+      const c = yield* reader.peek();
+      if (c === '') {
+        if (!any || !blank) this.#out.content += reader.text;
+        return;
+      }
+      const calls = (blank && this.#bare && c === '{' ? yield* this.#bareCalls() : null) ?? (yield* this.#marked(c));
+      if (calls) {
+        this.#out.calls.push(...calls);
+        blank = any = true;
+        continue;
+      }
+      // Whatever can be no beginning goes at once.
+      for (reader.at = lead + 1; reader.at < reader.text.length && !this.#first.has(reader.text[reader.at]!); ) reader.at++;
+      this.#out.content += reader.text.slice(0, reader.at);
+      blank = false;
     }
-    this.#release(at.index, out);
-    this.#format = at.format;
+  }
+
+  /** The calls of a block that begins here; null where there is none. */
+  *#marked(c: string): Step<ToolCall[] | null> {
+    if (!this.#first.has(c)) return null;
+    const start = this.#in.at;
+    for (const { form, mark } of this.#forms) {
+      this.#in.at = start;
+      if (!(yield* this.#begins(mark))) continue;
+      const calls = form.block ? yield* this.#objects(form) : yield* this.#named(form);
+      if (calls) return calls;
+    }
+    return null;
+  }
+
+  *#begins(mark: string): Step<boolean> {
+    const start = this.#in.at;
+    for (const wanted of mark) {
+      if ((yield* this.#in.peek()) !== wanted) {
+        this.#in.at = start;
+        return false;
+      }
+      this.#in.at++;
+    }
+    this.#in.at = start;
     return true;
   }
 
-  #closeHermes(out: Answer): boolean {
-    const end = this.#held.indexOf(kClose);
-    if (end < 0) return false;
-    const block = this.#held.slice(0, end + kClose.length);
-    this.#held = this.#held.slice(block.length);
-    this.#format = null;
-    this.#take(block, out);
-    return this.#held !== '';
+  /** JSON values between two marks; the last one may be missing at the text's end. */
+  *#objects({ block }: Form): Step<ToolCall[] | null> {
+    const [open, close] = block!;
+    const calls: ToolCall[] = [];
+    yield* this.#in.take(open);
+    for (;;) {
+      yield* this.#in.skip(kSeparator);
+      if (close && calls.length > 0 && (yield* this.#in.take(close))) return calls;
+      const c = yield* this.#in.peek();
+      if (c === '') return calls.length > 0 ? calls : null;
+      const value = c === '{' || c === '[' ? yield* this.#in.json() : kNothing;
+      const found = [value].flat().map((each) => asCall(each, this.#tools));
+      if (found.length === 0 || found.includes(null)) return null;
+      calls.push(...(found as ToolCall[]));
+      if (!close) return calls;
+    }
   }
 
-  /** A call without a mark is given up as soon as it reads otherwise. */
-  #bareStill(out: Answer): boolean {
-    if (this.#held.startsWith(kOpen[this.#format!]) || mayBeBare(this.#held)) return false;
-    this.#format = null;
-    this.#blank = false;
-    this.#release(this.#held.length, out);
-    return false;
-  }
-
-  #nextMark(): { format: ToolFormat | null; index: number; ambiguous: number } {
-    const held = this.#held;
-    const lead = held.length - held.trimStart().length;
-    if (this.#blank && held[lead] === '{') return { format: 'llama', index: lead, ambiguous: 0 };
-    let best = { format: null as ToolFormat | null, index: held.length, ambiguous: 0 };
-    for (const format of kFormats) {
-      const mark = kOpen[format];
-      const index = held.indexOf(mark);
-      if (index >= 0 && index < best.index) best = { format, index, ambiguous: 0 };
-      for (let n = Math.min(mark.length - 1, held.length); best.format === null && n > best.ambiguous; n--) {
-        if (held.endsWith(mark.slice(0, n))) best.ambiguous = n;
+  /** Calls whose names stand outside of their arguments. */
+  *#named(form: Form): Step<ToolCall[] | null> {
+    const reader = this.#in;
+    const calls: ToolCall[] = [];
+    if (form.plain && (yield* reader.take(form.plain))) return [];
+    if (form.open && !(yield* reader.take(form.open))) return null;
+    for (;;) {
+      const start = reader.at;
+      const call = (yield* reader.take(form.pre)) ? yield* this.#call(form) : null;
+      if (!call) {
+        reader.at = start;
+        break;
       }
-    }
-    return best;
-  }
-
-  /** Lets the first `length` characters go as text, unless they are white space around calls. */
-  #release(length: number, out: Answer): void {
-    const text = this.#held.slice(0, length);
-    this.#held = this.#held.slice(length);
-    if (this.#blank && !text.trim()) return;
-    this.#blank = false;
-    out.content += text;
-  }
-
-  #take(block: string, out: Answer): void {
-    const calls = parseCalls(block, this.#names);
-    if (calls) {
-      out.calls.push(...calls);
-      this.#blank = this.#any = true;
-    } else {
-      out.content += block;
-      this.#blank = false;
-    }
-  }
-}
-
-function mayBeBare(text: string): boolean {
-  const compact = text.slice(0, 200).replace(/\s+/g, '');
-  return kBare.some((start) => compact.startsWith(start) || start.startsWith(compact));
-}
-
-/** The calls of one block, its marks included; null when it holds anything else. */
-function parseCalls(block: string, names: readonly string[]): ToolCall[] | null {
-  const marked = kFormats.find((format) => block.startsWith(kOpen[format]));
-  let text = marked ? block.slice(kOpen[marked].length) : block;
-  if (marked === 'hermes') text = text.replace(kClose, '');
-  const calls: ToolCall[] = [];
-  for (text = text.replace(/^[\s;,]+/, ''); text !== ''; text = text.replace(/^[\s;,]+/, '')) {
-    const named = marked === 'mistral' && /^([\w.-]+)(?:\[CALL_ID\]\w+)?\[ARGS\]/.exec(text);
-    if (named) text = text.slice(named[0].length);
-    const end = jsonEnd(text);
-    let value: unknown;
-    try {
-      value = JSON.parse(text.slice(0, end));
-    } catch {
-      return null;
-    }
-    text = text.slice(end).replace(/^\s*\[TOOL_CALLS\]/, '');
-    const found = named ? [{ name: named[1], arguments: value }] : Array.isArray(value) ? value : [value];
-    for (const each of found) {
-      const call = asCall(each);
-      if (!call || (!marked && !names.includes(call.function.name))) return null;
       calls.push(call);
+      if (!form.open) return calls;
+      yield* reader.skip(kSeparator);
+    }
+    if (calls.length === 0) return null;
+    if (form.close) yield* reader.take(form.close);
+    return calls;
+  }
+
+  *#call(form: Form): Step<ToolCall | null> {
+    const reader = this.#in;
+    const name = yield* reader.run(kName);
+    if (name === '' || !(yield* reader.take(form.mid))) return null;
+    yield* reader.skip(form.body === 'json' ? /\s/ : /(?!)/);
+    let value: unknown;
+    if (form.body === 'json') value = yield* reader.json();
+    else if (form.body === 'params') value = yield* this.#params(form, this.#tools.get(name));
+    else value = yield* reader.members(form.body === 'gemma' ? ':' : '=', form.post[0]!);
+    if (value === kNothing) return null;
+    const rest = form.body === 'json' || form.body === 'params' ? form.post : form.post.slice(1);
+    if (rest !== '' && !(yield* reader.take(rest)) && (yield* reader.peek()) !== '') return null;
+    return newCall(name, value);
+  }
+
+  *#params(form: Form, schema: unknown): Step<unknown> {
+    const reader = this.#in;
+    const [pre, mid, post] = form.param!;
+    const out: [string, unknown][] = [];
+    for (;;) {
+      const start = reader.at;
+      if (!(yield* reader.take(pre))) return Object.fromEntries(out);
+      const name = yield* reader.until(mid[0]!);
+      reader.at--;
+      reader.wild = '';
+      // Not a parameter, but the end, where that begins as one does.
+      if (name === null || name.startsWith('/') || !(yield* reader.take(mid.trimEnd()))) {
+        reader.at = start;
+        return Object.fromEntries(out);
+      }
+      const said = reader.wild;
+      if (mid.endsWith('\n') && (yield* reader.peek()) === '\n') reader.at++;
+      const end = post.trim().replace('@', name);
+      const quoted = form.cdata && (yield* reader.take('<![CDATA['));
+      const raw = yield* reader.until(quoted ? ']]>' : end);
+      if (raw === null || (quoted && !(yield* reader.take(end)))) return kNothing;
+      const text = post.startsWith('\n') ? raw.replace(/\n$/, '') : raw;
+      out.push([name, paramValue(text, said, schema, name)]);
     }
   }
-  return calls.length > 0 ? calls : null;
-}
 
-/** Where the JSON value that `text` begins with ends. */
-function jsonEnd(text: string): number {
-  let depth = 0;
-  for (let i = 0; i < text.length; i++) {
-    const c = text[i]!;
-    if (c === '"') while (++i < text.length && text[i] !== '"') if (text[i] === '\\') i++;
-    if ('{['.includes(c)) depth++;
-    if ('}]'.includes(c) && --depth <= 0) return i + 1;
+  /** A call without a mark, or several: the whole answer, which is given up as soon as it reads otherwise. */
+  *#bareCalls(): Step<ToolCall[] | null> {
+    const start = this.#in.at;
+    const calls: ToolCall[] = [];
+    for (;;) {
+      const call = yield* this.#bareCall();
+      if (!call) break;
+      calls.push(call);
+      yield* this.#in.skip(kSeparator);
+      if ((yield* this.#in.peek()) === '') return calls;
+    }
+    this.#in.at = start;
+    return null;
   }
-  return text.length;
+
+  *#bareCall(): Step<ToolCall | null> {
+    const value = yield* this.#bareMembers();
+    return value === kNothing ? null : asCall(value, this.#tools);
+  }
+
+  *#bareMembers(): Step<unknown> {
+    const reader = this.#in;
+    if (!(yield* reader.take('{'))) return kNothing;
+    const out: Record<string, unknown> = {};
+    do {
+      yield* reader.skip(/\s/);
+      const key = (yield* reader.peek()) === '"' ? yield* reader.json() : kNothing;
+      if (!/^(name|function|type|id|arguments|parameters)$/.test(String(key === kNothing ? '' : key))) return kNothing;
+      if (!(yield* reader.take(':'))) return kNothing;
+      yield* reader.skip(/\s/);
+      const nested = key === 'function' && (yield* reader.peek()) === '{';
+      const value = nested ? yield* this.#bareMembers() : yield* reader.json();
+      const isName = key === 'name' || (key === 'function' && !nested);
+      if (value === kNothing || (isName && !this.#tools.has(value as string)) || (key === 'type' && value !== 'function')) return kNothing;
+      out[key as string] = value;
+    } while (yield* reader.take(','));
+    return (yield* reader.take('}')) ? out : kNothing;
+  }
 }
 
-function asCall(value: any): ToolCall | null {
+/** What a parameter's text stands for: `said` is what the form itself says of its type. */
+function paramValue(text: string, said: string, schema: unknown, name: string): unknown {
+  const own = (schema as { properties?: Record<string, unknown> } | undefined)?.properties?.[name];
+  const types = typesOf(own, schema);
+  if (said === 'true' || said === 'string' || (types?.size === 1 && types.has('string'))) return text;
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return types && !types.has('string') ? pythonValue(text) : text; // as some templates write it
+  }
+  return said === '' && (typeof value === 'string' || (types?.has('string') && !types.has(typeOf(value)))) ? text : value;
+}
+
+/** What a text is in Python, or the text itself. */
+function pythonValue(text: string): unknown {
+  const reader = new TextReader();
+  reader.text = text;
+  reader.ended = true;
+  const { value } = reader.literal().next();
+  return typeof value === 'symbol' || value === undefined || reader.at < text.trimEnd().length ? text : value;
+}
+
+function asCall(value: any, tools: ReadonlyMap<string, unknown>): ToolCall | null {
   const inner = typeof value?.function === 'object' ? value.function : value;
-  const name = inner?.name ?? value?.function;
-  if (typeof name !== 'string') return null;
-  const given = inner.arguments ?? inner.parameters ?? {};
+  const name = inner?.name ?? inner?.tool_name ?? value?.function;
+  if (typeof name === 'string') return newCall(name, inner.arguments ?? inner.parameters ?? {});
+  // { name: arguments }
+  const [entry, more] = typeof value === 'object' && value !== null ? Object.entries(value) : [];
+  return entry && !more && tools.has(entry[0]) ? newCall(entry[0], entry[1]) : null;
+}
+
+export function newCall(name: string, given: unknown): ToolCall {
   const json = typeof given === 'string' ? given : JSON.stringify(given);
   return { id: newId(), type: 'function', function: { name, arguments: json } };
 }
 
+/** Nine letters and digits, which is what Mistral's templates insist on. */
 function newId(): string {
   const alphabet = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
   return Array.from(crypto.getRandomValues(new Uint8Array(9)), (byte) => alphabet[byte % 62]).join('');
