@@ -197,7 +197,7 @@ typedef struct sluice_info {
   int32_t resident;      /* 1: all weights stay in memory; 0: some are read anew for each pass */
   uint64_t memory_budget;  /* bytes; 0: none was set */
   uint64_t memory_total;   /* bytes that the plan takes */
-  uint64_t memory_minimum; /* bytes: the smallest budget for this context and these sessions */
+  uint64_t memory_minimum; /* bytes: the smallest budget to load it with like this */
 } sluice_info;
 
 SLUICE_API sluice_status sluice_engine_info(const sluice_engine *engine, sluice_info *info);
