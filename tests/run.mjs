@@ -152,13 +152,17 @@ const suites = {
     const count = add(await gtestAll('native'), await fuzzRegressions('native'));
     return add(count, await nodeTests('api'));  // what `cmake --install` gives
   },
+  async serve() {
+    await cmake('native', ['sluice']);
+    return nodeTests('serve');
+  },
   async asan() {
     await cmake('asan');
     const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1', SLUICE_RANDOM_OPERATIONS: '3' };
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
   async tsan() {
-    await cmake('tsan', ['unit_tests', 'conformance_tests', 'api_tests']);  // where threads meet
+    await cmake('tsan', ['unit_tests', 'conformance_tests', 'api_tests', 'serve_tests']);  // where threads meet
     return gtestAll('tsan', { filter: '*Thread*:*Pool*:*Concurren*:*Driver*:*Session*:*Stream*',
       env: { TSAN_OPTIONS: 'halt_on_error=1' } });
   },
