@@ -19,8 +19,8 @@ struct Common {
   std::string memory_budget;  // "64M"
   std::string kernels;
   std::string cache_dir;
-  std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   std::string kv_type;  // "q8_0"
+  std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   int threads = 0;
   int ctx = 0;
   bool json = false;

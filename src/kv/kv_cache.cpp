@@ -39,6 +39,13 @@ bool KvShape::recurrent() const {
   return state_bytes() > 0;
 }
 
+bool KvShape::quantized() const {
+  for (const LayerShape& l : layers) {
+    if (l.quantized()) return true;
+  }
+  return false;
+}
+
 int32_t KvShape::recent() const {
   int32_t most = 0;
   for (const LayerShape& l : layers) most = l.recent > most ? l.recent : most;

@@ -32,6 +32,7 @@ struct LayerShape {
   KvType k_type = KvType::kF16, v_type = KvType::kF16;
   int32_t recent = 0;  // positions of the ring of f16 copies where either type is grouped
 
+  [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
   // Values kept apart from the key, of one position and head.
   [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
   // What is kept for one head, in order: keys, values, copies of keys, copies of values. Each is
@@ -52,6 +53,9 @@ struct KvShape {
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
 
   [[nodiscard]] bool recurrent() const;
+  [[nodiscard]] bool quantized() const;
+  // Whether texts cannot lie side by side in one batch, each as if it began the cache.
+  [[nodiscard]] bool one_text() const { return recurrent() || quantized(); }
   [[nodiscard]] int32_t recent() const;  // positions of the f16 copies, 0 where there are none
   [[nodiscard]] uint64_t state_bytes() const;  // of all recurrent layers together, once
   [[nodiscard]] uint64_t bytes() const;        // of one timeline

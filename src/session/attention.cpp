@@ -59,6 +59,7 @@ void CpuExecutor::quantize_groups(const Op& op) {
         to + position % layer.capacity * kernels::kv_row_bytes(type, n));
   };
   const int64_t tasks = int64_t{(first_ + rows_) / kGroup - first} * n_kv;
+  if (tasks == 0) return;
   engine_.pool().parallel_for(tasks, [&](int64_t task, int) {
     const int32_t h = static_cast<int32_t>(task % n_kv);
     const int64_t group = first + task / n_kv;
@@ -104,8 +105,7 @@ void CpuExecutor::rotate_heads(const Op& op) {
 
 void CpuExecutor::op_attention(const Op& op) {
   const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
-  const bool quantized =
-      layer.k_type != kernels::KvType::kF16 || layer.v_type != kernels::KvType::kF16;
+  const bool quantized = layer.quantized();
   if (quantized) rotate_heads(op);
   store_kv(op);
   if (!spec_.ends.empty()) return attend_texts(op);

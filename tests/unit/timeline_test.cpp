@@ -383,7 +383,8 @@ TEST(KvPool, TimelinesShareNothing) {
       for (int32_t h = 0; h < l.heads; ++h) {
         rows(reinterpret_cast<uint16_t*>(caches[i].keys(layer, h)), l.capacity * l.dk,
              i * 100 + at * 10 + 1);
-        rows(caches[i].values(layer, h), l.capacity * l.dv, i * 100 + at * 10 + 2);
+        rows(reinterpret_cast<uint16_t*>(caches[i].values(layer, h)), l.capacity * l.dv,
+             i * 100 + at * 10 + 2);
       }
       for (int32_t copy = 0; l.state > 0 && copy < 2 + shape.n_checkpoints; ++copy) {
         rows(reinterpret_cast<uint16_t*>(caches[i].state(layer, copy)),
