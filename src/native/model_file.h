@@ -27,8 +27,8 @@ struct LoadOptions {
   session::EngineOptions engine;  // its adapters are those below
   io::OpenOptions source;
   // Called with the header, which open() drops: for what only callers want of it.
-  std::function<void(const gguf::Header&)> on_header;
-  std::vector<AdapterChoice> adapters;
+  std::function<void(const gguf::Header&)> on_header = nullptr;
+  std::vector<AdapterChoice> adapters = {};
 };
 
 // The header of a model and the open sources of its files. `opener` holds what its views point to.
