@@ -8,8 +8,6 @@
 #include <cpuid.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
-#elif defined(SLUICE_WASM_RELAXED)
-#include "kernels/isa/relaxed_imports.h"
 #endif
 
 namespace sluice::kernels {
@@ -50,23 +48,10 @@ bool has_dotprod() {
 }
 constexpr Choice kChoices[] = {
     {&neondot::kTable, has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
-#elif defined(SLUICE_WASM_RELAXED)
-// Both run everywhere with equal results; which is faster is a matter of the CPU behind the engine.
-// WebAssembly does not say, but products outside what it promises do: where the four-way dot
-// product is made of instructions that stop at 16-bit pairs, these saturate. One instruction does
-// not.
-bool stops_at_pairs() {
-  volatile int8_t activation = 127, weight = -1;  // 255 to those who take it as unsigned
-  const v128_t sums =
-      relaxed_dot(wasm_i8x16_splat(activation), wasm_i8x16_splat(weight), wasm_i32x4_splat(0));
-  return wasm_i32x4_extract_lane(sums, 0) == 2 * 32767;
-}
-bool goes_on() {
-  return !stops_at_pairs();
-}
-constexpr Choice kChoices[] = {{&wasmrelaxed16::kTable, stops_at_pairs},
-                               {&wasmrelaxed::kTable, always},
-                               {&wasmrelaxed16::kTable, goes_on}};
+#elif defined(SLUICE_WASM_TABLE)  // the page has chosen a binary: web/worker/variant.ts
+constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, always}};
+#elif defined(SLUICE_WASM_RELAXED)  // the kernels' tests hold both
+constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, always}, {&wasmrelaxed16::kTable, always}};
 #elif defined(__wasm_simd128__)
 constexpr Choice kChoices[] = {{&wasm128::kTable, always}};
 #else

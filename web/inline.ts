@@ -1,7 +1,8 @@
-// The entry that needs no other file: the worker's script and both binaries are inside it, as text and
+// The entry that needs no other file: the worker's script and all binaries are inside it, as text and
 // as gzipped base64. For pages that can host one script alone; they must allow blob: workers.
 
 import relaxed from 'inlined:engine.relaxed.wasm';
+import relaxed16 from 'inlined:engine.relaxed16.wasm';
 import simd128 from 'inlined:engine.simd128.wasm';
 import workerSource from 'inlined:worker.js';
 
@@ -21,7 +22,7 @@ function startWorker(url?: string | URL): Worker {
 }
 
 async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
-  const packed = variantFor(kernels) === 'relaxed' ? relaxed : simd128;
+  const packed = { relaxed, relaxed16, simd128 }[variantFor(kernels)];
   const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
   return new Response(unpacked).arrayBuffer();

@@ -65,6 +65,7 @@ export class ModelPanel {
       byId<HTMLInputElement>('url').value = named;
       this.named(named);
     }
+    byId<HTMLButtonElement>('load').disabled = false; // before that the form would leave the page
     const stored = await this.store.refresh();
     const last = named === null && remembered();
     const untouched = this.picker.empty && !this.engine && !this.loading;

@@ -1,6 +1,7 @@
 // Status and Result: how every room reports failure without exceptions.
 // A Status is a stable code plus one sentence for a person. Codes never change meaning: JavaScript
-// and scripts match on their names (code_name), which are the `code` of a SluiceError.
+// and scripts match on their names (code_name), which are the `code` of a SluiceError; C programs on
+// their numbers, which src/api/sluice.h repeats.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ enum class Code : uint8_t {
   kGrammarLeftRecursion,  // a rule that can begin with itself, named
   kGrammarTooLarge,       // more states than a grammar may take
   kSchemaUnsupported,     // what a schema asks for and a grammar cannot promise, with its pointer
+  kTemplate,              // a chat template that cannot be read, raised or took too much
 };
 
 // The stable name of a code, such as "BUDGET_TOO_SMALL".

@@ -163,8 +163,10 @@ class EngineBinding {
   }
 
   std::string inspect(const val& options) {
-    Result<session::Inspection> found =
-        session::inspect(opener_->header(), engine_options(options));
+    const Result<session::EngineOptions> engine_with = engine_options(options);
+    Result<session::Inspection> found = engine_with.ok()
+                                            ? session::inspect(opener_->header(), *engine_with)
+                                            : Result<session::Inspection>(engine_with.status());
     if (!found.ok()) {
       fail(found.status());
       val problem = val::object();
@@ -195,8 +197,10 @@ class EngineBinding {
   }
 
   bool open(const val& options) {
+    const Result<session::EngineOptions> engine_with = engine_options(options);
+    if (!engine_with.ok()) return fail(engine_with.status());
     Result<std::unique_ptr<session::Engine>> engine =
-        session::Engine::open(opener_->header(), engine_options(options));
+        session::Engine::open(opener_->header(), *engine_with);
     if (!engine.ok()) return fail(engine.status());
     engine_ = std::move(*engine);
     Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
@@ -258,12 +262,12 @@ class EngineBinding {
     return copy_out(held.data(), held.size(), "Int32Array");
   }
   void clear() {
-    answer_ = {};
+    drop_answer();
     embedder_.reset();
     session_->clear();
   }
   bool append(const val& tokens) {
-    answer_ = {};
+    drop_answer();
     embedder_.reset();
     pass_ms_ = 0;
     pass_tokens_ = 0;
@@ -283,10 +287,11 @@ class EngineBinding {
     return copy_out(values.data(), values.size(), "Float32Array");
   }
   bool begin(const val& prompt, const val& options) {
-    answer_ = {};  // before the next one, so that there is memory for one at a time
+    drop_answer();  // before the next one, so that there is memory for one at a time
     embedder_.reset();
     if (!fits(prompt)) return false;
-    const generate::Options chosen = answer_options(options);
+    generate::Options chosen = answer_options(options);
+    chosen.drafts.ngram = engine_->plan().draft_max > 0;
     with_logprobs_ = chosen.logprobs >= 0;
     auto answer = generate::Generation::begin(*session_, to_tokens(prompt), chosen);
     if (!answer.ok()) return fail(answer.status());
@@ -339,7 +344,7 @@ class EngineBinding {
   // --- embeddings
   // Texts of at most the context's tokens together, and where each ends.
   bool begin_embed(const val& tokens, const val& ends, const val& options) {
-    answer_ = {};
+    drop_answer();
     embedder_.reset();
     if (!fits(tokens) || !fits(ends)) return false;
     embed_tokens_ = to_tokens(tokens);
@@ -393,7 +398,7 @@ class EngineBinding {
     return checked(session_->read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));
   }
   bool begin_restore(double bytes) {
-    answer_ = {};
+    drop_answer();
     return checked(session_->begin_restore(static_cast<uint64_t>(bytes)));
   }
   bool write_state(unsigned length) {
@@ -414,6 +419,11 @@ class EngineBinding {
   std::string stats() {
     val out = val::object();
     const residency::Residency& r = engine_->residency();
+    const auto guesses = [this](int32_t generate::Counts::*count) {
+      return guesses_.*count + (answer_ ? answer_->counts().*count : 0);
+    };
+    out.set("drafted", guesses(&generate::Counts::drafted));
+    out.set("accepted", guesses(&generate::Counts::accepted));
     out.set("passes", static_cast<double>(passes_));
     out.set("tokens", static_cast<double>(tokens_));
     out.set("steps", static_cast<double>(steps_));
@@ -453,8 +463,13 @@ class EngineBinding {
   int threads() const { return engine_->pool().n_threads(); }
 
  private:
-  session::EngineOptions engine_options(const val& o) {
+  Result<session::EngineOptions> engine_options(const val& o) {
     session::EngineOptions options;
+    if (const val type = o["kvType"]; type.isString()) {
+      const Result<kv::KvTypes> types = kv::parse_kv_types(type.as<std::string>());
+      if (!types.ok()) return types.status();
+      options.kv = *types;
+    }
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.
     options.page_bytes = 65536;
@@ -462,6 +477,7 @@ class EngineBinding {
     options.memory_budget -= options.memory_budget % options.page_bytes;
     options.base_bytes = base_bytes_;
     options.grammars = o["grammars"].isTrue();
+    options.draft_max = o["draft"].isTrue() ? -1 : 0;
     options.spare = beside_heap;
     options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
@@ -478,6 +494,14 @@ class EngineBinding {
   static uint64_t beside_heap(uint64_t budget) {
     constexpr uint64_t kFree = 32 << 20, kMost = 48 << 20;
     return budget > kFree ? std::min({kMost, (budget - kFree) / 2, budget / 4}) : 0;
+  }
+  // Its counts of guesses stay.
+  void drop_answer() {
+    if (answer_) {
+      guesses_.drafted += answer_->counts().drafted;
+      guesses_.accepted += answer_->counts().accepted;
+    }
+    answer_ = {};
   }
   bool fail(const Status& status) {
     error_ = status;
@@ -556,6 +580,7 @@ class EngineBinding {
   std::vector<Token> embed_tokens_, embed_ends_;  // of the texts under way
   std::optional<embed::Embedder> embedder_;       // goes before the session
   bool with_logprobs_ = false;
+  generate::Counts guesses_;  // of all answers before
   std::array<uint8_t, kStageBytes> stage_;
   std::vector<uint8_t> states_;
   Status error_;

@@ -166,6 +166,7 @@ void add_bench(CLI::App& app, int* status) {
   auto options = std::make_shared<BenchOptions>();
   CLI::App* sub = app.add_subcommand("bench", "Measure prefill and decode rates");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   const CLI::Validator tokens = whole_number(0, model::kMaxContext);
   sub->add_option("-p,--prompt", options->prompt, "tokens of the prompt; 0 skips prefill")
       ->check(tokens);

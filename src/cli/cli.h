@@ -19,6 +19,8 @@ struct Common {
   std::string memory_budget;  // "64M"
   std::string kernels;
   std::string cache_dir;
+  std::string kv_type;  // "q8_0"
+  std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   int threads = 0;
   int ctx = 0;
   bool json = false;
@@ -27,11 +29,16 @@ struct Common {
 // Adds MODEL and the common flags to a subcommand.
 void add_common(CLI::App& app, Common& common);
 
+// Adds --lora.
+void add_lora(CLI::App& app, Common& common);
+
 inline constexpr int64_t kMostThreads = 64;
 // A check for options: a whole number in [least, most]; the error names both.
 [[nodiscard]] CLI::Validator whole_number(int64_t least, int64_t most);
 // "64M", "1.5G", "262144", "256k" (powers of 1024) to bytes.
 [[nodiscard]] Result<uint64_t> parse_size(const std::string& text);
+// "FILE" or "FILE=SCALE".
+[[nodiscard]] Result<native::AdapterChoice> parse_lora(const std::string& text);
 // "1,2,3" to ids.
 [[nodiscard]] Result<std::vector<session::Token>> parse_tokens(const std::string& text);
 [[nodiscard]] Result<native::LoadOptions> load_options(const Common& common);
@@ -60,5 +67,7 @@ void add_info(CLI::App& app, int* status);
 void add_perplexity(CLI::App& app, int* status);
 void add_cache(CLI::App& app, int* status);
 void add_check(CLI::App& app, int* status);
+void add_serve(CLI::App& app, int* status);
+void add_convert(CLI::App& app, int* status);
 
 }  // namespace sluice::cli

@@ -35,8 +35,17 @@ void add_common(CLI::App& app, Common& common) {
                  "context length in tokens (default: the model's, at most 4096)")
       ->check(whole_number(0, model::kMaxContext));
   app.add_option("--kernels", common.kernels, "force an instruction set by name");
+  app.add_option("--kv-type", common.kv_type,
+                 "keys and values as f16 (default), q8_0, q4_0 or q2; q8_0,q4_0 for each apart");
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
   app.add_flag("--json", common.json, "print JSON");
+}
+
+void add_lora(CLI::App& app, Common& common) {
+  app.add_option(
+         "--lora", common.lora,
+         "FILE[=SCALE]: a LoRA adapter, GGUF or a PEFT directory; may be given several times")
+      ->allow_extra_args(false);
 }
 
 CLI::Validator whole_number(int64_t least, int64_t most) {
@@ -76,6 +85,21 @@ Result<uint64_t> parse_size(const std::string& text) {
   return static_cast<uint64_t>(std::llround(number * factor));
 }
 
+// What follows the last "=" is a scale, unless it is none and the whole is a file's name.
+Result<native::AdapterChoice> parse_lora(const std::string& text) {
+  const size_t at = text.rfind('=');
+  if (at == std::string::npos) return native::AdapterChoice{text, 1};
+  float scale = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, bad] = std::from_chars(text.data() + at + 1, end, scale);
+  if (rest != end || bad == std::errc::invalid_argument) return native::AdapterChoice{text, 1};
+  if (bad != std::errc() || !std::isfinite(scale)) {
+    return error(Code::kInvalidArgument, "the adapter's scale \"%.32s\" is not possible",
+                 text.c_str() + at + 1);
+  }
+  return native::AdapterChoice{text.substr(0, at), scale};
+}
+
 Result<std::vector<session::Token>> parse_tokens(const std::string& text) {
   std::vector<session::Token> tokens;
   if (text.empty()) return error(Code::kPromptEmpty, "the list of tokens is empty");
@@ -109,9 +133,19 @@ Result<native::LoadOptions> load_options(const Common& common) {
     }
     options.engine.memory_budget = *budget;
   }
+  if (!common.kv_type.empty()) {
+    Result<kv::KvTypes> types = kv::parse_kv_types(common.kv_type);
+    if (!types.ok()) return types.status();
+    options.engine.kv = *types;
+  }
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();
+  for (const std::string& text : common.lora) {
+    Result<native::AdapterChoice> choice = parse_lora(text);
+    if (!choice.ok()) return choice.status();
+    options.adapters.push_back(std::move(*choice));
+  }
   options.source.cache_dir = common.cache_dir;
   options.source.on_warning = [](const std::string& text) {
     std::fprintf(stderr, "sluice: %s\n", gguf::printable(text, text.size()).c_str());

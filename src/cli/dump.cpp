@@ -119,6 +119,7 @@ void add_dump(CLI::App& app, int* status) {
   auto options = std::make_shared<DumpOptions>();
   CLI::App* sub = app.add_subcommand("dump", "Write the named tensors of a pass, for comparison");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   sub->add_option("--tokens", options->tokens, "ids, such as 1,2,3")->required();
   sub->add_option("--out", options->out, "folder for the f32 files")->required();
   sub->add_option("--layer", options->layer, "a layer's number, or all");

@@ -97,6 +97,7 @@ void add_embed(CLI::App& app, int* status) {
   auto options = std::make_shared<EmbedOptions>();
   CLI::App* sub = app.add_subcommand("embed", "Write the embedding of a text, or its rank");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   sub->add_option("--text-file", options->text_file, "the text; - reads standard input");
   sub->add_option("--tokens", options->tokens, "ids instead of a text, such as 1,2,3");
   sub->add_option("--query", options->query, "what the text is ranked for, with --pooling rank");

@@ -3,6 +3,9 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cli/*.cpp)
 add_executable(sluice ${sources})
-target_link_libraries(sluice PRIVATE sluice_generate sluice_embed sluice_native sluice_flags nlohmann_json::nlohmann_json
+target_link_libraries(sluice PRIVATE sluice_generate sluice_embed sluice_native sluice_serve sluice_convert sluice_flags nlohmann_json::nlohmann_json
                       CLI11::CLI11)
 target_compile_definitions(sluice PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
+if(SLUICE_SANITIZE)
+  target_compile_options(sluice PRIVATE -O0)  # CLI11 under sanitizers takes a compiler 20 s a file
+endif()

@@ -192,6 +192,7 @@ void add_perplexity(CLI::App& app, int* status) {
                                      "Measure how well a model predicts a text, in "
                                      "windows of --ctx tokens (default: at most 512)");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   sub->add_option("--file", options->file, "the text; - reads standard input")->required();
   sub->add_option("--stride", options->stride,
                   "tokens between the beginnings of windows (default: half the context)")

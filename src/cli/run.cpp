@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "cli/cli.h"
 #include "generate/generation.h"
+#include "native/draft_pair.h"
 
 namespace sluice::cli {
 namespace {
@@ -25,6 +26,8 @@ struct RunOptions {
   int n = 128;
   std::string seed = "0";
   std::string grammar, schema;
+  std::string draft = "off";
+  int draft_max = -1;
   generate::Options generation;
 };
 
@@ -103,9 +106,15 @@ bool show(std::string_view text) {
 
 // Drives the generation to its end; appends its text to *text or streams it. An interrupted one is
 // cancelled, which is no error here.
-Status generate_text(native::Model& model, Generation& generation, bool stream, std::string* text) {
-  const Status status = model.drive([&](int32_t max_ops) {
-    const session::Step step = generation.step(max_ops);
+Status generate_text(native::DraftPair& models, Generation& generation, bool stream,
+                     std::string* text) {
+  Status waited;
+  Status status = models.model->drive([&](int32_t max_ops) {
+    session::Step step = generation.step(max_ops);
+    if (step == session::Step::kBlocked && generation.drafting()) {
+      waited = models.draft->wait();
+      step = waited.ok() ? session::Step::kProgress : session::Step::kDone;
+    }
     for (const generate::Piece& piece : generation.take_pieces()) {
       if (!stream) {
         *text += piece.text;
@@ -116,6 +125,7 @@ Status generate_text(native::Model& model, Generation& generation, bool stream, 
     }
     return step;
   });
+  if (status.ok()) status = waited;
   if (!status.ok()) generation.cancel();
   if (!status.ok() && status.code() != Code::kAborted) return status;
   return generation.failure();
@@ -124,11 +134,19 @@ Status generate_text(native::Model& model, Generation& generation, bool stream, 
 void print_rates(const native::Model& model, const generate::Counts& counts) {
   std::fprintf(stderr, "\nprompt %d tokens %.1f tok/s | generated %d tokens %.1f tok/s | ",
                counts.prompt, counts.prompt_rate(), counts.generated, counts.generate_rate());
+  if (counts.drafted > 0) {
+    std::fprintf(stderr, "guessed %d, %d right, %d passes | ", counts.drafted, counts.accepted,
+                 counts.passes);
+  }
   std::fprintf(stderr, "waited %.0f ms for weights\n", model.wait_ms());
 }
 
-std::string outcome_json(native::Model& model, const Generation& generation,
+std::string outcome_json(const native::DraftPair& models, const Generation& generation,
                          const std::string& text) {
+  native::Model& model = *models.model;
+  const session::MemoryPlan* const draft = models.draft ? &models.draft->engine().plan() : nullptr;
+  const uint64_t draft_budget = draft != nullptr ? draft->budget : 0;
+  const uint64_t draft_total = draft != nullptr ? draft->total() : 0;
   const session::MemoryPlan& plan = model.engine().plan();
   const generate::Counts& counts = generation.counts();
   const nlohmann::json out = {{"text", text},
@@ -139,6 +157,9 @@ std::string outcome_json(native::Model& model, const Generation& generation,
                               {"generatedTokens", counts.generated},
                               {"generateMs", counts.generate_ms},
                               {"tokensPerSecond", counts.generate_rate()},
+                              {"draftedTokens", counts.drafted},
+                              {"acceptedTokens", counts.accepted},
+                              {"passes", counts.passes},
                               {"waitMs", model.wait_ms()},
                               {"bytesFetched", model.bytes_fetched()},
                               {"bytesFromStore", model.bytes_from_store()},
@@ -146,8 +167,9 @@ std::string outcome_json(native::Model& model, const Generation& generation,
                               {"kernels", model.engine().table().name},
                               {"threads", model.engine().pool().n_threads()},
                               {"memory",
-                               {{"budget", plan.budget},
-                                {"total", plan.total()},
+                               {{"budget", plan.budget + draft_budget},
+                                {"total", plan.total() + draft_total},
+                                {"draft", draft_total},
                                 {"weights", plan.weights.pinned_bytes + plan.weights.ring_bytes()},
                                 {"kv", plan.kv},
                                 {"activations", plan.activations},
@@ -181,20 +203,42 @@ Status check(RunOptions& options) {
   return {};
 }
 
+// Opens the model, and the one that drafts for it.
+Result<native::DraftPair> open_models(const RunOptions& options, const native::LoadOptions& load) {
+  if (options.draft != "off" && options.draft != "ngram") {
+    return native::open_pair(options.common.model, options.draft, load);
+  }
+  Result<std::unique_ptr<native::Model>> opened = native::Model::open(options.common.model, load);
+  if (!opened.ok()) return opened.status();
+  native::DraftPair out;
+  out.model = std::move(*opened);
+  return out;
+}
+
 int run(RunOptions options) {
-  std::unique_ptr<native::Model> model;  // outlives the watch
+  native::DraftPair models;  // outlive the watch
   InterruptWatch watch;
   if (Status s = check(options); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   load->engine.grammars = options.generation.constraint.has_value();
-  Result<std::unique_ptr<native::Model>> opened = native::Model::open(options.common.model, *load);
+  load->engine.draft_max = options.draft == "off" ? 0 : options.draft_max;
+  Result<native::DraftPair> opened = open_models(options, *load);
   if (!opened.ok()) return fail(opened.status());
-  model = std::move(*opened);
+  models = std::move(*opened);
+  native::Model* const model = models.model.get();
   session::Engine& engine = model->engine();
   const std::vector<session::Token> tokens = engine.tokenizer().encode(options.prompt);
   Result<std::unique_ptr<session::Session>> session = session::Session::create(engine);
   if (!session.ok()) return fail(session.status());
+  std::unique_ptr<session::Session> draft;
+  if (models.draft) {
+    auto second = session::Session::create(models.draft->engine());
+    if (!second.ok()) return fail(second.status());
+    draft = std::move(*second);
+  }
+  options.generation.drafts.ngram = options.draft == "ngram";
+  options.generation.drafts.model = draft.get();
   const bool stream = !options.common.json;
   const bool terminal = isatty(STDERR_FILENO) != 0 && stream;
   if (terminal) {
@@ -207,12 +251,12 @@ int run(RunOptions options) {
   std::string text;
   Status status;
   if (!stream || show(options.prompt)) {
-    status = generate_text(*model, **generation, stream, &text);
+    status = generate_text(models, **generation, stream, &text);
   }
   if (stream) {
     show("\n");
   } else if (status.ok()) {
-    show(outcome_json(*model, **generation, text));
+    show(outcome_json(models, **generation, text));
   }
   if (!status.ok()) return fail(status);
   if (terminal) print_rates(*model, (*generation)->counts());
@@ -226,6 +270,7 @@ void add_run(CLI::App& app, int* status) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* sub = app.add_subcommand("run", "Generate text from a prompt");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   sub->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input")->required();
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   sub->add_option("-n", options->n, "tokens to generate at most")->check(whole_number(0, kMost));
@@ -246,6 +291,11 @@ void add_run(CLI::App& app, int* status) {
       ->allow_extra_args(false);  // one text an option, as it is: "[a,b]" is no list
   sub->add_option("--grammar", options->grammar, "a file with a GBNF grammar for the answer");
   sub->add_option("--json-schema", options->schema, "a file with a JSON schema for the answer");
+  sub->add_option("--draft", options->draft,
+                  "guess tokens ahead and check them together: ngram (from what the text repeats), "
+                  "a smaller MODEL with the same vocabulary, or off");
+  sub->add_option("--draft-max", options->draft_max, "guesses in one pass (default: chosen)")
+      ->check(whole_number(1, draft::kMostGuesses));
   sub->add_flag("--ignore-eos", g.ignore_eos, "go on after the end-of-text token");
   sub->callback([options, status] { *status = run(*options); });
 }

@@ -96,6 +96,7 @@ void add_logits(CLI::App& app, int* status) {
   auto options = std::make_shared<LogitsOptions>();
   CLI::App* sub = app.add_subcommand("logits", "Write the logits of every token's position");
   add_common(*sub, options->common);
+  add_lora(*sub, options->common);
   sub->add_option("--tokens", options->tokens, "ids, such as 1,2,3")->required();
   sub->add_option("--out", options->out, "little-endian f32, [tokens x vocabulary]")->required();
   sub->callback([options, status] { *status = logits(*options); });

@@ -2,7 +2,9 @@
 // every call of step() is a part of one or the other. All that can be said of a token is settled
 // where it is chosen, before its own pass: its text, whether it ends the answer, its
 // log-probabilities. (So a constraint has its place between logits and sampler in choose(), and a
-// draft in the tokens with which choose() begins the next pass.)
+// draft behind the tokens with which go_on() begins the next pass.) A pass that checks guesses has
+// logits for each: tokens are chosen from them one after another, by the very calls that as many
+// passes would have made, for as long as the guesses are what was chosen.
 #include "generate/generation.h"
 
 #include <algorithm>
@@ -69,7 +71,7 @@ double Counts::generate_rate() const {
 }
 
 struct Generation::Impl {
-  enum class State : uint8_t { kPass, kChoose, kEnded };
+  enum class State : uint8_t { kPass, kChoose, kGuess, kEnded };
 
   Impl(session::Session& s, const Options& o)
       : session(s),
@@ -77,7 +79,9 @@ struct Generation::Impl {
         options(o),
         sampler(o.sampling, s.engine().program().hp.n_vocab),
         decoder(tokenizer),
-        filter(options.stop) {}
+        filter(options.stop) {
+    if (o.drafts.any()) drafter.emplace(s, o.drafts);
+  }
   ~Impl() { cancel(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -86,7 +90,13 @@ struct Generation::Impl {
   Status start(std::span<const Token> prompt);
   Step advance(int32_t max_ops);
   Step choose();
+  Step go_on();
+  Step guess(int32_t max_ops);
+  Step begin_pass();
   Result<Token> pick();
+  [[nodiscard]] std::span<const float> logits() const {
+    return session.logits(length - 1 - first_row);
+  }
   bool say(Token token, double now);
   bool foretell(double now, std::vector<Token>* tokens);
   Piece make_piece(Token token);
@@ -106,7 +116,10 @@ struct Generation::Impl {
 
   State state = State::kEnded;
   bool in_prompt = true;
+  std::optional<Drafter> drafter;
   std::vector<Token> upcoming;  // of the next pass
+  int32_t length = 0;           // the timeline's tokens that are the text's: guesses may follow
+  int32_t first_row = 0;        // position whose logits are the first of the pass
   std::vector<Piece> pieces;    // the first `certain` of them can be taken, the others are held
   size_t certain = 0;
   uint64_t released_bytes = 0;  // text of all pieces that became certain
@@ -139,6 +152,7 @@ Status Generation::Impl::start(std::span<const Token> prompt) {
     SLUICE_RETURN_IF_ERROR(session.begin(prompt));
     kept = 0;
   }
+  upcoming.reserve(static_cast<size_t>(session.engine().plan().draft_batch));
   counts.prompt = static_cast<int32_t>(prompt.size());
   counts.cached = *kept;
   state = State::kPass;
@@ -151,6 +165,8 @@ Step Generation::Impl::advance(int32_t max_ops) {
   if (step == Step::kFailed) return fail(session.failure());
   if (step != Step::kDone) return step;
   if (in_prompt) {
+    length = session.position();
+    first_row = length - 1;
     prompt_end = monotonic_ms();
     counts.prompt_ms = prompt_end - started;
     in_prompt = false;
@@ -163,11 +179,12 @@ Step Generation::Impl::advance(int32_t max_ops) {
 // The sampler's choice; where the grammar refuses it, the choice among what is allowed, which comes
 // to the same distribution.
 Result<Token> Generation::Impl::pick() {
-  const std::span<const float> logits = session.logits();
-  Token token = sampler.sample(logits, session.tokens());
-  if (token == sample::kNoToken) return no_token(logits);
+  const std::span<const float> row = logits();
+  const std::span<const Token> text = session.tokens().first(static_cast<size_t>(length));
+  Token token = sampler.sample(row, text);
+  if (token == sample::kNoToken) return no_token(row);
   if (!matcher || matcher->accepts(token)) return token;
-  token = sampler.sample(logits, session.tokens(), matcher->mask());
+  token = sampler.sample(row, text, matcher->mask());
   if (matcher->failed()) {
     return error(Code::kGrammarTooLarge, "the grammar has too many ways to read this answer");
   }
@@ -180,6 +197,7 @@ Result<Token> Generation::Impl::pick() {
 // Takes a token into the answer; true when that is its end.
 bool Generation::Impl::say(Token token, double now) {
   ++counts.generated;
+  if (drafter) drafter->said(token);
   counts.generate_ms = now - prompt_end;
   pieces.push_back(make_piece(token));
   filter.push(pieces.back().text);
@@ -205,7 +223,7 @@ bool Generation::Impl::foretell(double now, std::vector<Token>* tokens) {
   Result<std::vector<Token>> ids =
       tokenizer.try_encode(text, {.add_bos = false, .parse_special = false, .continues = true});
   if (!ids.ok() || ids->empty()) return false;
-  const int64_t room = session.engine().plan().n_ctx - session.position() - 2;
+  const int64_t room = session.engine().plan().n_ctx - length - 2;
   ids->pop_back();
   for (const Token id : *ids) {
     if (static_cast<int64_t>(tokens->size()) > room || !matcher->advance(id)) return false;
@@ -227,9 +245,56 @@ Step Generation::Impl::choose() {
   if (say(token, now)) return Step::kDone;
   upcoming.assign(1, token);
   if (foretell(now, &upcoming)) return Step::kDone;
-  Status begun = session.begin(upcoming);
-  if (begun.code() == Code::kContextFull) return end(Finish::kContext);
+  return go_on();
+}
+
+// What was said and guessed alike is computed already. The rest begins the next pass, behind what
+// a recurrent state has to compute again to lose the other guesses.
+Step Generation::Impl::go_on() {
+  const std::span<const Token> held = session.tokens();
+  size_t known = 0;
+  while (known < upcoming.size() && static_cast<size_t>(length) < held.size() &&
+         held[static_cast<size_t>(length)] == upcoming[known]) {
+    ++known;
+    ++length;
+  }
+  counts.accepted += static_cast<int32_t>(known);
+  if (known == upcoming.size()) return Step::kProgress;
+  upcoming.erase(upcoming.begin(), upcoming.begin() + static_cast<std::ptrdiff_t>(known));
+  const session::MemoryPlan& plan = session.engine().plan();
+  const int64_t room = plan.n_ctx - length - static_cast<int64_t>(upcoming.size());
+  if (room < 0) return end(Finish::kContext);
+  if (static_cast<size_t>(length) < held.size()) {  // `held` stays as it is until a pass begins
+    const int32_t reached = session.rewind(length);
+    upcoming.insert(upcoming.begin(), held.begin() + reached, held.begin() + length);
+  }
+  state = State::kGuess;
+  if (!drafter) return begin_pass();
+  int64_t most = std::min<int64_t>(room, plan.draft_batch - static_cast<int64_t>(upcoming.size()));
+  if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);
+  drafter->begin(upcoming, static_cast<int32_t>(most));
+  return Step::kProgress;
+}
+
+Step Generation::Impl::guess(int32_t max_ops) {
+  const Step step = drafter->step(max_ops);
+  if (step == Step::kFailed) return fail(drafter->failure());
+  return step == Step::kDone ? begin_pass() : step;
+}
+
+Step Generation::Impl::begin_pass() {
+  const size_t said = upcoming.size();
+  if (drafter) {
+    const std::span<const Token> guess = drafter->guess();
+    upcoming.insert(upcoming.end(), guess.begin(), guess.end());
+  }
+  const int32_t guesses = static_cast<int32_t>(upcoming.size() - said);
+  Status begun = guesses > 0 ? session.begin_last(upcoming, guesses + 1) : session.begin(upcoming);
   if (!begun.ok()) return fail(std::move(begun));
+  length = session.position() + static_cast<int32_t>(said);
+  first_row = length - 1;
+  ++counts.passes;
+  counts.drafted += guesses;
   state = State::kPass;
   return Step::kProgress;
 }
@@ -239,7 +304,7 @@ Piece Generation::Impl::make_piece(Token token) {
   piece.token = token;
   piece.text = decoder.push(token, options.special);
   if (options.logprobs >= 0) {
-    piece.top = sample::top_logprobs(session.logits(), options.logprobs, token);
+    piece.top = sample::top_logprobs(logits(), options.logprobs, token);
     piece.logprob = piece.top.back().logprob;
     piece.top.pop_back();
   }
@@ -267,6 +332,9 @@ Step Generation::Impl::end(Finish how) {
   }
   finish = how;
   state = State::kEnded;
+  if (!in_prompt && session.position() > length) {
+    static_cast<void>(session.rewind(length));  // guesses are no part of the text
+  }
   if (filter.stopped() != nullptr) {
     if (how != Finish::kFailed) finish = Finish::kStop;
     stop_string = *filter.stopped();
@@ -294,6 +362,7 @@ Step Generation::Impl::fail(Status why) {
 void Generation::Impl::cut_prompt() {
   if (in_prompt) counts.prompt_ms = monotonic_ms() - started;
   session.cancel();
+  if (drafter) drafter->cancel();
 }
 
 void Generation::Impl::cancel() {
@@ -331,6 +400,7 @@ Result<std::unique_ptr<Generation>> Generation::begin(session::Session& session,
     return error(Code::kOutOfMemory, "the platform refused the memory of a sampler");
   }
   SLUICE_RETURN_IF_ERROR(impl->constrain());
+  if (impl->drafter) SLUICE_RETURN_IF_ERROR(impl->drafter->start(prompt));
   SLUICE_RETURN_IF_ERROR(impl->start(prompt));
   return std::unique_ptr<Generation>(new Generation(std::move(impl)));
 }
@@ -341,6 +411,8 @@ Step Generation::step(int32_t max_ops) {
       return impl_->advance(max_ops);
     case Impl::State::kChoose:
       return impl_->choose();
+    case Impl::State::kGuess:
+      return impl_->guess(max_ops);
     case Impl::State::kEnded:
       break;
   }
@@ -378,6 +450,10 @@ const Counts& Generation::counts() const {
 
 bool Generation::in_prompt() const {
   return impl_->in_prompt;
+}
+
+bool Generation::drafting() const {
+  return impl_->state == Impl::State::kGuess;
 }
 
 }  // namespace sluice::generate

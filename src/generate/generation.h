@@ -10,14 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "generate/drafter.h"
 #include "grammar/grammar.h"
 #include "sample/sampler.h"
 #include "session/session.h"
 
 namespace sluice::generate {
-
-using session::Step;
-using session::Token;
 
 inline constexpr int32_t kMaxStops = 64;       // stop strings of one generation
 inline constexpr size_t kMaxStopBytes = 4096;  // of each of them
@@ -39,6 +37,7 @@ struct Options {
   bool ignore_eos = false;        // goes on after an end token
   std::optional<Constraint> constraint;
   bool reuse_prefix = true;  // keeps what the session already holds of the prompt
+  Drafts drafts;             // tokens guessed ahead and checked together: the answer is the same
 };
 
 // One generated token. `text` is whole UTF-8 characters: what became certain with this token.
@@ -56,6 +55,9 @@ struct Counts {
   int32_t cached = 0;      // of them, held already
   int32_t computed = 0;    // of them, computed here: the others, or fewer in a prompt that was cut
   int32_t generated = 0;   // tokens of the answer, the end token not counted
+  int32_t drafted = 0;     // tokens that were guessed ahead and checked
+  int32_t accepted = 0;    // of them, right: each saved a pass
+  int32_t passes = 0;      // of the answer, the prompt's not counted
   double prompt_ms = 0;    // from begin() to the prompt's last logits; of a cut one, until the cut
   double first_ms = 0;     // from begin() to the first choice of a token; 0: there was none
   double generate_ms = 0;  // from the prompt's end to the last token
@@ -81,8 +83,9 @@ class Generation {
   ~Generation();
 
   // Works on: at most `max_ops` operations of a pass (0: no limit), or the choice of one token.
-  // kBlocked: weights are missing. kDone: finish() says how it ended. kFailed: failure() says why;
-  // the session keeps what it had computed and can be used again.
+  // kBlocked: weights are missing, the draft model's where drafting() says so. kDone: finish() says
+  // how it ended. kFailed: failure() says why; the session keeps what it had computed and can be
+  // used again.
   [[nodiscard]] Step step(int32_t max_ops = 0);
   // Ends it where it stands: held text is dropped, finish() is kCancelled. The session keeps the
   // tokens whose pass was complete. One that has ended stays as it is.
@@ -97,6 +100,8 @@ class Generation {
   [[nodiscard]] const Counts& counts() const;
   // True until the first token is being chosen.
   [[nodiscard]] bool in_prompt() const;
+  // True while the model of Options::drafts computes.
+  [[nodiscard]] bool drafting() const;
 
  private:
   struct Impl;

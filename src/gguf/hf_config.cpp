@@ -350,33 +350,14 @@ class TensorReader {
                    "the tensor \"%s\" has no place in the model family \"%s\"",
                    printable(e.name).c_str(), std::string(family_.model_type).c_str());
     }
-    const std::optional<TensorType> type = tensor_type(e.dtype);
-    if (!type) {
-      return error(Code::kUnsupportedType,
-                   "the tensor \"%s\" has the type %s; F32, F16 and BF16 "
-                   "are supported",
-                   printable(e.name).c_str(), printable(e.dtype).c_str());
-    }
-    Tensor t;
-    t.type = *type;
-    if (e.shape.empty() || e.shape.size() > t.ne.size()) {
-      return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions",
-                   printable(e.name).c_str(), e.shape.size());
-    }
-    t.name = writer_->keep_text(name);
-    t.n_dims = static_cast<uint32_t>(e.shape.size());
-    std::reverse_copy(e.shape.begin(), e.shape.end(), t.ne.begin());
-    t.file = file;
-    t.offset = e.begin;
-    SLUICE_RETURN_IF_ERROR(set_tensor_bytes(&t));
-    if (t.bytes != e.end - e.begin) {
-      return error(Code::kBadShape, "the tensor \"%s\" has a shape that does not fit its bytes",
-                   printable(e.name).c_str());
-    }
+    Result<Tensor> t = describe_tensor(e);
+    if (!t.ok()) return t.status();
     if (header_->tensors.size() >= kMaxTensorCount) {
       return error(Code::kBadHeader, "the files together have too many tensors");
     }
-    header_->tensors.push_back(t);
+    t->name = writer_->keep_text(name);
+    t->file = file;
+    header_->tensors.push_back(*t);
     return {};
   }
 
@@ -410,6 +391,44 @@ void add_rope_factors(const std::vector<float>& factors, HfModel* model) {
 }
 
 }  // namespace
+
+Result<Tensor> describe_tensor(const SafetensorsEntry& e) {
+  const std::optional<TensorType> type = tensor_type(e.dtype);
+  if (!type) {
+    return error(Code::kUnsupportedType,
+                 "the tensor \"%s\" has the type %s; F32, F16 and BF16 "
+                 "are supported",
+                 printable(e.name).c_str(), printable(e.dtype).c_str());
+  }
+  Tensor t;
+  t.type = *type;
+  if (e.shape.empty() || e.shape.size() > t.ne.size()) {
+    return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions", printable(e.name).c_str(),
+                 e.shape.size());
+  }
+  t.name = e.name;
+  t.n_dims = static_cast<uint32_t>(e.shape.size());
+  std::reverse_copy(e.shape.begin(), e.shape.end(), t.ne.begin());
+  t.offset = e.begin;
+  SLUICE_RETURN_IF_ERROR(set_tensor_bytes(&t));
+  if (t.bytes != e.end - e.begin) {
+    return error(Code::kBadShape, "the tensor \"%s\" has a shape that does not fit its bytes",
+                 printable(e.name).c_str());
+  }
+  return t;
+}
+
+// Matrices have the same names in all families.
+std::string gguf_module_name(std::string_view module) {
+  return gguf_name(std::string(module).append(".weight"), kFamilies[0]);
+}
+
+HfRows hf_rows(std::string_view arch) {
+  for (const HfFamily& family : kFamilies) {
+    if (family.arch == arch) return family.permuted ? HfRows::kPermuted : HfRows::kAsThere;
+  }
+  return HfRows::kUnknown;
+}
 
 Result<HfModel> describe_hf_model(const HfDirectory& directory) {
   const Result<Json> config = parse_json(directory.config, "config.json");

@@ -37,4 +37,14 @@ struct HfModel {
 // kUnsupportedTokenizer.
 [[nodiscard]] Result<HfModel> describe_hf_model(const HfDirectory& directory);
 
+// --- for other files that are made after such models
+// ---------------------------------------------- A tensor of a safetensors file as GGUF describes
+// it, without a name. Errors: kUnsupportedType, kBadShape.
+[[nodiscard]] Result<Tensor> describe_tensor(const SafetensorsEntry& entry);
+// "model.layers.7.self_attn.q_proj" to "blk.7.attn_q.weight"; empty when unknown.
+[[nodiscard]] std::string gguf_module_name(std::string_view module);
+// How the rows of queries and keys lie in a GGUF of the family: as in Hugging Face's, or permuted.
+enum class HfRows : uint8_t { kUnknown, kAsThere, kPermuted };
+[[nodiscard]] HfRows hf_rows(std::string_view arch);
+
 }  // namespace sluice::gguf

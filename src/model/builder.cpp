@@ -79,6 +79,9 @@ int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows,
   m.file = t.file;
   m.row_bytes = static_cast<int64_t>(t.row_bytes());
   m.offset = t.offset + static_cast<uint64_t>(first_row * m.row_bytes);
+  m.row0 = first_row;
+  m.tensor_rows = static_cast<int64_t>(t.rows());
+  m.slice_rows = static_cast<int64_t>(t.ne[1]);
   m.layer = static_cast<int32_t>(layer);
   m.expert = expert;
   p.mats.push_back(std::move(m));
@@ -118,6 +121,7 @@ int32_t Builder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int
   Mat& m = p.mats[static_cast<size_t>(index)];
   m.rows = rows;
   m.offset += static_cast<uint64_t>(first * m.row_bytes);
+  m.row0 = first;
   return index;
 }
 
@@ -344,8 +348,9 @@ Op& Builder::norm_at(int64_t layer, const char* name, Columns in, Columns out, i
   return o;
 }
 
-Op& Builder::copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads) {
-  Op& o = op(OpKind::kCopy, layer);
+Op& Builder::grouped(OpKind kind, int64_t layer, Columns in, Columns out, int64_t n,
+                     int64_t heads) {
+  Op& o = op(kind, layer);
   o.in = in.buf;
   o.out = out.buf;
   o.in_col = static_cast<int32_t>(in.col);
@@ -354,6 +359,11 @@ Op& Builder::copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t hea
   o.out_step = static_cast<int32_t>(out.step);
   o.n = static_cast<int32_t>(n);
   o.heads = static_cast<int32_t>(heads);
+  return o;
+}
+
+Op& Builder::copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads) {
+  Op& o = grouped(OpKind::kCopy, layer, in, out, n, heads);
   widen(in.buf, in.col + in.step * (heads - 1) + n);
   widen(out.buf, out.col + out.step * (heads - 1) + n);
   return o;
@@ -371,15 +381,7 @@ void Builder::head_matmul(int64_t layer, const char* name, Columns in, Columns o
   }
   std::vector<int32_t> mats;
   for (int64_t h = 0; h < heads; ++h) mats.push_back(add_mat(*t, h * rows, rows, layer, false));
-  Op& o = op(OpKind::kHeadMatmul, layer);
-  o.in = in.buf;
-  o.out = out.buf;
-  o.in_col = static_cast<int32_t>(in.col);
-  o.out_col = static_cast<int32_t>(out.col);
-  o.in_step = static_cast<int32_t>(in.step);
-  o.out_step = static_cast<int32_t>(out.step);
-  o.n = static_cast<int32_t>(cols);
-  o.heads = static_cast<int32_t>(heads);
+  Op& o = grouped(OpKind::kHeadMatmul, layer, in, out, cols, heads);
   o.by_head = static_cast<int32_t>(p.by_head.size());
   p.by_head.push_back(std::move(mats));
   widen(in.buf, in.col + in.step * (heads - 1) + cols);
@@ -396,13 +398,7 @@ void Builder::select(int64_t n) {
 void Builder::gated_query(int64_t layer, const AttentionShape& att) {
   const int32_t w = mat(layer, "attn_q", 2 * int64_t{att.keys()}, hp().n_embd);
   matmul(layer, Buf::kH, Buf::kGu, {{w, -1, 0}});
-  widen(Buf::kQkv, att.keys());
-  Op& o = op(OpKind::kGather, layer);
-  o.in = Buf::kGu;
-  o.out = Buf::kQkv;
-  o.n = att.dk;
-  o.heads = att.heads;
-  o.stride = 2 * att.dk;
+  copy(layer, {Buf::kGu, 0, 2 * att.dk}, {Buf::kQkv, 0, att.dk}, att.dk, att.heads);
 }
 
 void Builder::qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att) {

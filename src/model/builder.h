@@ -156,6 +156,8 @@ class Builder {
   }
 
  private:
+  // An operation over `heads` groups of n values.
+  Op& grouped(OpKind kind, int64_t layer, Columns in, Columns out, int64_t n, int64_t heads);
   int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
                   bool expert);
   // The tensor of a matrix that has a kernel, checked; null when absent or wrong, which is noted.

@@ -28,14 +28,7 @@ void mamba_heads(Builder& b, int64_t layer) {
   const Place keys{Buf::kRouter, 0}, queries = place(Buf::kRouter, state);
   const Place step = place(Buf::kRouter, 2 * state), y{Buf::kAtt, 0};
   product(b, layer, {Buf::kH, 0}, {Buf::kQkv, 0}, b.mat(layer, "ssm_in", 2 * inner, hp.n_embd));
-  Op& split = b.op(OpKind::kGather, layer);
-  split.in = Buf::kQkv;
-  split.in_col = static_cast<int32_t>(size);
-  split.out = Buf::kGu;
-  split.n = static_cast<int32_t>(size);
-  split.heads = static_cast<int32_t>(heads);
-  split.stride = static_cast<int32_t>(2 * size);
-  b.widen(Buf::kGu, inner);
+  b.copy(layer, {Buf::kQkv, size, 2 * size}, {Buf::kGu, 0, size}, size, heads);
   convolution(b, layer, "ssm_conv1d", x, inner, taps, Unary::kSilu);
   product(b, layer, x, keys, b.mat(layer, "ssm_x", 2 * state + low, inner));
   const int32_t key_norm = norm_weight(b, layer, "ssm_b_norm", state);

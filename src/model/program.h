@@ -50,7 +50,6 @@ enum class OpKind : uint8_t {
   // --- recurrent layers
   kUnary,       // out = unary(in)
   kGated,       // out = in * unary(gate), by heads whose gates lie `stride` apart
-  kGather,      // out = in, by heads that lie `stride` apart in `in` and side by side in `out`
   kDecay,       // in = softplus(in + vec0); out = exp(vec1 of its head * in)
   kShift,       // out = the token before - in
   kLerp,        // out = in + gate * (vec0 + (add ? out : 0)), for each of `heads` rows of vec0
@@ -172,6 +171,8 @@ struct Mat {
   uint32_t file = 0;
   uint64_t offset = 0;  // of row 0 in the file, bytes
   int64_t row_bytes = 0;
+  // Of the tensor: the row that is row 0 here, all of its rows, those of one expert or head.
+  int64_t row0 = 0, tensor_rows = 0, slice_rows = 0;
   int32_t layer = -1;
   bool expert = false;  // read only when a token is routed to it
 };

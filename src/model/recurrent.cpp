@@ -201,14 +201,7 @@ void delta_gates(Builder& b, int64_t layer, int64_t heads, int64_t groups) {
   product(b, layer, {Buf::kH, 0}, {Buf::kAtt, 0}, b.mat(layer, "ssm_ba", 2 * heads, n_embd));
   const int32_t each = narrow(heads / groups);
   for (const int32_t part : {0, 1}) {
-    Op& o = b.op(OpKind::kGather, layer);
-    o.in = Buf::kAtt;
-    o.in_col = part * each;
-    o.out = Buf::kRouter;
-    o.out_col = part * n;
-    o.n = each;
-    o.heads = narrow(groups);
-    o.stride = 2 * each;
+    b.copy(layer, {Buf::kAtt, part * each, 2 * each}, {Buf::kRouter, part * n, each}, each, groups);
   }
 }
 

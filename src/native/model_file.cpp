@@ -50,12 +50,14 @@ Status read_into(open::Opener& opener, io::ByteSource& source, uint64_t offset, 
   return opener.supply();
 }
 
-Status answer(const open::Need& need, const io::OpenOptions& options, ModelHeader* out) {
+using OpenFile = std::function<Result<std::unique_ptr<io::ByteSource>>(const std::string& name)>;
+
+Status answer(const open::Need& need, const OpenFile& open_file, ModelHeader* out) {
   open::Opener& opener = *out->opener;
   if (need.want == open::Want::kBytes) {
     return read_into(opener, *out->sources[need.file], need.offset, need.length);
   }
-  Result<std::unique_ptr<io::ByteSource>> source = io::open_source(need.name, options);
+  Result<std::unique_ptr<io::ByteSource>> source = open_file(need.name);
   if (need.want == open::Want::kText) {
     if (source.ok()) return read_into(opener, **source, 0, (*source)->size());
     return says_absent(source.status()) ? opener.absent(source.status().message())
@@ -66,6 +68,21 @@ Status answer(const open::Need& need, const io::OpenOptions& options, ModelHeade
   return opener.opened(out->sources.back()->size());
 }
 
+Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
+  ModelHeader out;
+  out.opener = std::make_unique<open::Opener>(std::move(from));
+  for (;;) {
+    Result<open::Need> need = out.opener->need();
+    if (!need.ok()) return need.status();
+    if (need->want == open::Want::kDone) break;
+    SLUICE_RETURN_IF_ERROR(answer(*need, open_file, &out));
+  }
+  out.header = std::move(out.opener->header());
+  const std::span<const uint8_t> made = out.opener->synthesized_file();
+  if (!made.empty()) out.sources.push_back(std::make_unique<OwnedSource>(made));
+  return out;
+}
+
 bool is_folder(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
@@ -74,35 +91,43 @@ bool is_folder(const std::string& path) {
 }  // namespace
 
 Result<ModelHeader> read_header(const std::string& path, const io::OpenOptions& options) {
-  ModelHeader out;
-  out.opener = std::make_unique<open::Opener>(open::Source{path, is_folder(path), {}});
-  for (;;) {
-    Result<open::Need> need = out.opener->need();
-    if (!need.ok()) return need.status();
-    if (need->want == open::Want::kDone) break;
-    SLUICE_RETURN_IF_ERROR(answer(*need, options, &out));
-  }
-  out.header = std::move(out.opener->header());
-  const std::span<const uint8_t> made = out.opener->synthesized_file();
-  if (!made.empty()) out.sources.push_back(std::make_unique<OwnedSource>(made));
+  Result<ModelHeader> out =
+      read_header(open::Source{path, is_folder(path), {}},
+                  [&options](const std::string& name) { return io::open_source(name, options); });
+  if (out.ok()) out->remote = is_url(path);
   return out;
+}
+
+Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {
+  return read_header(open::Source{"", false, {"model.gguf"}},
+                     [&file](const std::string&) { return std::move(file); });
 }
 
 Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOptions& options) {
   Result<ModelHeader> header = read_header(path, options.source);
   if (!header.ok()) return header.status();
-  std::unique_ptr<Model> model(new Model);
+  if (options.on_header) options.on_header(header->header);
+  Result<AdapterFiles> adapters = AdapterFiles::open(options.adapters, options.source);
+  if (!adapters.ok()) return adapters.status();
   session::EngineOptions engine_options = options.engine;
-  if (!is_url(path)) {
+  engine_options.adapters = adapters->sources();
+  return open(std::move(*header), engine_options);
+}
+
+Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
+                                           const session::EngineOptions& options) {
+  std::unique_ptr<Model> model(new Model);
+  session::EngineOptions engine_options = options;
+  if (!header.remote) {
     engine_options.reader = model.get();
     engine_options.own_reads = residency::OwnReads::kAlways;
   }
   Result<std::unique_ptr<session::Engine>> engine =
-      session::Engine::open(header->header, engine_options);
+      session::Engine::open(header.header, engine_options);
   if (!engine.ok()) return engine.status();
   model->engine_ = std::move(*engine);
-  model->sources_ = std::move(header->sources);
-  model->local_ = !is_url(path);
+  model->sources_ = std::move(header.sources);
+  model->local_ = !header.remote;
   for (int i = 0; i < kIoThreads && !model->local_; ++i) {
     model->threads_.emplace_back([raw = model.get()] { raw->io_loop(); });
   }
@@ -331,18 +356,35 @@ Status Model::preload(Progress progress, void* context) {
   }
 }
 
-Status Model::set_memory_budget(uint64_t budget) {
+// Reads into memory that is to be released come to their end.
+Status Model::end_reads() {
   next_unit_ = residency::kNoUnit;
   residency::FillQueue& queue = engine_->residency().queue();
   residency::Residency& residency = engine_->residency();
-  for (;;) {  // reads into memory that is to be released come to their end
+  for (;;) {
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
     residency.collect();
     if (residency.under_way() == 0) break;
     SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
   engine_->settle_arrivals();
-  const Status status = engine_->set_memory_budget(budget);
+  return {};
+}
+
+Status Model::set_memory_budget(uint64_t budget) {
+  SLUICE_RETURN_IF_ERROR(end_reads());
+  return replanned(engine_->set_memory_budget(budget));
+}
+
+Status Model::set_adapters(std::span<const AdapterChoice> choices, const io::OpenOptions& options) {
+  Result<AdapterFiles> files = AdapterFiles::open(choices, options);
+  if (!files.ok()) return files.status();
+  SLUICE_RETURN_IF_ERROR(end_reads());
+  return replanned(engine_->set_adapters(files->sources()));
+}
+
+// Where even the former memory could not be had again, the model is of no more use.
+Status Model::replanned(Status status) {
   if (status.code() == Code::kOutOfMemory) {
     const std::lock_guard<std::mutex> lock(mutex_);
     failure_ = status;
@@ -354,6 +396,10 @@ Status Model::set_memory_budget(uint64_t budget) {
 void Model::interrupt() {
   interrupted_ = true;
   for (const auto& source : sources_) source->abort();
+  wake();
+}
+
+void Model::wake() {
   residency::FillQueue& queue = engine_->residency().queue();
   queue.completed.fetch_add(1);
   queue.completed.notify_all();

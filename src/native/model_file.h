@@ -17,14 +17,18 @@
 #include <vector>
 
 #include "io/byte_source.h"
+#include "native/adapter_file.h"
 #include "open/opener.h"
 #include "session/session.h"
 
 namespace sluice::native {
 
 struct LoadOptions {
-  session::EngineOptions engine;
+  session::EngineOptions engine;  // its adapters are those below
   io::OpenOptions source;
+  // Called with the header, which open() drops: for what only callers want of it.
+  std::function<void(const gguf::Header&)> on_header = nullptr;
+  std::vector<AdapterChoice> adapters = {};
 };
 
 // The header of a model and the open sources of its files. `opener` holds what its views point to.
@@ -32,18 +36,24 @@ struct ModelHeader {
   std::unique_ptr<open::Opener> opener;
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
+  bool remote = false;  // the sources are URLs
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a
 // Hugging Face directory). Errors: those of the sources and of open::Opener.
 [[nodiscard]] Result<ModelHeader> read_header(const std::string& path,
                                               const io::OpenOptions& options);
+// The same of one GGUF file that the caller has opened.
+[[nodiscard]] Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file);
 
 class Model final : private session::RangeReader {
  public:
   // Errors: those of reading, of the header and of Engine::open.
   [[nodiscard]] static Result<std::unique_ptr<Model>> open(const std::string& path,
                                                            const LoadOptions& options);
+  // Of a header that was read; it may be dropped then. Errors: those of Engine::open.
+  [[nodiscard]] static Result<std::unique_ptr<Model>> open(ModelHeader header,
+                                                           const session::EngineOptions& options);
   ~Model() override;
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -67,9 +77,14 @@ class Model final : private session::RangeReader {
   // Changes the budget between two calls of run(); sessions live on, see Engine::set_memory_budget.
   // Errors: its errors, those of the sources.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
+  // The same for the adapters, see Engine::set_adapters. Errors: AdapterFiles::open's too.
+  [[nodiscard]] Status set_adapters(std::span<const AdapterChoice> choices,
+                                    const io::OpenOptions& options = {});
 
   // From any thread or a signal-waiting one: makes run() return kAborted within 100 ms.
   void interrupt();
+  // From any thread: has drive() call its stepper again though nothing has arrived.
+  void wake();
   [[nodiscard]] bool interrupted() const { return interrupted_.load(); }
 
   // The file that the fills come from (its first part).
@@ -92,6 +107,8 @@ class Model final : private session::RangeReader {
   void fail(const Status& status);
   [[nodiscard]] Status failure();
   [[nodiscard]] Status wait_for_fill(uint32_t seen);
+  [[nodiscard]] Status end_reads();
+  [[nodiscard]] Status replanned(Status status);
 
   std::vector<std::unique_ptr<io::ByteSource>> sources_;
   std::unique_ptr<session::Engine> engine_;

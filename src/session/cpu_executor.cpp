@@ -80,6 +80,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
 bool CpuExecutor::run_products() {
   switch (feed_.run(products_)) {
     case WeightFeed::Run::kDone:
+      for (const Product& product : products_) add_low_rank(product);
       return true;
     case WeightFeed::Run::kBlocked:
       return false;

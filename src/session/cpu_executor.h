@@ -51,6 +51,8 @@ class CpuExecutor final : public Executor {
   void restart();
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
+  void add_low_rank(const Product& product);
+  void add_low_rank_rows(const model::Op& op);
   void next_op();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
@@ -70,7 +72,6 @@ class CpuExecutor final : public Executor {
   void op_shift(const model::Op& op);
   void op_unary(const model::Op& op);
   void op_gated(const model::Op& op);
-  void op_gather(const model::Op& op);
   void op_decay(const model::Op& op);
   void op_lerp(const model::Op& op);
   void op_rwkv7_keys(const model::Op& op);
@@ -100,7 +101,12 @@ class CpuExecutor final : public Executor {
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
   [[nodiscard]] bool wants_q8(int32_t mat) const;
 
+  void store_vector(const kv::LayerShape& layer, kernels::KvType type, const float* x, int32_t n,
+                    int32_t position, uint8_t* cache, kernels::f16* copies);
   void store_kv(const model::Op& op);
+  void quantize_groups(const model::Op& op);
+  void rotate_heads(const model::Op& op);
+  void attend(const model::Op& op);
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
   void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
   void merge_splits(const model::Op& op, int32_t head);

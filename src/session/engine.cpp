@@ -67,9 +67,11 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
   if (v.columns > 0) transpose(out, v.n / v.columns, v.columns);
 }
 
-// What the header says of the model, for telling it from others. Weights are not read for it.
-uint64_t identity_of(const gguf::Header& header) {
+// What the header says of the model, for telling it from others, and how it keeps keys and values.
+// Weights are not read for it.
+uint64_t identity_of(const gguf::Header& header, const kv::KvTypes& types) {
   Hash64 sum;
+  if (!types.f16()) sum.add(kv::kv_types_name(types));
   for (const char* key : {"general.architecture", "general.name", "general.basename",
                           "general.finetune", "general.version", "general.uuid"}) {
     sum.add(header.get_string(key).value_or(""));
@@ -121,8 +123,11 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
                    m.name.c_str(), out.table->name);
     }
   }
-  Result<MemoryPlan> plan =
-      plan_memory(out.program, *out.table, tokenizer::estimate_memory(header), options);
+  Result<AdapterSet> adapters = AdapterSet::bind(out.program, *out.table, options.adapters);
+  if (!adapters.ok()) return adapters.status();
+  out.adapters = std::move(*adapters);
+  Result<MemoryPlan> plan = plan_memory(out.program, *out.table, tokenizer::estimate_memory(header),
+                                        options, out.adapters.needs());
   if (!plan.ok()) return plan.status();
   out.plan = std::move(*plan);
   return out;
@@ -136,6 +141,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->program_ = std::move(found->program);
   engine->plan_ = std::move(found->plan);
   engine->table_ = found->table;
+  engine->adapters_ = std::move(found->adapters);
   Result<std::unique_ptr<tokenizer::Tokenizer>> tokenizer = tokenizer::Tokenizer::create(header);
   if (!tokenizer.ok()) return tokenizer.status();
   engine->tokenizer_ = std::move(*tokenizer);
@@ -147,13 +153,17 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   const MemoryPlan& plan = engine->plan_;
   engine->options_ = options;
   engine->options_.kernels = "";  // the caller's
+  engine->options_.adapters = {};
   engine->options_.n_ctx = plan.n_ctx;
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
   // All logits of a pass come of one batch.
-  engine->options_.min_batch = plan.logits_rows > 1 ? plan.n_batch : 1;
-  engine->identity_ = identity_of(header);
+  engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
+  engine->options_.draft_max = plan.draft_max;
+  SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
+  engine->model_identity_ = identity_of(header, plan.kv_types);
+  engine->identify();
   engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
   engine->map_items();
   SLUICE_RETURN_IF_ERROR(
@@ -186,9 +196,39 @@ Status Engine::set_memory_budget(uint64_t budget) {
   if (residency_.under_way() > 0) {
     return error(Code::kInvalidArgument, "reads are under way: the budget cannot change now");
   }
+  return replan(budget, adapters_.needs());
+}
+
+Status Engine::set_adapters(std::span<const adapter::Source> sources) {
+  if (!failure_.ok()) return failure_;
+  if (pass_under_way_ || residency_.under_way() > 0) {
+    return error(Code::kInvalidArgument,
+                 "a pass or reads are under way: the adapters cannot change now");
+  }
+  Result<AdapterSet> next = AdapterSet::bind(program_, *table_, sources);
+  if (!next.ok()) return next.status();
+  const AdapterNeeds before = adapters_.needs(), after = next->needs();
+  SLUICE_RETURN_IF_ERROR(
+      replan(plan_.budget, {before.bytes + after.bytes, std::max(before.scratch, after.scratch)}));
+  const Status loaded = next->load(*table_, sources);
+  if (loaded.ok()) adapters_ = std::move(*next);
+  identify();
+  const Status settled = replan(plan_.budget, adapters_.needs());
+  return loaded.ok() ? settled : loaded;
+}
+
+void Engine::identify() {
+  Hash64 sum;
+  sum.add(model_identity_);
+  sum.add(adapters_.sum());
+  identity_ = adapters_.sum() == 0 ? model_identity_ : sum.value();
+}
+
+// Another plan for the same timelines.
+Status Engine::replan(uint64_t budget, const AdapterNeeds& adapters) {
   EngineOptions options = options_;
   options.memory_budget = budget;
-  Result<MemoryPlan> plan = plan_memory(program_, *table_, plan_.tokenizer, options);
+  Result<MemoryPlan> plan = plan_memory(program_, *table_, plan_.tokenizer, options, adapters);
   if (!plan.ok()) return plan.status();
   MemoryPlan before = plan_;
   const Status status = adopt(std::move(*plan));
@@ -196,10 +236,10 @@ Status Engine::set_memory_budget(uint64_t budget) {
   return status;
 }
 
-// Changes to a plan for the same timelines.
 Status Engine::adopt(MemoryPlan plan) {
   plan_ = std::move(plan);
   ++replans_;
+  costs_.clear();
   SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
   weight_check_.reset(plan_.weights.units.size());

@@ -9,6 +9,7 @@
 
 #include "base/aligned.h"
 #include "base/thread_pool.h"
+#include "draft/policy.h"
 #include "grammar/vocabulary.h"
 #include "kv/kv_cache.h"
 #include "model/program.h"
@@ -27,15 +28,18 @@ struct Inspection {
   model::Program program;
   MemoryPlan plan;
   const kernels::Table* table = nullptr;
+  AdapterSet adapters;  // not loaded
 };
 
-// Errors: build_program's, plan_memory's, kInvalidArgument for an unknown instruction set.
+// Errors: build_program's, plan_memory's, AdapterSet::bind's, kInvalidArgument for an unknown
+// instruction set.
 [[nodiscard]] Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& options);
 
 class Engine {
  public:
   // Copies what it needs from the header; allocates everything. Errors: inspect's,
-  // tokenizer::create's, kBadTokenizer (vocabulary and embedding differ), kOutOfMemory.
+  // tokenizer::create's, kBadTokenizer (vocabulary and embedding differ), AdapterSet::load's,
+  // kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> open(const gguf::Header& header,
                                                             const EngineOptions& options);
   ~Engine();
@@ -52,7 +56,8 @@ class Engine {
   [[nodiscard]] ThreadPool& pool() { return *pool_; }
   [[nodiscard]] RangeReader* reader() { return options_.reader; }
 
-  // Tells models apart: a sum over the header's description of this one.
+  // Tells models apart, and what they compute with other adapters: a sum over the header's
+  // description of this one, and over the adapters.
   [[nodiscard]] uint64_t identity() const { return identity_; }
 
   // Another budget (0: as much as the model wants) for the same context, while sessions live on;
@@ -62,7 +67,14 @@ class Engine {
   // then on. So it does when weights are not numbers: kBadWeights, naming the tensor.
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
   [[nodiscard]] const Status& failure() const { return failure_; }
-  // Counts changes of the budget.
+
+  // Other adapters than those it was opened with, in their place, within the same budget; none: the
+  // model alone. What sessions have computed with the former ones they compute anew. No pass and no
+  // fill may be under way. While the new ones are read, there must be room for the old ones too.
+  // Errors, after which everything is as before: AdapterSet's, set_memory_budget's.
+  [[nodiscard]] Status set_adapters(std::span<const adapter::Source> sources);
+  [[nodiscard]] const AdapterSet& adapters() const { return adapters_; }
+  // Counts changes of the plan.
   [[nodiscard]] uint32_t replans() const { return replans_; }
   // The largest n_batch that plan() ever has.
   [[nodiscard]] int32_t largest_batch() const { return options_.n_batch; }
@@ -79,6 +91,8 @@ class Engine {
   void end_pass() { pass_under_way_ = false; }
   [[nodiscard]] bool pass_under_way() const { return pass_under_way_; }
   [[nodiscard]] uint64_t last_pass() const { return last_pass_; }
+  // What passes of few tokens have cost under this budget, waiting for weights included.
+  [[nodiscard]] draft::PassCosts& costs() { return costs_; }
   [[nodiscard]] const WorkingMemory& working() const { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
@@ -106,12 +120,15 @@ class Engine {
   Engine() = default;
   void map_items();
   [[nodiscard]] Status adopt(MemoryPlan plan);
+  [[nodiscard]] Status replan(uint64_t budget, const AdapterNeeds& adapters);
+  void identify();
   void settle_unit(uint32_t unit, int thread);
 
   model::Program program_;
   MemoryPlan plan_;
   EngineOptions options_;  // as planned at first
-  uint64_t identity_ = 0;
+  AdapterSet adapters_;
+  uint64_t model_identity_ = 0, identity_ = 0;
   uint32_t replans_ = 0;
   const kernels::Table* table_ = nullptr;
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
@@ -126,6 +143,7 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   uint64_t last_pass_ = 0;
   bool pass_under_way_ = false;
+  draft::PassCosts costs_;
   Status failure_;
 };
 

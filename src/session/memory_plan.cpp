@@ -5,6 +5,8 @@
 #include <array>
 
 #include "base/thread_pool.h"
+#include "draft/ngram.h"
+#include "draft/policy.h"
 #include "grammar/matcher.h"
 
 namespace sluice::session {
@@ -15,6 +17,7 @@ using model::kBufCount;
 using model::Program;
 
 constexpr int32_t kLeastCheckpoints = 2;
+constexpr int32_t kLeastDraft = 3;
 constexpr int32_t kLeastContext = 128;       // that is chosen of itself
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
 constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
@@ -99,8 +102,30 @@ int32_t ring_capacity(int32_t window, int32_t n_ctx) {
   return static_cast<int32_t>(std::min<int64_t>(n_ctx, (wanted + split - 1) / split * split));
 }
 
+// Positions of the ring of f16 copies: the group that the batch begins in, and the longest batch.
+int32_t recent_capacity(int32_t n_ctx) {
+  constexpr int32_t kGroup = kernels::kKvGroup;
+  return std::min((n_ctx + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
+}
+
+// Whether the model can have such keys and values.
+Status check_kv_types(const Program& p, const kv::KvTypes& types) {
+  if (types.f16()) return {};
+  const auto refuse = [&types](const char* why) {
+    return error(Code::kInvalidArgument, "the KV type %s is not possible here: %s",
+                 kv::kv_types_name(types).c_str(), why);
+  };
+  if (!p.hp.causal) return refuse("this model reads texts whole and keeps f16");
+  for (const model::Op& op : p.ops) {
+    if (op.kind != model::OpKind::kAttention || !op.att.values_in_keys) continue;
+    if (types.k != types.v) return refuse("one vector is both key and value, of one type");
+    if (types.k == kv::KvType::kQ2) return refuse("q2 keeps keys and values in different forms");
+  }
+  return {};
+}
+
 // What each layer keeps, from the operations that keep it.
-kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
+kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const kv::KvTypes& types) {
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
   shape.whole = !p.hp.causal;
@@ -121,6 +146,11 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
       layer.values_in_keys = op.att.values_in_keys;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
+      layer.k_type = types.k;
+      layer.v_type = types.v;
+      if (kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v)) {
+        layer.recent = recent_capacity(n_ctx);
+      }
     }
     if (op.state > 0) layer.state = std::max(layer.state, op.state_at + op.state);
   }
@@ -162,8 +192,26 @@ uint64_t vector_bytes(const Program& p) {
 uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
   constexpr uint64_t kCandidateBytes = 8, kPieces = 32 << 10;
   const uint64_t tokens = static_cast<uint64_t>(plan.n_ctx) * sizeof(int32_t);
-  return static_cast<uint64_t>(plan.n_sessions) * tokens + 2 * tokens +
+  const uint64_t index = plan.draft_max > 0 ? draft::NgramIndex::memory_bytes(plan.n_ctx) : 0;
+  return static_cast<uint64_t>(plan.n_sessions) * tokens + 2 * tokens + index +
          static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
+}
+
+// Guesses in one pass; of a number that is chosen, the logits take a thirty-second of the budget at
+// most.
+int32_t choose_draft(const Program& p, uint64_t budget) {
+  const uint64_t row = static_cast<uint64_t>(std::max<int64_t>(p.hp.n_vocab, 1)) * sizeof(float);
+  const uint64_t rows = budget == 0 ? UINT64_MAX : budget / 32 / row;
+  return std::max(kLeastDraft, static_cast<int32_t>(std::min<uint64_t>(rows, kDefaultDraft)));
+}
+
+void set_draft(const Program& p, const EngineOptions& options, int32_t guesses, MemoryPlan& plan) {
+  const int32_t most = p.hp.causal ? std::min(draft::kMostGuesses, (plan.n_ctx - 1) / 2) : 0;
+  plan.draft_max = std::clamp(guesses, 0, most);
+  plan.logits_rows = std::max({1, options.logits_rows, plan.draft_max + 1});
+  // A recurrent state goes back to where the batch began: what was right of it is computed again.
+  const bool twice = plan.draft_max > 0 && plan.kv_shape.recurrent();
+  plan.draft_batch = (plan.draft_max + 1) * (twice ? 2 : 1);
 }
 
 void size_fixed(const Program& p, const kernels::Table& table, bool grammars, MemoryPlan& plan) {
@@ -188,9 +236,10 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
 
 // What grows with the context: keys and values, and where a text is one batch, all activations.
 // Recurrent states take what they take: a shorter context would not make them smaller.
-uint64_t context_bytes(const Program& p, const kernels::Table& table, int64_t positions) {
+uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::KvTypes& types,
+                       int64_t positions) {
   const int32_t n_ctx = static_cast<int32_t>(positions);
-  const kv::KvShape shape = kv_shape(p, n_ctx);
+  const kv::KvShape shape = kv_shape(p, n_ctx, types);
   const uint64_t kv = shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
   if (p.hp.causal) return kv;
   return kv + WorkingMemory::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
@@ -202,7 +251,7 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
   const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, most});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
-         context_bytes(p, table, n_ctx) > options.memory_budget / 4) {
+         context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
     n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
@@ -210,14 +259,23 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
 
 }  // namespace
 
+uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
+  if (!check_kv_types(program, types).ok()) return 0;
+  kv::KvShape shape = kv_shape(program, plan.n_ctx, types);
+  shape.n_checkpoints = plan.kv_shape.n_checkpoints;
+  return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
+}
+
 Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
-                               uint64_t tokenizer_bytes, const EngineOptions& options) {
+                               uint64_t tokenizer_bytes, const EngineOptions& options,
+                               const AdapterNeeds& adapters) {
   MemoryPlan plan;
+  plan.adapters = adapters.bytes;
+  plan.adapter_scratch = adapters.scratch;
   plan.tokenizer = tokenizer_bytes;
   plan.budget = options.memory_budget;
   plan.base = options.base_bytes + program_bytes(program);
   plan.n_threads = options.n_threads > 0 ? options.n_threads : default_thread_count();
-  plan.logits_rows = std::max(1, options.logits_rows);
   if (options.n_ctx < 0 || options.n_ctx > model::kMaxContext) {
     return error(Code::kInvalidArgument, "a context of %d positions is not between 1 and %lld",
                  options.n_ctx, static_cast<long long>(model::kMaxContext));
@@ -227,9 +285,11 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
                  "a context of %d positions is beyond the %lld that this model has learned",
                  options.n_ctx, static_cast<long long>(program.max_context));
   }
+  SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv));
+  plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
   plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);
-  plan.kv_shape = kv_shape(program, plan.n_ctx);
+  plan.kv_shape = kv_shape(program, plan.n_ctx, options.kv);
   if (plan.kv_shape.whole && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "
@@ -242,6 +302,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   const int32_t least_checkpoints =
       options.n_checkpoints >= 0 ? checkpoints : std::min(checkpoints, kLeastCheckpoints);
   plan.kv_shape.n_checkpoints = least_checkpoints;
+  const bool choose_guesses = options.draft_max < 0;
+  set_draft(program, options, choose_guesses ? kLeastDraft : options.draft_max, plan);
   Ordering order(program, table);
   const uint64_t ring = residency::minimum_budget(order.specs, table.row_group);
   plan.mat_item = order.mat_item;
@@ -250,11 +312,14 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   // A text that is seen whole is one batch: in several, each layer's weights would be read again
   // for every one, and all rows kept between layers anyway. So the context bounds the activations.
   const bool whole = plan.kv_shape.whole;
-  const int32_t least = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(1, options.min_batch));
+  const auto least_batch = [&plan, &options, whole] {
+    const int32_t wanted = std::max(plan.draft_batch, options.min_batch);
+    return whole ? plan.n_ctx : std::min(plan.n_ctx, wanted);
+  };
   const auto units_bytes = [](const residency::Plan& weights) {
     return weights.units.size() * kUnitBytes;
   };
-  plan.n_batch = least;
+  plan.n_batch = least_batch();
   size_fixed(program, table, options.grammars, plan);
   const uint64_t most_units = units_bytes(residency::make_plan(order.specs, table.row_group, ring));
   const uint64_t bare = plan.fixed() + ring + most_units;
@@ -269,7 +334,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     EngineOptions shorter = options;
     for (int32_t n = plan.n_ctx; options.n_ctx == 0 && n > kLeastContext;) {
       shorter.n_ctx = n = std::max(kLeastContext, n / 2);
-      Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter);
+      Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter, adapters);
       if (found.ok() || n == kLeastContext) return found;
     }
     return error(Code::kBudgetTooSmall,
@@ -284,9 +349,19 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
     plan.kv_shape.n_checkpoints = least_checkpoints;
   }
+  if (choose_guesses) {
+    set_draft(program, options, choose_draft(program, plan.budget), plan);
+    plan.n_batch = least_batch();
+    size_fixed(program, table, options.grammars, plan);
+    if (plan.budget > 0 && plan.fixed() + ring + most_units > plan.budget) {
+      set_draft(program, options, kLeastDraft, plan);
+    }
+  }
   // The largest batch whose buffers take at most an eighth of the budget.
   const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch;
-  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, most);
+  const int32_t least = least_batch();
+  const int32_t wanted =
+      whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(plan.draft_batch, most));
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, options.grammars, plan);

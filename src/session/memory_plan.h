@@ -9,8 +9,10 @@
 
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
+#include "kv/kv_type.h"
 #include "model/program.h"
 #include "residency/residency.h"
+#include "session/adapter_set.h"
 #include "session/working_memory.h"
 
 namespace sluice::session {
@@ -39,46 +41,64 @@ struct EngineOptions {
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no own reads
   residency::OwnReads own_reads = residency::OwnReads::kNone;
-  bool grammars = false;  // room for generations that are bound to a grammar
+  kv::KvTypes kv;                             // of keys and values
+  bool grammars = false;                      // room for generations that are bound to a grammar
+  std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened
+  int32_t draft_max = 0;  // tokens guessed ahead that one pass checks; 0: none, -1: chosen
 };
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
 inline constexpr int32_t kDefaultWholeContext = 2048;  // of models that read a text whole
 inline constexpr int32_t kMaxSessions = 64;
+inline constexpr int32_t kDefaultDraft = 15;  // guesses, while their logits take little of a budget
 inline constexpr int32_t kCheckpointEvery = 64;  // positions between copies of recurrent states
 inline constexpr int32_t kMaxCheckpoints = 256;
 
 struct MemoryPlan {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
+  // Guesses that one pass may check, and the tokens of a pass that is one batch under any budget.
+  int32_t draft_max = 0, draft_batch = 1;
   uint64_t budget = 0;  // 0: unlimited
   uint64_t base = 0;    // taken or left free, part of `other`
   uint64_t tokenizer = 0;
-  uint64_t vectors = 0;      // norm weights, biases
-  uint64_t kv = 0;           // of all sessions
-  uint64_t activations = 0;  // buffers, logits, RoPE tables
-  uint64_t scratch = 0;      // all threads
-  uint64_t request = 0;      // what a generation holds: sampler, tokens, pieces
-  uint64_t grammar = 0;      // the vocabulary's bytes sorted, one grammar and its states
-  uint64_t other = 0;        // stacks, directory, queue
-  uint64_t minimum = 0;      // smallest budget for this context
+  uint64_t vectors = 0;          // norm weights, biases
+  uint64_t kv = 0;               // of all sessions
+  uint64_t activations = 0;      // buffers, logits, RoPE tables
+  uint64_t scratch = 0;          // all threads
+  uint64_t request = 0;          // what a generation holds: sampler, tokens, pieces
+  uint64_t grammar = 0;          // the vocabulary's bytes sorted, one grammar and its states
+  uint64_t adapters = 0;         // and what reading them takes
+  uint64_t adapter_scratch = 0;  // part of each thread's
+  uint64_t other = 0;            // stacks, directory, queue
+  uint64_t minimum = 0;          // smallest budget for this context
+  kv::KvTypes kv_types;
   kv::KvShape kv_shape;
   residency::Plan weights;
   // Matrix of `weights` that holds each of the program's mats and vecs.
   std::vector<int32_t> mat_item, vec_item;
 
-  [[nodiscard]] WorkingShape working() const { return {n_ctx, n_batch, n_threads, logits_rows}; }
+  [[nodiscard]] WorkingShape working() const {
+    return {n_ctx, n_batch, n_threads, logits_rows, adapter_scratch};
+  }
   [[nodiscard]] uint64_t fixed() const {
-    return tokenizer + vectors + kv + activations + scratch + request + grammar + other;
+    return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + other;
   }
   [[nodiscard]] uint64_t total() const {
     return fixed() + weights.pinned_bytes + weights.ring_bytes();
   }
 };
 
-// Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument.
+// Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument (also
+// for types of keys and values that the model cannot have, named).
 [[nodiscard]] Result<MemoryPlan> plan_memory(const model::Program& program,
                                              const kernels::Table& table, uint64_t tokenizer_bytes,
-                                             const EngineOptions& options);
+                                             const EngineOptions& options,
+                                             const AdapterNeeds& adapters = {});
+
+// Bytes of all timelines' keys, values and states in this plan, were they of those types; 0 where
+// the model cannot have them.
+[[nodiscard]] uint64_t kv_bytes(const model::Program& program, const MemoryPlan& plan,
+                                const kv::KvTypes& types);
 
 }  // namespace sluice::session

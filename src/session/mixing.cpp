@@ -69,16 +69,6 @@ void CpuExecutor::op_gated(const Op& op) {
   });
 }
 
-void CpuExecutor::op_gather(const Op& op) {
-  for_rows(rows_, [&](int32_t t) {
-    const float* in = row_at(op.in, op.in_col, t);
-    float* out = row_at(op.out, op.out_col, t);
-    for (int32_t h = 0; h < op.heads; ++h) {
-      std::copy_n(in + int64_t{h} * op.stride, op.n, out + int64_t{h} * op.n);
-    }
-  });
-}
-
 void CpuExecutor::op_decay(const Op& op) {
   const kernels::Table& k = engine_.table();
   const float *bias = engine_.vec(op.vec0), *rate = engine_.vec(op.vec1);

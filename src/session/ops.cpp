@@ -73,9 +73,6 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kGated:
       op_gated(op);
       return true;
-    case OpKind::kGather:
-      op_gather(op);
-      return true;
     case OpKind::kDecay:
       op_decay(op);
       return true;
@@ -171,6 +168,7 @@ bool CpuExecutor::op_embed(const Op& op) {
       engine_.table().add(x, positions + int64_t{position_of(t)} * op.n, op.n, x);
     }
   }
+  add_low_rank_rows(op);
   return true;
 }
 

@@ -31,6 +31,10 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
   if (active_) return error(Code::kInvalidArgument, "a pass is already under way");
+  if (kept > 0 && outdated()) {
+    return error(Code::kInvalidArgument,
+                 "the adapters have changed: what was computed before cannot be continued");
+  }
   if (engine_.pass_under_way()) {
     return error(Code::kInvalidArgument, "another session's pass is under way");
   }
@@ -75,7 +79,8 @@ int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
 Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t most = static_cast<int32_t>(
       std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
-  const int32_t shared = std::min(timeline_.shared_prefix(tokens), std::max(most, 1) - 1);
+  const int32_t prefix = outdated() ? 0 : timeline_.shared_prefix(tokens);
+  const int32_t shared = std::min(prefix, std::max(most, 1) - 1);
   const int32_t kept = timeline_.reachable(shared);
   const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
   SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
@@ -88,6 +93,17 @@ Status Session::begin(std::span<const Token> tokens, Wanted wanted) {
   const int32_t n_rows = rows_of(tokens, wanted);
   SLUICE_RETURN_IF_ERROR(admit(tokens, whole() ? 0 : position(), n_rows));
   if (whole()) timeline_.clear();
+  begin_logits(tokens, n_rows);
+  return {};
+}
+
+Status Session::begin_last(std::span<const Token> tokens, int32_t n_rows) {
+  if (n_rows < 1 || static_cast<size_t>(n_rows) > tokens.size() || whole() ||
+      tokens.size() > static_cast<size_t>(engine_.plan().draft_batch)) {
+    return error(Code::kInvalidArgument, "a pass of %zu tokens cannot give logits of its last %d",
+                 tokens.size(), n_rows);
+  }
+  SLUICE_RETURN_IF_ERROR(admit(tokens, position(), n_rows));
   begin_logits(tokens, n_rows);
   return {};
 }
@@ -116,7 +132,7 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
     return error(Code::kInvalidArgument, "a pass of %lld tokens does not hold these texts",
                  static_cast<long long>(n_tokens));
   }
-  const bool alone = timeline_.cache().shape().recurrent();
+  const bool alone = timeline_.cache().shape().one_text();
   const bool in_parts = !pass.begins || !pass.completes;
   if (pass.ends.size() > 1 && (alone || in_parts)) {
     return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
@@ -135,9 +151,10 @@ Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& 
   SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
   SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
   if (pass.begins) timeline_.clear();
-  // Going on, and a recurrent state, need the timeline; texts side by side begin at its start.
+  // Going on, a recurrent state and quantized keys need the timeline; texts side by side begin at
+  // its start.
   const bool in_parts = !pass.begins || !pass.completes;
-  const bool side_by_side = !in_parts && !timeline_.cache().shape().recurrent();
+  const bool side_by_side = !in_parts && !timeline_.cache().shape().one_text();
   BatchSpec spec;
   spec.embed = true;
   spec.pooling = pass.pooling;
@@ -159,6 +176,7 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
 void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                          std::span<const int32_t> ends) {
   timeline_.end_restore();
+  if (position() == 0) computed_by_ = engine_.identity();
   timeline_.append(tokens);
   pass_end_ = position() + static_cast<int32_t>(tokens.size());
   ends_.assign(ends.begin(), ends.end());
@@ -168,6 +186,7 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   failure_ = {};
   stats_ = {};
   pass_ = engine_.begin_pass();
+  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
   begin_batch();
 }
 
@@ -204,6 +223,9 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
+      if (began_ms_ > 0 && !spec_.embed) {
+        engine_.costs().note(static_cast<int32_t>(stats_.tokens), monotonic_ms() - began_ms_);
+      }
       engine_.end_pass();
       if (ends_.size() > 1) timeline_.clear();  // it holds texts side by side, not one
       break;
@@ -254,22 +276,23 @@ void Session::clear() {
 }
 
 uint64_t Session::state_bytes() const {
-  return timeline_.state_bytes(engine_.identity());
+  return timeline_.state_bytes(computed_by_);
 }
 
 Status Session::read_state(uint64_t offset, std::span<uint8_t> out) const {
   if (active_) return error(Code::kInvalidArgument, "a pass is under way");
-  return timeline_.read_state(engine_.identity(), offset, out);
+  return timeline_.read_state(position() > 0 ? computed_by_ : engine_.identity(), offset, out);
 }
 
 Status Session::begin_restore(uint64_t bytes) {
   if (active_) return error(Code::kInvalidArgument, "a pass is under way");
   pass_ = 0;
+  computed_by_ = engine_.identity();
   return timeline_.begin_restore(bytes);
 }
 
 Status Session::write_state(std::span<const uint8_t> piece) {
-  return timeline_.write_state(engine_.identity(), engine_.program().hp.n_vocab, piece);
+  return timeline_.write_state(computed_by_, engine_.program().hp.n_vocab, piece);
 }
 
 }  // namespace sluice::session

@@ -42,16 +42,20 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Makes `tokens` the timeline: keeps the longest prefix that it shares with them (at most all but
-  // the last token, whose logits are wanted), goes back as far as that needs (a recurrent state to
-  // its last checkpoint), and begins a pass over the rest. Returns how many tokens were kept.
-  // Errors: begin()'s, after which nothing has changed.
+  // the last token, whose logits are wanted; none of what other adapters computed), goes back as
+  // far as that needs (a recurrent state to its last checkpoint), and begins a pass over the rest.
+  // Returns how many tokens were kept. Errors: begin()'s, after which nothing has changed.
   [[nodiscard]] Result<int32_t> sync(std::span<const Token> tokens,
                                      Wanted wanted = Wanted::kLastLogits);
   // Begins a pass over `tokens`, appended at position(). With kAllLogits there may be at most
   // plan().logits_rows tokens, and at most n_batch.
   // Errors: kPromptEmpty, kPromptTooLong, kContextFull, kInvalidArgument (token id, a pass of this
-  // or another session under way).
+  // or another session under way, a timeline computed with other adapters, which sync() would
+  // compute anew).
   [[nodiscard]] Status begin(std::span<const Token> tokens, Wanted wanted = Wanted::kLastLogits);
+  // The same for the logits of the last `n_rows` of the tokens, which are at most
+  // plan().draft_batch; row 0 is the first of them.
+  [[nodiscard]] Status begin_last(std::span<const Token> tokens, int32_t n_rows);
   // Of a model that reads texts whole: begins `tokens` anew for the logits of those in
   // [first, first + count), at most plan().logits_rows. Errors: begin()'s.
   [[nodiscard]] Status begin_rows(std::span<const Token> tokens, int32_t first, int32_t count);
@@ -112,6 +116,10 @@ class Session {
                   std::span<const int32_t> ends);
   void begin_batch();
   void fail(Status status);
+  // Whether other adapters have computed what the timeline holds.
+  [[nodiscard]] bool outdated() const {
+    return position() > 0 && computed_by_ != engine_.identity();
+  }
 
   Engine& engine_;
   Timeline timeline_;
@@ -121,8 +129,10 @@ class Session {
   int32_t pass_end_ = 0;       // the pass's tokens end before this position
   int32_t batch_ = 0;          // tokens of the batch under way
   uint64_t pass_ = 0;          // number of the last pass on the engine; logits belong to it
+  uint64_t computed_by_ = 0;   // Engine::identity() when the timeline began
   Status failure_;
   PassStats stats_;
+  double began_ms_ = 0;  // of the pass; 0: nothing is to be learned from how long it takes
 };
 
 }  // namespace sluice::session

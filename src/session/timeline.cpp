@@ -32,15 +32,24 @@ int32_t Timeline::held_from(const kv::LayerShape& layer) const {
   return std::max(restored_, ring ? reached_ - layer.capacity : 0);
 }
 
+bool Timeline::resumes(int32_t n) const {
+  const int32_t recent = cache_.shape().recent(), group = n - n % kernels::kKvGroup;
+  if (recent == 0 || n == group) return true;
+  return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached_ - recent);
+}
+
 int32_t Timeline::reachable(int32_t n) const {
   if (cache_.shape().whole) return 0;
   int32_t target = std::clamp(n, 0, position_);
   if (recurrent_ && target < position_) {
     int32_t last = 0;
     for (const Checkpoint& c : checkpoints_) {
-      if (c.position <= target) last = c.position;
+      if (c.position <= target && resumes(c.position)) last = c.position;
     }
+    if (undo_ >= 0 && undo_ <= target) last = std::max(last, undo_);
     target = last;
+  } else if (!resumes(target)) {
+    target -= target % kernels::kKvGroup;
   }
   for (const kv::LayerShape& layer : cache_.shape().layers) {
     if (layer.heads == 0 || layer.window == 0) continue;
@@ -54,8 +63,9 @@ int32_t Timeline::rewind(int32_t n) {
   const int32_t target = reachable(n);
   due_.clear();
   if (recurrent_ && target < position_) {
+    if (target == undo_) live_ = 1 - live_;
     for (const Checkpoint& c : checkpoints_) {
-      if (c.position != target) continue;
+      if (c.position != target || target == undo_) continue;
       for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
         const int32_t layer = static_cast<int32_t>(i);
         std::copy_n(cache_.state(layer, c.copy), cache_.layer(layer).state,
@@ -64,9 +74,10 @@ int32_t Timeline::rewind(int32_t n) {
     }
     std::erase_if(checkpoints_, [target](const Checkpoint& c) { return c.position > target; });
   }
+  if (target < position_ || target == 0) undo_ = -1;
   if (target == 0) {
     checkpoints_.clear();
-    reached_ = restored_ = 0;
+    reached_ = restored_ = copied_ = 0;
     for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
       const int32_t layer = static_cast<int32_t>(i);
       std::fill_n(cache_.state(layer, live_), cache_.layer(layer).state, 0.0f);
@@ -111,6 +122,7 @@ int32_t Timeline::free_copy() {
 
 void Timeline::begin_batch(int32_t n) {
   reached_ = std::max(reached_, position_ + n);
+  undo_ = -1;  // the other copy is written to
   due_.clear();
   if (!recurrent_) return;
   const int32_t last = (position_ + n) / kCheckpointEvery;
@@ -122,6 +134,7 @@ void Timeline::begin_batch(int32_t n) {
 }
 
 void Timeline::commit_batch(int32_t n) {
+  undo_ = position_;
   position_ += n;
   live_ = recurrent_ ? 1 - live_ : live_;
   checkpoints_.insert(checkpoints_.end(), due_.begin(), due_.end());

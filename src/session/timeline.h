@@ -1,9 +1,10 @@
 // The one place that knows which tokens are computed: the tokens of a timeline, how far its keys,
 // values and recurrent states reach, and to where it can go back. It computes nothing and reads
 // nothing; passes move it forward a batch at a time, and one that is given up costs a checkpoint at
-// most. A recurrent state cannot be rewound, so copies of it are kept on the way (checkpoints):
-// going back means going to the last of them and computing the rest again, at most kCheckpointEvery
-// tokens while there is one. When the planned copies are used up, older ones are thinned out.
+// most. A recurrent state cannot be rewound, so copies of it are kept on the way (checkpoints), and
+// the one before the last batch is still there: going back means going to the last of these and
+// computing the rest again, at most kCheckpointEvery tokens while there is one. When the planned
+// copies are used up, older ones are thinned out.
 #pragma once
 
 #include <cstdint>
@@ -84,6 +85,8 @@ class Timeline {
   };
   // The first position whose keys a layer still holds.
   [[nodiscard]] int32_t held_from(const kv::LayerShape& layer) const;
+  // Whether keys and values in groups can go on from position n: kv_cache.h.
+  [[nodiscard]] bool resumes(int32_t n) const;
   [[nodiscard]] int32_t free_copy();
   [[nodiscard]] Status finish_restore(const StateForm& form, int64_t n_vocab);
 
@@ -92,7 +95,9 @@ class Timeline {
   int32_t position_ = 0;
   int32_t reached_ = 0;   // the furthest position whose keys were written: rings hold what is near
   int32_t restored_ = 0;  // layers with a window hold nothing before this
+  int32_t copied_ = 0;    // f16 copies of what was restored begin here
   int32_t live_ = 0;      // copy that is the state at position_
+  int32_t undo_ = -1;     // position whose state the other copy is: where the last batch began
   bool recurrent_ = false;
   std::vector<Checkpoint> checkpoints_, due_;  // ascending
   Restore restore_;

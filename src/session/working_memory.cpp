@@ -19,7 +19,7 @@ uint64_t pool_bytes(const Program& p) {
 }
 
 uint64_t thread_scratch(const Program& p, const kernels::Table& table, const WorkingShape& shape) {
-  uint64_t bytes = 0;
+  uint64_t bytes = shape.least_scratch;
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
     if (p.by_rows(i)) continue;

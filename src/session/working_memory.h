@@ -53,6 +53,7 @@ struct TileScratch {
 
 struct WorkingShape {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
+  uint64_t least_scratch = 0;  // bytes of a thread
 };
 
 class WorkingMemory {

@@ -98,8 +98,8 @@ test('webpack 5', { skip }, async () => {
   await tells(join(at, 'dist'));
 });
 
-// These two leave `new URL('./worker.js', import.meta.url)` as it is: three files lie beside the bundle.
-const assets = ['worker.js', 'engine.simd128.wasm', 'engine.relaxed.wasm'];
+// These two leave `new URL('./worker.js', import.meta.url)` as it is: four files lie beside the bundle.
+const assets = ['worker.js', 'engine.simd128.wasm', 'engine.relaxed.wasm', 'engine.relaxed16.wasm'];
 function copyAssets(at, out) {
   for (const name of assets) run(at, 'cp', [join('node_modules', 'sluice-llm', 'dist', name), out]);
   writeFileSync(join(at, out, 'index.html'), html('/main.js'));

@@ -5,13 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLUICE_OWN_MALLOC 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SLUICE_OWN_MALLOC 1
-#endif
-#endif
+#include "../sanitized.h"
 
 namespace sluice::test {
 

@@ -11,7 +11,7 @@ thread_local Allocations allocations;
 
 }  // namespace sluice::test
 
-#ifndef SLUICE_OWN_MALLOC
+#ifndef SLUICE_SANITIZED
 namespace {
 
 constexpr size_t kNote = 16;  // before each block, its size

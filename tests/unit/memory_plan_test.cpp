@@ -114,6 +114,7 @@ EngineOptions random_options(std::mt19937& random) {
   o.base_bytes = random() % (1 << 20);
   o.page_bytes = random() % 2 == 0 ? 1 : 65536;
   if (random() % 2 == 0) o.spare = [](uint64_t budget) { return budget / 16; };
+  if (random() % 2 == 0) o.draft_max = -1 + static_cast<int32_t>(random() % 40);
   return o;
 }
 
@@ -163,6 +164,14 @@ TEST(MemoryPlan, NothingExceedsTheBudget) {
     const int32_t asked = o.n_batch > 0 ? o.n_batch : kMaxBatch;
     EXPECT_GE(plan->n_batch, std::min({plan->n_ctx, o.min_batch, asked}));
     EXPECT_LE(plan->n_batch, std::min(plan->n_ctx, std::max(o.min_batch, kMaxBatch)));
+    EXPECT_GE(plan->n_batch, std::min(plan->n_ctx, plan->draft_batch));
+    EXPECT_GT(plan->logits_rows, plan->draft_max);
+    EXPECT_LE(plan->draft_max, plan->n_ctx / 2);
+    if (o.draft_max >= 0) {
+      EXPECT_EQ(plan->draft_max, std::min({o.draft_max, 31, (plan->n_ctx - 1) / 2}));
+    } else {
+      EXPECT_GE(plan->draft_max, std::min(3, (plan->n_ctx - 1) / 2));
+    }
     EXPECT_EQ(plan->n_sessions, o.n_sessions);
     if (o.n_ctx > 0) {
       EXPECT_EQ(plan->n_ctx, o.n_ctx);
@@ -181,6 +190,32 @@ TEST(MemoryPlan, NothingExceedsTheBudget) {
     const Result<MemoryPlan> more = plan_of(p, o);
     ASSERT_TRUE(more.ok()) << more.status().message();
     EXPECT_GE(more->n_ctx, plan->n_ctx);
+  }
+}
+
+// Bits a value, a scale of 16 bits for every 32 of them, and f16 copies of the last positions.
+TEST(MemoryPlan, KeysAndValuesTakeTheBytesOfTheirType) {
+  EngineOptions o;
+  o.n_ctx = 8192;
+  const auto program = program_of("llama", {});
+  const int64_t values = int64_t{4} * 2 * 2 * 32;  // layers, heads, keys and values, of a head
+  const int64_t copies = (kMaxBatch + kernels::kKvGroup) * values * 2;
+  const std::pair<const char*, int64_t> expected[] = {
+      {"f16", values * 2 * o.n_ctx},
+      {"q8_0", values * 34 / 32 * o.n_ctx},
+      {"q4_0", values * 18 / 32 * o.n_ctx + copies},
+      {"q2", values * 20 / 32 * o.n_ctx + copies},  // a head of 32 takes a block of 64
+      {"f16,q8_0", values * 98 / 64 * o.n_ctx}};
+  for (const auto& [type, bytes] : expected) {
+    o.kv = *kv::parse_kv_types(type);
+    const auto plan = plan_of(program, o);
+    ASSERT_TRUE(plan.ok()) << type << ": " << plan.status().message();
+    EXPECT_EQ(plan->kv, static_cast<uint64_t>(bytes)) << type;
+    EXPECT_EQ(kv_bytes(program, *plan, o.kv), plan->kv) << type;
+    EXPECT_EQ(kv::kv_types_name(plan->kv_types), type);
+  }
+  for (const char* wrong : {"", "q4", "q8_0,", ",", "q8_0,q4_0,q2", "F16"}) {
+    EXPECT_EQ(kv::parse_kv_types(wrong).status().code(), Code::kInvalidArgument) << wrong;
   }
 }
 

@@ -13,16 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "../sanitized.h"
 #include "base/aligned.h"
 #include "base/clock.h"
-
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SLUICE_SANITIZED 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLUICE_SANITIZED 1
-#endif
 
 namespace sluice {
 namespace {

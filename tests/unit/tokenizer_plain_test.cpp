@@ -215,7 +215,7 @@ std::vector<std::string> costly(size_t bytes) {
 }
 
 TEST(EncodeMemory, IsAnUpperBound) {
-#ifdef SLUICE_OWN_MALLOC
+#ifdef SLUICE_SANITIZED
   GTEST_SKIP() << "allocations are the sanitizer's";
 #endif
   for (const Chat& chat : chats()) {
@@ -260,7 +260,7 @@ void encode_with_little_memory() {
 }
 
 TEST(EncodeMemory, TooLittleIsAnErrorAndLeavesNothing) {
-#ifdef SLUICE_OWN_MALLOC
+#ifdef SLUICE_SANITIZED
   GTEST_SKIP() << "the sanitizer's own memory has no such bound";
 #endif
   // Started anew: what earlier tests have freed would serve within any bound.

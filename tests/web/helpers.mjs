@@ -40,7 +40,7 @@ export async function buildFakePackage({ name = 'fake', external = [] } = {}) {
     plugins: [fakeGlue], logLevel: 'warning',
   });
   mkdirSync(outdir, { recursive: true });
-  for (const variant of ['simd128', 'relaxed']) {
+  for (const variant of ['simd128', 'relaxed', 'relaxed16']) {
     writeFileSync(join(outdir, `engine.${variant}.wasm`), emptyWasm);
   }
   return outdir;

@@ -72,6 +72,7 @@ async function useThePage() {
       await new Promise((ok) => setTimeout(ok, 100));
     }
   };
+  await until('starting', () => !by('load').disabled);
   by('load').click();
   await until('loading', () => document.body.classList.contains('loaded') && !by('send').disabled);
   by('prompt').value = 'Tell me a story about a dog and a boat.';

@@ -412,7 +412,7 @@ test('where nothing is stored nothing is said to be', async () => {
 
 // --- several processes -------------------------------------------------------------------------
 
-test('of many processes that find a stale lock, one at a time becomes the writer', async () => {
+test('of many processes that find a stale lock, never two become writers, and then one can', async () => {
   const directory = folder();
   const script = join(directory, 'racer.mjs');
   writeFileSync(script, `
@@ -420,11 +420,10 @@ test('of many processes that find a stale lock, one at a time becomes the writer
     import { nodeBackend } from ${JSON.stringify(join(root, 'build', 'web-tests', 'store-node.mjs'))};
     process.on('message', async ({ entries }) => {
       const store = nodeBackend(${JSON.stringify(join(directory, 'store'))});
-      let won = 0, both = 0;
+      let both = 0;
       for (const entry of entries) {
         const files = await store.open(entry);
         if (files.writable) {
-          won++;
           const mark = ${JSON.stringify(directory)} + '/owner-' + entry;
           try { fs.writeFileSync(mark, '', { flag: 'wx' }); } catch { both++; }
           const end = Date.now() + 2;
@@ -433,7 +432,7 @@ test('of many processes that find a stale lock, one at a time becomes the writer
         }
         files.release();
       }
-      process.send({ won, both });
+      process.send(both);
     });
     process.send('ready');`);
   // What dead processes leave: a lock of each form, untouched for a minute.
@@ -455,8 +454,14 @@ test('of many processes that find a stale lock, one at a time becomes the writer
     child.send({ entries });
   })));
   for (const child of racers) child.kill();
-  assert.equal(results.reduce((sum, { both }) => sum + both, 0), 0, 'two writers of one entry');
-  assert.ok(results.reduce((sum, { won }) => sum + won, 0) >= 100, 'stale locks are taken over');
+  assert.deepEqual(results, [0, 0, 0, 0], 'two writers of one entry');
+  // Those that came at the same moment may all have stepped back, however often: alone, one gets it.
+  const store = nodeBackend(join(directory, 'store'));
+  for (const entry of entries) {
+    const files = await store.open(entry);
+    assert.ok(files.writable, entry);
+    files.release();
+  }
   for (const entry of entries) assert.deepEqual(readdirSync(join(directory, 'store', entry)).filter((n) => n.startsWith('lock')), []);
 });
 

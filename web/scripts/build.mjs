@@ -1,9 +1,9 @@
 // npm run build: the native program at build/native/sluice, the package in dist/.
 //   node web/scripts/build.mjs [native] [wasm] [web]     nothing named: all three
-// wasm: both binaries from the same sources; relaxed SIMD instructions, which this Emscripten's
+// wasm: three binaries from the same sources; relaxed SIMD instructions, which this Emscripten's
 // compiler does not know, are imported functions until here, where binaryen merges their one-line
 // bodies in and inlines them. web: esbuild bundles, tsc writes the declarations.
-import { existsSync, copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { existsSync, copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { makeGlue, missingFunctions } from './glue.mjs';
@@ -28,14 +28,27 @@ function relaxedImports(wasmFile) {
   return WebAssembly.Module.imports(module).filter((i) => i.module === 'relaxed').map((i) => i.name);
 }
 
+/** The engine's binaries by number: what each is called, and where it is linked. */
+export const variants = [
+  { name: 'relaxed', preset: 'wasm-relaxed' },
+  { name: 'relaxed16', preset: 'wasm-relaxed' },
+  { name: 'simd128', preset: 'wasm' },
+];
+
+/** A custom section, by which the glue knows which of the binaries it was given. */
+function marked(bytes, number) {
+  const name = Buffer.from('sluice');
+  return Buffer.concat([bytes, Buffer.from([0, name.length + 2, name.length]), name, Buffer.from([number])]);
+}
+
 /**
  * Merges the relaxed functions that a linked program imports into it and optimizes the result.
  * Returns their names. The plain binary may import them as well: it gets bodies of plain SIMD with
  * the same results wherever the kernels use them.
  */
-export function finishBinary(linked, variant, final) {
+export function finishBinary(linked, relaxed, final, number = null) {
   const names = relaxedImports(linked);
-  const source = inRoot('kernels', 'isa', variant === 'relaxed' ? 'relaxed.wat' : 'relaxed_strict.wat');
+  const source = inRoot('kernels', 'isa', relaxed ? 'relaxed.wat' : 'relaxed_strict.wat');
   const time = (file) => (existsSync(file) ? statSync(file).mtimeMs : 0);
   if (time(final) > Math.max(time(linked), time(source))) return names;
   const scratch = final.replace(/\.wasm$/, '');
@@ -43,7 +56,7 @@ export function finishBinary(linked, variant, final) {
   const features = [
     '--enable-simd', '--enable-threads', '--enable-bulk-memory', '--enable-mutable-globals',
     '--enable-sign-ext', '--enable-nontrapping-float-to-int',
-    ...(variant === 'relaxed' ? ['--enable-relaxed-simd'] : []),
+    ...(relaxed ? ['--enable-relaxed-simd'] : []),
   ];
   if (names.length) {
     const part = `${scratch}.part`;
@@ -52,24 +65,24 @@ export function finishBinary(linked, variant, final) {
     runQuiet(bin('wasm-merge'), [...features, linked, 'main', part, 'relaxed', '-o', merged]);
   }
   runQuiet(bin('wasm-opt'), [...features, ...optimize, '--strip-producers', merged, '-o', final]);
+  if (number !== null) writeFileSync(final, marked(readFileSync(final), number));
   for (const file of [`${scratch}.part`, `${scratch}.merged`]) rmSync(file, { force: true });
   return names;
 }
 
 function buildWasm() {
-  const files = {};
-  const names = {};
   mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
-  for (const [preset, variant] of [['wasm', 'simd128'], ['wasm-relaxed', 'relaxed']]) {
-    cmakeBuild(preset, { targets: ['engine'] });
-    files[variant] = inRoot('build', preset, 'engine.mjs');
-    names[variant] = finishBinary(inRoot('build', preset, 'engine.wasm'), variant,
-      inRoot('build', 'wasm-glue', `engine.${variant}.wasm`));
-    const missing = missingFunctions(readFileSync(files[variant], 'utf8'))
-      .filter((name) => !names[variant].includes(name));
-    if (missing.length) throw new Error(`undefined in ${preset}: ${missing.join(', ')}`);
+  for (const preset of new Set(variants.map((v) => v.preset))) {
+    cmakeBuild(preset, { targets: variants.filter((v) => v.preset === preset).map((v) => `engine-${v.name}`) });
   }
-  write(inRoot('build', 'wasm-glue', 'glue.js'), makeGlue(files, names));
+  write(inRoot('build', 'wasm-glue', 'glue.js'), makeGlue(variants.map(({ name, preset }, number) => {
+    const linked = inRoot('build', preset, `engine-${name}`);
+    const final = inRoot('build', 'wasm-glue', `engine.${name}.wasm`);
+    const names = finishBinary(`${linked}.wasm`, preset === 'wasm-relaxed', final, number);
+    const missing = missingFunctions(readFileSync(`${linked}.mjs`, 'utf8')).filter((f) => !names.includes(f));
+    if (missing.length) throw new Error(`undefined in ${name}: ${missing.join(', ')}`);
+    return { file: `${linked}.mjs`, names };
+  })));
 }
 
 const glueAtBuild = {
@@ -117,8 +130,8 @@ async function buildWeb() {
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker', 'huggingface', 'ai-sdk']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
-  for (const variant of ['simd128', 'relaxed']) {
-    const name = `engine.${variant}.wasm`;
+  for (const variant of variants) {
+    const name = `engine.${variant.name}.wasm`;
     copyFileSync(inRoot('build', 'wasm-glue', name), inRoot('dist', name));
   }
   await esbuild.build({

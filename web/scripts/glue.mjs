@@ -1,4 +1,4 @@
-// Turns what Emscripten 3.1.6 writes (engine.mjs, engine.worker.js, one pair per binary) into one
+// Turns what Emscripten 3.1.6 writes (engine.mjs, engine.worker.js, one pair a binary) into one
 // ES module: createEngine(options) and serveThread(port). Emscripten's own way of finding its worker
 // script and its wasm by URL breaks in bundlers, in Node and in pages with an inlined engine; here
 // the caller hands over the compiled module, the memory and the threads, and the glue finds nothing.
@@ -150,27 +150,31 @@ function dropUnused(glue) {
   }
 }
 
-// The two binaries lay their data out differently, so a few addresses in the glue differ; nothing
-// else may. Literals that differ become a choice by options.simd128.
-function mergeVariants(relaxed, simd128) {
+// The binaries lay their data out differently, so a few addresses in the glue differ; nothing else
+// may. Literals that differ become a choice by the binary's number, which it carries in itself.
+function mergeVariants([first, ...others]) {
   const number = /(?<![\w.$])\d+(?![\w.])/g;
-  if (relaxed.replace(number, '#') !== simd128.replace(number, '#')) {
-    throw new Error('glue: the two binaries need different glue (imports or exports differ)');
+  if (others.some((other) => other.replace(number, '#') !== first.replace(number, '#'))) {
+    throw new Error('glue: the binaries need different glue (imports or exports differ)');
   }
-  const others = simd128.match(number);
+  const literals = others.map((other) => other.match(number));
   let i = 0;
-  return relaxed.replace(number, (literal) => {
-    const other = others[i++];
-    return literal === other ? literal : `(Module["simd128"]?${other}:${literal})`;
+  return first.replace(number, (literal) => {
+    const theirs = literals.map((list) => list[i]);
+    i++;
+    return theirs.every((other) => other === literal) ? literal : `[${literal},${theirs}][Module["variant"]]`;
   });
 }
 
 // What engine.worker.js does, for a port that the caller supplies (self in a browser).
 const entryPoints = `
 export function createEngine({ wasmModule, ...options }) {
+  const [section] = WebAssembly.Module.customSections(wasmModule, 'sluice');
+  if (!section) throw notOurs();
   return new Promise((resolve, reject) => {
     factory({
       ...options,
+      variant: new Uint8Array(section)[0],
       instantiateWasm: (imports, receive) => {
         WebAssembly.instantiate(wasmModule, imports).then((i) => receive(i, wasmModule)).catch(reject);
         return {};
@@ -189,7 +193,7 @@ export function serveThread(port, open) {
   };
   const load = (data) => factory({
     files,
-    ENVIRONMENT_IS_PTHREAD: true, simd128: data.simd128, port, wasmMemory: data.wasmMemory,
+    ENVIRONMENT_IS_PTHREAD: true, variant: data.variant, port, wasmMemory: data.wasmMemory,
     buffer: data.wasmMemory.buffer,
     instantiateWasm: (imports, receive) => {
       const instance = new WebAssembly.Instance(data.wasmModule, imports);
@@ -229,9 +233,9 @@ function patchOne(file, relaxedNames) {
   let glue = readFileSync(file, 'utf8');
   glue = dropRelaxedStubs(glue, relaxedNames);
   glue = glue.replace(/(?<![.\w])postMessage\(/g, 'Module["port"].postMessage(');
-  glue = patch(glue, 'var pthreadMainJs=locateFile("engine.worker.js");', '');
+  glue = patch(glue, /var pthreadMainJs=locateFile\("engine-\w+\.worker\.js"\);/, '');
   glue = patch(glue, 'new Worker(pthreadMainJs)', 'Module["createThread"]()');
-  glue = patch(glue, '"urlOrBlob":Module["mainScriptUrlOrBlob"]', '"simd128":Module["simd128"]');
+  glue = patch(glue, '"urlOrBlob":Module["mainScriptUrlOrBlob"]', '"variant":Module["variant"]');
   glue = patch(glue, 'scriptDirectory=self.location.href', '');
   glue = glue.replaceAll('document.currentScript', 'undefined');
   // Emscripten waits for the last of its workers to load, and forever where there is none.
@@ -261,12 +265,9 @@ function patchOne(file, relaxedNames) {
   return dropUnused(patch(glue, 'export default createEngine;', ''));
 }
 
-/** files: { relaxed, simd128 } paths of engine.mjs; relaxedNames the same way. Returns JavaScript. */
-export function makeGlue(files, relaxedNames) {
-  const glue = mergeVariants(
-    patchOne(files.relaxed, relaxedNames.relaxed),
-    patchOne(files.simd128, relaxedNames.simd128),
-  );
+/** For each binary, by its number, the path of its engine.mjs and its relaxed functions. Returns JavaScript. */
+export function makeGlue(binaries) {
+  const glue = mergeVariants(binaries.map(({ file, names }) => patchOne(file, names)));
   const initial = /INITIAL_MEMORY=(\d+)[,;]/.exec(glue);
   if (!initial) throw new Error('glue: INITIAL_MEMORY not found');
   // A page without cross-origin isolation has shared memories but not the name SharedArrayBuffer;
@@ -276,6 +277,8 @@ export function makeGlue(files, relaxedNames) {
     'new WebAssembly.Memory({ initial: 0, maximum: 0, shared: true }).buffer.constructor;\n' +
     'const navigator = globalThis.navigator ?? { hardwareConcurrency: 1 };\n' +
     'const noRoom = () => Object.assign(Error("The memory budget has no room left for this."), ' +
-    '{ name: "SluiceError", code: "OUT_OF_MEMORY" });\n';
+    '{ name: "SluiceError", code: "OUT_OF_MEMORY" });\n' +
+    'const notOurs = () => Object.assign(Error("The wasm is no engine of this package."), ' +
+    '{ name: "SluiceError", code: "WASM_LOAD" });\n';
   return header + glue + entryPoints + `export const initialMemory = ${initial[1]};\n`;
 }

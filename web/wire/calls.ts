@@ -59,7 +59,7 @@ export interface Waiting {
 export type LeftTimelines = [id: number, waiting: Waiting][];
 
 /** The counters that the worker itself keeps; bytes are those of engines before this one. */
-export type OwnStats = Omit<EngineStats, 'bytesStored' | 'bytesTotal' | 'position' | 'engine'>;
+export type OwnStats = Omit<EngineStats, 'bytesStored' | 'bytesTotal' | 'position' | 'draftedTokens' | 'acceptedTokens' | 'passes' | 'engine'>;
 
 export interface Loaded {
   info: ModelInfo;

@@ -47,10 +47,12 @@ export interface LoadSpec {
   /** Bytes; 0: choose. */
   memoryBudget: number;
   contextLength: number;
+  kvType: string;
   /** 0: choose. */
   threads: number;
   kernels: string;
   grammars: boolean;
+  draft: boolean;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }

@@ -138,6 +138,12 @@ export interface EngineStats {
   loadMs: number;
   /** Tokens in the KV cache. */
   position: number;
+  /** Tokens that were guessed ahead and checked, since the engine was loaded; see the option `draft`. */
+  draftedTokens: number;
+  /** Those of them that were right: each saved a pass. */
+  acceptedTokens: number;
+  /** Passes over the weights. */
+  passes: number;
   /** Threads that compute. */
   threads: number;
   /** The kernel table that runs. */
@@ -201,6 +207,8 @@ export interface MemoryPlan {
   slotBytes: number;
   /** Keys and values. */
   kv: number;
+  /** What keys and values are kept as. */
+  kvType: string;
   /** Activations of a pass. */
   activations: number;
   /** Vocabulary and merges. */

@@ -35,12 +35,16 @@ export interface OpenOptions {
   memoryBudget: number;
   /** Positions of the KV cache; 0: the model's own, at most 4096. */
   contextLength: number;
+  /** What keys and values are kept as. */
+  kvType: string;
   /** 0: chosen by the engine. */
   threads: number;
   /** Kernel table by name; '': the best of this binary. */
   kernels: string;
   /** Answers may be bound to grammars: their memory is in the plan. */
   grammars: boolean;
+  /** Answers are guessed ahead from what their text repeats. */
+  draft: boolean;
   /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
   ownReads?: boolean;
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */

@@ -9,10 +9,8 @@ import type { EngineModule } from './binding.js';
 export interface GlueOptions {
   /** Shared; `initial` at least initialMemory / 65536, `maximum` the budget in pages. */
   wasmMemory: WebAssembly.Memory;
-  /** engine.relaxed.wasm or engine.simd128.wasm, compiled. */
+  /** One of the package's engine.*.wasm, compiled; any other is refused (WASM_LOAD). */
   wasmModule: WebAssembly.Module;
-  /** True for engine.simd128.wasm, false for engine.relaxed.wasm. */
-  simd128: boolean;
   /** Threads beside the caller's own, created and loaded before the promise resolves. 0 without isolation. */
   threadPoolSize: number;
   /** The way to a worker that calls serveThread() with the other end. Needed if threadPoolSize > 0. */

@@ -110,7 +110,7 @@ export class Host {
     const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
     this.#released = true;
     await this.#io!.close(); // not the threads' files, which they share and may go on with
-    return { module: this.#engine.compiled.module, stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
+    return { module: this.#engine.compiled, stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
   }
 
   /** Has the files again that release() closed; a failure is this piece of work's, and the next one tries again. */

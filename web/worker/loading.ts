@@ -12,7 +12,7 @@ import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
 import { errorOf, Opening } from './opening.js';
 import type { Reporter } from './reporter.js';
-import { instantiateWasm, kMaxBudget, type CompiledWasm, type WasmInstance } from './wasm.js';
+import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 
 /** What the engine's worker needs from its surroundings. */
 export interface HostPlatform extends IoPlatform {
@@ -24,7 +24,7 @@ export interface HostPlatform extends IoPlatform {
   /** Opens a file beside others that have it open. */
   openShared(file: SharedFile): Promise<SyncFile>;
   /** Compiles the wasm that suits (or the one named by `kernels`). */
-  compile(source: WasmSource, kernels: string): Promise<CompiledWasm>;
+  compile(source: WasmSource, kernels: string): Promise<WebAssembly.Module>;
   /** Where timelines wait; null: there is no such place. */
   swapFiles(): Promise<SwapFiles | null>;
 }
@@ -34,7 +34,7 @@ export interface Opened {
   wasm: WasmInstance;
   binding: EngineBinding;
   memory: WebAssembly.Memory;
-  compiled: CompiledWasm;
+  compiled: WebAssembly.Module;
   info: ModelInfo;
   io: Io;
 }
@@ -101,7 +101,7 @@ export class Loading {
     return info;
   }
 
-  async #prepare(opened: (io: Io) => void, ioWorker = this.#spec.ioWorker): Promise<CompiledWasm> {
+  async #prepare(opened: (io: Io) => void, ioWorker = this.#spec.ioWorker): Promise<WebAssembly.Module> {
     const spec = this.#spec;
     const platform = this.#platform;
     this.#io = this.#makeIo(ioWorker);
@@ -135,7 +135,7 @@ export class Loading {
       : new LocalIo(spec.source, spec.io, platform, events);
   }
 
-  #instantiate(wasm: CompiledWasm, budget: number, threads: number): Promise<WasmInstance> {
+  #instantiate(wasm: WebAssembly.Module, budget: number, threads: number): Promise<WasmInstance> {
     const { openShared } = this.#platform;
     return instantiateWasm(wasm, budget, threads - 1, () => this.#startWorker('thread'), openShared);
   }
@@ -152,7 +152,7 @@ export class Loading {
   }
 
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
-  async #refuseBudget(compiled: CompiledWasm, options: OpenOptions): Promise<never> {
+  async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#opening.read(wasm);
     const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
@@ -191,6 +191,6 @@ export function tooSmall(budget: number, least: number, context: number): Sluice
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const { contextLength, kernels, grammars } = spec;
-  return { memoryBudget: budget, contextLength, threads, kernels, grammars };
+  const { contextLength, kvType, kernels, grammars, draft } = spec;
+  return { memoryBudget: budget, contextLength, kvType, threads, kernels, grammars, draft };
 }

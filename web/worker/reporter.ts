@@ -44,6 +44,9 @@ export class Reporter {
       bytesStored: io.stats.bytesLocal,
       bytesTotal: io.stats.bytesTotal,
       position: binding.position(),
+      draftedTokens: engine['drafted']!,
+      acceptedTokens: engine['accepted']!,
+      passes: engine['passes']!,
       engine,
     };
   }

@@ -16,11 +16,6 @@ export interface WasmInstance {
   shareFiles(files: (SharedFile | undefined)[]): Promise<void>;
 }
 
-export interface CompiledWasm {
-  module: WebAssembly.Module;
-  simd128: boolean;
-}
-
 const kPage = 65536;
 /** The most that a memory can have: all that 32 bits address but a page, so that its end has an address. */
 export const kMaxBudget = 65535 * kPage;
@@ -30,18 +25,17 @@ export async function compileWasm(
   source: WasmSource,
   kernels: string,
   fetchBytes: (variant: Variant, url: string | undefined) => Promise<ArrayBuffer | Response>,
-): Promise<CompiledWasm> {
+): Promise<WebAssembly.Module> {
   const variant = variantFor(kernels);
-  const simd128 = source.url ? !/relaxed/.test(source.url) : variant === 'simd128';
-  if (source.module) return { module: source.module, simd128 };
+  if (source.module) return source.module;
   let from = source.binary ? 'wasmBinary' : (source.url ?? `engine.${variant}.wasm`);
   try {
     const bytes = source.binary ?? (await fetchBytes(variant, source.url));
     if (typeof Response === 'undefined' || !(bytes instanceof Response)) {
-      return { module: await WebAssembly.compile(bytes as ArrayBuffer), simd128 };
+      return await WebAssembly.compile(bytes as ArrayBuffer);
     }
     from = bytes.url;
-    return { module: await compileResponse(bytes), simd128 };
+    return await compileResponse(bytes);
   } catch (cause) {
     const { message } = cause as Error;
     const cure = /unsafe-eval|CSP|Content.Security/.test(message)
@@ -64,7 +58,7 @@ async function compileResponse(response: Response): Promise<WebAssembly.Module> 
 
 /** An instance in a memory of at most `budget` bytes; throws OUT_OF_MEMORY when that is too small. */
 export async function instantiateWasm(
-  wasm: CompiledWasm,
+  wasmModule: WebAssembly.Module,
   budget: number,
   poolThreads: number,
   createThread: () => WorkerPort,
@@ -86,8 +80,7 @@ export async function instantiateWasm(
   const own: (SyncFile | null)[] = [];
   const module = await createEngine({
     wasmMemory: memory,
-    wasmModule: wasm.module,
-    simd128: wasm.simd128,
+    wasmModule,
     files: own,
     threadPoolSize: poolThreads,
     createThread: () => {

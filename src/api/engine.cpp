@@ -1,0 +1,228 @@
+// Loading, and what engines are asked.
+#include <charconv>
+#include <cmath>
+
+#include "api/handles.h"
+#include "session/report.h"
+
+namespace sluice::api {
+namespace {
+
+constexpr int32_t kMostThreads = 64;
+
+// A caller's function as a file.
+class ReaderSource final : public io::ByteSource {
+ public:
+  explicit ReaderSource(const sluice_reader& reader) : reader_(reader) {}
+  [[nodiscard]] uint64_t size() const override { return reader_.length; }
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    if (offset > reader_.length || out.size() > reader_.length - offset) {
+      return error(Code::kTruncated, "a read at byte %llu goes past the end (%llu bytes)",
+                   static_cast<unsigned long long>(offset),
+                   static_cast<unsigned long long>(reader_.length));
+    }
+    if (out.empty()) return {};
+    std::unique_lock<std::mutex> lock(mutex_, std::defer_lock);
+    if (reader_.serial != 0) lock.lock();
+    const int32_t failed = reader_.read(reader_.user, offset, out.data(), out.size());
+    if (failed == 0) return {};
+    return error(Code::kIo, "the reader returned %d for %zu bytes at byte %llu", failed, out.size(),
+                 static_cast<unsigned long long>(offset));
+  }
+
+ private:
+  const sluice_reader reader_;
+  std::mutex mutex_;
+};
+
+sluice_load_options default_load_options() {
+  sluice_load_options options = {};
+  options.size = sizeof options;
+  options.sessions = options.logits_rows = options.preload = 1;
+  return options;
+}
+
+Result<native::LoadOptions> load_options(const sluice_load_options& given) {
+  SLUICE_RETURN_IF_ERROR(check_range(given.threads, 0, kMostThreads, "threads"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.context, 0, model::kMaxContext, "context"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.sessions, 1, session::kMaxSessions, "sessions"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.logits_rows, 1, session::kMaxBatch, "logits_rows"));
+  SLUICE_RETURN_IF_ERROR(check_flag(given.grammars, "grammars"));
+  SLUICE_RETURN_IF_ERROR(check_flag(given.preload, "preload"));
+  native::LoadOptions out;
+  out.engine.memory_budget = given.memory_budget;
+  out.engine.n_threads = given.threads;
+  out.engine.n_ctx = given.context;
+  out.engine.n_sessions = given.sessions;
+  out.engine.logits_rows = given.logits_rows;
+  out.engine.grammars = given.grammars != 0;
+  if (given.kernels != nullptr) out.engine.kernels = given.kernels;
+  if (given.cache_directory != nullptr) out.source.cache_dir = given.cache_directory;
+  if (given.on_warning != nullptr) {
+    out.source.on_warning = [callback = given.on_warning, user = given.warning_user](
+                                const std::string& text) { callback(user, text.c_str()); };
+  }
+  return out;
+}
+
+Status preload(native::Model& model, const sluice_load_options& given) {
+  struct Loading {
+    native::Model& model;
+    const sluice_load_options& given;
+  } loading{model, given};
+  if (given.on_progress == nullptr) return model.preload();
+  return model.preload(
+      [](void* context, uint64_t loaded, uint64_t total) {
+        const Loading& l = *static_cast<Loading*>(context);
+        if (l.given.on_progress(l.given.progress_user, loaded, total) != 0) l.model.interrupt();
+      },
+      &loading);
+}
+
+// Loads what `read_header(options)` gives.
+template <typename ReadHeader>
+Status load(const sluice_load_options* options, sluice_engine** engine, ReadHeader&& read_header) {
+  sluice_load_options given = default_load_options();
+  if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
+  Result<native::LoadOptions> how = load_options(given);
+  if (!how.ok()) return how.status();
+  Result<native::ModelHeader> header = read_header(how->source);
+  if (!header.ok()) return header.status();
+  std::string chat_template(header->header.get_string("tokenizer.chat_template").value_or(""));
+  Result<std::unique_ptr<native::Model>> model =
+      native::Model::open(std::move(*header), how->engine);
+  if (!model.ok()) return model.status();
+  if (given.preload != 0) {
+    const Status status = preload(**model, given);
+    if ((*model)->interrupted()) return error(Code::kAborted, "loading was ended by its callback");
+    SLUICE_RETURN_IF_ERROR(status);
+  }
+  auto loaded = std::make_shared<Loaded>(std::move(*model), std::move(chat_template));
+  *engine = new sluice_engine{std::move(loaded)};
+  return {};
+}
+
+std::string to_text(const session::ReportValue& value) {
+  if (const std::string* text = std::get_if<std::string>(&value)) return *text;
+  if (const bool* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  char digits[64];
+  const double number = std::get<double>(value);
+  const bool whole = std::abs(number) < 0x1p53 && number == std::floor(number);
+  const auto end = whole ? std::to_chars(digits, std::end(digits), static_cast<int64_t>(number)).ptr
+                         : std::to_chars(digits, std::end(digits), number).ptr;
+  return {digits, end};
+}
+
+Status inspect(const char* path, const sluice_load_options* options, sluice_fact_callback callback,
+               void* user) {
+  sluice_load_options given = default_load_options();
+  if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
+  const Result<native::LoadOptions> how = load_options(given);
+  if (!how.ok()) return how.status();
+  const Result<native::ModelHeader> header = native::read_header(path, how->source);
+  if (!header.ok()) return header.status();
+  const Result<session::Inspection> found = session::inspect(header->header, how->engine);
+  if (!found.ok()) return found.status();
+  const session::ReportSink sink = [callback, user](const char* section, const char* key,
+                                                    const session::ReportValue& value) {
+    callback(user, section, key, to_text(value).c_str());
+  };
+  session::report_model(header->header, *found, sink);
+  session::report_plan(found->plan, sink);
+  return {};
+}
+
+}  // namespace
+}  // namespace sluice::api
+
+using namespace sluice;
+using namespace sluice::api;
+
+extern "C" {
+
+sluice_status sluice_load_options_default(sluice_load_options* options, size_t size) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(options);
+    return write_struct(default_load_options(), options, size);
+  });
+}
+
+sluice_status sluice_load(const char* path, const sluice_load_options* options,
+                          sluice_engine** engine) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(path);
+    SLUICE_REFUSE_NULL(engine);
+    return load(options, engine, [path](const io::OpenOptions& source) {
+      return native::read_header(path, source);
+    });
+  });
+}
+
+sluice_status sluice_load_reader(const sluice_reader* reader, const sluice_load_options* options,
+                                 sluice_engine** engine) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(reader);
+    SLUICE_REFUSE_NULL(engine);
+    sluice_reader given = {};
+    SLUICE_RETURN_IF_ERROR(read_struct(reader, &given));
+    SLUICE_REFUSE_NULL(given.read);
+    SLUICE_RETURN_IF_ERROR(check_flag(given.serial, "serial"));
+    return load(options, engine, [&given](const io::OpenOptions&) {
+      return native::read_header(std::make_unique<ReaderSource>(given));
+    });
+  });
+}
+
+void sluice_engine_free(sluice_engine* engine) {
+  delete engine;
+}
+
+sluice_status sluice_inspect(const char* path, const sluice_load_options* options,
+                             sluice_fact_callback callback, void* user) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(path);
+    SLUICE_REFUSE_NULL(callback);
+    return inspect(path, options, callback, user);
+  });
+}
+
+sluice_status sluice_engine_info(const sluice_engine* engine, sluice_info* info) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(engine);
+    SLUICE_REFUSE_NULL(info);
+    return write_struct(engine->loaded->facts().info, info, info->size);
+  });
+}
+
+sluice_status sluice_engine_stats(const sluice_engine* engine, sluice_stats* stats) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(engine);
+    SLUICE_REFUSE_NULL(stats);
+    return write_struct(engine->loaded->facts().stats, stats, stats->size);
+  });
+}
+
+sluice_status sluice_engine_memory(const sluice_engine* engine, sluice_memory_callback callback,
+                                   void* user) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(engine);
+    SLUICE_REFUSE_NULL(callback);
+    const Facts facts = engine->loaded->facts();  // the callback may free the engine
+    for (const auto& [name, bytes] : facts.memory) callback(user, name, bytes);
+    return {};
+  });
+}
+
+sluice_status sluice_engine_set_memory_budget(sluice_engine* engine, uint64_t budget) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(engine);
+    Loaded& loaded = *engine->loaded;
+    return loaded.take_turn([&] {
+      const Status status = loaded.model().set_memory_budget(budget);
+      loaded.note_plan();
+      return status;
+    });
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,202 @@
+// Answers: the options, and one generation driven to its end.
+#include "api/handles.h"
+
+namespace sluice::api {
+namespace {
+
+sluice_generate_options default_generate_options() {
+  sluice_generate_options options = {};
+  options.size = sizeof options;
+  options.max_tokens = -1;
+  options.prompt_flags = SLUICE_ADD_BOS | SLUICE_PARSE_SPECIAL;
+  options.logprobs = -1;
+  return options;
+}
+
+Status set_form(const sluice_generate_options& given, generate::Options* out) {
+  constexpr grammar::Kind kKinds[] = {grammar::Kind::kGbnf, grammar::Kind::kRegex,
+                                      grammar::Kind::kChoice, grammar::Kind::kJson,
+                                      grammar::Kind::kJsonSchema};
+  SLUICE_RETURN_IF_ERROR(
+      check_range(given.form, SLUICE_FORM_NONE, SLUICE_FORM_JSON_SCHEMA, "form"));
+  SLUICE_RETURN_IF_ERROR(check_flag(given.whitespace, "whitespace"));
+  if (given.form == SLUICE_FORM_NONE) return {};
+  if (given.form_text == nullptr && given.form != SLUICE_FORM_JSON) {
+    return null_argument("form_text");
+  }
+  out->constraint = generate::Constraint();
+  out->constraint->kind = kKinds[given.form - 1];
+  if (given.form_text != nullptr) out->constraint->text = given.form_text;
+  out->constraint->options.compact = given.whitespace == 0;
+  return {};
+}
+
+Result<generate::Options> generate_options(const sluice_generate_options& given) {
+  generate::Options out;
+  Result<sample::Params> sampling = sampling_params(given.sampling);
+  if (!sampling.ok()) return sampling.status();
+  out.sampling = std::move(*sampling);
+  out.max_tokens = given.max_tokens;
+  SLUICE_RETURN_IF_ERROR(check_flag(given.special, "special"));
+  SLUICE_RETURN_IF_ERROR(check_flag(given.ignore_eos, "ignore_eos"));
+  out.special = given.special != 0;
+  out.ignore_eos = given.ignore_eos != 0;
+  out.logprobs = given.logprobs;
+  SLUICE_RETURN_IF_ERROR(check_array(given.stop, given.n_stop, "stop"));
+  const size_t n_stop = std::min<size_t>(given.n_stop, generate::kMaxStops + 1);  // one too many
+  for (size_t i = 0; i < n_stop; ++i) {
+    if (given.stop[i] == nullptr) return null_argument("a text of stop");
+    out.stop.emplace_back(given.stop[i]);
+  }
+  SLUICE_RETURN_IF_ERROR(set_form(given, &out));
+  return out;
+}
+
+// One answer, with whom its pieces go to.
+class Answer {
+ public:
+  Answer(sluice_session& handle, const sluice_generate_options& given)
+      : handle_(handle), given_(given), cancels_(handle.cancels) {}
+
+  Status run(std::span<const Token> prompt, const generate::Options& options,
+             sluice_result* result) {
+    return handle_.loaded->take_turn([&]() -> Status {
+      handle_.rows = 0;
+      auto begun = generate::Generation::begin(*handle_.session, prompt, options);
+      if (!begun.ok()) return begun.status();
+      generate::Generation& generation = **begun;
+      Status status =
+          handle_.loaded->model().drive([&](int32_t max_ops) { return step(generation, max_ops); });
+      if (cancelled_ || !status.ok()) generation.cancel();
+      if (status.ok()) status = generation.failure();
+      handle_.loaded->note_work(&generation.counts(), /*ended=*/true);
+      describe(generation, options, status.ok(), result);
+      return status;
+    });
+  }
+
+ private:
+  session::Step step(generate::Generation& generation, int32_t max_ops) {
+    cancelled_ = handle_.cancels != cancels_;
+    if (cancelled_) return session::Step::kDone;
+    const session::Step step = generation.step(max_ops);
+    const std::vector<generate::Piece> pieces = generation.take_pieces();
+    if (!pieces.empty()) handle_.loaded->note_work(&generation.counts(), /*ended=*/false);
+    for (const generate::Piece& piece : pieces) {
+      if (hand_over(piece)) continue;
+      cancelled_ = true;
+      return session::Step::kDone;
+    }
+    return step;
+  }
+
+  // False when the answer is to end.
+  bool hand_over(const generate::Piece& piece) {
+    if (given_.on_piece == nullptr) return true;
+    top_.clear();
+    for (const sample::Candidate& c : piece.top) top_.push_back({c.token, c.logprob});
+    const sluice_piece told = {piece.token,   piece.text.c_str(), piece.text.size(),
+                               piece.logprob, top_.data(),        top_.size()};
+    return given_.on_piece(given_.piece_user, &told) == 0;
+  }
+
+  void describe(const generate::Generation& generation, const generate::Options& options, bool ok,
+                sluice_result* result) const {
+    const generate::Counts& counts = generation.counts();
+    result->finish = !ok          ? SLUICE_FINISH_NONE
+                     : cancelled_ ? SLUICE_FINISH_CANCELLED
+                                  : static_cast<int32_t>(generation.finish());
+    const auto stop = std::find(options.stop.begin(), options.stop.end(), generation.stop_string());
+    result->stop_index =
+        stop == options.stop.end() ? -1 : static_cast<int32_t>(stop - options.stop.begin());
+    result->prompt_tokens = counts.prompt;
+    result->cached_tokens = counts.cached;
+    result->generated_tokens = counts.generated;
+    result->prompt_ms = counts.prompt_ms;
+    result->first_ms = counts.first_ms;
+    result->generate_ms = counts.generate_ms;
+    result->prompt_rate = counts.prompt_rate();
+    result->generate_rate = counts.generate_rate();
+  }
+
+  sluice_session& handle_;
+  const sluice_generate_options& given_;
+  const uint32_t cancels_;
+  bool cancelled_ = false;
+  std::vector<sluice_candidate> top_;
+};
+
+static_assert(static_cast<int>(generate::Finish::kStop) == SLUICE_FINISH_STOP &&
+              static_cast<int>(generate::Finish::kLength) == SLUICE_FINISH_LENGTH &&
+              static_cast<int>(generate::Finish::kContext) == SLUICE_FINISH_CONTEXT &&
+              static_cast<int>(generate::Finish::kCancelled) == SLUICE_FINISH_CANCELLED);
+
+// `tokens_of(options, &tokens)` gives the prompt.
+template <typename TokensOf>
+Status generate(sluice_session& handle, const sluice_generate_options* options,
+                sluice_result* result, TokensOf&& tokens_of) {
+  sluice_generate_options given = default_generate_options();
+  if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
+  sluice_result found = {};
+  found.stop_index = -1;
+  if (result != nullptr) SLUICE_RETURN_IF_ERROR(check_size(*result));
+  Answer answer(handle, given);  // from here on it can be cancelled
+  Result<generate::Options> how = generate_options(given);
+  if (!how.ok()) return how.status();
+  std::vector<Token> prompt;
+  SLUICE_RETURN_IF_ERROR(tokens_of(given, &prompt));
+  const Status status = answer.run(prompt, *how, &found);
+  if (result != nullptr) SLUICE_RETURN_IF_ERROR(write_struct(found, result, result->size));
+  return status;
+}
+
+}  // namespace
+}  // namespace sluice::api
+
+using namespace sluice;
+using namespace sluice::api;
+
+extern "C" {
+
+sluice_status sluice_generate_options_default(sluice_generate_options* options, size_t size) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(options);
+    return write_struct(default_generate_options(), options, size);
+  });
+}
+
+sluice_status sluice_generate(sluice_session* session, const char* prompt, size_t length,
+                              const sluice_generate_options* options, sluice_result* result) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    const Result<std::string_view> text = text_of(prompt, length, "prompt");
+    if (!text.ok()) return text.status();
+    return api::generate(
+        *session, options, result,
+        [&](const sluice_generate_options& given, std::vector<Token>* tokens) -> Status {
+          const Result<tokenizer::EncodeOptions> how = encode_options(given.prompt_flags);
+          if (!how.ok()) return how.status();
+          Result<std::vector<Token>> found = session->loaded->tokenizer().try_encode(*text, *how);
+          if (!found.ok()) return found.status();
+          *tokens = std::move(*found);
+          return {};
+        });
+  });
+}
+
+sluice_status sluice_generate_tokens(sluice_session* session, const int32_t* prompt, size_t n,
+                                     const sluice_generate_options* options,
+                                     sluice_result* result) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    SLUICE_RETURN_IF_ERROR(check_array(prompt, n, "prompt"));
+    SLUICE_RETURN_IF_ERROR(check_tokens({prompt, n}, session->loaded->n_vocab()));
+    return api::generate(*session, options, result,
+                         [&](const sluice_generate_options&, std::vector<Token>* tokens) {
+                           tokens->assign(prompt, prompt + n);
+                           return Status();
+                         });
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,157 @@
+// Errors, checks of arguments, and what an engine says about itself.
+#include "api/handles.h"
+
+#include <cstdio>
+
+#include "gguf/gguf.h"
+
+namespace sluice::api {
+namespace {
+
+thread_local char last_error[1024] = "";
+
+}  // namespace
+
+sluice_status report(const Status& status) {
+  std::snprintf(last_error, sizeof last_error, "%s", status.message().c_str());
+  return static_cast<sluice_status>(status.code());
+}
+
+Status null_argument(const char* name) {
+  return error(Code::kInvalidArgument, "the argument %s is null", name);
+}
+
+Status check_flag(int32_t value, const char* name) {
+  return check_range(value, 0, 1, name);
+}
+
+Status check_range(int64_t value, int64_t least, int64_t most, const char* name) {
+  if (value >= least && value <= most) return {};
+  return error(Code::kInvalidArgument, "%s is %lld but must be %lld to %lld", name,
+               static_cast<long long>(value), static_cast<long long>(least),
+               static_cast<long long>(most));
+}
+
+Status check_tokens(std::span<const Token> tokens, int64_t n_vocab) {
+  for (const Token token : tokens) {
+    if (token < 0 || token >= n_vocab) {
+      return error(Code::kInvalidArgument, "the token %d is not in the vocabulary", token);
+    }
+  }
+  return {};
+}
+
+Result<std::string_view> text_of(const char* text, size_t length, const char* name) {
+  if (text == nullptr && length > 0) return null_argument(name);
+  if (length == SLUICE_TERMINATED) return std::string_view(text);
+  return std::string_view(text, length);
+}
+
+Status wrong_size(size_t given, size_t known) {
+  if (given > known && given <= kLargestStruct) {
+    return error(Code::kInvalidArgument,
+                 "a structure of %zu bytes has a member set that this version of the library, "
+                 "which knows %zu, cannot obey",
+                 given, known);
+  }
+  return error(Code::kInvalidArgument,
+               "a structure says that its size is %zu, which is none that it ever had: set its "
+               "member size, or fill in the defaults first",
+               given);
+}
+
+Status too_small(size_t capacity, size_t count) {
+  return error(Code::kInvalidArgument, "there is room for %zu entries but there are %zu", capacity,
+               count);
+}
+
+Status Loaded::from_callback() {
+  return error(Code::kInvalidArgument,
+               "this function cannot be called on an engine from within its callbacks");
+}
+
+Loaded::Loaded(std::unique_ptr<native::Model> model, std::string chat_template)
+    : model_(std::move(model)), chat_template_(std::move(chat_template)) {
+  session::Engine& engine = model_->engine();
+  const model::Program& program = engine.program();
+  sluice_info& info = facts_.info;
+  info.architecture = program.hp.arch.c_str();
+  info.name = program.hp.name.c_str();
+  info.kernels = engine.table().name;
+  info.chat_template = chat_template_.empty() ? nullptr : chat_template_.c_str();
+  info.vocabulary = static_cast<int32_t>(program.hp.n_vocab);
+  info.trained_context = static_cast<int32_t>(program.hp.n_ctx_train);
+  info.layers = static_cast<int32_t>(program.hp.n_layer);
+  info.embedding = program.embed_tail.width;
+  info.scores = program.rank_tail.width;
+  info.generates = program.hp.causal && program.head >= 0 ? 1 : 0;
+  info.bos = engine.tokenizer().bos();
+  info.eos = engine.tokenizer().eos();
+  note_plan();
+  note_work(nullptr, false);
+}
+
+Facts Loaded::facts() {
+  const std::lock_guard<std::mutex> lock(facts_mutex_);
+  return facts_;
+}
+
+void Loaded::note_plan() {
+  const session::MemoryPlan& plan = model_->engine().plan();
+  const std::lock_guard<std::mutex> lock(facts_mutex_);
+  sluice_info& info = facts_.info;
+  info.context = plan.n_ctx;
+  info.threads = plan.n_threads;
+  info.batch = plan.n_batch;
+  info.sessions = plan.n_sessions;
+  info.resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
+  info.memory_budget = plan.budget;
+  info.memory_total = plan.total();
+  info.memory_minimum = plan.minimum;
+  facts_.memory = {{"weights that stay", plan.weights.pinned_bytes},
+                   {"weights passing through", plan.weights.ring_bytes()},
+                   {"norms and biases", plan.vectors},
+                   {"keys and values", plan.kv},
+                   {"activations", plan.activations},
+                   {"scratch", plan.scratch},
+                   {"tokenizer", plan.tokenizer},
+                   {"answer", plan.request},
+                   {"grammar", plan.grammar},
+                   {"other", plan.other}};
+}
+
+void Loaded::note_work(const generate::Counts* counts, bool ended) {
+  sluice_stats now = ended_;
+  if (counts != nullptr) {
+    now.prompt_tokens += static_cast<uint64_t>(counts->computed);
+    now.generated_tokens += static_cast<uint64_t>(counts->generated);
+    now.prompt_ms += counts->prompt_ms;
+    now.generate_ms += counts->generate_ms;
+    if (ended) ended_ = now;
+  }
+  now.wait_ms = model_->wait_ms();
+  now.bytes_read = model_->engine().residency().filled_bytes();
+  now.bytes_fetched = model_->bytes_fetched();
+  now.bytes_from_store = model_->bytes_from_store();
+  const std::lock_guard<std::mutex> lock(facts_mutex_);
+  facts_.stats = now;
+}
+
+}  // namespace sluice::api
+
+extern "C" {
+
+const char* sluice_status_name(sluice_status status) {
+  if (status < SLUICE_OK || status > SLUICE_SCHEMA_UNSUPPORTED) return "UNKNOWN";
+  return sluice::code_name(static_cast<sluice::Code>(status));
+}
+
+const char* sluice_last_error(void) {
+  return sluice::api::last_error;
+}
+
+const char* sluice_version(void) {
+  return SLUICE_VERSION;
+}
+
+}  // extern "C"

@@ -1,0 +1,191 @@
+// What the opaque handles of sluice.h are, and what all of its functions share: how an error
+// becomes a code and a sentence, how structures of other versions are read and written, and how
+// calls take turns on an engine.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "api/sluice.h"
+#include "generate/generation.h"
+#include "native/model_file.h"
+
+namespace sluice::api {
+
+using session::Token;
+
+// --- errors
+
+// Keeps the sentence for sluice_last_error() and returns the code.
+sluice_status report(const Status& status);
+[[nodiscard]] Status null_argument(const char* name);
+
+// Every function that can fail runs in here: no exception leaves the library.
+template <typename Body>
+sluice_status guarded(Body&& body) {
+  try {
+    const Status status = body();
+    return status.ok() ? SLUICE_OK : report(status);
+  } catch (const std::bad_alloc&) {
+    return report(error(Code::kOutOfMemory, "the platform refused memory that a call needed"));
+  } catch (...) {
+    return report(error(Code::kInternal, "an unexpected exception ended the call"));
+  }
+}
+
+#define SLUICE_REFUSE_NULL(argument) \
+  if ((argument) == nullptr) return ::sluice::api::null_argument(#argument)
+
+// --- arguments
+
+// A member that is a flag: 0 or 1.
+[[nodiscard]] Status check_flag(int32_t value, const char* name);
+[[nodiscard]] Status check_range(int64_t value, int64_t least, int64_t most, const char* name);
+[[nodiscard]] Status check_tokens(std::span<const Token> tokens, int64_t n_vocab);
+// n entries, which may be none.
+template <typename T>
+[[nodiscard]] Status check_array(const T* entries, size_t n, const char* name) {
+  return entries == nullptr && n > 0 ? null_argument(name) : Status();
+}
+[[nodiscard]] Result<std::string_view> text_of(const char* text, size_t length, const char* name);
+
+// --- structures that begin with their size
+
+inline constexpr size_t kLargestStruct = 4096;  // of any version to come
+
+[[nodiscard]] Status wrong_size(size_t given, size_t known);
+
+template <typename T>
+[[nodiscard]] Status check_size(const T& given) {
+  const bool known = given.size >= sizeof(T) && given.size <= kLargestStruct;
+  return known ? Status() : wrong_size(given.size, sizeof(T));
+}
+
+// `given` over the defaults in *out. A later version's members must be 0, since nothing here would
+// obey them.
+template <typename T>
+[[nodiscard]] Status read_struct(const T* given, T* out) {
+  SLUICE_RETURN_IF_ERROR(check_size(*given));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  for (size_t i = sizeof(T); i < given->size; ++i) {
+    if (bytes[i] != 0) return wrong_size(given->size, sizeof(T));
+  }
+  std::memcpy(out, given, sizeof(T));
+  return {};
+}
+
+// Writes a result; members of a later version become 0.
+template <typename T>
+[[nodiscard]] Status write_struct(T from, T* out, size_t size) {
+  if (size < sizeof(T) || size > kLargestStruct) return wrong_size(size, sizeof(T));
+  from.size = size;
+  std::memcpy(out, &from, sizeof(T));
+  std::memset(reinterpret_cast<unsigned char*>(out) + sizeof(T), 0, size - sizeof(T));
+  return {};
+}
+
+// --- results of unknown length
+
+[[nodiscard]] Status too_small(size_t capacity, size_t count);
+
+template <typename T>
+[[nodiscard]] Status copy_out(std::span<const T> values, T* out, size_t capacity, size_t* count) {
+  *count = values.size();
+  if (capacity == 0) return {};
+  if (capacity < values.size()) return too_small(capacity, values.size());
+  std::copy(values.begin(), values.end(), out);
+  return {};
+}
+
+// --- engines
+
+// What can be asked at any time, as of the last token or change.
+struct Facts {
+  sluice_info info = {};
+  sluice_stats stats = {};
+  std::vector<std::pair<const char*, uint64_t>> memory;
+};
+
+// A loaded model, which lives as long as its engine's handle or one of its sessions.
+class Loaded {
+ public:
+  Loaded(std::unique_ptr<native::Model> model, std::string chat_template);
+
+  [[nodiscard]] native::Model& model() { return *model_; }
+  [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const {
+    return model_->engine().tokenizer();
+  }
+  [[nodiscard]] int64_t n_vocab() const { return model_->engine().program().hp.n_vocab; }
+
+  // Runs `body` when no other call is on the engine. Errors: the body's; kInvalidArgument from
+  // within a callback, where waiting would never end.
+  template <typename Body>
+  [[nodiscard]] Status take_turn(Body&& body) {
+    if (owner_ == std::this_thread::get_id()) return from_callback();
+    const std::lock_guard<std::mutex> lock(turn_);
+    const Owning owning(owner_);
+    return body();
+  }
+
+  [[nodiscard]] Facts facts();
+  // After the plan has changed.
+  void note_plan();
+  // After some work; `counts`, which may be null, are of the answer under way, in whole where it
+  // has ended.
+  void note_work(const generate::Counts* counts, bool ended);
+
+ private:
+  struct Owning {
+    explicit Owning(std::atomic<std::thread::id>& owner) : owner(owner) {
+      owner = std::this_thread::get_id();
+    }
+    ~Owning() { owner = std::thread::id(); }
+    Owning(const Owning&) = delete;
+    Owning& operator=(const Owning&) = delete;
+    std::atomic<std::thread::id>& owner;
+  };
+  [[nodiscard]] static Status from_callback();
+
+  std::unique_ptr<native::Model> model_;
+  std::string chat_template_;
+  std::mutex turn_;
+  std::atomic<std::thread::id> owner_{};
+  std::mutex facts_mutex_;
+  Facts facts_;
+  sluice_stats ended_ = {};  // of the answers that have ended
+};
+
+[[nodiscard]] Result<sample::Params> sampling_params(const sluice_sampling* given);
+[[nodiscard]] Result<tokenizer::EncodeOptions> encode_options(uint32_t flags);
+
+}  // namespace sluice::api
+
+struct sluice_engine {
+  std::shared_ptr<sluice::api::Loaded> loaded;
+};
+
+struct sluice_session {
+  std::shared_ptr<sluice::api::Loaded> loaded;
+  std::unique_ptr<sluice::session::Session> session;  // goes before the model
+  std::atomic<uint32_t> cancels{0};                   // a call that sees another number ends
+  int32_t rows = 0;                                   // of logits, of the last sluice_forward
+  uint32_t replans = 0;                               // of the engine, then
+};
+
+namespace sluice::api {
+
+// Drives the pass that was begun on the session to its end. `cancels` is the handle's number from
+// when the call began. Errors: native::Model::drive's, kAborted.
+[[nodiscard]] Status run(sluice_session& handle, uint32_t cancels,
+                         const native::Model::Stepper& step);
+
+}  // namespace sluice::api

@@ -1,0 +1,98 @@
+# What other programs link: libsluice.a and libsluice.so, made of the rooms' own objects, so that
+# nothing is compiled twice; the header; packages for pkg-config and CMake. `cmake --install` puts
+# them below a prefix, which may be moved, with the terminal program.
+file(GLOB sluice_api_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/api/*.cpp)
+# No exception leaves the library, so its outermost functions catch them.
+set_source_files_properties(${sluice_api_sources} PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
+target_compile_definitions(sluice_api PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
+
+if(SLUICE_SANITIZE OR SLUICE_FUZZ OR CMAKE_CROSSCOMPILING)
+  return()  # tests link the room
+endif()
+
+# All that `target` is made of: rooms to *rooms, other libraries to *externals.
+function(sluice_closure target)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "INTERFACE_LIBRARY")
+    get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
+  else()
+    get_target_property(links ${target} LINK_LIBRARIES)
+    list(APPEND rooms ${target})
+  endif()
+  foreach(link IN LISTS links)
+    if(link MATCHES "^sluice_" AND NOT link IN_LIST rooms)
+      sluice_closure(${link})
+    elseif(link AND NOT link MATCHES "^sluice_")
+      list(APPEND externals ${link})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES externals)
+  set(rooms ${rooms} PARENT_SCOPE)
+  set(externals ${externals} PARENT_SCOPE)
+endfunction()
+set(rooms "")
+set(externals "")
+sluice_closure(sluice_api)
+
+# How users of the static library find the others: for CMake, and as linker options for pkg-config
+# (not as packages there, or the shared library would need them installed for development).
+set(sluice_package_CURL::libcurl CURL)
+set(sluice_option_CURL::libcurl -lcurl)
+set(sluice_package_ZLIB::ZLIB ZLIB)
+set(sluice_option_ZLIB::ZLIB -lz)
+set(sluice_package_Threads::Threads Threads)
+set(sluice_option_Threads::Threads -pthread)
+set(SLUICE_PACKAGES "")
+set(SLUICE_PRIVATE_LIBS "")
+set(objects "")
+foreach(external IN LISTS externals)
+  if(NOT DEFINED sluice_package_${external})
+    message(FATAL_ERROR "src/api/native.cmake does not say how users find ${external}")
+  endif()
+  list(APPEND SLUICE_PACKAGES ${sluice_package_${external}})
+  string(APPEND SLUICE_PRIVATE_LIBS "${sluice_option_${external}} ")
+endforeach()
+string(APPEND SLUICE_PRIVATE_LIBS "-lstdc++ -lm")
+foreach(room IN LISTS rooms)
+  list(APPEND objects $<TARGET_OBJECTS:${room}>)
+endforeach()
+
+include(GNUInstallDirs)
+add_library(sluice_static STATIC ${objects})
+add_library(sluice_shared SHARED ${objects})
+foreach(library sluice_static sluice_shared)
+  target_link_libraries(${library} PRIVATE ${externals})
+  target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  set_target_properties(${library} PROPERTIES OUTPUT_NAME sluice LINKER_LANGUAGE CXX)
+endforeach()
+set_target_properties(sluice_shared PROPERTIES EXPORT_NAME sluice VERSION ${PROJECT_VERSION}
+                      SOVERSION ${PROJECT_VERSION_MAJOR})
+set_target_properties(sluice_static PROPERTIES EXPORT_NAME static)
+if(APPLE)
+  target_link_options(sluice_shared PRIVATE "LINKER:-exported_symbol,_sluice_*")
+else()
+  set(exports ${CMAKE_SOURCE_DIR}/src/api/exports.map)
+  target_link_options(sluice_shared PRIVATE "LINKER:--version-script=${exports},--no-undefined")
+  set_target_properties(sluice_shared PROPERTIES LINK_DEPENDS ${exports})
+endif()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/sluice)
+foreach(library shared static)
+  install(TARGETS sluice_${library} EXPORT sluice-${library})
+  install(EXPORT sluice-${library} NAMESPACE sluice:: DESTINATION ${package_dir})
+endforeach()
+if(TARGET sluice)
+  install(TARGETS sluice)
+endif()
+install(FILES ${CMAKE_SOURCE_DIR}/src/api/sluice.h TYPE INCLUDE)
+
+include(CMakePackageConfigHelpers)
+configure_file(${CMAKE_SOURCE_DIR}/src/api/sluice-config.cmake.in
+               ${CMAKE_BINARY_DIR}/sluice-config.cmake @ONLY)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/sluice-config-version.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/sluice-config.cmake
+              ${CMAKE_BINARY_DIR}/sluice-config-version.cmake DESTINATION ${package_dir})
+file(RELATIVE_PATH SLUICE_PREFIX_FROM_PC /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(${CMAKE_SOURCE_DIR}/src/api/sluice.pc.in ${CMAKE_BINARY_DIR}/sluice.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/sluice.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,217 @@
+// Sessions: made, copied, taken back, saved, and one pass at a time.
+#include "api/handles.h"
+
+namespace sluice::api {
+namespace {
+
+constexpr size_t kPiece = 64 << 10;  // of a state that is copied
+
+Status create_session(const std::shared_ptr<Loaded>& loaded, sluice_session** out) {
+  auto handle = std::make_unique<sluice_session>();
+  auto session = session::Session::create(loaded->model().engine());
+  if (!session.ok()) return session.status();
+  handle->loaded = loaded;
+  handle->session = std::move(*session);
+  *out = handle.release();
+  return {};
+}
+
+Status copy_state(const session::Session& from, session::Session& to) {
+  if (from.position() == 0) return {};
+  const uint64_t total = from.state_bytes();
+  SLUICE_RETURN_IF_ERROR(to.begin_restore(total));
+  std::vector<uint8_t> piece(static_cast<size_t>(std::min<uint64_t>(total, kPiece)));
+  for (uint64_t at = 0; at < total; at += piece.size()) {
+    piece.resize(static_cast<size_t>(std::min<uint64_t>(piece.size(), total - at)));
+    SLUICE_RETURN_IF_ERROR(from.read_state(at, piece));
+    SLUICE_RETURN_IF_ERROR(to.write_state(piece));
+  }
+  return {};
+}
+
+Status fork_session(const sluice_session& from, sluice_session** out) {
+  sluice_session* made = nullptr;
+  SLUICE_RETURN_IF_ERROR(create_session(from.loaded, &made));
+  std::unique_ptr<sluice_session> owned(made);
+  SLUICE_RETURN_IF_ERROR(copy_state(*from.session, *owned->session));
+  *out = owned.release();
+  return {};
+}
+
+Status restore(sluice_session& handle, std::span<const uint8_t> bytes) {
+  handle.rows = 0;
+  handle.session->clear();
+  SLUICE_RETURN_IF_ERROR(handle.session->begin_restore(bytes.size()));
+  return handle.session->write_state(bytes);
+}
+
+Status forward(sluice_session& handle, std::span<const Token> tokens, int32_t wanted) {
+  const uint32_t cancels = handle.cancels;
+  return handle.loaded->take_turn([&]() -> Status {
+    session::Session& session = *handle.session;
+    native::Model& model = handle.loaded->model();
+    handle.rows = 0;
+    const bool all = wanted == SLUICE_ALL_LOGITS;
+    SLUICE_RETURN_IF_ERROR(
+        session.begin(tokens, all ? session::Wanted::kAllLogits : session::Wanted::kLastLogits));
+    SLUICE_RETURN_IF_ERROR(run(handle, cancels, [&](int32_t n) { return session.step(n); }));
+    SLUICE_RETURN_IF_ERROR(session.failure());
+    handle.rows = all ? static_cast<int32_t>(tokens.size()) : 1;
+    handle.replans = model.engine().replans();
+    return {};
+  });
+}
+
+Status logits(const sluice_session& handle, int32_t row, float* out, size_t capacity,
+              size_t* count) {
+  return handle.loaded->take_turn([&]() -> Status {
+    std::span<const float> values;
+    if (handle.rows > 0 && handle.replans == handle.loaded->model().engine().replans()) {
+      SLUICE_RETURN_IF_ERROR(check_range(row, 0, handle.rows - 1, "row"));
+      values = handle.session->logits(row);
+    }
+    if (values.empty()) {
+      return error(Code::kInvalidArgument,
+                   "the session has no logits: nothing was computed by sluice_forward, or the "
+                   "engine has computed something else since");
+    }
+    return copy_out(values, out, capacity, count);
+  });
+}
+
+}  // namespace
+
+Status run(sluice_session& handle, uint32_t cancels, const native::Model::Stepper& step) {
+  bool cancelled = false;
+  const Status status = handle.loaded->model().drive([&](int32_t max_ops) {
+    cancelled = handle.cancels != cancels;
+    return cancelled ? session::Step::kDone : step(max_ops);
+  });
+  if (cancelled || !status.ok()) handle.session->cancel();
+  handle.loaded->note_work(nullptr, false);
+  if (cancelled) return error(Code::kAborted, "the call was cancelled");
+  return status;
+}
+
+}  // namespace sluice::api
+
+using namespace sluice;
+using namespace sluice::api;
+
+extern "C" {
+
+sluice_status sluice_session_create(sluice_engine* engine, sluice_session** session) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(engine);
+    SLUICE_REFUSE_NULL(session);
+    const std::shared_ptr<Loaded> loaded = engine->loaded;
+    return loaded->take_turn([&] { return create_session(loaded, session); });
+  });
+}
+
+sluice_status sluice_session_fork(sluice_session* session, sluice_session** fork) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    SLUICE_REFUSE_NULL(fork);
+    return session->loaded->take_turn([&] { return fork_session(*session, fork); });
+  });
+}
+
+sluice_status sluice_session_free(sluice_session* session) {
+  return guarded([&]() -> Status {
+    if (session == nullptr) return {};
+    SLUICE_RETURN_IF_ERROR(session->loaded->take_turn([&] {
+      session->session.reset();
+      return Status();
+    }));
+    delete session;
+    return {};
+  });
+}
+
+sluice_status sluice_session_tokens(sluice_session* session, int32_t* out, size_t capacity,
+                                    size_t* count) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    SLUICE_REFUSE_NULL(count);
+    SLUICE_RETURN_IF_ERROR(check_array(out, capacity, "out"));
+    return session->loaded->take_turn(
+        [&] { return copy_out(session->session->tokens(), out, capacity, count); });
+  });
+}
+
+sluice_status sluice_session_rewind(sluice_session* session, int32_t position, int32_t* reached) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    return session->loaded->take_turn([&]() -> Status {
+      SLUICE_RETURN_IF_ERROR(check_range(position, 0, session->session->position(), "position"));
+      session->rows = 0;
+      const int32_t at = session->session->rewind(position);
+      if (reached != nullptr) *reached = at;
+      return {};
+    });
+  });
+}
+
+sluice_status sluice_session_state_bytes(sluice_session* session, uint64_t* bytes) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    SLUICE_REFUSE_NULL(bytes);
+    return session->loaded->take_turn([&] {
+      *bytes = session->session->state_bytes();
+      return Status();
+    });
+  });
+}
+
+sluice_status sluice_session_save(sluice_session* session, uint64_t offset, void* out,
+                                  size_t length) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    auto* bytes = static_cast<uint8_t*>(out);
+    SLUICE_RETURN_IF_ERROR(check_array(bytes, length, "out"));
+    return session->loaded->take_turn([&] {
+      return session->session->read_state(offset, {bytes, length});
+    });
+  });
+}
+
+sluice_status sluice_session_restore(sluice_session* session, const void* data, size_t length) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    const auto* bytes = static_cast<const uint8_t*>(data);
+    SLUICE_RETURN_IF_ERROR(check_array(bytes, length, "data"));
+    return session->loaded->take_turn([&] { return restore(*session, {bytes, length}); });
+  });
+}
+
+sluice_status sluice_session_cancel(sluice_session* session) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    ++session->cancels;
+    session->loaded->model().wake();
+    return {};
+  });
+}
+
+sluice_status sluice_forward(sluice_session* session, const int32_t* tokens, size_t n,
+                             int32_t wanted) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    SLUICE_RETURN_IF_ERROR(check_array(tokens, n, "tokens"));
+    SLUICE_RETURN_IF_ERROR(check_range(wanted, SLUICE_LAST_LOGITS, SLUICE_ALL_LOGITS, "wanted"));
+    return forward(*session, {tokens, n}, wanted);
+  });
+}
+
+sluice_status sluice_logits(sluice_session* session, int32_t row, float* out, size_t capacity,
+                            size_t* count) {
+  return guarded([&]() -> Status {
+    SLUICE_REFUSE_NULL(session);
+    SLUICE_REFUSE_NULL(count);
+    SLUICE_RETURN_IF_ERROR(check_array(out, capacity, "out"));
+    return logits(*session, row, out, capacity, count);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,40 @@
+// Adapters out of files, PEFT's directories and URLs of either: opens them, reads what describes
+// them, and hands the rest to the engine as it asks.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "adapter/adapter.h"
+#include "io/byte_source.h"
+
+namespace sluice::native {
+
+struct AdapterChoice {
+  std::string path;  // GGUF file, directory, adapter_model.safetensors, or an http(s) URL of a file
+  float scale = 1;
+};
+
+class AdapterFiles {
+ public:
+  // Errors: the sources' and the parsers', naming the path.
+  [[nodiscard]] static Result<AdapterFiles> open(std::span<const AdapterChoice> choices,
+                                                 const io::OpenOptions& options);
+  // For the engine; as long as this lives.
+  [[nodiscard]] std::span<const adapter::Source> sources() const { return sources_; }
+
+ private:
+  struct File {
+    adapter::Adapter adapter;
+    std::unique_ptr<io::ByteSource> source;
+  };
+  [[nodiscard]] static Status open_one(const std::string& path, const io::OpenOptions& options,
+                                       File* out);
+
+  std::vector<std::unique_ptr<File>> files_;
+  std::vector<adapter::Source> sources_;
+};
+
+}  // namespace sluice::native

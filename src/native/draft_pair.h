@@ -1,0 +1,24 @@
+// A model and a smaller one that guesses for it, under one budget. The smaller one gets what keeps
+// it in memory whole, because it runs several times for each pass of the other, but at most half of
+// the budget; the rest holds weights of the model, which streams what does not fit.
+#pragma once
+
+#include "native/model_file.h"
+
+namespace sluice::native {
+
+struct DraftPair {
+  std::unique_ptr<Model> model, draft;
+};
+
+// The draft's part of `budget`, where the plans of both say what they need at least and what the
+// draft takes whole. Errors: kBudgetTooSmall, naming the smallest budget for both.
+[[nodiscard]] Result<uint64_t> draft_share(uint64_t budget, uint64_t model_minimum,
+                                           uint64_t draft_minimum, uint64_t draft_whole);
+
+// Opens both. Errors: Model::open's of either, draft_share's, and kInvalidArgument where the
+// vocabularies differ.
+[[nodiscard]] Result<DraftPair> open_pair(const std::string& path, const std::string& draft,
+                                          const LoadOptions& options);
+
+}  // namespace sluice::native

@@ -1,0 +1,81 @@
+// What adapters add to a product: scale * b (a x), in f32 beside the weights whatever their type.
+#include <algorithm>
+
+#include "session/cpu_executor.h"
+
+namespace sluice::session {
+
+using model::Op;
+
+namespace {
+
+constexpr int64_t kTaskWork = 1 << 16;  // multiply-adds worth handing to another thread
+
+// A thread's scratch: a x of a tile of tokens, then what products take.
+struct LowRankScratch {
+  float* low;
+  uint8_t* product;
+  LowRankScratch(uint8_t* scratch, int64_t rank)
+      : low(reinterpret_cast<float*>(scratch)),
+        product(scratch +
+                round_up_to_line(static_cast<size_t>(kLowRankTokens * rank) * sizeof(float))) {}
+};
+
+}  // namespace
+
+// Tiles of tokens are shared out, of few tokens the rows: each part then computes a x for itself.
+void CpuExecutor::add_low_rank(const Product& p) {
+  const std::span<const AdapterSet::Term> terms = engine_.adapters().of_mat(p.mat);
+  if (terms.empty()) return;
+  const int64_t rows = terms[0].b.rows, group = engine_.table().row_group;
+  const int64_t n_threads = engine_.pool().n_threads(), tokens = p.acts.n_tokens;
+  const int64_t tiles = (tokens + kLowRankTokens - 1) / kLowRankTokens;
+  const int64_t most = tiles >= n_threads ? 1 : n_threads;
+  const int64_t wanted = std::clamp<int64_t>(rows * terms[0].b.cols * tokens / kTaskWork, 1, most);
+  const int64_t chunk = ((rows + wanted - 1) / wanted + group - 1) / group * group;
+  const int64_t parts = (rows + chunk - 1) / chunk;
+  engine_.pool().parallel_for(tiles * parts, [&](int64_t task, int thread) {
+    const int64_t first = task / parts * kLowRankTokens, r0 = task % parts * chunk;
+    const int32_t n = static_cast<int32_t>(std::min<int64_t>(kLowRankTokens, tokens - first));
+    for (const AdapterSet::Term& term : terms) {
+      const LowRankScratch s(engine_.working().scratch(thread), term.b.cols);
+      const kernels::Acts x = {p.acts.f32 + first * p.acts.ld, p.acts.ld, nullptr, n};
+      engine_.table().matmul(
+          {term.a, 0, term.a.rows, x, nullptr, 1, false, s.low, term.a.rows, s.product});
+      const kernels::Acts low = {s.low, term.a.rows, nullptr, n};
+      engine_.table().matmul({term.b, r0, std::min(r0 + chunk, rows), low, nullptr,
+                              p.scale * term.scale, true, p.y + first * p.ldy, p.ldy, s.product});
+    }
+  });
+}
+
+// The same for embeddings, where a x is the token's row of a.
+void CpuExecutor::add_low_rank_rows(const Op& op) {
+  const kernels::Table& k = engine_.table();
+  for (const AdapterSet::Term& term : engine_.adapters().of_embedding()) {
+    const int64_t rank = term.a.cols;
+    const int64_t row_bytes = rank * (term.a.type == kernels::Type::kF32 ? 4 : 2);
+    const LowRankScratch s(engine_.working().scratch(0), rank);
+    for (int32_t first = 0; first < batch_; first += kLowRankTokens) {
+      const int32_t n = std::min(kLowRankTokens, batch_ - first);
+      for (int32_t i = 0; i < n; ++i) {
+        const Token token = timeline_->token(first_ + first + i);
+        k.dequantize(term.a.type, static_cast<const uint8_t*>(term.a.data) + token * row_bytes,
+                     rank, s.low + i * rank);
+      }
+      const int64_t ld = engine_.width(op.out);
+      k.matmul({term.b,
+                0,
+                term.b.rows,
+                {s.low, rank, nullptr, n},
+                nullptr,
+                op.scale * term.scale,
+                true,
+                buffer(op.out) + first * ld,
+                ld,
+                s.product});
+    }
+  }
+}
+
+}  // namespace sluice::session
