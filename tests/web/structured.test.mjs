@@ -126,7 +126,8 @@ test('partial values grow to the value', async () => {
   assert.deepEqual(seen.at(-1), value);
   assert.ok(seen.length >= 3, JSON.stringify(seen));
   for (const partial of seen) assert.ok(value.name.startsWith(partial.name ?? ''), JSON.stringify(partial));
-  const left = engine.generate('Once', { jsonSchema: true, ...wild, seed: 3 });
+  const endless = { type: 'array', items: { type: 'string', maxLength: 9 }, minItems: 100 };
+  const left = engine.generate('Once', { jsonSchema: endless, ...wild, seed: 3 });
   for await (const partial of left.partials()) if (partial !== undefined) break;
   assert.equal((await left.result).finishReason, 'cancelled');
 });
@@ -235,6 +236,8 @@ test('what a form cannot promise is refused by its keyword, and strict needs gra
 });
 
 const fixtures = join(root, '..', 'shared', 'fixtures', 'templates');
+/** Templates that list tools and show no calls. */
+const kSilent = /^(LFM2-8B|LFM2\.5-Instruct|ibm-granite-granite-3\.3)/;
 const skip = existsSync(fixtures) ? false : 'no ../shared/fixtures/templates';
 test('in every form that templates teach: said, read, valid, and rendered again', { skip }, async (t) => {
   const { chat } = shortPrompts();
@@ -257,9 +260,13 @@ test('in every form that templates teach: said, read, valid, and rendered again'
     assert.equal(message.tool_calls.length, 1, file);
     isCall(message.tool_calls[0]);
     const [{ id, function: called }] = message.tool_calls;
-    const again = [...messages, { role: 'assistant', content: '', tool_calls: [{ id, type: 'function', function: called }] }, { role: 'tool', tool_call_id: id, name: called.name, content: '7' }];
-    const text = await renderer.render(again, { template: chat_template, tools }).then((prompt) => prompt.text, () => null);
-    if (text !== null) done.push([file, text.includes(called.name)]);
+    const render = (content) => {
+      const said = [{ role: 'assistant', content, tool_calls: [{ id, type: 'function', function: called }] }, { role: 'tool', tool_call_id: id, name: called.name, content: '7' }];
+      return renderer.render([...messages, ...said], { template: chat_template, tools: [] }).then((prompt) => prompt.text, () => null);
+    };
+    // Some templates show calls only of messages without content; some raise, for calls or for none.
+    const texts = [await render(null), await render('')].filter((text) => text !== null);
+    if (texts.length > 0) done.push([file, kSilent.test(file) || texts.some((text) => text.includes(called.name))]);
   }
   t.diagnostic(`${done.length} templates`);
   assert.ok(done.length >= 50, `${done.length}`);

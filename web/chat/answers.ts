@@ -89,7 +89,7 @@ interface Ask {
   /** The arguments of some must obey their schemas. */
   strict: boolean;
   parallel: boolean;
-  schema: object | boolean | undefined;
+  schema: object | undefined;
 }
 
 /** What binds the answer to its form, as options of generate(); undefined: it is free. */
@@ -267,7 +267,7 @@ export async function answerText(
     ...samplingOptions(params, call.controller.signal),
     maxTokens: params.max_tokens ?? 16,
     logprobs: params.logprobs ?? undefined,
-    jsonSchema: formatSchema(params.response_format),
+    jsonSchema: formatSchema(engine, params.response_format),
   });
   call.until(generation);
   const head = { id: newId('cmpl'), created: now(), model: engine.info.name, object: 'text_completion' as const };
@@ -339,11 +339,12 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
 }
 
 /** The schema that response_format asks for; undefined: text. */
-function formatSchema(format: ChatCompletionParams['response_format']): object | boolean | undefined {
+function formatSchema(engine: ChatEngine, format: ChatCompletionParams['response_format']): object | undefined {
   const { type = 'text', json_schema: named } = (format ?? {}) as { type?: string; json_schema?: { schema?: object } };
   if (type === 'text') return undefined;
+  if (!/^json_(object|schema)$/.test(type)) invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
+  if (!engine.grammars) invalid(`response_format '${type}' needs an engine that was loaded with grammars: true.`);
   if (type === 'json_object') return { type: 'object' };
-  if (type !== 'json_schema') invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
   const schema = schemaOf(named?.schema);
   if (typeof schema !== 'object' || schema === null) invalid('response_format json_schema needs json_schema.schema, an object.');
   return schema;
@@ -364,7 +365,7 @@ function asked(engine: ChatEngine, params: ChatCompletionParams, tools: ChatTool
     invalid(`The model's chat template knows no tools: ${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`);
   }
   if (strict && !engine.grammars) invalid('Tools with strict need an engine that was loaded with grammars: true.');
-  return { form, tools: callable, required, name, strict, parallel: params.parallel_tool_calls !== false, schema: formatSchema(params.response_format) };
+  return { form, tools: callable, required, name, strict, parallel: params.parallel_tool_calls !== false, schema: formatSchema(engine, params.response_format) };
 }
 
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {

@@ -20,7 +20,7 @@ export interface Bound {
   /** Several may. */
   parallel: boolean;
   /** What the text is where it is no call; undefined: free. */
-  schema: object | boolean | undefined;
+  schema: object | undefined;
   /** The prompt ends in a thought; the model may begin one. */
   thinking: boolean;
   thinks: boolean;
