@@ -66,5 +66,6 @@ void add_info(CLI::App& app, int* status);
 void add_perplexity(CLI::App& app, int* status);
 void add_cache(CLI::App& app, int* status);
 void add_check(CLI::App& app, int* status);
+void add_chat(CLI::App& app, int* status);
 
 }  // namespace sluice::cli

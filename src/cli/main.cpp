@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_perplexity(app, &status);
   sluice::cli::add_cache(app, &status);
   sluice::cli::add_check(app, &status);
+  sluice::cli::add_chat(app, &status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
