@@ -11,7 +11,8 @@
  * Errors. Functions that can fail return a status, SLUICE_OK (0) or one of the codes below, which
  * never change meaning. sluice_last_error() then has one sentence for a person. Null, wrong and
  * late arguments are SLUICE_INVALID_ARGUMENT. After an error nothing is written to what pointers
- * point to, except where it says otherwise, and handles are as good as before.
+ * point to, except where it says otherwise, and handles are as good as before; but an engine whose
+ * weights could not be read fails from then on.
  *
  * Threads. Any thread may call any function. Calls that compute or change something take turns on
  * an engine and its sessions: a second one waits for the first. Three kinds wait for nothing: those
@@ -377,8 +378,8 @@ typedef struct sluice_result {
 
 /* Answers a prompt. The prompt becomes the session's text: of what the session holds, the longest
  * common beginning is kept and only the rest is computed, so a conversation passes all of its text
- * each time. `options` may be null for the defaults, `result` for none; it is filled in after
- * errors too, once there was a first pass. The session then holds prompt and answer. */
+ * each time. `options` may be null for the defaults, `result` for none; it is filled in after an
+ * error of computing too. Afterwards the session holds prompt and answer. */
 SLUICE_API sluice_status sluice_generate(sluice_session *session, const char *prompt, size_t length,
                                          const sluice_generate_options *options,
                                          sluice_result *result);

@@ -89,6 +89,9 @@ void OutputFile::write(const void* bytes, size_t n) {
 }
 
 Status OutputFile::finish() {
+  if (!failed_ && !beside_.empty()) {
+    failed_ = std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0;
+  }
   failed_ = std::fclose(file_.release()) != 0 || failed_;
   if (!failed_ && (beside_.empty() || ::rename(beside_.c_str(), target_.c_str()) == 0)) return {};
   if (!beside_.empty()) ::unlink(beside_.c_str());

@@ -22,7 +22,9 @@ class OutputFile {
 
   // A failure is kept, and is what finish() returns.
   void write(const void* bytes, size_t n);
-  // Closes the file and gives it its name. Errors: kIo naming the file.
+  // Whether a write has failed: what follows is in vain.
+  [[nodiscard]] bool failed() const { return failed_; }
+  // Closes the file, once it is on the disk, and gives it its name. Errors: kIo naming the file.
   [[nodiscard]] Status finish();
 
  private:

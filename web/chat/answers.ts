@@ -48,7 +48,8 @@ export async function answerChat(
   const source = params.chat_template ?? prompts.template;
   const harmony = isHarmony(source);
   const ask = asked(engine, params, tools, harmony ? 'harmony' : toolForm(source));
-  const bound = await constraint(engine, ask, source ?? '', thinking);
+  const begun = ask.form !== 'harmony' && ask.form?.plain && prompt.text.endsWith(ask.form.pre) ? ask.form.pre : '';
+  const bound = await constraint(engine, ask, source ?? '', { thinking, begun });
   throwIfAborted(call.controller.signal);
   // A call that is required where no grammar binds the answer begins in the prompt.
   const opening = ask.required && !bound ? callOpening(ask.form!, ask.name) : null;
@@ -69,8 +70,8 @@ export async function answerChat(
   call.until(generation);
   const separate = params.reasoning_format !== 'inline';
   const think = separate ? new ThinkFilter(thinking && !opening) : null;
-  const begun = opening?.join('') ?? (/>>>$/.test(prompt.text) ? '>>>' : '');
-  const reader = harmony && separate ? new HarmonyAnswer(begun) : new AnswerReader(think, tools, ask, begun);
+  const before = opening?.join('') ?? begun;
+  const reader = harmony && separate ? new HarmonyAnswer(before) : new AnswerReader(think, tools, ask, before);
   const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
   if (!params.stream) return completion(head, generation, reader);
   const withUsage = params.stream_options?.include_usage ?? false;
@@ -92,18 +93,18 @@ interface Ask {
 }
 
 /** What binds the answer to its form, as options of generate(); undefined: it is free. */
-async function constraint(engine: ChatEngine, ask: Ask, source: string, thinking: boolean): Promise<GenerateOptions | undefined> {
+async function constraint(engine: ChatEngine, ask: Ask, source: string, prompt: { thinking: boolean; begun: string }): Promise<GenerateOptions | undefined> {
   const { form, schema, strict, required } = ask;
   if (schema === undefined && !strict && !(required && engine.grammars)) return undefined;
   const thinks = source.includes('<think>');
-  if (ask.tools.length === 0 && !thinks && !thinking && form !== 'harmony') return { jsonSchema: schema! };
+  if (ask.tools.length === 0 && !thinks && !prompt.thinking && form !== 'harmony') return { jsonSchema: schema! };
   const used = ask.tools.length > 0 || form === 'harmony' ? form : null;
   const texts = await engine.prompts.controls();
   const loose = texts.filter((text) => source.includes(text) && /think|respon|text/i.test(text) && !/(end|begin)_?of|eo[stm]|tool/i.test(text));
   const needed = texts.filter((text) => loose.includes(text) || spelled(used).includes(text));
   const ids = await Promise.all(needed.map((text) => engine.tokenize(text, { addBos: false })));
   const tokens = new Map(needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])));
-  return { grammar: answerGrammar({ ...ask, form: used, thinking, thinks, tokens, loose }) };
+  return { grammar: answerGrammar({ ...ask, form: used, ...prompt, thinks, tokens, loose }) };
 }
 
 interface Head {

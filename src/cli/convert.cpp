@@ -1,0 +1,210 @@
+// `sluice convert`: a model as a GGUF file of other weight types, and what that did to each tensor.
+#include "convert/convert.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "cli/calibrate.h"
+#include "cli/cli.h"
+#include "cli/output.h"
+#include "gguf/printable.h"
+
+namespace sluice::cli {
+namespace {
+
+struct ConvertOptions {
+  std::string in, out, type, imatrix, calibrate, memory_budget, cache_dir, target_size;
+  double least_cosine = 0.99;
+  int threads = 0;
+  bool pure = false, json = false;
+};
+
+class FileSink final : public convert::Sink {
+ public:
+  FileSink(OutputFile* file, const std::string& path) : file_(file), path_(path) {}
+  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
+    file_->write(bytes.data(), bytes.size());
+    if (!file_->failed()) return {};
+    return error(Code::kIo, "writing \"%.256s\" failed", path_.c_str());
+  }
+
+ private:
+  OutputFile* file_;
+  const std::string& path_;
+};
+
+// A line that is written over, where somebody looks on.
+class ProgressLine {
+ public:
+  ProgressLine() : shown_(::isatty(STDERR_FILENO) != 0) {}
+  ~ProgressLine() {
+    if (drawn_) std::fputs("\r\x1b[K", stderr);
+  }
+  void show(uint64_t done, uint64_t total) {
+    const double now = monotonic_ms();
+    if (!shown_ || total == 0 || now - last_ < 100) return;
+    last_ = now;
+    drawn_ = true;
+    constexpr int kWidth = 40;
+    const double share = static_cast<double>(done) / static_cast<double>(total);
+    char bar[kWidth + 1] = {};
+    for (int i = 0; i < kWidth; ++i) bar[i] = i < share * kWidth ? '#' : '.';
+    std::fprintf(stderr, "\r%s %3.0f %%  %s", bar, 100 * share, human_bytes(done).c_str());
+  }
+
+ private:
+  bool shown_, drawn_ = false;
+  double last_ = 0;
+};
+
+Result<convert::Importance> read_importance(const std::string& path, uint64_t most) {
+  Result<std::unique_ptr<io::ByteSource>> source = io::open_source(path);
+  if (!source.ok()) return source.status();
+  if ((*source)->size() > most / 2) {
+    return error(Code::kBudgetTooSmall, "the importance matrix takes more than half of the budget");
+  }
+  std::vector<uint8_t> bytes((*source)->size());
+  SLUICE_RETURN_IF_ERROR((*source)->read(0, bytes));
+  return convert::Importance::parse(bytes);
+}
+
+void print_report(const convert::Report& report) {
+  for (const convert::TensorReport& t : report.tensors) {
+    std::printf("%-40s %-7s -> %-7s %10llu", gguf::printable(t.name, 40).c_str(),
+                gguf::type_info(t.from)->name, gguf::type_info(t.to)->name,
+                static_cast<unsigned long long>(t.bytes));
+    if (t.mean_squared_error > 0) {
+      std::printf("  mse %.3e  cosine %.6f", t.mean_squared_error, t.cosine);
+    }
+    std::printf("%s%s\n", t.weighted ? "  weighted" : "",
+                t.fallback ? "  (its rows fit no block of the type asked for)" : "");
+  }
+  std::printf("%s of weights became a file of %s\n", human_bytes(report.bytes_before).c_str(),
+              human_bytes(report.bytes).c_str());
+}
+
+void print_report_json(const convert::Report& report) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const convert::TensorReport& t : report.tensors) {
+    tensors.push_back({{"name", t.name},
+                       {"from", gguf::type_info(t.from)->name},
+                       {"type", gguf::type_info(t.to)->name},
+                       {"fallback", t.fallback},
+                       {"weighted", t.weighted},
+                       {"values", t.values},
+                       {"bytes", t.bytes},
+                       {"mse", t.mean_squared_error},
+                       {"cosine", t.cosine}});
+  }
+  print_json({{"tensors", tensors},
+              {"bytesBefore", report.bytes_before},
+              {"bytes", report.bytes},
+              {"memory", report.memory}},
+             1);
+}
+
+Status convert_model(const ConvertOptions& options, convert::Report* report) {
+  convert::Options wanted;
+  if (!options.memory_budget.empty()) {
+    const Result<uint64_t> budget = parse_size(options.memory_budget);
+    if (!budget.ok()) return budget.status();
+    wanted.memory_budget = *budget;
+  }
+  if (!options.target_size.empty()) {
+    const Result<uint64_t> size = parse_size(options.target_size);
+    if (!size.ok()) return size.status();
+    if (*size == 0) return error(Code::kInvalidArgument, "no file has a size of 0 bytes");
+    wanted.target_bytes = *size;
+  }
+  wanted.least_cosine = options.least_cosine;
+  wanted.type = options.type;
+  wanted.pure = options.pure;
+  wanted.threads = options.threads;
+  if (!options.type.empty()) {
+    const auto recipe = convert::find_recipe(options.type);
+    if (!recipe.ok()) return recipe.status();
+  } else if (options.pure || (options.target_size.empty() &&
+                              (!options.imatrix.empty() || !options.calibrate.empty()))) {
+    return error(Code::kInvalidArgument,
+                 "--pure needs --type, --imatrix and --calibrate need --type or --target-size");
+  }
+  convert::Importance importance;
+  if (!options.imatrix.empty()) {
+    Result<convert::Importance> read = read_importance(options.imatrix, wanted.memory_budget);
+    if (!read.ok()) return read.status();
+    importance = std::move(*read);
+    wanted.importance = &importance;
+  }
+  if (!options.calibrate.empty()) {
+    Calibration from{options.in, options.calibrate, options.cache_dir, wanted.memory_budget,
+                     options.threads};
+    Result<convert::Importance> measured = measure_importance(from);
+    if (!measured.ok()) return measured.status();
+    importance = std::move(*measured);
+    wanted.importance = &importance;
+  }
+  io::OpenOptions source_options;
+  source_options.cache_dir = options.cache_dir;
+  Result<native::ModelHeader> model = native::read_header(options.in, source_options);
+  if (!model.ok()) return model.status();
+  const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+  if (!source.ok()) return source.status();
+  Result<OutputFile> file = OutputFile::create(options.out, options.in);
+  if (!file.ok()) return file.status();
+  FileSink sink(&*file, options.out);
+  ProgressLine line;
+  wanted.on_progress = [&line](uint64_t done, uint64_t total) { line.show(done, total); };
+  Result<convert::Report> made = convert::to_gguf(*source, wanted, &sink);
+  if (!made.ok()) return made.status();
+  SLUICE_RETURN_IF_ERROR(file->finish());
+  *report = std::move(*made);
+  return {};
+}
+
+}  // namespace
+
+void add_convert(CLI::App& app, int* status) {
+  auto options = std::make_shared<ConvertOptions>();
+  CLI::App* sub =
+      app.add_subcommand("convert", "Write a model as a GGUF file of other weight types");
+  sub->add_option("IN", options->in, "GGUF file, Hugging Face directory, or URL of either")
+      ->required();
+  sub->add_option("OUT", options->out, "the GGUF file to write")->required();
+  CLI::Option* type =
+      sub->add_option("--type", options->type,
+                      "a weight type or mixture, such as q8_0 or q4_k_m (default: as they are)");
+  sub->add_option("--target-size", options->target_size,
+                  "most bytes of the file; types are chosen by what they lose, tensor by tensor")
+      ->excludes(type);
+  sub->add_option("--least-cosine", options->least_cosine,
+                  "how near a tensor stays to itself under --target-size (default: 0.99)")
+      ->check(CLI::Range(0.0, 1.0));
+  sub->add_flag("--pure", options->pure, "every matrix gets the one type");
+  CLI::Option* imatrix = sub->add_option("--imatrix", options->imatrix,
+                                         "importance matrix of llama.cpp (.gguf or .dat)");
+  sub->add_option("--calibrate", options->calibrate,
+                  "a text; weights count by what it multiplies them with")
+      ->excludes(imatrix);
+  sub->add_option("--memory-budget", options->memory_budget,
+                  "bytes that the conversion may hold (default: 512M)");
+  sub->add_option("--threads", options->threads, "threads (default: chosen)")
+      ->check(whole_number(0, kMostThreads));
+  sub->add_option("--cache-dir", options->cache_dir, "keep what URLs deliver in this directory");
+  sub->add_flag("--json", options->json, "print the report as JSON");
+  sub->callback([options, status] {
+    convert::Report report;
+    const Status done = convert_model(*options, &report);
+    if (!done.ok()) {
+      *status = fail(done);
+    } else if (options->json) {
+      print_report_json(report);
+    } else {
+      print_report(report);
+    }
+  });
+}
+
+}  // namespace sluice::cli

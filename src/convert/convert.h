@@ -1,0 +1,58 @@
+// A model as a file of other weight types. Weights go by in pieces: what is held is a few pieces
+// for each thread, whatever the model's size, and pieces are what threads share out; a piece's
+// bytes and errors do not depend on who makes it, so neither does the file.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "convert/importance.h"
+#include "convert/source.h"
+#include "convert/types.h"
+
+namespace sluice::convert {
+
+// Where the file goes, from its first byte to its last.
+class Sink {
+ public:
+  virtual ~Sink() = default;
+  [[nodiscard]] virtual Status write(std::span<const uint8_t> bytes) = 0;
+};
+
+struct Options {
+  std::string type;  // a recipe's name; empty: every tensor keeps its type
+  bool pure = false;
+  uint64_t target_bytes =
+      0;  // of the file; types are then chosen by what they lose, tensor by tensor
+  double least_cosine = 0.99;  // of a tensor and its weights as decoded, for those chosen types
+  int threads = 0;             // 0: as many as serve well here
+  uint64_t memory_budget = 512ull << 20;   // for everything that the conversion holds
+  const Importance* importance = nullptr;  // none: errors of all weights count alike
+  // Told now and then, in bytes of the output.
+  std::function<void(uint64_t done, uint64_t total)> on_progress;
+};
+
+struct TensorReport {
+  std::string name;
+  gguf::TensorType from, to;
+  bool fallback = false;  // the rows do not fit the type that was wanted
+  bool weighted = false;  // by an importance matrix
+  uint64_t values = 0, bytes_before = 0, bytes = 0;
+  double mean_squared_error = 0, cosine = 1;
+};
+struct Report {
+  std::vector<TensorReport> tensors;  // in the order of the file
+  uint64_t bytes_before = 0;          // of weights
+  uint64_t bytes = 0;                 // of the file
+  uint64_t memory = 0;                // that was held
+};
+
+// Writes `model` as GGUF.
+// Errors: those of reading and writing; kInvalidArgument for the type's name; kUnsupportedType for
+// weights that cannot be read; kBadWeights for values that are no numbers or beyond the type's
+// range; kBudgetTooSmall.
+[[nodiscard]] Result<Report> to_gguf(const Source& model, const Options& options, Sink* sink);
+
+}  // namespace sluice::convert

@@ -1,0 +1,5 @@
+// The quantizers compiled for AVX2; empty for other processors.
+#ifdef __AVX2__
+#define SLUICE_QUANTIZERS avx2_quantizers
+#include "convert/quantizers.h"
+#endif

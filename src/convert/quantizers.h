@@ -1,0 +1,111 @@
+// The table of quantizers of one instruction set; a source that includes this defines
+// SLUICE_QUANTIZERS as the name of the function that returns it.
+#pragma once
+
+#include "convert/block_writers.h"
+#include "convert/quantize.h"
+
+namespace sluice::convert {
+namespace {
+
+template <class Block, int N>
+void quantize_blocks(const float* x, const float* w, int64_t n, uint8_t* out) {
+  for (int64_t i = 0; i < n; i += N, out += sizeof(Block)) {
+    Block b{};
+    write(x + i, w + i, &b);
+    std::memcpy(out, &b, sizeof b);
+  }
+}
+void to_f32_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
+  std::memcpy(out, x, static_cast<size_t>(n) * 4);
+}
+void to_f16_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const f16 h = to_f16(x[i]);
+    std::memcpy(out + 2 * i, &h, 2);
+  }
+}
+void to_bf16_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = bits_of(x[i]);
+    const uint16_t h = static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    std::memcpy(out + 2 * i, &h, 2);
+  }
+}
+
+// Sums in double over lanes, so that a million values cost no digits.
+void add_errors(const float* x, const float* y, const float* w, int64_t n, Errors* errors) {
+  double rest[kLanes] = {}, xx[kLanes] = {}, yy[kLanes] = {}, xy[kLanes] = {};
+  double counted[kLanes] = {}, power[kLanes] = {};
+  for (int64_t i = 0; i < n; i += kLanes) {
+    const int64_t count = n - i < kLanes ? n - i : kLanes;
+    for (int64_t l = 0; l < count; ++l) {
+      const double a = x[i + l], b = y[i + l], c = w[i + l], r = a - b;
+      rest[l] += r * r;
+      xx[l] += a * a;
+      yy[l] += b * b;
+      xy[l] += a * b;
+      counted[l] += c * r * r;
+      power[l] += c * a * a;
+    }
+  }
+  for (int l = 0; l < kLanes; ++l) {
+    errors->squared += rest[l];
+    errors->xx += xx[l];
+    errors->yy += yy[l];
+    errors->xy += xy[l];
+    errors->counted += counted[l];
+    errors->power += power[l];
+  }
+}
+
+Quantize* quantizer(kernels::Type type) {
+  using kernels::Type;
+  switch (type) {
+    case Type::kF32:
+      return to_f32_bytes;
+    case Type::kF16:
+      return to_f16_bytes;
+    case Type::kBF16:
+      return to_bf16_bytes;
+    case Type::kQ4_0:
+      return quantize_blocks<kernels::BlockQ4_0, 32>;
+    case Type::kQ4_1:
+      return quantize_blocks<kernels::BlockQ4_1, 32>;
+    case Type::kQ5_0:
+      return quantize_blocks<kernels::BlockQ5_0, 32>;
+    case Type::kQ5_1:
+      return quantize_blocks<kernels::BlockQ5_1, 32>;
+    case Type::kQ8_0:
+      return quantize_blocks<kernels::BlockQ8_0, 32>;
+    case Type::kIQ4_NL:
+      return quantize_blocks<kernels::BlockIQ4_NL, 32>;
+    case Type::kMXFP4:
+      return quantize_blocks<kernels::BlockMXFP4, 32>;
+    case Type::kQ2_K:
+      return quantize_blocks<kernels::BlockQ2_K, 256>;
+    case Type::kQ3_K:
+      return quantize_blocks<kernels::BlockQ3_K, 256>;
+    case Type::kQ4_K:
+      return quantize_blocks<kernels::BlockQ4_K, 256>;
+    case Type::kQ5_K:
+      return quantize_blocks<kernels::BlockQ5_K, 256>;
+    case Type::kQ6_K:
+      return quantize_blocks<kernels::BlockQ6_K, 256>;
+    case Type::kIQ4_XS:
+      return quantize_blocks<kernels::BlockIQ4_XS, 256>;
+    case Type::kTQ1_0:
+      return quantize_blocks<kernels::BlockTQ1_0, 256>;
+    case Type::kTQ2_0:
+      return quantize_blocks<kernels::BlockTQ2_0, 256>;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Quantizers SLUICE_QUANTIZERS() {
+  return {quantizer, add_errors};
+}
+
+}  // namespace sluice::convert

@@ -1,0 +1,59 @@
+// The model that is converted, as a GGUF file has it: what a Hugging Face checkpoint stores
+// otherwise (queries and keys in rotate-half order, norms as w - 1) is turned on reading, and the
+// keys that told the engine of it are gone. So whoever writes a file copies, and no other program
+// has to know.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf.h"
+#include "io/byte_source.h"
+
+namespace sluice::convert {
+
+using Sources = std::span<const std::unique_ptr<io::ByteSource>>;
+
+class Source {
+ public:
+  // `header` and `sources` outlive the source. Errors: kUnsupportedType, kBadShape.
+  [[nodiscard]] static Result<Source> create(const gguf::Header& header, Sources sources);
+
+  // Metadata as a GGUF has it; tensors as in the source, which says where their bytes lie. Its
+  // views live as long as the source and the header that it was made of.
+  [[nodiscard]] const gguf::Header& header() const { return header_; }
+  // Whether the bytes of `tensor` may be copied as they are.
+  [[nodiscard]] bool as_stored(const gguf::Tensor& tensor) const;
+  // Whether values of this type can be read.
+  [[nodiscard]] static bool readable(gguf::TensorType type);
+
+  // Values [first, first + n) of `tensor` in f32, first and n of whole blocks. `bytes` is room for
+  // n values as stored, kMostValueBytes each. From any thread.
+  // Errors: those of the source; kBadWeights for what is not a number.
+  [[nodiscard]] Status read(const gguf::Tensor& tensor, uint64_t first, uint64_t n,
+                            std::span<uint8_t> bytes, float* out) const;
+  // Bytes as they lie in the file.
+  [[nodiscard]] Status read_bytes(const gguf::Tensor& tensor, uint64_t offset,
+                                  std::span<uint8_t> out) const;
+  static constexpr uint64_t kMostValueBytes = 4;
+
+ private:
+  struct Turn {  // of a matrix whose rows are in rotate-half order
+    uint64_t head_rows = 0;
+    float offset = 0;  // added to every value
+  };
+  [[nodiscard]] Turn turn_of(const gguf::Tensor& tensor) const;
+  [[nodiscard]] Status read_stored(const gguf::Tensor& tensor, uint64_t first, uint64_t n,
+                                   std::span<uint8_t> bytes, float* out) const;
+
+  gguf::Header header_;
+  std::span<const std::unique_ptr<io::ByteSource>> sources_;
+  bool rotate_half_ = false;
+  float norm_offset_ = 0;
+  uint64_t head_size_ = 0;
+};
+
+}  // namespace sluice::convert

@@ -1,0 +1,331 @@
+// The mixtures as a function of role and layer.
+#include "convert/types.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace sluice::convert {
+namespace {
+
+using gguf::Header;
+using gguf::Tensor;
+using T = gguf::TensorType;
+
+constexpr Recipe kRecipes[] = {
+    {"f32", T::kF32, 0},        {"f16", T::kF16, 1},        {"bf16", T::kBF16, 32},
+    {"q4_0", T::kQ4_0, 2},      {"q4_1", T::kQ4_1, 3},      {"q5_0", T::kQ5_0, 8},
+    {"q5_1", T::kQ5_1, 9},      {"q8_0", T::kQ8_0, 7},      {"q2_k", T::kQ2_K, 10},
+    {"q2_k_s", T::kQ2_K, 21},   {"q3_k_s", T::kQ3_K, 11},   {"q3_k_m", T::kQ3_K, 12},
+    {"q3_k_l", T::kQ3_K, 13},   {"q3_k", T::kQ3_K, 12},     {"q4_k_s", T::kQ4_K, 14},
+    {"q4_k_m", T::kQ4_K, 15},   {"q4_k", T::kQ4_K, 15},     {"q5_k_s", T::kQ5_K, 16},
+    {"q5_k_m", T::kQ5_K, 17},   {"q5_k", T::kQ5_K, 17},     {"q6_k", T::kQ6_K, 18},
+    {"iq4_nl", T::kIQ4_NL, 25}, {"iq4_xs", T::kIQ4_XS, 30}, {"tq1_0", T::kTQ1_0, 36},
+    {"tq2_0", T::kTQ2_0, 37},   {"mxfp4", T::kMXFP4, 38},   {"mxfp4_moe", T::kMXFP4, 38},
+};
+
+enum FileType : uint32_t {
+  kQ4_0 = 2,
+  kQ5_0 = 8,
+  kQ2_K = 10,
+  kQ3_K_S = 11,
+  kQ3_K_M = 12,
+  kQ3_K_L = 13,
+  kQ4_K_S = 14,
+  kQ4_K_M = 15,
+  kQ5_K_M = 17,
+  kQ2_K_S = 21,
+  kIQ4_NL = 25,
+  kIQ4_XS = 30,
+  kTQ1_0 = 36,
+  kTQ2_0 = 37,
+  kMxfp4Moe = 38,
+};
+
+bool has(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+// What a quantized form would spoil for next to no bytes.
+bool stays_as_it_is(const Tensor& t) {
+  if (t.n_dims < 2 || !t.name.ends_with("weight")) return true;
+  if (t.name == "position_embd.weight" || t.name == "token_types.weight") return true;
+  for (const std::string_view part : {"_norm.weight",
+                                      "ffn_gate_inp.weight",
+                                      "ffn_gate_tid2eid",
+                                      "altup",
+                                      "laurel",
+                                      "per_layer_model_proj",
+                                      "ssm_conv1d",
+                                      "shortconv.conv.weight",
+                                      "indexer.k_proj",
+                                      "indexer.q_proj",
+                                      "attn_rel_b",
+                                      ".position_embd",
+                                      "time_mix_first",
+                                      "time_mix_w0",
+                                      "time_mix_w1",
+                                      "time_mix_w2",
+                                      "time_mix_v0",
+                                      "time_mix_v1",
+                                      "time_mix_v2",
+                                      "time_mix_a0",
+                                      "time_mix_a1",
+                                      "time_mix_a2",
+                                      "time_mix_g1",
+                                      "time_mix_g2",
+                                      "time_mix_decay_w1",
+                                      "time_mix_decay_w2",
+                                      "time_mix_lerp_fused"}) {
+    if (has(t.name, part)) return true;
+  }
+  return false;
+}
+
+enum class Role : uint8_t { kHead, kEmbedding, kValue, kKey, kAttentionOut, kDown, kOther };
+
+Role role_of(std::string_view name) {
+  if (name == "output.weight") return Role::kHead;
+  if (name == "token_embd.weight" || name == "per_layer_token_embd.weight") return Role::kEmbedding;
+  for (const std::string_view part : {"attn_v.weight", "attn_qkv.weight", "attn_kv_b.weight"}) {
+    if (has(name, part)) return Role::kValue;
+  }
+  if (has(name, "attn_k.weight")) return Role::kKey;
+  if (has(name, "attn_output.weight")) return Role::kAttentionOut;
+  return has(name, "ffn_down") ? Role::kDown : Role::kOther;
+}
+
+// The number of `key` of the model's architecture; of a list by layers, its first.
+uint64_t hyperparameter(const Header& header, std::string_view key) {
+  const std::string arch(header.get_string("general.architecture").value_or(""));
+  const gguf::Value* value = header.find(arch + "." + std::string(key));
+  if (value == nullptr) return 0;
+  return value->type == gguf::ValueType::kArray ? static_cast<uint64_t>(value->number_at(0))
+                                                : value->as_u64().value_or(0);
+}
+
+// A mixture at work on the tensors of one model, in their order.
+class Mixture {
+ public:
+  Mixture(const Header& header, const Recipe& recipe, bool has_imatrix)
+      : recipe_(recipe),
+        file_type_(recipe.file_type),
+        has_imatrix_(has_imatrix),
+        tied_(header.find_tensor("output.weight") == nullptr),
+        n_layers_(static_cast<int32_t>(hyperparameter(header, "block_count"))),
+        n_experts_(hyperparameter(header, "expert_count")) {
+    const std::string_view arch = header.get_string("general.architecture").value_or("");
+    const uint64_t heads = hyperparameter(header, "attention.head_count");
+    const uint64_t kv = hyperparameter(header, "attention.head_count_kv");
+    groups_ = kv > 0 ? heads / kv : 1;
+    falcon_ = arch == "falcon";
+    very_deep_ = n_layers_ == 80 && heads != kv && (arch == "llama" || arch == "qwen2");
+    for (const Tensor& t : header.tensors) n_values_ += role_of(t.name) == Role::kValue ? 1 : 0;
+  }
+
+  T type(const Tensor& t) {
+    const Role role = role_of(t.name);
+    const bool head = role == Role::kHead || (tied_ && role == Role::kEmbedding);
+    if (file_type_ == kMxfp4Moe) {
+      const bool experts = !head && t.ne[2] > 1;
+      return experts || (recipe_.name == "mxfp4" && !head) ? T::kMXFP4 : T::kQ8_0;
+    }
+    if (head) return head_type(t);
+    switch (role) {
+      case Role::kEmbedding:
+        return file_type_ == kTQ1_0 || file_type_ == kTQ2_0 ? T::kQ4_K : recipe_.type;
+      case Role::kValue:
+        return value_type(i_value_++);
+      case Role::kKey:
+        return n_experts_ == 8 ? T::kQ8_0 : recipe_.type;
+      case Role::kDown: {
+        const int32_t layer = layer_of(t.name);
+        return down_type(n_experts_ > 1 && layer >= 0 ? layer : i_down_++);
+      }
+      case Role::kAttentionOut:
+        return attention_out_type();
+      default:
+        return recipe_.type;
+    }
+  }
+
+ private:
+  // The first and the last eighth, and every third between them.
+  static bool more_bits(int32_t i, int32_t n) {
+    return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+  }
+  bool is(std::initializer_list<uint32_t> types) const {
+    return std::find(types.begin(), types.end(), file_type_) != types.end();
+  }
+
+  T head_type(const Tensor& t) const {
+    if (falcon_ || t.ne[0] % gguf::type_info(recipe_.type)->block_size != 0) return T::kQ8_0;
+    return recipe_.type == T::kQ8_0 ? T::kQ8_0 : T::kQ6_K;
+  }
+
+  T value_type(int32_t i) const {
+    T type = recipe_.type;
+    if (file_type_ == kQ2_K) {
+      type = groups_ >= 4 ? T::kQ4_K : T::kQ3_K;
+    } else if (file_type_ == kQ2_K_S && groups_ >= 4) {
+      type = T::kQ4_K;
+    } else if (file_type_ == kQ3_K_M) {
+      type = i < 2 ? T::kQ5_K : T::kQ4_K;
+    } else if (file_type_ == kQ3_K_L) {
+      type = T::kQ5_K;
+    } else if (is({kIQ4_NL, kIQ4_XS}) && groups_ >= 4) {
+      type = T::kQ5_K;
+    } else if (is({kQ4_K_M, kQ5_K_M}) && more_bits(i, n_values_)) {
+      type = T::kQ6_K;
+    } else if (file_type_ == kQ4_K_S && i < 4) {
+      type = T::kQ5_K;
+    }
+    if (very_deep_ && (type == T::kQ3_K || type == T::kQ4_K)) type = T::kQ5_K;
+    return n_experts_ == 8 ? T::kQ8_0 : type;
+  }
+
+  T down_type(int32_t i) const {
+    const int32_t n = n_layers_;
+    switch (file_type_) {
+      case kQ2_K:
+        return T::kQ3_K;
+      case kQ2_K_S:
+        return i < n / 8 ? T::kQ4_K : recipe_.type;
+      case kQ3_K_M:
+        return i < n / 16 ? T::kQ5_K : !falcon_ || more_bits(i, n) ? T::kQ4_K : T::kQ3_K;
+      case kQ3_K_L:
+        return falcon_ ? T::kQ4_K : T::kQ5_K;
+      case kQ4_K_M:
+        if (falcon_) {
+          return i < n / 16 ? T::kQ6_K : more_bits(i, n) ? T::kQ5_K : T::kQ4_K;
+        }
+        return more_bits(i, n) ? T::kQ6_K : T::kQ4_K;
+      case kQ5_K_M:
+        return more_bits(i, n) ? T::kQ6_K : T::kQ5_K;
+      case kQ4_K_S:
+        return !falcon_ && i < n / 8 ? T::kQ5_K : T::kQ4_K;
+      case kIQ4_NL:
+      case kIQ4_XS:
+        return i < n / 8 && !has_imatrix_ ? T::kQ5_K : recipe_.type;
+      case kQ4_0:
+        return i < n / 8 && has_imatrix_ ? T::kQ4_1 : T::kQ4_0;
+      case kQ5_0:
+        return i < n / 8 && has_imatrix_ ? T::kQ5_1 : T::kQ5_0;
+      default:
+        return recipe_.type;
+    }
+  }
+
+  T attention_out_type() const {
+    if (falcon_) return file_type_ == kQ3_K_L ? T::kQ4_K : recipe_.type;
+    if (n_experts_ == 8) {
+      return is({kQ2_K, kQ3_K_S, kQ3_K_M, kIQ4_NL, kQ4_K_S, kQ4_K_M, kIQ4_XS}) ? T::kQ5_K
+                                                                               : recipe_.type;
+    }
+    return file_type_ == kQ2_K     ? T::kQ3_K
+           : file_type_ == kQ3_K_M ? T::kQ4_K
+           : file_type_ == kQ3_K_L ? T::kQ5_K
+                                   : recipe_.type;
+  }
+
+  const Recipe& recipe_;
+  uint32_t file_type_;
+  bool has_imatrix_, tied_, falcon_ = false, very_deep_ = false;
+  int32_t n_layers_, n_values_ = 0, i_value_ = 0, i_down_ = 0;
+  uint64_t n_experts_, groups_ = 1;
+};
+
+// What holds rows that are no whole blocks of `type`.
+Choice fitting(T type, uint64_t cols) {
+  const auto fits = [cols](T t) { return cols % gguf::type_info(t)->block_size == 0; };
+  if (fits(type)) return {type, false};
+  T instead = T::kF16;
+  switch (type) {
+    case T::kIQ4_XS:
+      instead = T::kIQ4_NL;
+      break;
+    case T::kQ2_K:
+    case T::kQ3_K:
+    case T::kTQ1_0:
+    case T::kTQ2_0:
+      instead = T::kQ4_0;
+      break;
+    case T::kQ4_K:
+      instead = T::kQ5_0;
+      break;
+    case T::kQ5_K:
+      instead = T::kQ5_1;
+      break;
+    case T::kQ6_K:
+      instead = T::kQ8_0;
+      break;
+    default:
+      break;
+  }
+  return {fits(instead) ? instead : T::kF16, true};
+}
+
+bool is_float(T type) {
+  return type == T::kF32 || type == T::kF16 || type == T::kBF16;
+}
+
+T kept(const Tensor& t) {
+  return t.n_dims < 2 && is_float(t.type) ? T::kF32 : t.type;
+}
+
+}  // namespace
+
+bool is_quantizable(const Tensor& tensor) {
+  return !stays_as_it_is(tensor);
+}
+
+uint32_t file_type_of(T type) {
+  for (const Recipe& r : kRecipes) {
+    if (r.type == type) return r.file_type;
+  }
+  return 0;
+}
+
+Result<const Recipe*> find_recipe(std::string_view name) {
+  std::string lower(name), known;
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  for (const Recipe& r : kRecipes) {
+    if (r.name == lower) return &r;
+    known.append(known.empty() ? "" : ", ").append(r.name);
+  }
+  return error(Code::kInvalidArgument, "\"%.32s\" is no weight type; there are %s", lower.c_str(),
+               known.c_str());
+}
+
+std::vector<Choice> choose_types(const Header& header, const Recipe& recipe, bool pure,
+                                 bool has_imatrix) {
+  Mixture mixture(header, recipe, has_imatrix);
+  std::vector<Choice> out;
+  for (const Tensor& t : header.tensors) {
+    if (!is_quantizable(t)) {
+      out.push_back({kept(t)});
+    } else if (pure || is_float(recipe.type)) {
+      out.push_back(fitting(recipe.type, t.ne[0]));
+    } else {
+      out.push_back(fitting(mixture.type(t), t.ne[0]));
+    }
+  }
+  return out;
+}
+
+std::vector<Choice> keep_types(const Header& header) {
+  std::vector<Choice> out;
+  for (const Tensor& t : header.tensors) out.push_back({kept(t)});
+  return out;
+}
+
+int32_t layer_of(std::string_view name) {
+  constexpr std::string_view kBlock = "blk.";
+  if (!name.starts_with(kBlock)) return -1;
+  int32_t layer = -1;
+  const auto [end, bad] =
+      std::from_chars(name.data() + kBlock.size(), name.data() + name.size(), layer);
+  return bad == std::errc() && layer >= 0 && end < name.data() + name.size() && *end == '.' ? layer
+                                                                                            : -1;
+}
+
+}  // namespace sluice::convert
