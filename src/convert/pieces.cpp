@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kLeastPiece = 1 << 12;
 constexpr uint64_t kMostThreads = 64;
+constexpr float kMostInBlocks = 1e6;    // an f16 scale could not hold much more
 constexpr uint64_t kMostWindows = 512;  // of kLeastPiece values, that tell a tensor's error
 constexpr uint64_t kSlotsAThread = 4;   // so that nobody waits long for the others
 
@@ -91,10 +92,13 @@ void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   if (!slot->status.ok()) return;
   if (importance != nullptr) weigh(tensor, *importance, first, n, room->w.data());
   const auto count = static_cast<int64_t>(n);
+  const auto beyond = [](float x) { return std::fabs(x) > kMostInBlocks; };
+  const bool held =
+      info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
   quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
   kernels::reference::dequantize(kernel_type, slot->out.data(), count, room->y.data());
   quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, &slot->errors);
-  if (!std::isfinite(slot->errors.yy)) {
+  if (!held || !std::isfinite(slot->errors.yy)) {
     slot->status = error(Code::kBadWeights, "tensor \"%s\" has values beyond the range of %s",
                          gguf::printable(tensor.name).c_str(), info.name);
   }
