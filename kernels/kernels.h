@@ -76,13 +76,46 @@ struct MatmulArgs {
 // With `partial_max` and `partial_sum` set, out is left unnormalised and each row's maximum and sum
 // are written there, for attention_merge over a split of the positions.
 // A row's sink is a score without a value: exp(sink) is one more term of the denominator.
+//
+// Keys and values may also be quantized. Of kQ8_0, kQ4_0 and of the values of kQ2 a position is a
+// row of blocks, each with a bf16 scale d per 32 values:
+//   kQ8_0  32 values: d, then int8 codes                                   x = d * code
+//   kQ4_0  32 values: d, then a byte for values j (low bits) and 16 + j    u = code - 7.5
+//   kQ2    64 values: d of each half, then a byte for j, 16 + j, ..        u = code - 1.5
+// where x = d * (u + c u^3): levels lie wider apart further out, where there are fewer values
+// (c: kKvCurve4, kKvCurve2). Keys of kQ2 are quantized by channel, kKvGroup positions together: for
+// every channel a step, then for every one a middle (bf16, channels rounded up to 64), then a row
+// of codes for each position in the order of a block, x = middle + step * u. In the types of four
+// bits and fewer a row of queries sees its own group of kKvGroup positions in f16, from a ring
+// beside, and the whole groups before in this form.
+enum class KvType : uint8_t { kF16, kQ8_0, kQ4_0, kQ2 };
+inline constexpr int32_t kKvGroup = 64;
+inline constexpr float kKvCurve4 = 0.008f, kKvCurve2 = 0.07f;
+[[nodiscard]] constexpr bool kv_grouped(KvType type) {
+  return type == KvType::kQ4_0 || type == KvType::kQ2;
+}
+// Bytes of one position of n values; of the keys of kQ2 a group's are kKvGroup times as many.
+[[nodiscard]] constexpr int64_t kv_row_bytes(KvType type, int64_t n) {
+  switch (type) {
+    case KvType::kF16:
+      return 2 * n;
+    case KvType::kQ8_0:
+      return (n + 31) / 32 * 34;
+    case KvType::kQ4_0:
+      return (n + 31) / 32 * 18;
+    case KvType::kQ2:
+      return (n + 63) / 64 * 20;
+  }
+  return 0;
+}
+
 inline constexpr int32_t kAttentionSplit = 512;
 inline constexpr float kNoSink = -__builtin_inff();
 struct AttentionArgs {
   const float* q;  // row i at q + i * q_stride, [dk]
   int64_t q_stride;
-  const f16* k;  // [positions][dk]
-  const f16* v;  // [positions][dv]
+  const void* k;  // [positions][dk], f16 or as k_type says
+  const void* v;  // [positions][dv]
   int32_t n_rows, dk, dv;
   const int32_t* begin;  // [n_rows] first position seen
   const int32_t* end;    // [n_rows] one past the last; end > begin
@@ -96,7 +129,14 @@ struct AttentionArgs {
   float* partial_max;  // [n_rows] or null
   float* partial_sum;  // [n_rows] or null
   void* scratch;       // attention_scratch(n_rows, dk, dv) bytes, 64-byte aligned
-  int64_t v_stride;    // from a position's values to the next one's; 0: dv
+  int64_t v_stride;    // from a position's values to the next one's; 0: dv, and where quantized
+  KvType k_type, v_type;
+  // Where either is grouped: f16 rings of `recent_size` positions (a multiple of kKvGroup) with the
+  // rows' own groups; place p of k and v is place (p + recent_shift) % recent_size of these.
+  // `position` is read then too, for the place of each row's own position.
+  const f16 *recent_k, *recent_v;
+  int32_t recent_size;
+  int64_t recent_shift;
 };
 
 // x > 0: positive x^2 + linear x; else negative (e^min(x, below) - 1 - x) + linear x
@@ -243,6 +283,15 @@ struct Table {
   void (*convolve)(const ConvArgs& args);
   void (*update_state)(const StateArgs& args);
   void (*scan)(const ScanArgs& args);
+
+  // --- quantized keys and values -----------------------------------------------------------------
+  // Hadamard's transform, which is its own inverse, in place: of as many values as the greatest
+  // power of two in n, then of the rest in the same way. It spreads what a few channels carry.
+  void (*rotate)(float* x, int32_t n);
+  // A row of kQ8_0.
+  void (*quantize_kv)(const float* x, int32_t n, void* out);
+  // A group of kQ4_0 or kQ2, kKvGroup rows of n values: keys of kQ2 by channel, all else by row.
+  void (*quantize_kv_group)(KvType type, bool keys, const f16* rows, int32_t n, void* out);
 };
 
 // The best table for this CPU (cpuid natively; the chosen binary on wasm).

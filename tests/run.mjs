@@ -149,7 +149,12 @@ const suites = {
   },
   async native() {
     await cmake('native', [], ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
-    return add(await gtestAll('native'), await fuzzRegressions('native'));
+    const count = add(await gtestAll('native'), await fuzzRegressions('native'));
+    return add(count, await nodeTests('api'));  // what `cmake --install` gives
+  },
+  async serve() {
+    await cmake('native', ['sluice']);
+    return nodeTests('serve');
   },
   async asan() {
     await cmake('asan');
@@ -157,7 +162,7 @@ const suites = {
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
   async tsan() {
-    await cmake('tsan', ['unit_tests', 'conformance_tests']);  // where threads meet
+    await cmake('tsan', ['unit_tests', 'conformance_tests', 'api_tests', 'serve_tests']);  // where threads meet
     return gtestAll('tsan', { filter: '*Thread*:*Pool*:*Concurren*:*Driver*:*Session*:*Stream*',
       env: { TSAN_OPTIONS: 'halt_on_error=1' } });
   },

@@ -5,9 +5,11 @@
 // converted from f16 once: by the one tile that there is, in its registers, or else into scratch.
 // A row's arithmetic is a fixed chain over components, positions, blocks and splits: tiles only
 // decide which chains run side by side. So a row has the same bits alone and among others.
+// Quantized positions are always converted to scratch, which stays in the first cache.
 // Transposing the keys instead, for scores without horizontal sums, was slower below eight rows.
 #pragma once
 
+#include "kernels/generic/kv_rows.h"
 #include "kernels/generic/unroll.h"
 #include "kernels/generic/vector_math.h"
 #include "kernels/kernels.h"
@@ -409,8 +411,49 @@ void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries&
   }
 }
 
+// Which rows a block is for: where its form depends on the row, those that see it in one form.
+enum class Seen { kByAll, kQuantized, kRecent };
+
+bool is_f16(const AttentionArgs& a) {
+  return a.k_type == KvType::kF16 && a.v_type == KvType::kF16;
+}
+bool has_recent(const AttentionArgs& a) {
+  return kv_grouped(a.k_type) || kv_grouped(a.v_type);
+}
+
+// One side of the cache, its keys or its values, from the block that begins at `start`, as f32.
+struct Side {
+  KvType type;
+  const void* data;
+  const f16* recent;
+  int64_t stride;  // of f16, from position to position
+  int32_t cols, ld;
+};
+Rows<float> widen(const AttentionArgs& a, const Side& side, Seen seen, int64_t start, int from,
+                  int to, float* out) {
+  const bool in_ring = kv_grouped(side.type) && seen == Seen::kRecent;
+  if (in_ring || side.type == KvType::kF16) {
+    const f16* rows = in_ring ? side.recent : static_cast<const f16*>(side.data);
+    const int64_t place = in_ring ? (start + a.recent_shift) % a.recent_size : start;
+    return convert({rows + place * side.stride, side.stride, from, to}, side.cols, side.ld, out);
+  }
+  const int64_t row_bytes = kv_row_bytes(side.type, side.cols);
+  const uint8_t* rows = static_cast<const uint8_t*>(side.data) + start * row_bytes;
+  if (side.type == KvType::kQ8_0) {
+    widen_q8(rows, row_bytes, from, to, side.ld, out);
+  } else if (side.type == KvType::kQ4_0) {
+    widen_q4(rows, row_bytes, from, to, side.ld, out);
+  } else if (side.data == a.k) {
+    const int first = static_cast<int>(start % kKvGroup);
+    widen_q2_keys(rows - first * row_bytes, row_bytes, first, from, to, side.ld, out);
+  } else {
+    widen_q2(rows, row_bytes, from, to, side.ld, out);
+  }
+  return {out, side.ld, from, to};
+}
+
 void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& panel,
-                  const Queries& q, int64_t start) {
+                  const Queries& q, int64_t start, Seen seen) {
   const auto clip = [start](int64_t position) {
     const int64_t i = position - start;
     return i < 0 ? 0 : i < kPositions ? static_cast<int>(i) : kPositions;
@@ -419,17 +462,29 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   int first_row = panel.n_rows, last_row = 0;
   for (int r = 0; r < panel.n_rows; ++r) {
     range[r] = {clip(a.begin[panel.row + r]), clip(a.end[panel.row + r])};
+    if (seen != Seen::kByAll) {
+      const bool recent = start >= a.position[panel.row + r] / kKvGroup * kKvGroup;
+      if (recent != (seen == Seen::kRecent)) range[r] = {0, 0};
+    }
     if (range[r].lo >= range[r].hi) continue;
     first_row = r < first_row ? r : first_row;
     last_row = r + 1;
   }
   if (first_row >= last_row) return;
   const int from = clip(panel.first), to = clip(panel.last);
-  const Rows<f16> keys{a.k + start * a.dk, a.dk, from, to};
   const int64_t v_stride = a.v_stride == 0 ? a.dv : a.v_stride;
-  const Rows<f16> values{a.v + start * v_stride, v_stride, from, to};
   Bias bias{nullptr, nullptr, start};
   if (a.slope != nullptr) bias = {a.slope + panel.row, a.position + panel.row, start};
+  if (!is_f16(a)) {
+    const Side k{a.k_type, a.k, a.recent_k, a.dk, a.dk, s.ldk};
+    const Side v{a.v_type, a.v, a.recent_v, v_stride, a.dv, s.ldv};
+    const Rows<float> keys = widen(a, k, seen, start, from, to, s.keys);
+    attend_rows(a, s, q, bias, first_row, last_row, range, keys,
+                a.v == a.k ? keys : widen(a, v, seen, start, from, to, s.values));
+    return;
+  }
+  const Rows<f16> keys{static_cast<const f16*>(a.k) + start * a.dk, a.dk, from, to};
+  const Rows<f16> values{static_cast<const f16*>(a.v) + start * v_stride, v_stride, from, to};
   const int n = last_row - first_row;
   if (n <= kDirectRows && a.dk == s.ldk && a.dv == s.ldv) {
     attend_rows(a, s, q, bias, first_row, last_row, range, keys, values);
@@ -468,7 +523,10 @@ void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& 
     zero(s.sum, int64_t{panel.n_rows} * kLanes);
     zero(s.acc, int64_t{panel.n_rows} * s.ldv);
     int64_t start = panel.first > split ? panel.first / kPositions * kPositions : split;
-    for (; start < end; start += kPositions) attend_block(a, s, panel, q, start);
+    for (; start < end; start += kPositions) {
+      attend_block(a, s, panel, q, start, has_recent(a) ? Seen::kQuantized : Seen::kByAll);
+      if (has_recent(a)) attend_block(a, s, panel, q, start, Seen::kRecent);
+    }
     for (int r = 0; r < panel.n_rows; ++r) {
       const Folded total =
           fold({s.total_max[r], s.total_sum[r]}, s.max[r], reduce_add(load(s.sum + r * kLanes)),

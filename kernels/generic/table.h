@@ -8,6 +8,7 @@
 #endif
 #include "kernels/generic/float_rows.h"
 #include "kernels/generic/k_blocks.h"
+#include "kernels/generic/kv_quantize.h"
 #include "kernels/generic/matmul.h"
 #include "kernels/generic/recurrent.h"
 #include "kernels/generic/vector.h"
@@ -186,6 +187,9 @@ const Table kTable = {
     convolve,
     update_state,
     scan,
+    rotate,
+    quantize_kv,
+    quantize_kv_group,
 };
 
 }  // namespace sluice::kernels::SLUICE_TARGET

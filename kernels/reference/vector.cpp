@@ -76,6 +76,30 @@ void softmax(const float* x, int64_t n, double* out) {
   for (int64_t i = 0; i < n; ++i) out[i] /= sum;
 }
 
+namespace {
+
+// Value i of the position at place p, of the keys or of the values, as row `row` sees it.
+double seen_value(const AttentionArgs& a, bool keys, int32_t row, int64_t p, int32_t i) {
+  const KvType type = keys ? a.k_type : a.v_type;
+  const int32_t n = keys ? a.dk : a.dv;
+  const int64_t stride = keys || a.v_stride == 0 ? n : a.v_stride;
+  const uint8_t* data = static_cast<const uint8_t*>(keys ? a.k : a.v);
+  if (type == KvType::kF16) {
+    return double{f16_to_f32(reinterpret_cast<const f16*>(data)[p * stride + i])};
+  }
+  const int64_t row_bytes = kv_row_bytes(type, a.v == a.k ? a.dk : n);
+  if (type == KvType::kQ8_0) return kv_value(type, data + p * row_bytes, i);
+  if (p >= a.position[row] / kKvGroup * kKvGroup) {
+    const f16* recent = keys ? a.recent_k : a.recent_v;
+    return double{f16_to_f32(recent[(p + a.recent_shift) % a.recent_size * stride + i])};
+  }
+  if (!keys || type == KvType::kQ4_0) return kv_value(type, data + p * row_bytes, i);
+  return kv_channel_value(data + p / kKvGroup * kKvGroup * row_bytes, n,
+                          static_cast<int32_t>(p % kKvGroup), i);
+}
+
+}  // namespace
+
 void attention(const AttentionArgs& a, double* out) {
   std::vector<double> score;
   for (int32_t i = 0; i < a.n_rows; ++i) {
@@ -84,7 +108,7 @@ void attention(const AttentionArgs& a, double* out) {
     double top = -INFINITY;
     for (int64_t p = a.begin[i]; p < a.end[i]; ++p) {
       double s = 0;
-      for (int32_t d = 0; d < a.dk; ++d) s += double{q[d]} * double{f16_to_f32(a.k[p * a.dk + d])};
+      for (int32_t d = 0; d < a.dk; ++d) s += double{q[d]} * seen_value(a, true, i, p, d);
       s *= a.scale;
       if (a.softcap != 0.0f) s = a.softcap * std::tanh(s / a.softcap);
       if (a.slope != nullptr)
@@ -101,9 +125,8 @@ void attention(const AttentionArgs& a, double* out) {
     double* row = out + int64_t{i} * a.dv;
     for (int32_t c = 0; c < a.dv; ++c) row[c] = 0;
     for (size_t j = 0; j < score.size(); ++j) {
-      const int64_t stride = a.v_stride == 0 ? a.dv : a.v_stride;
-      const f16* v = a.v + (a.begin[i] + static_cast<int64_t>(j)) * stride;
-      for (int32_t c = 0; c < a.dv; ++c) row[c] += score[j] / sum * double{f16_to_f32(v[c])};
+      const int64_t p = a.begin[i] + static_cast<int64_t>(j);
+      for (int32_t c = 0; c < a.dv; ++c) row[c] += score[j] / sum * seen_value(a, false, i, p, c);
     }
   }
 }

@@ -138,6 +138,7 @@ Status generate(sluice_session& handle, const sluice_generate_options* options,
   sluice_generate_options given = default_generate_options();
   if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
   sluice_result found = {};
+  found.stop_index = -1;
   if (result != nullptr) SLUICE_RETURN_IF_ERROR(check_size(*result));
   Answer answer(handle, given);  // from here on it can be cancelled
   Result<generate::Options> how = generate_options(given);

@@ -75,6 +75,8 @@ const char* code_name(Code code) {
       return "GRAMMAR_TOO_LARGE";
     case Code::kSchemaUnsupported:
       return "SCHEMA_UNSUPPORTED";
+    case Code::kTemplate:
+      return "TEMPLATE";
   }
   return "INTERNAL";
 }

@@ -44,6 +44,7 @@ enum class Code : uint8_t {
   kGrammarLeftRecursion,  // a rule that can begin with itself, named
   kGrammarTooLarge,       // more states than a grammar may take
   kSchemaUnsupported,     // what a schema asks for and a grammar cannot promise, with its pointer
+  kTemplate,              // a chat template that cannot be read, raised or took too much
 };
 
 // The stable name of a code, such as "BUDGET_TOO_SMALL".

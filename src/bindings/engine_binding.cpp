@@ -163,8 +163,10 @@ class EngineBinding {
   }
 
   std::string inspect(const val& options) {
-    Result<session::Inspection> found =
-        session::inspect(opener_->header(), engine_options(options));
+    const Result<session::EngineOptions> engine_with = engine_options(options);
+    Result<session::Inspection> found = engine_with.ok()
+                                            ? session::inspect(opener_->header(), *engine_with)
+                                            : Result<session::Inspection>(engine_with.status());
     if (!found.ok()) {
       fail(found.status());
       val problem = val::object();
@@ -195,8 +197,10 @@ class EngineBinding {
   }
 
   bool open(const val& options) {
+    const Result<session::EngineOptions> engine_with = engine_options(options);
+    if (!engine_with.ok()) return fail(engine_with.status());
     Result<std::unique_ptr<session::Engine>> engine =
-        session::Engine::open(opener_->header(), engine_options(options));
+        session::Engine::open(opener_->header(), *engine_with);
     if (!engine.ok()) return fail(engine.status());
     engine_ = std::move(*engine);
     Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
@@ -459,8 +463,13 @@ class EngineBinding {
   int threads() const { return engine_->pool().n_threads(); }
 
  private:
-  session::EngineOptions engine_options(const val& o) {
+  Result<session::EngineOptions> engine_options(const val& o) {
     session::EngineOptions options;
+    if (const val type = o["kvType"]; type.isString()) {
+      const Result<kv::KvTypes> types = kv::parse_kv_types(type.as<std::string>());
+      if (!types.ok()) return types.status();
+      options.kv = *types;
+    }
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.
     options.page_bytes = 65536;

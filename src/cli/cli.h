@@ -19,6 +19,7 @@ struct Common {
   std::string memory_budget;  // "64M"
   std::string kernels;
   std::string cache_dir;
+  std::string kv_type;  // "q8_0"
   std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   int threads = 0;
   int ctx = 0;
@@ -66,6 +67,8 @@ void add_info(CLI::App& app, int* status);
 void add_perplexity(CLI::App& app, int* status);
 void add_cache(CLI::App& app, int* status);
 void add_check(CLI::App& app, int* status);
+void add_serve(CLI::App& app, int* status);
 void add_convert(CLI::App& app, int* status);
+void add_chat(CLI::App& app, int* status);
 
 }  // namespace sluice::cli

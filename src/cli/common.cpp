@@ -35,6 +35,8 @@ void add_common(CLI::App& app, Common& common) {
                  "context length in tokens (default: the model's, at most 4096)")
       ->check(whole_number(0, model::kMaxContext));
   app.add_option("--kernels", common.kernels, "force an instruction set by name");
+  app.add_option("--kv-type", common.kv_type,
+                 "keys and values as f16 (default), q8_0, q4_0 or q2; q8_0,q4_0 for each apart");
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
   app.add_flag("--json", common.json, "print JSON");
 }
@@ -130,6 +132,11 @@ Result<native::LoadOptions> load_options(const Common& common) {
       return error(Code::kInvalidArgument, "a memory budget of 0 bytes holds no model");
     }
     options.engine.memory_budget = *budget;
+  }
+  if (!common.kv_type.empty()) {
+    Result<kv::KvTypes> types = kv::parse_kv_types(common.kv_type);
+    if (!types.ok()) return types.status();
+    options.engine.kv = *types;
   }
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;

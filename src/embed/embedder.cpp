@@ -72,7 +72,7 @@ Result<bool> Embedder::next() {
 Status Embedder::begin_pass() {
   const session::Engine& engine = session_.engine();
   const int32_t room = engine.plan().n_batch;
-  const bool alone = engine.plan().kv_shape.recurrent();
+  const bool alone = engine.plan().kv_shape.one_text();
   const int32_t start = begin_of(text_) + inside_;
   const int32_t left = ends_[static_cast<size_t>(text_)] - start;
   n_texts_ = 0;

@@ -406,6 +406,7 @@ Result<Tensor> describe_tensor(const SafetensorsEntry& e) {
     return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions", printable(e.name).c_str(),
                  e.shape.size());
   }
+  t.name = e.name;
   t.n_dims = static_cast<uint32_t>(e.shape.size());
   std::reverse_copy(e.shape.begin(), e.shape.end(), t.ne.begin());
   t.offset = e.begin;

@@ -169,6 +169,7 @@ Expr SchemaCompiler::emit_number(const Shape& s) {
 
 Expr SchemaCompiler::space() {
   if (options_.compact) return Builder::kEmpty;
+  if (options_.one_space) return builder_.maybe(builder_.bytes(" "));
   if (space_rule_ == UINT32_MAX) {
     space_rule_ = builder_.new_rule();
     const Expr one = builder_.chars({{'\t', '\n'}, {'\r', '\r'}, {' ', ' '}});

@@ -1,8 +1,8 @@
 // llama.cpp's GBNF: rules of literals, classes, references, groups, alternatives and quantifiers,
 // and references to tokens. Three symbols are our own, each with a JSON value behind it: %json
-// SCHEMA is a value of a JSON schema, %spaced SCHEMA one with any white space in it, %until ["a",
-// "b"] any text in which none of these occurs; so a grammar can be free text up to a mark, and a
-// value behind.
+// SCHEMA is a value of a JSON schema, %spaced SCHEMA one that may have a space in each place, and
+// %until ["a", "b"] any text in which none of these occurs; so a grammar can be free text up to a
+// mark, and a value behind it.
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -317,7 +317,7 @@ class Gbnf {
     if (!schema) return text_before(*value, start);
     const uint32_t rule = builder_.new_rule();
     SLUICE_RETURN_IF_ERROR(
-        SchemaCompiler(std::move(*value), {.compact = compact}, &builder_).compile_into(rule));
+        SchemaCompiler(std::move(*value), {.compact = compact, .one_space = true}, &builder_).compile_into(rule));
     return builder_.call(rule);
   }
 

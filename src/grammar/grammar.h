@@ -36,8 +36,10 @@ enum class Kind : uint8_t {
 };
 
 struct CompileOptions {
-  // JSON only. Compact: no whitespace at all. Otherwise any, up to kMaxWhitespace in a place.
+  // JSON only. Compact: no whitespace at all. Otherwise any, up to kMaxWhitespace in a place, or at
+  // most one space.
   bool compact = true;
+  bool one_space = false;
 };
 inline constexpr uint32_t kMaxWhitespace = 64;
 

@@ -4,12 +4,15 @@
 namespace sluice::kv {
 namespace {
 
-constexpr uint64_t kHalf = sizeof(uint16_t);
+int64_t head_bytes(const LayerShape& l) {
+  int64_t bytes = 0;
+  for (int i = 0; i < LayerShape::kParts; ++i) bytes += l.part(i).total();
+  return bytes;
+}
 
 // Of keys and values; a state may follow.
 uint64_t attention_bytes(const LayerShape& l) {
-  const uint64_t bytes = static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(l.capacity) *
-                         static_cast<uint64_t>(l.dk + l.own_values()) * kHalf;
+  const uint64_t bytes = static_cast<uint64_t>(l.heads) * static_cast<uint64_t>(head_bytes(l));
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -22,8 +25,31 @@ uint64_t layer_bytes(const KvShape& s, const LayerShape& l) {
 
 }  // namespace
 
+LayerShape::Part LayerShape::part(int i) const {
+  const KvType type = i % 2 == 0 ? k_type : v_type;
+  const int32_t n = i % 2 == 0 ? dk : own_values();
+  if (i >= 2)
+    return {1, kernels::kv_grouped(type) ? recent : 0, kernels::kv_row_bytes(KvType::kF16, n)};
+  const int32_t positions = kernels::kv_grouped(type) ? kernels::kKvGroup : 1;
+  return {positions, (capacity + positions - 1) / positions,
+          positions * kernels::kv_row_bytes(type, n)};
+}
+
 bool KvShape::recurrent() const {
   return state_bytes() > 0;
+}
+
+bool KvShape::quantized() const {
+  for (const LayerShape& l : layers) {
+    if (l.quantized()) return true;
+  }
+  return false;
+}
+
+int32_t KvShape::recent() const {
+  int32_t most = 0;
+  for (const LayerShape& l : layers) most = l.recent > most ? l.recent : most;
+  return most;
 }
 
 uint64_t KvShape::state_bytes() const {
@@ -38,17 +64,11 @@ uint64_t KvShape::bytes() const {
   return bytes;
 }
 
-uint16_t* KvCache::keys(int32_t layer, int32_t head) const {
+uint8_t* KvCache::part(int32_t layer, int32_t head, int i) const {
   const LayerShape& l = this->layer(layer);
-  const int64_t per_head = static_cast<int64_t>(l.capacity) * (l.dk + l.own_values());
-  return reinterpret_cast<uint16_t*>(base_ + layout_->offset[static_cast<size_t>(layer)]) +
-         head * per_head;
-}
-
-uint16_t* KvCache::values(int32_t layer, int32_t head) const {
-  const LayerShape& l = this->layer(layer);
-  if (l.values_in_keys) return keys(layer, head);
-  return keys(layer, head) + static_cast<int64_t>(l.capacity) * l.dk;
+  int64_t at = head * head_bytes(l);
+  for (int before = 0; before < i; ++before) at += l.part(before).total();
+  return base_ + layout_->offset[static_cast<size_t>(layer)] + at;
 }
 
 float* KvCache::state(int32_t layer, int32_t copy) const {

@@ -1,7 +1,14 @@
-// The memory of timelines: keys and values in f16, [layer][kv head][place][head size], and the
-// state of recurrent layers. A position of a layer that sees everything has its own place, so
-// rewinding is forgetting; a layer with a window keeps a ring of places. All timelines that an
-// engine holds at once share one pool, whose size is in the plan: nothing here is allocated later.
+// The memory of timelines: keys and values, [layer][kv head][place][head size], and the state of
+// recurrent layers. A position of a layer that sees everything has its own place, so rewinding is
+// forgetting; a layer with a window keeps a ring of places. All timelines that an engine holds at
+// once share one pool, whose size is in the plan: nothing here is allocated later.
+//
+// What a query sees depends on positions alone, so that every batch length, split and thread count
+// gives the same bits. In f16 and q8_0 a position is a row by itself. In q4_0 and q2 a group of
+// kKvGroup positions is quantized once its last is there, from f16 copies that a ring keeps; a
+// query sees the group that it is in itself as f16 and all before it quantized, also where the rest
+// of its group is in the same batch. So going on from the first position of a group needs no
+// copies: where a timeline goes back further than the ring reaches, it goes to such a position.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +16,11 @@
 
 #include "base/aligned.h"
 #include "base/status.h"
+#include "kernels/kernels.h"
 
 namespace sluice::kv {
+
+using kernels::KvType;
 
 struct LayerShape {
   int32_t heads = 0;  // of keys and values; 0: the layer has no attention
@@ -19,9 +29,21 @@ struct LayerShape {
   int32_t capacity = 0;         // positions held: n_ctx, or a ring of fewer
   int64_t state = 0;            // f32 values that a recurrent layer carries on; 0: none
   bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
+  KvType k_type = KvType::kF16, v_type = KvType::kF16;
+  int32_t recent = 0;  // positions of the ring of f16 copies where either type is grouped
 
-  // f16 values kept apart from the key, of one position and head.
+  [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
+  // Values kept apart from the key, of one position and head.
   [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
+  // What is kept for one head, in order: keys, values, copies of keys, copies of values. Each is
+  // [units] of so many positions and bytes, in places that come round.
+  struct Part {
+    int32_t positions = 1;  // of a unit
+    int64_t units = 0, bytes = 0;
+    [[nodiscard]] int64_t total() const { return units * bytes; }
+  };
+  [[nodiscard]] Part part(int i) const;
+  static constexpr int kParts = 4;
 };
 
 struct KvShape {
@@ -31,6 +53,10 @@ struct KvShape {
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
 
   [[nodiscard]] bool recurrent() const;
+  [[nodiscard]] bool quantized() const;
+  // Whether texts cannot lie side by side in one batch, each as if it began the cache.
+  [[nodiscard]] bool one_text() const { return recurrent() || quantized(); }
+  [[nodiscard]] int32_t recent() const;  // positions of the f16 copies, 0 where there are none
   [[nodiscard]] uint64_t state_bytes() const;  // of all recurrent layers together, once
   [[nodiscard]] uint64_t bytes() const;        // of one timeline
 };
@@ -43,10 +69,21 @@ class KvCache {
   [[nodiscard]] const LayerShape& layer(int32_t index) const {
     return layout_->shape.layers[static_cast<size_t>(index)];
   }
+  // Part i of one head: LayerShape::part.
+  [[nodiscard]] uint8_t* part(int32_t layer, int32_t head, int i) const;
   // [capacity][dk] and [capacity][dv] of one head; position p is at place(layer, p). Values that
   // are in their keys are dk apart.
-  [[nodiscard]] uint16_t* keys(int32_t layer, int32_t head) const;
-  [[nodiscard]] uint16_t* values(int32_t layer, int32_t head) const;
+  [[nodiscard]] uint8_t* keys(int32_t layer, int32_t head) const { return part(layer, head, 0); }
+  [[nodiscard]] uint8_t* values(int32_t layer, int32_t head) const {
+    return part(layer, head, this->layer(layer).values_in_keys ? 0 : 1);
+  }
+  // [recent][dk] and [recent][dv]; position p is at p % recent.
+  [[nodiscard]] kernels::f16* recent_keys(int32_t layer, int32_t head) const {
+    return reinterpret_cast<kernels::f16*>(part(layer, head, 2));
+  }
+  [[nodiscard]] kernels::f16* recent_values(int32_t layer, int32_t head) const {
+    return reinterpret_cast<kernels::f16*>(part(layer, head, 3));
+  }
   [[nodiscard]] int64_t place(int32_t layer, int64_t position) const {
     return position % this->layer(layer).capacity;
   }

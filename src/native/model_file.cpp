@@ -106,6 +106,7 @@ Result<ModelHeader> read_header(std::unique_ptr<io::ByteSource> file) {
 Result<std::unique_ptr<Model>> Model::open(const std::string& path, const LoadOptions& options) {
   Result<ModelHeader> header = read_header(path, options.source);
   if (!header.ok()) return header.status();
+  if (options.on_header) options.on_header(header->header);
   Result<AdapterFiles> adapters = AdapterFiles::open(options.adapters, options.source);
   if (!adapters.ok()) return adapters.status();
   session::EngineOptions engine_options = options.engine;

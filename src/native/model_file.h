@@ -26,7 +26,9 @@ namespace sluice::native {
 struct LoadOptions {
   session::EngineOptions engine;  // its adapters are those below
   io::OpenOptions source;
-  std::vector<AdapterChoice> adapters;
+  // Called with the header, which open() drops: for what only callers want of it.
+  std::function<void(const gguf::Header&)> on_header = nullptr;
+  std::vector<AdapterChoice> adapters = {};
 };
 
 // The header of a model and the open sources of its files. `opener` holds what its views point to.

@@ -10,26 +10,118 @@ namespace sluice::session {
 
 using model::Op;
 
+// A position's vector of one head to its place; in groups, to its copy.
+void CpuExecutor::store_vector(const kv::LayerShape& layer, kernels::KvType type, const float* x,
+                               int32_t n, int32_t position, uint8_t* cache, kernels::f16* copies) {
+  const int64_t place = position % layer.capacity;
+  if (type == kernels::KvType::kF16) {
+    engine_.table().f32_to_f16(x, n, reinterpret_cast<kernels::f16*>(cache) + place * n);
+  } else if (kernels::kv_grouped(type)) {
+    engine_.table().f32_to_f16(x, n, copies + int64_t{position % layer.recent} * n);
+  } else {
+    engine_.table().quantize_kv(x, n, cache + place * kernels::kv_row_bytes(type, n));
+  }
+}
+
 void CpuExecutor::store_kv(const Op& op) {
   const model::AttentionShape& att = op.att;
   if (!att.owned_by(op.layer)) return;
-  const int64_t dk = att.dk, dv = att.dv;
+  const int32_t dk = att.dk, dv = att.dv;
   const kv::KvCache& cache = timeline_->cache();
+  const kv::LayerShape& layer = cache.layer(att.cache);
   for_rows(rows_, [&](int32_t t) {
     const float* row = buffer(op.in) + t * engine_.width(op.in);
     const float *k = row + att.keys(), *v = row + att.values();
-    const int64_t at = cache.place(att.cache, first_ + t);
     for (int32_t h = 0; h < att.kv_heads; ++h) {
-      engine_.table().f32_to_f16(k + h * dk, dk, cache.keys(att.cache, h) + at * dk);
+      store_vector(layer, layer.k_type, k + h * dk, dk, first_ + t, cache.keys(att.cache, h),
+                   cache.recent_keys(att.cache, h));
       if (att.values_in_keys) continue;
-      engine_.table().f32_to_f16(v + h * dv, dv, cache.values(att.cache, h) + at * dv);
+      store_vector(layer, layer.v_type, v + h * dv, dv, first_ + t, cache.values(att.cache, h),
+                   cache.recent_values(att.cache, h));
+    }
+  });
+  if (layer.recent > 0) quantize_groups(op);
+}
+
+// The groups whose last position this batch has brought.
+void CpuExecutor::quantize_groups(const Op& op) {
+  constexpr int32_t kGroup = kernels::kKvGroup;
+  const kv::KvCache& cache = timeline_->cache();
+  const kv::LayerShape& layer = cache.layer(op.att.cache);
+  const int32_t n_kv = op.att.kv_heads, first = first_ / kGroup;
+  const auto quantize = [&](int64_t group, bool keys, int32_t n, uint8_t* to,
+                            const kernels::f16* copies) {
+    const kernels::KvType type = keys ? layer.k_type : layer.v_type;
+    if (!kernels::kv_grouped(type)) return;
+    const int64_t position = group * kGroup;
+    engine_.table().quantize_kv_group(
+        type, keys, copies + position % layer.recent * n, n,
+        to + position % layer.capacity * kernels::kv_row_bytes(type, n));
+  };
+  const int64_t tasks = int64_t{(first_ + rows_) / kGroup - first} * n_kv;
+  if (tasks == 0) return;
+  engine_.pool().parallel_for(tasks, [&](int64_t task, int) {
+    const int32_t h = static_cast<int32_t>(task % n_kv);
+    const int64_t group = first + task / n_kv;
+    quantize(group, true, op.att.dk, cache.keys(op.att.cache, h),
+             cache.recent_keys(op.att.cache, h));
+    if (op.att.values_in_keys) return;
+    quantize(group, false, op.att.dv, cache.values(op.att.cache, h),
+             cache.recent_values(op.att.cache, h));
+  });
+}
+
+namespace {
+
+// Whether vectors of this type are kept rotated. Keys of q2 are quantized by channel, where a
+// channel that stands out costs the others nothing.
+bool rotates(kernels::KvType type, bool keys) {
+  return type != kernels::KvType::kF16 && !(keys && type == kernels::KvType::kQ2);
+}
+
+}  // namespace
+
+// Before keys and values are stored: theirs, and the queries', which leaves scores as they are.
+// Doing it again undoes it.
+void CpuExecutor::rotate_heads(const Op& op) {
+  const model::AttentionShape& att = op.att;
+  const kv::LayerShape& layer = timeline_->cache().layer(att.cache);
+  const bool owned = att.owned_by(op.layer);
+  // A key that holds its value is rotated in two parts, so that the value is by itself.
+  const int32_t inner = att.values_in_keys ? att.dv : att.dk;
+  for_rows(rows_, [&](int32_t t) {
+    float* row = buffer(op.in) + t * engine_.width(op.in);
+    const int32_t heads = att.heads + (owned ? att.kv_heads : 0);
+    for (int32_t h = 0; rotates(layer.k_type, true) && h < heads; ++h) {
+      engine_.table().rotate(row + int64_t{h} * att.dk, inner);
+      engine_.table().rotate(row + int64_t{h} * att.dk + inner, att.dk - inner);
+    }
+    if (!owned || att.values_in_keys || !rotates(layer.v_type, false)) return;
+    for (int32_t h = 0; h < att.kv_heads; ++h) {
+      engine_.table().rotate(row + att.values() + int64_t{h} * att.dv, att.dv);
     }
   });
 }
 
 void CpuExecutor::op_attention(const Op& op) {
+  const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
+  const bool quantized = layer.quantized();
+  if (quantized) rotate_heads(op);
   store_kv(op);
   if (!spec_.ends.empty()) return attend_texts(op);
+  attend(op);
+  if (!quantized) return;
+  if (observer_) rotate_heads(op);
+  if (!rotates(layer.v_type, false)) return;
+  for_rows(rows_, [&](int32_t t) {
+    float* out = buffer(op.out) + t * engine_.width(op.out);
+    for (int32_t h = 0; h < op.att.heads; ++h) {
+      engine_.table().rotate(out + int64_t{h} * op.att.dv, op.att.dv);
+    }
+  });
+}
+
+void CpuExecutor::attend(const Op& op) {
   const int32_t n_kv = op.att.kv_heads;
   const int32_t splits = split_count(engine_.plan().n_ctx);
   const int32_t split = attention_split(engine_.plan().n_ctx);
@@ -66,6 +158,14 @@ kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, int32_t
   a.out_stride = a.dv;
   a.scale = op.scale != 0 ? op.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.dk)));
   a.softcap = op.softcap;
+  const kv::LayerShape& layer = cache.layer(op.att.cache);
+  a.k_type = layer.k_type;
+  a.v_type = layer.v_type;
+  if (layer.recent > 0) {
+    a.recent_k = cache.recent_keys(op.att.cache, head);
+    a.recent_v = cache.recent_values(op.att.cache, head);
+    a.recent_size = layer.recent;
+  }
   return a;
 }
 
@@ -90,6 +190,7 @@ float alibi_slope(const Op& op, int32_t head) {
 void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const TileScratch& s,
                             kernels::AttentionArgs& a) const {
   const int32_t group = op.att.group();
+  if (a.recent_size > 0) a.position = s.position;
   if (op.alibi != 0) {
     for (int32_t r = 0; r < rows; ++r) {
       s.slope[r] = r < group ? alibi_slope(op, head * group + r) : s.slope[r - group];
@@ -118,6 +219,7 @@ void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int th
     s.position[g] = first_ + shift;
   }
   row_terms(op, head, group, s, a);
+  a.recent_shift = -shift;
   float* partials = engine_.working().attention_partials();
   float* maxima = partials + static_cast<int64_t>(splits) * n_head * a.dv;
   float* sums = maxima + static_cast<int64_t>(splits) * n_head;
@@ -173,8 +275,8 @@ void CpuExecutor::attend_texts(const Op& op) {
 void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& tile, int thread) {
   const int32_t group = op.att.group(), rows = tile.count * group;
   kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
-  a.k += int64_t{tile.text} * a.dk;
-  a.v += int64_t{tile.text} * a.v_stride;
+  a.k = static_cast<const kernels::f16*>(a.k) + int64_t{tile.text} * a.dk;
+  a.v = static_cast<const kernels::f16*>(a.v) + int64_t{tile.text} * a.v_stride;
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv, 1);
   const auto row_of = [&](int32_t r) { return tile.text + tile.first + r / group; };
   for (int32_t r = 0; r < rows; ++r) {
@@ -264,10 +366,9 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     a.n_rows = r1 - r0;
     a.begin = s.begin + r0;
     a.end = s.end + r0;
-    if (op.alibi != 0) {
-      a.slope = s.slope + r0;
-      a.position = s.position + r0;
-    }
+    if (a.position != nullptr) a.position = s.position + r0;
+    if (op.alibi != 0) a.slope = s.slope + r0;
+    a.recent_shift = -shift;
     a.out = s.out + row * a.dv;
     a.partial_max = s.max + row;
     a.partial_sum = s.sum + row;

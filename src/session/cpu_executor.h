@@ -102,7 +102,12 @@ class CpuExecutor final : public Executor {
   void quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens, uint8_t* out);
   [[nodiscard]] bool wants_q8(int32_t mat) const;
 
+  void store_vector(const kv::LayerShape& layer, kernels::KvType type, const float* x, int32_t n,
+                    int32_t position, uint8_t* cache, kernels::f16* copies);
   void store_kv(const model::Op& op);
+  void quantize_groups(const model::Op& op);
+  void rotate_heads(const model::Op& op);
+  void attend(const model::Op& op);
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
   void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
   void merge_splits(const model::Op& op, int32_t head);

@@ -67,9 +67,11 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
   if (v.columns > 0) transpose(out, v.n / v.columns, v.columns);
 }
 
-// What the header says of the model, for telling it from others. Weights are not read for it.
-uint64_t identity_of(const gguf::Header& header) {
+// What the header says of the model, for telling it from others, and how it keeps keys and values.
+// Weights are not read for it.
+uint64_t identity_of(const gguf::Header& header, const kv::KvTypes& types) {
   Hash64 sum;
+  if (!types.f16()) sum.add(kv::kv_types_name(types));
   for (const char* key : {"general.architecture", "general.name", "general.basename",
                           "general.finetune", "general.version", "general.uuid"}) {
     sum.add(header.get_string(key).value_or(""));
@@ -160,7 +162,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
   engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
-  engine->model_identity_ = identity_of(header);
+  engine->model_identity_ = identity_of(header, plan.kv_types);
   engine->identify();
   engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
   engine->map_items();

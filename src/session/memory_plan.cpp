@@ -102,8 +102,30 @@ int32_t ring_capacity(int32_t window, int32_t n_ctx) {
   return static_cast<int32_t>(std::min<int64_t>(n_ctx, (wanted + split - 1) / split * split));
 }
 
+// Positions of the ring of f16 copies: the group that the batch begins in, and the longest batch.
+int32_t recent_capacity(int32_t n_ctx) {
+  constexpr int32_t kGroup = kernels::kKvGroup;
+  return std::min((n_ctx + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
+}
+
+// Whether the model can have such keys and values.
+Status check_kv_types(const Program& p, const kv::KvTypes& types) {
+  if (types.f16()) return {};
+  const auto refuse = [&types](const char* why) {
+    return error(Code::kInvalidArgument, "the KV type %s is not possible here: %s",
+                 kv::kv_types_name(types).c_str(), why);
+  };
+  if (!p.hp.causal) return refuse("this model reads texts whole and keeps f16");
+  for (const model::Op& op : p.ops) {
+    if (op.kind != model::OpKind::kAttention || !op.att.values_in_keys) continue;
+    if (types.k != types.v) return refuse("one vector is both key and value, of one type");
+    if (types.k == kv::KvType::kQ2) return refuse("q2 keeps keys and values in different forms");
+  }
+  return {};
+}
+
 // What each layer keeps, from the operations that keep it.
-kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
+kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const kv::KvTypes& types) {
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
   shape.whole = !p.hp.causal;
@@ -124,6 +146,11 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx) {
       layer.values_in_keys = op.att.values_in_keys;
       layer.window = op.window;
       layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
+      layer.k_type = types.k;
+      layer.v_type = types.v;
+      if (kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v)) {
+        layer.recent = recent_capacity(n_ctx);
+      }
     }
     if (op.state > 0) layer.state = std::max(layer.state, op.state_at + op.state);
   }
@@ -209,9 +236,10 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
 
 // What grows with the context: keys and values, and where a text is one batch, all activations.
 // Recurrent states take what they take: a shorter context would not make them smaller.
-uint64_t context_bytes(const Program& p, const kernels::Table& table, int64_t positions) {
+uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::KvTypes& types,
+                       int64_t positions) {
   const int32_t n_ctx = static_cast<int32_t>(positions);
-  const kv::KvShape shape = kv_shape(p, n_ctx);
+  const kv::KvShape shape = kv_shape(p, n_ctx, types);
   const uint64_t kv = shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
   if (p.hp.causal) return kv;
   return kv + WorkingMemory::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
@@ -223,13 +251,20 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
   const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, most});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
-         context_bytes(p, table, n_ctx) > options.memory_budget / 4) {
+         context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
     n_ctx = std::max<int64_t>(kLeastContext, n_ctx / 2);
   }
   return static_cast<int32_t>(n_ctx);
 }
 
 }  // namespace
+
+uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
+  if (!check_kv_types(program, types).ok()) return 0;
+  kv::KvShape shape = kv_shape(program, plan.n_ctx, types);
+  shape.n_checkpoints = plan.kv_shape.n_checkpoints;
+  return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
+}
 
 Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
                                uint64_t tokenizer_bytes, const EngineOptions& options,
@@ -250,9 +285,11 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
                  "a context of %d positions is beyond the %lld that this model has learned",
                  options.n_ctx, static_cast<long long>(program.max_context));
   }
+  SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv));
+  plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
   plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);
-  plan.kv_shape = kv_shape(program, plan.n_ctx);
+  plan.kv_shape = kv_shape(program, plan.n_ctx, options.kv);
   if (plan.kv_shape.whole && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "

@@ -9,6 +9,7 @@
 
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
+#include "kv/kv_type.h"
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/adapter_set.h"
@@ -40,6 +41,7 @@ struct EngineOptions {
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no own reads
   residency::OwnReads own_reads = residency::OwnReads::kNone;
+  kv::KvTypes kv;                             // of keys and values
   bool grammars = false;                      // room for generations that are bound to a grammar
   std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened
   int32_t draft_max = 0;  // tokens guessed ahead that one pass checks; 0: none, -1: chosen
@@ -70,6 +72,7 @@ struct MemoryPlan {
   uint64_t adapter_scratch = 0;  // part of each thread's
   uint64_t other = 0;            // stacks, directory, queue
   uint64_t minimum = 0;          // smallest budget for this context
+  kv::KvTypes kv_types;
   kv::KvShape kv_shape;
   residency::Plan weights;
   // Matrix of `weights` that holds each of the program's mats and vecs.
@@ -86,10 +89,16 @@ struct MemoryPlan {
   }
 };
 
-// Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument.
+// Errors: kBudgetTooSmall naming the smallest that works, kUnsupportedType, kInvalidArgument (also
+// for types of keys and values that the model cannot have, named).
 [[nodiscard]] Result<MemoryPlan> plan_memory(const model::Program& program,
                                              const kernels::Table& table, uint64_t tokenizer_bytes,
                                              const EngineOptions& options,
                                              const AdapterNeeds& adapters = {});
+
+// Bytes of all timelines' keys, values and states in this plan, were they of those types; 0 where
+// the model cannot have them.
+[[nodiscard]] uint64_t kv_bytes(const model::Program& program, const MemoryPlan& plan,
+                                const kv::KvTypes& types);
 
 }  // namespace sluice::session

@@ -75,7 +75,8 @@ void CpuExecutor::unweighted_norm(const Op& op) {
 }
 
 // Attention of an observed pass, in double precision over the f32 keys and values of the batch (an
-// observed pass starts at position 0): checkpoints then show no rounding of the cache. Emits
+// observed pass starts at position 0): checkpoints then show no rounding of the cache, unless it is
+// quantized; then what goes on is the attention over it. Emits
 // kq [n_kv][tokens][heads], the raw products; kq_soft_max, the probabilities; kqv
 // [dv][tokens][heads].
 void CpuExecutor::observe_attention(const Op& op) {
@@ -84,6 +85,8 @@ void CpuExecutor::observe_attention(const Op& op) {
   const size_t pairs = static_cast<size_t>(n_head) * static_cast<size_t>(n);
   std::vector<float> scores(pairs * static_cast<size_t>(n)), probabilities(scores.size());
   std::vector<float> mixed(pairs * static_cast<size_t>(dv));
+  std::vector<float> rest(static_cast<size_t>(dv));
+  const bool quantized = !engine_.plan().kv_types.f16();
   const int64_t ld = engine_.width(op.in);
   const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dk));
   const auto score = [&](int32_t head, int32_t distance, float dot) {
@@ -113,7 +116,7 @@ void CpuExecutor::observe_attention(const Op& op) {
       for (int32_t j = begin; j < end; ++j) {
         p[j] = static_cast<float>(std::exp(score(h, t - j, s[j]) - max) / sum);
       }
-      float* out = buffer(op.out) + t * engine_.width(op.out) + h * dv;
+      float* out = quantized ? rest.data() : buffer(op.out) + t * engine_.width(op.out) + h * dv;
       for (int32_t i = 0; i < dv; ++i) {
         double value = 0;
         for (int32_t j = begin; j < end; ++j)

@@ -100,6 +100,7 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("slots", plan.weights.n_slots);
   number("slotBytes", plan.weights.slot_bytes);
   number("kv", plan.kv);
+  sink("plan", "kvType", kv::kv_types_name(plan.kv_types));
   number("activations", plan.activations);
   number("tokenizer", plan.tokenizer);
   number("vectors", plan.vectors);

@@ -132,7 +132,7 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
     return error(Code::kInvalidArgument, "a pass of %lld tokens does not hold these texts",
                  static_cast<long long>(n_tokens));
   }
-  const bool alone = timeline_.cache().shape().recurrent();
+  const bool alone = timeline_.cache().shape().one_text();
   const bool in_parts = !pass.begins || !pass.completes;
   if (pass.ends.size() > 1 && (alone || in_parts)) {
     return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
@@ -151,9 +151,10 @@ Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& 
   SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
   SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
   if (pass.begins) timeline_.clear();
-  // Going on, and a recurrent state, need the timeline; texts side by side begin at its start.
+  // Going on, a recurrent state and quantized keys need the timeline; texts side by side begin at
+  // its start.
   const bool in_parts = !pass.begins || !pass.completes;
-  const bool side_by_side = !in_parts && !timeline_.cache().shape().recurrent();
+  const bool side_by_side = !in_parts && !timeline_.cache().shape().one_text();
   BatchSpec spec;
   spec.embed = true;
   spec.pooling = pass.pooling;

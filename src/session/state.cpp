@@ -1,10 +1,12 @@
-// The saved form of a timeline, read and written in pieces of any size straight from and to where
+// The saved form of a timeline, which belongs to a model and to the types of its keys and values
+// (both are in the identity), read and written in pieces of any size straight from and to where
 // the timeline keeps it, so that neither needs memory. Little-endian:
 //   header      magic "SKV2", model's identity, whole length, position, layers, checkpoints
 //   u32         for each layer: the first position whose keys and values follow
 //   u32         for each checkpoint: its position, ascending
 //   i32         the tokens
-//   for each layer, for each head: keys [position - first][dk], then values [...][dv], f16
+//   for each layer, for each head: keys [position - first][dk], then values [...][dv], in the
+//               form of the cache; of one in groups whole groups, then f16 copies of what is left
 //   for the live state, then for each checkpoint: the state of each recurrent layer, f32
 //   u64         sum over all of the above
 #include <algorithm>
@@ -72,8 +74,12 @@ struct StateForm {
       const int32_t layer = static_cast<int32_t>(i);
       const kv::LayerShape& l = t.cache_.layer(layer);
       for (int32_t head = 0; head < l.heads; ++head) {
-        visit_rows(t, layer, first[i], t.cache_.keys(layer, head), l.dk, segment);
-        visit_rows(t, layer, first[i], t.cache_.values(layer, head), l.own_values(), segment);
+        for (int p = 0; p < kv::LayerShape::kParts; ++p) {
+          const kv::LayerShape::Part part = l.part(p);
+          const int64_t from = p < 2 ? first[i] : position - position % kernels::kKvGroup;
+          visit_units(part, t.cache_.part(layer, head, p), from / part.positions,
+                      position / part.positions, segment);
+        }
       }
     }
     visit_states(t, t.live_, segment);
@@ -91,20 +97,20 @@ struct StateForm {
     return t.restore_.active ? 2 + static_cast<int32_t>(i) : t.checkpoints_[i].copy;
   }
 
+  // Units [from, to) of a part, of which the last are in their places.
   template <typename Segment>
-  void visit_rows(const Timeline& t, int32_t layer, int64_t from, uint16_t* rows, int32_t width,
-                  Segment& segment) const {
-    const int64_t position = header.position;
-    const int64_t capacity = t.cache_.layer(layer).capacity;
-    const uint64_t row_bytes = static_cast<uint64_t>(width) * sizeof(uint16_t);
-    if (position - capacity > from) {
-      segment(nullptr, static_cast<uint64_t>(position - capacity - from) * row_bytes);
-      from = position - capacity;
+  static void visit_units(const kv::LayerShape::Part& part, uint8_t* memory, int64_t from,
+                          int64_t to, Segment& segment) {
+    if (part.total() == 0) return;
+    const uint64_t bytes = static_cast<uint64_t>(part.bytes);
+    if (to - part.units > from) {
+      segment(nullptr, static_cast<uint64_t>(to - part.units - from) * bytes);
+      from = to - part.units;
     }
-    while (from < position) {
-      const int64_t place = t.cache_.place(layer, from);
-      const int64_t n = std::min(position - from, capacity - place);
-      segment(rows + place * width, static_cast<uint64_t>(n) * row_bytes);
+    while (from < to) {
+      const int64_t place = from % part.units;
+      const int64_t n = std::min(to - from, part.units - place);
+      segment(memory + place * part.bytes, static_cast<uint64_t>(n) * bytes);
       from += n;
     }
   }
@@ -273,6 +279,7 @@ Status Timeline::finish_restore(const StateForm& form, int64_t n_vocab) {
   end_restore();
   position_ = reached_ = position;
   restored_ = 0;
+  copied_ = position - position % kernels::kKvGroup;
   for (size_t i = 0; i < form.first.size(); ++i) {
     if (cache_.layer(static_cast<int32_t>(i)).heads == 0) continue;
     restored_ = std::max(restored_, static_cast<int32_t>(form.first[i]));

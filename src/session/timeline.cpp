@@ -32,16 +32,24 @@ int32_t Timeline::held_from(const kv::LayerShape& layer) const {
   return std::max(restored_, ring ? reached_ - layer.capacity : 0);
 }
 
+bool Timeline::resumes(int32_t n) const {
+  const int32_t recent = cache_.shape().recent(), group = n - n % kernels::kKvGroup;
+  if (recent == 0 || n == group) return true;
+  return group >= copied_ && (recent >= cache_.shape().n_ctx || group >= reached_ - recent);
+}
+
 int32_t Timeline::reachable(int32_t n) const {
   if (cache_.shape().whole) return 0;
   int32_t target = std::clamp(n, 0, position_);
   if (recurrent_ && target < position_) {
     int32_t last = 0;
     for (const Checkpoint& c : checkpoints_) {
-      if (c.position <= target) last = c.position;
+      if (c.position <= target && resumes(c.position)) last = c.position;
     }
-    if (undo_ >= 0 && undo_ <= target) last = std::max(last, undo_);
+    if (undo_ >= 0 && undo_ <= target && resumes(undo_)) last = std::max(last, undo_);
     target = last;
+  } else if (!resumes(target)) {
+    target -= target % kernels::kKvGroup;
   }
   for (const kv::LayerShape& layer : cache_.shape().layers) {
     if (layer.heads == 0 || layer.window == 0) continue;
@@ -69,7 +77,7 @@ int32_t Timeline::rewind(int32_t n) {
   if (target < position_ || target == 0) undo_ = -1;
   if (target == 0) {
     checkpoints_.clear();
-    reached_ = restored_ = 0;
+    reached_ = restored_ = copied_ = 0;
     for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
       const int32_t layer = static_cast<int32_t>(i);
       std::fill_n(cache_.state(layer, live_), cache_.layer(layer).state, 0.0f);

@@ -85,6 +85,8 @@ class Timeline {
   };
   // The first position whose keys a layer still holds.
   [[nodiscard]] int32_t held_from(const kv::LayerShape& layer) const;
+  // Whether keys and values in groups can go on from position n: kv_cache.h.
+  [[nodiscard]] bool resumes(int32_t n) const;
   [[nodiscard]] int32_t free_copy();
   [[nodiscard]] Status finish_restore(const StateForm& form, int64_t n_vocab);
 
@@ -93,6 +95,7 @@ class Timeline {
   int32_t position_ = 0;
   int32_t reached_ = 0;   // the furthest position whose keys were written: rings hold what is near
   int32_t restored_ = 0;  // layers with a window hold nothing before this
+  int32_t copied_ = 0;    // f16 copies of what was restored begin here
   int32_t live_ = 0;      // copy that is the state at position_
   int32_t undo_ = -1;     // position whose state the other copy is: where the last batch began
   bool recurrent_ = false;

@@ -1,10 +1,10 @@
 // Random sequences of public calls, each answer held against an engine of its own that computes the
 // whole text anew with room for everything: conversations that go on, go back and begin again, on
 // two timelines at a time and others saved; answers cut at random moments; budgets that move, also
-// in the middle of a pass; prompts that are refused. Whatever came before, the tokens and the bits
-// of the logits are those of the text alone, or the call is a typed error after which everything
-// goes on. Half of the answers are guessed ahead, rightly and wrongly. SLUICE_RANDOM_OPERATIONS
-// sets how many calls each model gets, SLUICE_RANDOM_SEED the seed.
+// in the middle of a pass; prompts that are refused; keys and values of any type. Whatever came
+// before, the tokens and the bits of the logits are those of the text alone, or the call is a typed
+// error after which everything goes on. Half of the answers are guessed ahead, rightly and wrongly.
+// SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,8 +36,9 @@ struct Answer {
 // The truth: one session, emptied before each answer, everything resident, one thread.
 class Fresh {
  public:
-  Fresh(const std::string& path, int32_t n_ctx) {
+  Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types) {
     session::EngineOptions options;
+    options.kv = types;
     options.n_ctx = n_ctx;
     options.n_threads = 1;
     opened_ = open_model(path, options);
@@ -78,8 +79,9 @@ class Guesses final : public generate::GuessSource {
 class Operations {
  public:
   Operations(const std::string& path, int32_t n_ctx, int threads, uint64_t seed)
-      : random_(seed), n_ctx_(n_ctx), fresh_(path, n_ctx) {
+      : random_(seed), n_ctx_(n_ctx), types_(random_types(path)), fresh_(path, n_ctx, types_) {
     options_.n_ctx = n_ctx;
+    options_.kv = types_;
     options_.n_threads = threads;
     options_.n_sessions = 2;
     options_.n_checkpoints = static_cast<int32_t>(2 + random_() % 6);
@@ -135,6 +137,19 @@ class Operations {
     std::vector<uint8_t> bytes;
     Tokens tokens;
   };
+
+  // Every other time f16, which is also for models that can have no other.
+  kv::KvTypes random_types(const std::string& path) {
+    kv::KvTypes types;
+    if (random_() % 2 == 0) return types;
+    types.k = static_cast<kv::KvType>(random_() % 4);
+    types.v = random_() % 2 == 0 ? types.k : static_cast<kv::KvType>(random_() % 4);
+    auto header = native::read_header(path, {});
+    if (!header.ok()) return {};
+    session::EngineOptions options;
+    options.kv = types;
+    return session::inspect(header->header, options).ok() ? types : kv::KvTypes();
+  }
 
   // At and near the smallest, somewhat above it, or without a limit.
   uint64_t budget() {
@@ -317,6 +332,7 @@ class Operations {
 
   std::mt19937_64 random_;
   int32_t n_ctx_;
+  kv::KvTypes types_;
   Fresh fresh_;
   session::EngineOptions options_;
   uint64_t least_ = 0;

@@ -13,10 +13,11 @@ const levels = {
   kernels: 0, base: 0,
   gguf: 1, io: 1, residency: 1, grammar: 1, draft: 1,
   open: 2, adapter: 2, tokenizer: 2, kv: 2, sample: 2, model: 2, convert: 2,
-  session: 3,
+  session: 3, chat: 3,
   generate: 4, embed: 4,
   native: 5, bindings: 5,
-  api: 6, cli: 6, tools: 6,
+  api: 6, serve: 6,
+  cli: 7, tools: 7,
 };
 
 function linkLists() {

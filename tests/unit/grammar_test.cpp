@@ -114,6 +114,8 @@ TEST(Gbnf, HoldsSchemasAndFreeText) {
   const char* const spaced = "root ::= \"a\" %spaced {\"const\": [1]} \"b\"";
   EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[ 1 ]b"), Verdict::kMatch);
   EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[ 2 ]b"), Verdict::kReject);
+  EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[1]b"), Verdict::kMatch);
+  EXPECT_EQ(verdict(Kind::kGbnf, spaced, "a[  1]b"), Verdict::kReject);
   EXPECT_EQ(code(Kind::kGbnf, "root ::= %jason {}"), Code::kGrammarSyntax);
   EXPECT_EQ(code(Kind::kGbnf, "root ::= %json {"), Code::kGrammarSyntax);
   EXPECT_EQ(code(Kind::kGbnf, "root ::= %json {} x"), Code::kGrammarSyntax);

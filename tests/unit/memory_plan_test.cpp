@@ -193,6 +193,32 @@ TEST(MemoryPlan, NothingExceedsTheBudget) {
   }
 }
 
+// Bits a value, a scale of 16 bits for every 32 of them, and f16 copies of the last positions.
+TEST(MemoryPlan, KeysAndValuesTakeTheBytesOfTheirType) {
+  EngineOptions o;
+  o.n_ctx = 8192;
+  const auto program = program_of("llama", {});
+  const int64_t values = int64_t{4} * 2 * 2 * 32;  // layers, heads, keys and values, of a head
+  const int64_t copies = (kMaxBatch + kernels::kKvGroup) * values * 2;
+  const std::pair<const char*, int64_t> expected[] = {
+      {"f16", values * 2 * o.n_ctx},
+      {"q8_0", values * 34 / 32 * o.n_ctx},
+      {"q4_0", values * 18 / 32 * o.n_ctx + copies},
+      {"q2", values * 20 / 32 * o.n_ctx + copies},  // a head of 32 takes a block of 64
+      {"f16,q8_0", values * 98 / 64 * o.n_ctx}};
+  for (const auto& [type, bytes] : expected) {
+    o.kv = *kv::parse_kv_types(type);
+    const auto plan = plan_of(program, o);
+    ASSERT_TRUE(plan.ok()) << type << ": " << plan.status().message();
+    EXPECT_EQ(plan->kv, static_cast<uint64_t>(bytes)) << type;
+    EXPECT_EQ(kv_bytes(program, *plan, o.kv), plan->kv) << type;
+    EXPECT_EQ(kv::kv_types_name(plan->kv_types), type);
+  }
+  for (const char* wrong : {"", "q4", "q8_0,", ",", "q8_0,q4_0,q2", "F16"}) {
+    EXPECT_EQ(kv::parse_kv_types(wrong).status().code(), Code::kInvalidArgument) << wrong;
+  }
+}
+
 TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
   EngineOptions o;
   o.n_ctx = 8000;

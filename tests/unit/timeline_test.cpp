@@ -150,8 +150,9 @@ class Rig {
       const auto value = [&](int32_t i) {
         return static_cast<uint16_t>(sum * 7 + static_cast<uint32_t>(layer * 64 + head * 16 + i));
       };
-      uint16_t* keys = line_->cache().keys(layer, head) + place * l.dk;
-      uint16_t* values = line_->cache().values(layer, head) + place * l.dv;
+      uint16_t* keys = reinterpret_cast<uint16_t*>(line_->cache().keys(layer, head)) + place * l.dk;
+      uint16_t* values =
+          reinterpret_cast<uint16_t*>(line_->cache().values(layer, head)) + place * l.dv;
       for (int32_t i = 0; i < l.dk; ++i) visit(keys[i], value(i));
       for (int32_t i = 0; i < l.dv; ++i) visit(values[i], value(8 + i));
     }
@@ -380,8 +381,10 @@ TEST(KvPool, TimelinesShareNothing) {
       const int32_t layer = static_cast<int32_t>(at);
       const kv::LayerShape& l = shape.layers[at];
       for (int32_t h = 0; h < l.heads; ++h) {
-        rows(caches[i].keys(layer, h), l.capacity * l.dk, i * 100 + at * 10 + 1);
-        rows(caches[i].values(layer, h), l.capacity * l.dv, i * 100 + at * 10 + 2);
+        rows(reinterpret_cast<uint16_t*>(caches[i].keys(layer, h)), l.capacity * l.dk,
+             i * 100 + at * 10 + 1);
+        rows(reinterpret_cast<uint16_t*>(caches[i].values(layer, h)), l.capacity * l.dv,
+             i * 100 + at * 10 + 2);
       }
       for (int32_t copy = 0; l.state > 0 && copy < 2 + shape.n_checkpoints; ++copy) {
         rows(reinterpret_cast<uint16_t*>(caches[i].state(layer, copy)),

@@ -29,7 +29,8 @@ export async function call(engine: Engine, tools: OpenAI.Chat.Completions.ChatCo
 export async function use(engine: Engine, messages: OpenAI.Chat.Completions.ChatCompletionMessageParam[]): Promise<string> {
   const params = { messages, temperature: 0 } satisfies Partial<OpenAI.Chat.Completions.ChatCompletionCreateParams>;
   const answer: OpenAI.Chat.Completions.ChatCompletion = await engine.chat.completions.create({ ...params, messages: messages as unknown as ChatCompletionParams['messages'] });
-  const stream = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'Hi' }], stream: true });
+  const response_format = { type: 'json_schema', json_schema: { name: 'x', strict: true, schema: { type: 'object' } } } satisfies OpenAI.ResponseFormatJSONSchema;
+  const stream = await engine.chat.completions.create({ messages: [{ role: 'user', content: 'Hi' }], stream: true, response_format, parallel_tool_calls: false });
   for await (const chunk of stream) {
     const part: OpenAI.Chat.Completions.ChatCompletionChunk = chunk;
     if (part.choices[0]?.finish_reason) stream.controller.abort();

@@ -48,7 +48,8 @@ export async function answerChat(
   const source = params.chat_template ?? prompts.template;
   const harmony = isHarmony(source);
   const ask = asked(engine, params, tools, harmony ? 'harmony' : toolForm(source));
-  const bound = await constraint(engine, ask, source ?? '', thinking);
+  const begun = ask.form !== 'harmony' && ask.form?.plain && prompt.text.endsWith(ask.form.pre) ? ask.form.pre : '';
+  const bound = await constraint(engine, ask, source ?? '', { thinking, begun });
   throwIfAborted(call.controller.signal);
   // A call that is required where no grammar binds the answer begins in the prompt.
   const opening = ask.required && !bound ? callOpening(ask.form!, ask.name) : null;
@@ -69,8 +70,8 @@ export async function answerChat(
   call.until(generation);
   const separate = params.reasoning_format !== 'inline';
   const think = separate ? new ThinkFilter(thinking && !opening) : null;
-  const begun = opening?.join('') ?? (/>>>$/.test(prompt.text) ? '>>>' : '');
-  const reader = harmony && separate ? new HarmonyAnswer(begun) : new AnswerReader(think, tools, ask, begun);
+  const before = opening?.join('') ?? begun;
+  const reader = harmony && separate ? new HarmonyAnswer(before) : new AnswerReader(think, tools, ask, before);
   const head = { id: newId('chatcmpl'), created: now(), model: engine.info.name };
   if (!params.stream) return completion(head, generation, reader);
   const withUsage = params.stream_options?.include_usage ?? false;
@@ -88,22 +89,22 @@ interface Ask {
   /** The arguments of some must obey their schemas. */
   strict: boolean;
   parallel: boolean;
-  schema: object | boolean | undefined;
+  schema: object | undefined;
 }
 
 /** What binds the answer to its form, as options of generate(); undefined: it is free. */
-async function constraint(engine: ChatEngine, ask: Ask, source: string, thinking: boolean): Promise<GenerateOptions | undefined> {
+async function constraint(engine: ChatEngine, ask: Ask, source: string, prompt: { thinking: boolean; begun: string }): Promise<GenerateOptions | undefined> {
   const { form, schema, strict, required } = ask;
   if (schema === undefined && !strict && !(required && engine.grammars)) return undefined;
   const thinks = source.includes('<think>');
-  if (ask.tools.length === 0 && !thinks && !thinking && form !== 'harmony') return { jsonSchema: schema! };
+  if (ask.tools.length === 0 && !thinks && !prompt.thinking && form !== 'harmony') return { jsonSchema: schema! };
   const used = ask.tools.length > 0 || form === 'harmony' ? form : null;
   const texts = await engine.prompts.controls();
   const loose = texts.filter((text) => source.includes(text) && /think|respon|text/i.test(text) && !/(end|begin)_?of|eo[stm]|tool/i.test(text));
   const needed = texts.filter((text) => loose.includes(text) || spelled(used).includes(text));
   const ids = await Promise.all(needed.map((text) => engine.tokenize(text, { addBos: false })));
   const tokens = new Map(needed.flatMap((text, i) => (ids[i]!.length === 1 ? [[text, ids[i]![0]!] as const] : [])));
-  return { grammar: answerGrammar({ ...ask, form: used, thinking, thinks, tokens, loose }) };
+  return { grammar: answerGrammar({ ...ask, form: used, ...prompt, thinks, tokens, loose }) };
 }
 
 interface Head {
@@ -266,7 +267,7 @@ export async function answerText(
     ...samplingOptions(params, call.controller.signal),
     maxTokens: params.max_tokens ?? 16,
     logprobs: params.logprobs ?? undefined,
-    jsonSchema: formatSchema(params.response_format),
+    jsonSchema: formatSchema(engine, params.response_format),
   });
   call.until(generation);
   const head = { id: newId('cmpl'), created: now(), model: engine.info.name, object: 'text_completion' as const };
@@ -338,11 +339,12 @@ function checkChat(params: ChatCompletionParams): ChatTool[] {
 }
 
 /** The schema that response_format asks for; undefined: text. */
-function formatSchema(format: ChatCompletionParams['response_format']): object | boolean | undefined {
+function formatSchema(engine: ChatEngine, format: ChatCompletionParams['response_format']): object | undefined {
   const { type = 'text', json_schema: named } = (format ?? {}) as { type?: string; json_schema?: { schema?: object } };
   if (type === 'text') return undefined;
+  if (!/^json_(object|schema)$/.test(type)) invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
+  if (!engine.grammars) invalid(`response_format '${type}' needs an engine that was loaded with grammars: true.`);
   if (type === 'json_object') return { type: 'object' };
-  if (type !== 'json_schema') invalid(`response_format '${type}' is not known: text, json_object and json_schema are.`);
   const schema = schemaOf(named?.schema);
   if (typeof schema !== 'object' || schema === null) invalid('response_format json_schema needs json_schema.schema, an object.');
   return schema;
@@ -363,7 +365,7 @@ function asked(engine: ChatEngine, params: ChatCompletionParams, tools: ChatTool
     invalid(`The model's chat template knows no tools: ${required ? "use tool_choice 'auto'" : 'leave strict out'}, or another model.`);
   }
   if (strict && !engine.grammars) invalid('Tools with strict need an engine that was loaded with grammars: true.');
-  return { form, tools: callable, required, name, strict, parallel: params.parallel_tool_calls !== false, schema: formatSchema(params.response_format) };
+  return { form, tools: callable, required, name, strict, parallel: params.parallel_tool_calls !== false, schema: formatSchema(engine, params.response_format) };
 }
 
 function onePrompt(prompt: CompletionParams['prompt']): string | ArrayLike<number> {

@@ -13,12 +13,14 @@ export interface Bound {
   /** How calls are written; null: there are none. */
   form: Form | 'harmony' | null;
   tools: readonly ChatTool[];
+  /** What the prompt holds of the answer already: the mark of its first message. */
+  begun: string;
   /** A call has to come. */
   required: boolean;
   /** Several may. */
   parallel: boolean;
   /** What the text is where it is no call; undefined: free. */
-  schema: object | boolean | undefined;
+  schema: object | undefined;
   /** The prompt ends in a thought; the model may begin one. */
   thinking: boolean;
   thinks: boolean;
@@ -108,33 +110,33 @@ class Writer {
   }
 
   /** Text up to a call, and calls. */
-  #free({ loose }: Bound, form: Form, calls: string): string {
+  #free({ loose, begun }: Bound, form: Form, calls: string): string {
     const marks = formsToRead(form, true).map(markOf);
     const text = until(marks);
     const named = loose.filter((name) => this.#tokens.has(name) && !marks.some((mark) => mark.startsWith(name))).map((name) => this.#text(name));
     const free = this.#rule('free', named.length ? `${text} ( ${any(...named)} ${text} )*` : text);
     // A call without a mark is the whole answer, and other text begins otherwise.
     if (form.bare) return any(calls, `[ \\t\\r\\n]* ${maybe(`[^{< \\t\\r\\n] ${free}`)}`);
+    if (begun) return any(calls, `${this.#text(form.plain!.slice(begun.length))} ${free} ${maybe(`${this.#mark(form.pre)} ${calls}`)}`);
     return `${free} ${maybe(calls)}`;
   }
 
-  #calls({ tools, parallel }: Bound, form: Form): string {
+  #calls({ tools, parallel, begun }: Bound, form: Form): string {
     const ways = tools.map((tool, i) => {
       const name = checkedName(tool);
       const spoken = form.body === 'object' ? JSON.stringify(name).slice(1, -1) : name;
       return this.#rule(`call-${i}`, `${this.#text(spoken)} ${this.#mark(form.mid)} ${this.#arguments(form, tool, i)} ${this.#mark(form.post)}`);
     });
-    const call = this.#rule('call', `${this.#mark(form.pre)} ${any(...ways)}`);
-    const more = parallel && form.join !== undefined ? `( ${this.#text(form.join)} ${call} )*` : '';
-    return this.#rule('calls', `${this.#mark(form.open ?? '')} ${call} ${more} ${this.#mark(form.close ?? '')}`);
+    const [pre, call] = [this.#mark(form.pre), this.#rule('call', any(...ways))];
+    const more = parallel && form.join !== undefined ? `( ${this.#text(form.join)} ${pre} ${call} )*` : '';
+    return this.#rule('calls', `${this.#mark(form.open ?? '')} ${begun ? '' : pre} ${call} ${more} ${this.#mark(form.close ?? '')}`);
   }
 
   #arguments(form: Form, tool: ChatTool, i: number): string {
     if (form.body === 'object' || form.body === 'json') return json('spaced', objectSchema(tool));
     const { parameters, strict } = tool.function;
     const list = parametersOf(parameters, strict === true);
-    const { param } = form;
-    if (param) return list.map((each) => (each.required ? this.#param(param, each) : maybe(this.#param(param, each)))).join(' ');
+    if (form.param) return list.map((each) => (each.required ? this.#param(form, each) : maybe(this.#param(form, each)))).join(' ');
     // Members with separators between them: what may follow depends on whether one has come.
     const [colon, comma] = form.body === 'gemma' ? [':', ','] : ['=', ', '];
     const follows = (at: number, some: boolean): string => {
@@ -148,12 +150,13 @@ class Writer {
     return `arg-${i}-0-0`;
   }
 
-  #param([pre, mid, post]: readonly [string, string, string], { name, texts, values }: Parameter): string {
+  #param(form: Form, { name, texts, values }: Parameter): string {
+    const [pre, mid, post] = form.param!;
     if (name.includes(mid[0]!) || name.startsWith('/')) refuse(`/properties/${name}`, 'this name cannot be written in the form of the model');
     const end = post.replace('@', name);
     const around = (said: string, value: string): string => `${this.#text(pre + name + mid.replace('#', said))} ${value} ${this.#text(end)}`;
     const [asText, asJson] = mid.includes('string=') ? ['true', 'false'] : ['string', 'json'];
-    const spoken = texts === true ? [until([end.trim()])] : texts.map((text) => literal(text));
+    const spoken = texts === true ? [until([end.trim(), ...(form.cdata ? ['<![CDATA['] : [])])] : texts.map((text) => literal(text));
     const wrong = texts !== true && texts.find((text) => text.includes(end.trim()));
     if (typeof wrong === 'string') refuse(`/properties/${name}`, `"${wrong}" holds the mark that ends a parameter`);
     return any(...spoken.map((text) => around(asText!, text)), ...values.map((value) => around(asJson!, json('spaced', value))));

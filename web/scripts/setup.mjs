@@ -7,11 +7,11 @@ import { fileURLToPath } from 'node:url';
 import { inRoot, root, run } from './lib.mjs';
 
 const packages = {
-  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev', 'zlib1g-dev'],
+  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev', 'libedit-dev', 'zlib1g-dev', 'libcpp-httplib-dev', 'pkg-config'],
   wasm: ['cmake', 'ninja-build', 'emscripten', 'nlohmann-json3-dev'],
   browser: ['chromium'],
   browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb'],
-  test: ['clang-format', 'libgtest-dev', 'python3-numpy', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
+  test: ['clang-format', 'libgtest-dev', 'pkg-config', 'python3-numpy', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
   fuzz: ['clang', 'libclang-rt-14-dev', 'llvm', 'libgtest-dev'],
   bench: ['libbenchmark-dev'],
 };

@@ -18,6 +18,11 @@ export interface InspectOptions {
   /** Positions of the KV cache. Default: the model's own, at most 4096. */
   contextLength?: number;
   /**
+   * What keys and values are kept as: f16, q8_0, q4_0 or q2, or one for each, such as 'q8_0,q4_0'. The
+   * fewer bits, the longer the context in the same bytes. Default f16.
+   */
+  kvType?: string;
+  /**
    * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
    * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no
    * store, or a store that opens a file once).

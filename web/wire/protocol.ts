@@ -47,6 +47,7 @@ export interface LoadSpec {
   /** Bytes; 0: choose. */
   memoryBudget: number;
   contextLength: number;
+  kvType: string;
   /** 0: choose. */
   threads: number;
   kernels: string;

@@ -207,6 +207,8 @@ export interface MemoryPlan {
   slotBytes: number;
   /** Keys and values. */
   kv: number;
+  /** What keys and values are kept as. */
+  kvType: string;
   /** Activations of a pass. */
   activations: number;
   /** Vocabulary and merges. */

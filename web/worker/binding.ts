@@ -35,6 +35,8 @@ export interface OpenOptions {
   memoryBudget: number;
   /** Positions of the KV cache; 0: the model's own, at most 4096. */
   contextLength: number;
+  /** What keys and values are kept as. */
+  kvType: string;
   /** 0: chosen by the engine. */
   threads: number;
   /** Kernel table by name; '': the best of this binary. */

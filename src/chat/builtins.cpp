@@ -1,0 +1,217 @@
+// Filters and tests by name, and the tests themselves.
+#include <cstdio>
+
+#include "chat/interpreter.h"
+
+namespace sluice::chat {
+namespace {
+
+bool is_defined(Interpreter&, const Value& value, const Value*) {
+  return !value.is(Kind::kUndefined);
+}
+bool is_undefined(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kUndefined);
+}
+bool is_none(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kNone);
+}
+bool is_boolean(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kBool);
+}
+bool is_true(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kBool) && value.boolean;
+}
+bool is_false(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kBool) && !value.boolean;
+}
+bool is_integer(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kInt);
+}
+bool is_float(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kFloat);
+}
+bool is_number(Interpreter&, const Value& value, const Value*) {
+  return value.is_number();
+}
+bool is_string(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kString);
+}
+bool is_a_mapping(Interpreter&, const Value& value, const Value*) {
+  return is_mapping(value);
+}
+bool is_iterable(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kUndefined) || value.is(Kind::kString) || value.is(Kind::kSequence) ||
+         value.is(Kind::kDict) || value.is(Kind::kLoop);
+}
+bool is_sequence(Interpreter&, const Value& value, const Value*) {
+  if (value.is(Kind::kSequence)) {
+    return value.sequence->flavor <= Flavor::kTuple || value.sequence->flavor == Flavor::kRange;
+  }
+  return value.is(Kind::kUndefined) || value.is(Kind::kString) || value.is(Kind::kDict);
+}
+bool is_callable(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kMacro) || value.is(Kind::kMethod) || value.is(Kind::kFunction) ||
+         value.is(Kind::kLoop) || value.is(Kind::kUndefined);
+}
+bool is_escaped(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kString) && value.string->markup;
+}
+
+bool of_case(Interpreter& in, const Value& value, const char* method) {
+  const Value text = in.text(in.str(value));
+  return in.ok() && in.truth(call_string_method(in, text, method, {}));
+}
+bool is_lower(Interpreter& in, const Value& value, const Value*) {
+  return of_case(in, value, "islower");
+}
+bool is_upper(Interpreter& in, const Value& value, const Value*) {
+  return of_case(in, value, "isupper");
+}
+
+bool is_even(Interpreter& in, const Value& value, const Value*) {
+  return in.equal(in.binary("%", value, Value(int64_t{2})), Value(int64_t{0}));
+}
+bool is_odd(Interpreter& in, const Value& value, const Value*) {
+  return in.equal(in.binary("%", value, Value(int64_t{2})), Value(int64_t{1}));
+}
+
+// --- of two values
+
+bool is_divisible(Interpreter& in, const Value& value, const Value* other) {
+  return in.equal(in.binary("%", value, *other), Value(int64_t{0}));
+}
+bool is_equal(Interpreter& in, const Value& a, const Value* b) {
+  return in.equal(a, *b);
+}
+bool is_unequal(Interpreter& in, const Value& a, const Value* b) {
+  return !in.equal(a, *b);
+}
+bool is_less(Interpreter& in, const Value& a, const Value* b) {
+  return in.less(a, *b);
+}
+bool is_greater(Interpreter& in, const Value& a, const Value* b) {
+  return in.less(*b, a);
+}
+bool is_at_most(Interpreter& in, const Value& a, const Value* b) {
+  return !in.less(*b, a);
+}
+bool is_at_least(Interpreter& in, const Value& a, const Value* b) {
+  return !in.less(a, *b);
+}
+bool is_in(Interpreter& in, const Value& a, const Value* b) {
+  return in.contains(*b, a);
+}
+bool is_same(Interpreter& in, const Value& a, const Value* b) {
+  if (a.kind != b->kind) return false;
+  const bool small = a.is_number() || a.is(Kind::kNone) || a.is(Kind::kUndefined);
+  return small ? in.equal(a, *b) : a.dict == b->dict;
+}
+bool is_filter(Interpreter&, const Value& value, const Value*) {
+  if (!value.is(Kind::kString)) return false;
+  const std::string_view name = value.string->text.view();
+  return find_text_filter(name) != nullptr || find_sequence_filter(name) != nullptr;
+}
+bool is_test(Interpreter&, const Value& value, const Value*) {
+  return value.is(Kind::kString) && find_test(value.string->text.view()) != nullptr;
+}
+
+struct Named {
+  std::string_view name;
+  Test test;
+  bool of_two = false;
+};
+
+constexpr Named kTests[] = {
+    {"defined", is_defined},
+    {"undefined", is_undefined},
+    {"none", is_none},
+    {"boolean", is_boolean},
+    {"true", is_true},
+    {"false", is_false},
+    {"integer", is_integer},
+    {"float", is_float},
+    {"number", is_number},
+    {"string", is_string},
+    {"mapping", is_a_mapping},
+    {"iterable", is_iterable},
+    {"sequence", is_sequence},
+    {"callable", is_callable},
+    {"escaped", is_escaped},
+    {"lower", is_lower},
+    {"upper", is_upper},
+    {"even", is_even},
+    {"odd", is_odd},
+    {"filter", is_filter},
+    {"test", is_test},
+    {"divisibleby", is_divisible, true},
+    {"==", is_equal, true},
+    {"eq", is_equal, true},
+    {"equalto", is_equal, true},
+    {"!=", is_unequal, true},
+    {"ne", is_unequal, true},
+    {"<", is_less, true},
+    {"lt", is_less, true},
+    {"lessthan", is_less, true},
+    {">", is_greater, true},
+    {"gt", is_greater, true},
+    {"greaterthan", is_greater, true},
+    {"<=", is_at_most, true},
+    {"le", is_at_most, true},
+    {">=", is_at_least, true},
+    {"ge", is_at_least, true},
+    {"in", is_in, true},
+    {"sameas", is_same, true},
+};
+
+const Named* find_named_test(std::string_view name) {
+  for (const Named& each : kTests) {
+    if (each.name == name) return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Test find_test(std::string_view name) {
+  const Named* found = find_named_test(name);
+  return found != nullptr ? found->test : nullptr;
+}
+
+bool Interpreter::test(std::string_view name, const Value& operand, const Arguments& args) {
+  const std::string shown(name.substr(0, 80));
+  const Named* found = find_named_test(name);
+  if (found == nullptr) {
+    fail("No test named '%s'.", shown.c_str());
+    return false;
+  }
+  const size_t expected = found->of_two ? 1 : 0;
+  if (args.places.size() != expected || !args.names.empty()) {
+    fail("the test %s takes %zu argument(s)", shown.c_str(), expected);
+    return false;
+  }
+  return found->test(*this, operand, expected == 1 ? &args.places[0] : nullptr) && ok();
+}
+
+Value Interpreter::filter(std::string_view name, const Value& operand, const Arguments& args) {
+  const Deeper deeper(this);
+  if (!ok()) return {};
+  Filter found = find_text_filter(name);
+  if (found == nullptr) found = find_sequence_filter(name);
+  if (found == nullptr)
+    return fail("No filter named '%s'.", std::string(name.substr(0, 80)).c_str());
+  const Value out = found(*this, operand, args);
+  return ok() ? out : Value();
+}
+
+bool is_mapping(const Value& value) {
+  return value.is(Kind::kDict);
+}
+
+int64_t whole_or(Interpreter& in, const Value* value, int64_t fallback) {
+  if (value == nullptr || value->is(Kind::kNone)) return fallback;
+  if (value->is_whole()) return value->whole();
+  in.fail("'%s' object cannot be interpreted as an integer", type_name(*value));
+  return fallback;
+}
+
+}  // namespace sluice::chat

@@ -1,0 +1,354 @@
+// Filters over what can be iterated.
+#include <algorithm>
+
+#include "chat/interpreter.h"
+
+namespace sluice::chat {
+namespace {
+
+Value length(Interpreter& in, const Value& value, const Arguments&) {
+  switch (value.kind) {
+    case Kind::kUndefined:
+      return Value(int64_t{0});
+    case Kind::kString:
+      in.spend(value.string->text.size());
+      return Value(static_cast<int64_t>(count_characters(value.string->text.view())));
+    case Kind::kDict:
+      return Value(static_cast<int64_t>(value.dict->entries.size()));
+    case Kind::kSequence:
+      if (value.sequence->flavor != Flavor::kGenerator) {
+        return Value(static_cast<int64_t>(value.sequence->items.size()));
+      }
+      [[fallthrough]];
+    default:
+      return in.fail("object of type '%s' has no len()", type_name(value));
+  }
+}
+
+Value list(Interpreter& in, const Value& value, const Arguments&) {
+  return in.sequence(in.items(value));
+}
+
+Value first(Interpreter& in, const Value& value, const Arguments&) {
+  if (value.is(Kind::kSequence)) {
+    Sequence& sequence = *value.sequence;
+    if (sequence.next >= sequence.items.size())
+      return in.undefined("No first item, sequence was empty.");
+    const Value found = sequence.items[sequence.next];
+    if (sequence.flavor == Flavor::kGenerator) ++sequence.next;
+    return found;
+  }
+  const std::vector<Value> items = in.items(value);
+  return items.empty() ? in.undefined("No first item, sequence was empty.") : items.front();
+}
+
+Value last(Interpreter& in, const Value& value, const Arguments&) {
+  if (value.is(Kind::kSequence) && value.sequence->flavor == Flavor::kGenerator) {
+    return in.fail("'generator' object is not reversible");
+  }
+  const std::vector<Value> items = in.items(value);
+  return items.empty() ? in.undefined("No last item, sequence was empty.") : items.back();
+}
+
+Value join(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "join", args, {"d", "attribute"});
+  const Text separator = a[0] != nullptr ? in.str(*a[0]) : Text();
+  const bool by_path = a[1] != nullptr && !a[1]->is(Kind::kNone);
+  Text out;
+  bool at_first = true;
+  for (const Value& item : in.items(value)) {
+    if (!std::exchange(at_first, false)) out.append(separator);
+    in.print(by_path ? in.path(item, *a[1]) : item, &out);
+    if (!in.spend(separator.size() + 16)) return {};
+  }
+  return in.text(std::move(out));
+}
+
+// A filter's further arguments, which belong to the filter or test that it calls.
+Arguments from_second(const Arguments& args) {
+  Arguments out;
+  if (!args.places.empty()) out.places.assign(args.places.begin() + 1, args.places.end());
+  out.names = args.names;
+  return out;
+}
+
+// map("filter", …) or map(attribute="path", default=…)
+Value map(Interpreter& in, const Value& value, const Arguments& args) {
+  if (value.is_absent()) return in.sequence({}, Flavor::kGenerator);
+  std::vector<Value> out;
+  if (!args.places.empty()) {
+    const Value& name = args.places[0];
+    if (!name.is(Kind::kString)) return in.fail("map() wants the name of a filter");
+    const Arguments passed = from_second(args);
+    for (const Value& item : in.items(value)) {
+      if (!in.ok()) return {};
+      out.push_back(in.filter(name.string->text.view(), item, passed));
+    }
+    return in.sequence(std::move(out), Flavor::kGenerator);
+  }
+  const auto a = bind<2>(in, "map", args, {"attribute", "default"});
+  if (a[0] == nullptr) return in.fail("map requires a filter argument");
+  for (const Value& item : in.items(value)) {
+    if (!in.ok()) return {};
+    out.push_back(in.path(item, *a[0], a[1]));
+  }
+  return in.sequence(std::move(out), Flavor::kGenerator);
+}
+
+// The items for which a test holds, or does not; `by_path`: of an attribute of each.
+Value selected(Interpreter& in, const Value& value, const Arguments& args, bool keep,
+               bool by_path) {
+  if (value.is_absent()) return in.sequence({}, Flavor::kGenerator);
+  if (by_path && args.places.empty()) return in.fail("the name of an attribute is missing");
+  const Arguments rest = by_path ? from_second(args) : args;
+  if (!rest.places.empty() && !rest.places[0].is(Kind::kString)) {
+    return in.fail("the name of a test is missing");
+  }
+  const Arguments passed = from_second(rest);
+  std::vector<Value> out;
+  for (const Value& item : in.items(value)) {
+    if (!in.ok()) return {};
+    const Value subject = by_path ? in.path(item, args.places[0]) : item;
+    const bool truth = rest.places.empty()
+                           ? in.truth(subject)
+                           : in.test(rest.places[0].string->text.view(), subject, passed);
+    if (truth == keep) out.push_back(item);
+  }
+  return in.sequence(std::move(out), Flavor::kGenerator);
+}
+
+Value select(Interpreter& in, const Value& value, const Arguments& args) {
+  return selected(in, value, args, true, false);
+}
+Value reject(Interpreter& in, const Value& value, const Arguments& args) {
+  return selected(in, value, args, false, false);
+}
+Value selectattr(Interpreter& in, const Value& value, const Arguments& args) {
+  return selected(in, value, args, true, true);
+}
+Value rejectattr(Interpreter& in, const Value& value, const Arguments& args) {
+  return selected(in, value, args, false, true);
+}
+
+Value items(Interpreter& in, const Value& value, const Arguments&) {
+  if (value.is(Kind::kUndefined)) return in.sequence({}, Flavor::kGenerator);
+  if (!is_mapping(value)) return in.fail("Can only get item pairs from a mapping.");
+  std::vector<Value> out;
+  for (const auto& [key, item] : value.dict->entries) {
+    out.push_back(in.sequence({key, item}, Flavor::kTuple));
+  }
+  return in.sequence(std::move(out), Flavor::kGenerator);
+}
+
+// What things are sorted by: an attribute of them, and text in lower case unless told otherwise.
+Value sort_key(Interpreter& in, const Value& item, const Value* path, bool cased) {
+  const bool by_path = path != nullptr && !path->is(Kind::kNone);
+  const Value key = by_path ? in.path(item, *path) : item;
+  if (cased || !key.is(Kind::kString)) return key;
+  return in.text(to_lower(key.string->text.view()));
+}
+
+struct Keyed {
+  Value key, item;
+};
+
+std::vector<Keyed> keyed(Interpreter& in, const std::vector<Value>& items, const Value* path,
+                         bool cased) {
+  std::vector<Keyed> out;
+  for (const Value& item : items) {
+    if (!in.spend(32)) break;
+    out.push_back({sort_key(in, item, path, cased), item});
+  }
+  return out;
+}
+
+bool flag(Interpreter& in, const Value* value) {
+  return value != nullptr && in.truth(*value);
+}
+
+// By insertion into halves: unlike std::sort it is safe where the order contradicts itself.
+void sort_keyed(Interpreter& in, std::vector<Keyed>* items, bool reverse) {
+  const auto before = [&](const Keyed& a, const Keyed& b) {
+    return in.ok() && (reverse ? in.less(b.key, a.key) : in.less(a.key, b.key));
+  };
+  std::vector<Keyed> other(items->size());
+  for (size_t width = 1; width < items->size(); width *= 2) {
+    for (size_t low = 0; low < items->size(); low += 2 * width) {
+      const size_t middle = std::min(low + width, items->size());
+      const size_t high = std::min(low + 2 * width, items->size());
+      size_t a = low, b = middle;
+      for (size_t i = low; i < high; ++i) {
+        const bool right = a == middle || (b < high && before((*items)[b], (*items)[a]));
+        other[i] = (*items)[right ? b++ : a++];
+      }
+    }
+    items->swap(other);
+  }
+}
+
+std::vector<Value> only_items(const std::vector<Keyed>& from) {
+  std::vector<Value> out;
+  for (const Keyed& each : from) out.push_back(each.item);
+  return out;
+}
+
+Value sort(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<3>(in, "sort", args, {"reverse", "case_sensitive", "attribute"});
+  std::vector<Keyed> all = keyed(in, in.items(value), a[2], flag(in, a[1]));
+  sort_keyed(in, &all, flag(in, a[0]));
+  return in.sequence(only_items(all));
+}
+
+Value dictsort(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<3>(in, "dictsort", args, {"case_sensitive", "by", "reverse"});
+  if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
+  if (!value.is(Kind::kDict))
+    return in.fail("'%s' object has no attribute 'items'", type_name(value));
+  const bool by_value =
+      a[1] != nullptr && a[1]->is(Kind::kString) && a[1]->string->text.view() == "value";
+  std::vector<Keyed> all;
+  for (const auto& [key, item] : value.dict->entries) {
+    const Value pair = in.sequence({key, item}, Flavor::kTuple);
+    all.push_back({sort_key(in, by_value ? item : key, nullptr, flag(in, a[0])), pair});
+  }
+  sort_keyed(in, &all, flag(in, a[2]));
+  return in.sequence(only_items(all));
+}
+
+Value unique(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "unique", args, {"case_sensitive", "attribute"});
+  auto* seen = in.make<Dict>();
+  std::vector<Value> out;
+  for (const Keyed& each : keyed(in, in.items(value), a[1], flag(in, a[0]))) {
+    if (!in.ok()) return {};
+    if (in.find(*seen, each.key) != nullptr) continue;
+    in.put(seen, each.key, Value(true));
+    out.push_back(each.item);
+  }
+  return in.sequence(std::move(out), Flavor::kGenerator);
+}
+
+Value groupby(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<3>(in, "groupby", args, {"attribute", "default", "case_sensitive"});
+  if (a[0] == nullptr) return in.fail("groupby() wants an attribute");
+  std::vector<Keyed> all;
+  for (const Value& item : in.items(value)) {
+    if (!in.spend(32)) return {};
+    all.push_back({sort_key(in, in.path(item, *a[0], a[1]), nullptr, flag(in, a[2])), item});
+  }
+  sort_keyed(in, &all, false);
+  std::vector<Value> out;
+  for (size_t i = 0; i < all.size() && in.ok();) {
+    std::vector<Value> group = {all[i].item};
+    const Keyed& first = all[i++];
+    while (i < all.size() && in.equal(all[i].key, first.key)) group.push_back(all[i++].item);
+    const Value members = in.sequence(std::move(group));
+    out.push_back(in.sequence({in.path(first.item, *a[0], a[1]), members}, Flavor::kTuple));
+  }
+  return in.sequence(std::move(out));
+}
+
+Value extreme(Interpreter& in, const Value& value, const Arguments& args, bool largest) {
+  const auto a = bind<2>(in, largest ? "max" : "min", args, {"case_sensitive", "attribute"});
+  const std::vector<Keyed> all = keyed(in, in.items(value), a[1], flag(in, a[0]));
+  if (all.empty()) return in.undefined("No aggregated item, sequence was empty.");
+  const Keyed* best = &all[0];
+  for (const Keyed& each : all) {
+    if (largest ? in.less(best->key, each.key) : in.less(each.key, best->key)) best = &each;
+  }
+  return best->item;
+}
+Value smallest(Interpreter& in, const Value& value, const Arguments& args) {
+  return extreme(in, value, args, false);
+}
+Value largest(Interpreter& in, const Value& value, const Arguments& args) {
+  return extreme(in, value, args, true);
+}
+
+Value sum(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "sum", args, {"attribute", "start"});
+  const bool by_path = a[0] != nullptr && !a[0]->is(Kind::kNone);
+  Value total = a[1] != nullptr ? *a[1] : Value(int64_t{0});
+  for (const Value& item : in.items(value)) {
+    if (in.ok()) total = in.binary("+", total, by_path ? in.path(item, *a[0]) : item);
+  }
+  return total;
+}
+
+Value reverse(Interpreter& in, const Value& value, const Arguments&) {
+  std::vector<Value> items = in.items(value);
+  std::reverse(items.begin(), items.end());
+  if (!value.is(Kind::kString)) return in.sequence(std::move(items), Flavor::kGenerator);
+  Text out;
+  for (const Value& item : items) out.append(item.string->text);
+  return in.text(std::move(out), value.string->markup);
+}
+
+Value batch(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "batch", args, {"linecount", "fill_with"});
+  const int64_t size = whole_or(in, a[0], 0);
+  if (size < 1) return in.fail("batch() wants a number of items");
+  std::vector<Value> out, row;
+  const auto close = [&] {
+    if (!row.empty()) out.push_back(in.sequence(std::exchange(row, {})));
+  };
+  for (const Value& item : in.items(value)) {
+    row.push_back(item);
+    if (static_cast<int64_t>(row.size()) == size) close();
+  }
+  const bool fills = a[1] != nullptr && !a[1]->is(Kind::kNone) && !row.empty();
+  while (fills && static_cast<int64_t>(row.size()) < size && in.spend(16)) row.push_back(*a[1]);
+  close();
+  return in.sequence(std::move(out), Flavor::kGenerator);
+}
+
+Value attr(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<1>(in, "attr", args, {"name"});
+  if (a[0] == nullptr || !a[0]->is(Kind::kString)) return in.fail("attr() wants a name");
+  // Unlike a dot it does not look at what a dictionary holds.
+  if (value.is(Kind::kDict) && !has_method(value, a[0]->string->text.view())) {
+    return in.undefined("'dict object' has no such attribute");
+  }
+  return in.attribute(value, a[0]->string->text.view());
+}
+
+struct Named {
+  std::string_view name;
+  Filter filter;
+};
+
+constexpr Named kFilters[] = {
+    {"length", length},
+    {"count", length},
+    {"list", list},
+    {"first", first},
+    {"last", last},
+    {"join", join},
+    {"map", map},
+    {"select", select},
+    {"reject", reject},
+    {"items", items},
+    {"selectattr", selectattr},
+    {"rejectattr", rejectattr},
+    {"sort", sort},
+    {"dictsort", dictsort},
+    {"unique", unique},
+    {"min", smallest},
+    {"max", largest},
+    {"groupby", groupby},
+    {"sum", sum},
+    {"reverse", reverse},
+    {"batch", batch},
+    {"attr", attr},
+};
+
+}  // namespace
+
+Filter find_sequence_filter(std::string_view name) {
+  for (const Named& each : kFilters) {
+    if (each.name == name) return each.filter;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice::chat

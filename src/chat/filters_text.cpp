@@ -1,0 +1,255 @@
+// Filters that make text or numbers of one value.
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "chat/interpreter.h"
+
+namespace sluice::chat {
+namespace {
+
+constexpr int64_t kMaxIndent = 1000;
+
+// The operand as text: markup stays what it is.
+Value soft(Interpreter& in, const Value& value) {
+  return value.is(Kind::kString) ? value : in.text(in.str(value));
+}
+
+Value method(Interpreter& in, const Value& value, std::string_view name, const Arguments& args) {
+  const Value text = soft(in, value);
+  return in.ok() ? call_string_method(in, text, name, args) : Value();
+}
+
+Value string(Interpreter& in, const Value& value, const Arguments&) {
+  return soft(in, value);
+}
+Value upper(Interpreter& in, const Value& value, const Arguments& args) {
+  return method(in, value, "upper", args);
+}
+Value lower(Interpreter& in, const Value& value, const Arguments& args) {
+  return method(in, value, "lower", args);
+}
+Value capitalize(Interpreter& in, const Value& value, const Arguments& args) {
+  return method(in, value, "capitalize", args);
+}
+Value trim(Interpreter& in, const Value& value, const Arguments& args) {
+  return method(in, value, "strip", args);
+}
+
+// Words here begin after white space, brackets and hyphens, not after other signs.
+Value title(Interpreter& in, const Value& value, const Arguments& args) {
+  (void)bind<0>(in, "title", args, {});
+  const Value text = soft(in, value);
+  if (!in.ok()) return {};
+  const std::string_view bytes = text.string->text.view();
+  in.spend(bytes.size());
+  std::string out;
+  bool begins = true;
+  for (size_t at = 0, n = 0; at < bytes.size(); at += n) {
+    const uint32_t cp = code_point(bytes, at, &n);
+    const std::string_view character = bytes.substr(at, n);
+    out += begins ? to_upper(character) : to_lower(character);
+    begins = is_space(cp) || (cp < 0x80 && std::string_view("-({[<").find(static_cast<char>(cp)) !=
+                                               std::string_view::npos);
+  }
+  return in.text(text.string->text.with_bytes(out), text.string->markup);
+}
+
+Value center(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<1>(in, "center", args, {"width"});
+  Arguments passed;
+  passed.places.push_back(a[0] != nullptr ? *a[0] : Value(int64_t{80}));
+  return method(in, value, "center", passed);
+}
+
+Value replace(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<3>(in, "replace", args, {"old", "new", "count"});
+  if (a[0] == nullptr || a[1] == nullptr) return in.fail("replace() wants two texts");
+  Arguments passed;
+  passed.places = {in.text(in.str(*a[0])), in.text(in.str(*a[1]))};
+  if (a[2] != nullptr && !a[2]->is(Kind::kNone)) passed.places.push_back(*a[2]);
+  const Value plain = in.text(in.str(value));
+  return in.ok() ? call_string_method(in, plain, "replace", passed) : Value();
+}
+
+Value safe(Interpreter& in, const Value& value, const Arguments&) {
+  return in.text(in.str(value), true);
+}
+
+Value escape(Interpreter& in, const Value& value, const Arguments&) {
+  if (value.is(Kind::kString) && value.string->markup) return value;
+  const Value empty = in.text(Text(), true), text = in.text(in.str(value));
+  return in.ok() ? in.add(empty, text) : Value();
+}
+
+Value indent(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<3>(in, "indent", args, {"width", "first", "blank"});
+  const bool by_text = a[0] != nullptr && a[0]->is(Kind::kString);
+  const int64_t width = by_text ? 0 : whole_or(in, a[0], 4);
+  if (width > kMaxIndent) in.fail("it indents too far");
+  if (!value.is(Kind::kString)) in.fail("indent() wants a string, not %s", type_name(value));
+  if (!in.ok()) return {};
+  const Text margin =
+      by_text ? a[0]->string->text
+              : Text(std::string(static_cast<size_t>(std::max<int64_t>(width, 0)), ' '));
+  const bool first = a[1] != nullptr && in.truth(*a[1]);
+  const bool blank = a[2] != nullptr && in.truth(*a[2]);
+  // The filter puts a newline behind the text, so that a last empty line counts as one.
+  const Value lines = call_string_method(in, in.add(value, in.text("\n")), "splitlines", {});
+  if (!in.ok()) return {};
+  Text out;
+  bool at_first = true;
+  for (const Value& line : in.items(lines)) {
+    const bool leads = std::exchange(at_first, false);
+    const bool wanted = leads ? first : blank || line.string->text.size() > 0;
+    if (!leads) out.append("\n");
+    if (wanted) out.append(margin);
+    out.append(line.string->text);
+    if (!in.spend(margin.size() + line.string->text.size())) return {};
+  }
+  return in.text(std::move(out), value.string->markup);
+}
+
+Value tojson(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<4>(in, "tojson", args, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  Interpreter::JsonStyle style;
+  style.ascii = a[0] != nullptr && in.truth(*a[0]);
+  style.sorted = a[3] != nullptr && in.truth(*a[3]);
+  if (a[1] != nullptr && !a[1]->is(Kind::kNone)) {
+    style.indent = std::max<int64_t>(whole_or(in, a[1], 0), 0);
+    style.item = Text(",");
+    if (style.indent > kMaxIndent) return in.fail("it indents too far");
+  }
+  if (a[2] != nullptr && !a[2]->is(Kind::kNone)) {
+    const std::vector<Value> pair = in.items(*a[2]);
+    if (pair.size() != 2 || !pair[0].is(Kind::kString) || !pair[1].is(Kind::kString)) {
+      return in.fail("separators wants two texts");
+    }
+    style.item = pair[0].string->text;
+    style.key = pair[1].string->text;
+  }
+  Text out;
+  in.print_json(value, style, 0, &out);
+  return in.ok() ? in.text(std::move(out)) : Value();
+}
+
+// The longest beginning that is a number of Python's, with its separators.
+std::string digits_of(std::string_view text) {
+  text = text.substr(leading_space(text));
+  text = text.substr(0, trailing_space(text));
+  std::string out(text.starts_with('+') ? text.substr(1) : text);
+  std::erase(out, '_');
+  return out;
+}
+
+template <typename Number>
+bool read_number(std::string_view text, Number* out) {
+  const std::string digits = digits_of(text);
+  const char* end = digits.data() + digits.size();
+  const auto [stop, bad] = std::from_chars(digits.data(), end, *out);
+  return bad == std::errc() && stop == end && !digits.empty();
+}
+
+Value integer(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "int", args, {"default", "base"});
+  const Value otherwise = a[0] != nullptr ? *a[0] : Value(int64_t{0});
+  const int64_t base = whole_or(in, a[1], 10);
+  if (base != 10) return in.fail("int() reads numbers of base 10");
+  if (value.is_whole()) return Value(value.whole());
+  double real = value.is(Kind::kFloat) ? value.number : 0;
+  if (value.is(Kind::kString)) {
+    int64_t whole = 0;
+    const std::string_view text = value.string->text.view();
+    in.spend(text.size());
+    if (read_number(text, &whole)) return Value(whole);
+    if (!read_number(text, &real)) return otherwise;
+  } else if (!value.is(Kind::kFloat)) {
+    if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
+    return otherwise;
+  }
+  return std::fabs(real) < 0x1p63 ? Value(static_cast<int64_t>(real)) : otherwise;
+}
+
+Value floating(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<1>(in, "float", args, {"default"});
+  const Value otherwise = a[0] != nullptr ? *a[0] : Value(0.0);
+  if (value.is_number()) return Value(value.real());
+  if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
+  double real = 0;
+  if (!value.is(Kind::kString) || !read_number(value.string->text.view(), &real)) return otherwise;
+  return Value(real);
+}
+
+Value absolute(Interpreter& in, const Value& value, const Arguments&) {
+  if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
+  if (!value.is_number()) return in.fail("bad operand type for abs(): '%s'", type_name(value));
+  if (value.is(Kind::kFloat)) return Value(std::fabs(value.number));
+  return value.whole() < 0 ? in.binary("-", Value(int64_t{0}), value) : Value(value.whole());
+}
+
+// Half to even, as Python rounds, at `precision` decimal digits.
+Value round(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "round", args, {"precision", "method"});
+  const int64_t precision = std::clamp<int64_t>(whole_or(in, a[0], 0), -300, 300);
+  const std::string_view method =
+      a[1] != nullptr && a[1]->is(Kind::kString) ? a[1]->string->text.view() : "common";
+  if (value.is(Kind::kUndefined)) return in.fail_undefined(value);
+  if (!value.is_number()) return in.fail("type %s cannot be rounded", type_name(value));
+  if (method == "common" && value.is_whole() && precision >= 0) return Value(value.whole());
+  const double scale = std::pow(10.0, static_cast<double>(precision));
+  if (method == "ceil") return Value(std::ceil(value.real() * scale) / scale);
+  if (method == "floor") return Value(std::floor(value.real() * scale) / scale);
+  if (method != "common") return in.fail("method must be common, ceil or floor");
+  if (precision < 0) return Value(std::nearbyint(value.real() * scale) / scale);
+  char text[700];
+  const auto digits = static_cast<int>(precision);
+  const char* end =
+      std::to_chars(text, text + sizeof text, value.real(), std::chars_format::fixed, digits).ptr;
+  double rounded = value.real();
+  std::from_chars(text, end, rounded);
+  return Value(rounded);
+}
+
+Value wordcount(Interpreter& in, const Value& value, const Arguments&) {
+  const Value words = method(in, value, "split", {});
+  return in.ok() ? Value(static_cast<int64_t>(words.sequence->items.size())) : Value();
+}
+
+Value format(Interpreter& in, const Value& value, const Arguments& args) {
+  if (!args.names.empty()) return in.fail("format() takes its values by place here");
+  const Value text = soft(in, value);
+  if (!in.ok()) return {};
+  return percent_format(in, text.string->text, in.sequence(args.places, Flavor::kTuple));
+}
+
+Value fallback(Interpreter& in, const Value& value, const Arguments& args) {
+  const auto a = bind<2>(in, "default", args, {"default_value", "boolean"});
+  const bool by_truth = a[1] != nullptr && in.truth(*a[1]);
+  if (!value.is(Kind::kUndefined) && !(by_truth && !in.truth(value))) return value;
+  return a[0] != nullptr ? *a[0] : in.text("");
+}
+
+struct Named {
+  std::string_view name;
+  Filter filter;
+};
+
+constexpr Named kFilters[] = {
+    {"string", string}, {"upper", upper},   {"lower", lower},         {"capitalize", capitalize},
+    {"trim", trim},     {"title", title},   {"center", center},       {"replace", replace},
+    {"safe", safe},     {"e", escape},      {"escape", escape},       {"indent", indent},
+    {"tojson", tojson}, {"int", integer},   {"float", floating},      {"abs", absolute},
+    {"round", round},   {"format", format}, {"wordcount", wordcount}, {"default", fallback},
+    {"d", fallback},
+};
+
+}  // namespace
+
+Filter find_text_filter(std::string_view name) {
+  for (const Named& each : kFilters) {
+    if (each.name == name) return each.filter;
+  }
+  return nullptr;
+}
+
+}  // namespace sluice::chat

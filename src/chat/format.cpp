@@ -1,0 +1,283 @@
+// "%s" % values, "{}".format(…), and dates.
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+#include "chat/interpreter.h"
+
+namespace sluice::chat {
+namespace {
+
+constexpr int64_t kMaxWidth = 1000;
+
+// What stands between % or : and the letter of a conversion.
+struct Spec {
+  Text fill = Text(" ");
+  char align = '\0';  // < > ^ or none
+  char sign = '\0';   // + or a space
+  bool zeros = false, other = false;
+  int64_t width = 0, precision = -1;
+  char letter = '\0';
+};
+
+int64_t take_number(std::string_view text, size_t* at) {
+  int64_t number = 0;
+  for (; *at < text.size() && text[*at] >= '0' && text[*at] <= '9'; ++*at) {
+    number = std::min<int64_t>(number * 10 + (text[*at] - '0'), kMaxWidth + 1);
+  }
+  return number;
+}
+
+std::string number_text(Interpreter& in, const Value& value, const Spec& spec) {
+  char out[1500];
+  const char letter = spec.letter;
+  const auto precision = static_cast<int>(spec.precision < 0 ? 6 : spec.precision);
+  if (std::string_view("feEgG").find(letter) != std::string_view::npos) {
+    const char format[] = {'%', '.', '*', letter, '\0'};
+    const double number = value.real();
+    switch (letter) {
+      case 'f':
+        std::snprintf(out, sizeof out, "%.*f", precision, number);
+        break;
+      case 'e':
+        std::snprintf(out, sizeof out, "%.*e", precision, number);
+        break;
+      case 'E':
+        std::snprintf(out, sizeof out, "%.*E", precision, number);
+        break;
+      default:
+        in.fail("the conversion '%s' is not supported", format);
+        return {};
+    }
+    return out;
+  }
+  if (value.is(Kind::kFloat) && letter != 'd') {
+    in.fail("%%%c format: an integer is required, not float", letter);
+    return {};
+  }
+  const int64_t whole = value.is(Kind::kFloat) ? static_cast<int64_t>(value.number) : value.whole();
+  const uint64_t size = whole < 0 ? 0 - static_cast<uint64_t>(whole) : static_cast<uint64_t>(whole);
+  const int base = letter == 'x' || letter == 'X' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
+  const char* end = std::to_chars(out, out + sizeof out, size, base).ptr;
+  const std::string digits(out, static_cast<size_t>(end - out));
+  return (whole < 0 ? "-" : "") + (letter == 'X' ? to_upper(digits) : digits);
+}
+
+// `body` in its width; of numbers the zeros come behind the sign.
+void append_padded(Interpreter& in, const Text& body, const Spec& spec, char align, Text* out) {
+  const auto size = static_cast<int64_t>(count_characters(body.view()));
+  const int64_t more = std::max<int64_t>(spec.width - size, 0);
+  const int64_t before = align == '>' ? more : align == '^' ? more / 2 : 0;
+  in.spend(body.size() + static_cast<uint64_t>(more));
+  for (int64_t i = 0; i < before; ++i) out->append(spec.fill);
+  out->append(body);
+  for (int64_t i = before; i < more; ++i) out->append(spec.fill);
+}
+
+void append_number(Interpreter& in, const Value& value, const Spec& spec, char align, Text* out) {
+  if (!value.is_number()) {
+    in.fail("%%%c format: a number is required, not %s", spec.letter, type_name(value));
+    return;
+  }
+  std::string text = number_text(in, value, spec);
+  if (spec.sign != '\0' && !text.starts_with('-')) text.insert(0, 1, spec.sign);
+  if (spec.zeros) {
+    const size_t at = !text.empty() && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
+    const auto width = static_cast<size_t>(spec.width);
+    if (text.size() < width) text.insert(at, width - text.size(), '0');
+  }
+  append_padded(in, Text(text), spec, align, out);
+}
+
+void append_text(Interpreter& in, const Text& text, const Spec& spec, char align, Text* out) {
+  const size_t end = spec.precision < 0
+                         ? text.size()
+                         : character_offset(text.view(), static_cast<size_t>(spec.precision));
+  append_padded(in, text.slice(0, end), spec, align, out);
+}
+
+bool within(Interpreter& in, const Spec& spec) {
+  if (spec.width > kMaxWidth || spec.precision > kMaxWidth) in.fail("a format is too wide");
+  return in.ok();
+}
+
+}  // namespace
+
+Value percent_format(Interpreter& in, const Text& format, const Value& values) {
+  const bool tuple = values.is(Kind::kSequence) && values.sequence->flavor == Flavor::kTuple;
+  const std::vector<Value> given = tuple ? values.sequence->items : std::vector<Value>{values};
+  const std::string_view text = format.view();
+  size_t next = 0, done = 0;
+  Text out;
+  for (size_t at = text.find('%'); at != std::string_view::npos && in.ok();) {
+    out.append(format, done, at++);
+    Spec spec;
+    bool left = false;
+    for (; at < text.size(); ++at) {
+      if (text[at] == '-') {
+        left = true;
+      } else if (text[at] == '0') {
+        spec.zeros = true;
+      } else if (text[at] == '+' || text[at] == ' ') {
+        spec.sign = text[at];
+      } else {
+        break;
+      }
+    }
+    spec.width = take_number(text, &at);
+    if (at < text.size() && text[at] == '.') spec.precision = take_number(text, &++at);
+    if (at == text.size()) return in.fail("incomplete format");
+    spec.letter = text[at++];
+    done = at;
+    at = text.find('%', done);
+    if (!within(in, spec)) return {};
+    if (spec.letter == '%') {
+      out.append("%");
+      continue;
+    }
+    if (next == given.size()) return in.fail("not enough arguments for format string");
+    const Value& value = given[next++];
+    const char align = left ? '<' : '>';
+    if (left) spec.zeros = false;
+    if (spec.letter == 's' || spec.letter == 'r') {
+      Text shown;
+      spec.letter == 's' ? in.print(value, &shown) : in.print_repr(value, &shown);
+      append_text(in, shown, spec, align, &out);
+    } else if (std::string_view("diuxXofeE").find(spec.letter) != std::string_view::npos) {
+      if (spec.letter == 'i' || spec.letter == 'u') spec.letter = 'd';
+      append_number(in, value, spec, align, &out);
+    } else {
+      return in.fail("unsupported format character '%c'", spec.letter);
+    }
+  }
+  if (next < given.size() && (tuple || !is_mapping(values))) {
+    return in.fail("not all arguments converted during string formatting");
+  }
+  out.append(format, done, format.size());
+  return in.text(std::move(out));
+}
+
+namespace {
+
+// [[fill]align][sign][0][width][.precision][letter]
+Spec read_spec(Interpreter& in, std::string_view text) {
+  Spec spec;
+  size_t at = 0;
+  const auto aligns = [&](size_t i) {
+    return i < text.size() && std::string_view("<>^").find(text[i]) != std::string_view::npos;
+  };
+  const size_t first = character_offset(text, 1);
+  if (!text.empty() && aligns(first)) {
+    spec.fill = Text(text.substr(0, first));
+    spec.align = text[first];
+    at = first + 1;
+  } else if (aligns(0)) {
+    spec.align = text[at++];
+  }
+  if (at < text.size() && (text[at] == '+' || text[at] == ' ' || text[at] == '-')) {
+    spec.sign = text[at] == '-' ? '\0' : text[at];
+    ++at;
+  }
+  if (at < text.size() && text[at] == '0') {
+    spec.zeros = spec.align == '\0';
+    ++at;
+  }
+  spec.width = take_number(text, &at);
+  if (at < text.size() && text[at] == '.') spec.precision = take_number(text, &++at);
+  if (at < text.size()) spec.letter = text[at++];
+  const bool known = spec.letter == '\0' ||
+                     std::string_view("sdxXobfeE").find(spec.letter) != std::string_view::npos;
+  if (at < text.size() || !known) {
+    in.fail("the format '%s' is not supported", std::string(text.substr(0, 40)).c_str());
+  }
+  return spec;
+}
+
+// The value that {field} names: by its place, or by its name.
+Value field_value(Interpreter& in, std::string_view field, const Arguments& args, size_t* next) {
+  size_t index = *next;
+  const auto [end, bad] = std::from_chars(field.data(), field.data() + field.size(), index);
+  const bool number = bad == std::errc() && end == field.data() + field.size();
+  if (field.empty()) ++*next;
+  if ((field.empty() || number) && index < args.places.size()) return args.places[index];
+  for (const auto& [name, value] : args.names) {
+    if (name == field) return value;
+  }
+  return in.fail("format() has no value for '%s'", std::string(field.substr(0, 40)).c_str());
+}
+
+}  // namespace
+
+Value brace_format(Interpreter& in, const Text& format, const Arguments& args) {
+  const std::string_view text = format.view();
+  Text out;
+  size_t next = 0, done = 0;
+  for (size_t at = 0; at < text.size() && in.ok();) {
+    const char c = text[at];
+    if (c != '{' && c != '}') {
+      ++at;
+      continue;
+    }
+    out.append(format, done, at);
+    if (at + 1 < text.size() && text[at + 1] == c) {
+      out.append(format, at, at + 1);
+      done = at += 2;
+      continue;
+    }
+    const size_t end = text.find('}', at);
+    if (c == '}' || end == std::string_view::npos)
+      return in.fail("a brace stands alone in a format");
+    const std::string_view inside = text.substr(at + 1, end - at - 1);
+    const size_t colon = std::min(inside.find(':'), inside.size());
+    const Value value = field_value(in, inside.substr(0, colon), args, &next);
+    const Spec spec = read_spec(in, inside.substr(std::min(colon + 1, inside.size())));
+    if (!within(in, spec)) return {};
+    const bool number = value.is_number() && spec.letter != 's' &&
+                        (spec.letter != '\0' || (value.is(Kind::kInt) && spec.width > 0));
+    const char align = spec.align != '\0' ? spec.align : value.is_number() ? '>' : '<';
+    if (number) {
+      Spec named = spec;
+      if (named.letter == '\0') named.letter = 'd';
+      append_number(in, value, named, align, &out);
+    } else if (spec.letter == '\0' || spec.letter == 's') {
+      append_text(in, in.str(value), spec, align, &out);
+    } else {
+      return in.fail("unknown format code '%c' for %s", spec.letter, type_name(value));
+    }
+    done = at = end + 1;
+  }
+  out.append(format, done, format.size());
+  return in.text(std::move(out));
+}
+
+// Python's strftime in the C locale, local time.
+std::string strftime(std::time_t now, std::string_view format) {
+  static constexpr std::string_view kPlain = "YymdeBbAaHIpMSjwuFTDcxXZzUWGgV%";
+  std::tm local{};
+  localtime_r(&now, &local);
+  std::string out;
+  for (size_t at = 0; at < format.size(); ++at) {
+    if (format[at] != '%' || at + 1 == format.size()) {
+      out += format[at];
+      continue;
+    }
+    const bool bare = format[at + 1] == '-' && at + 2 < format.size();  // without leading zeros
+    const char letter = format[at + (bare ? 2 : 1)];
+    if (letter == 'f') {
+      out += "000000";
+    } else if (kPlain.find(letter) == std::string_view::npos) {
+      out += format.substr(at, bare ? 3 : 2);
+    } else {
+      const char one[] = {'%', letter, '\0'};
+      char text[80];
+      size_t n = std::strftime(text, sizeof text, one, &local);
+      size_t skip = 0;
+      while (bare && skip + 1 < n && (text[skip] == '0' || text[skip] == ' ')) ++skip;
+      out.append(text + skip, n - skip);
+    }
+    at += bare ? 2 : 1;
+  }
+  return out;
+}
+
+}  // namespace sluice::chat

@@ -1,0 +1,200 @@
+// Runs a parsed template as Python's jinja2 does in the environment that transformers makes:
+// sandboxed, nothing escaped, trim_blocks and lstrip_blocks. One interpreter is one render: it owns
+// all values and meets a cap on steps, depth, text and work, because a template is part of a file
+// that anybody may have written. The first failure stays (failure()); what runs on after it has no
+// effect.
+#pragma once
+
+#include <array>
+#include <ctime>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "chat/program.h"
+
+namespace sluice::chat {
+
+// Of one call of a function, macro, filter or test.
+struct Arguments {
+  std::vector<Value> places;
+  std::vector<std::pair<std::string_view, Value>> names;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Program& program, std::time_t now) : program_(program), now_(now) {}
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  // A variable of the template; one that it does not mention is not kept.
+  void set(const std::string& name, Value value);
+  // The whole output. Errors: kTemplate.
+  [[nodiscard]] Result<Text> run();
+
+  // --- for what works on values (values.cpp)
+  Value fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  // What an undefined value was meant to be.
+  Value fail_undefined(const Value& value);
+  [[nodiscard]] bool ok() const { return status_.ok(); }
+  [[nodiscard]] const Status& failure() const { return status_; }
+  // Characters read or written, and things made. False when there have been too many.
+  bool spend(uint64_t amount);
+
+  template <typename T, typename... Args>
+  T* make(Args&&... args) {
+    spend(kThing);
+    auto object = std::make_unique<T>(std::forward<Args>(args)...);
+    T* raw = object.get();
+    arena_.push_back(std::move(object));
+    return raw;
+  }
+  [[nodiscard]] Value text(Text text, bool markup = false);
+  [[nodiscard]] Value text(std::string_view bytes) { return text(Text(bytes)); }
+  [[nodiscard]] Value sequence(std::vector<Value> items, Flavor flavor = Flavor::kList);
+  [[nodiscard]] Value undefined(std::string_view why);
+  void put(Dict* dict, Value key, Value value);
+  // The value under a key, or null.
+  [[nodiscard]] const Value* find(const Dict& dict, const Value& key);
+
+  [[nodiscard]] bool truth(const Value& value) const;
+  [[nodiscard]] bool equal(const Value& a, const Value& b);
+  [[nodiscard]] bool less(const Value& a, const Value& b);
+  [[nodiscard]] bool contains(const Value& container, const Value& item);
+  // The items of what can be iterated over; of a generator, those not yet taken.
+  [[nodiscard]] std::vector<Value> items(const Value& value);
+  // str(value), appended; repr(value), appended.
+  void print(const Value& value, Text* out);
+  void print_repr(const Value& value, Text* out);
+  [[nodiscard]] Text str(const Value& value);
+  struct JsonStyle {
+    int64_t indent = -1;  // -1: on one line
+    bool ascii = false;
+    bool sorted = false;
+    Text item = Text(", "), key = Text(": ");
+  };
+  void print_json(const Value& value, const JsonStyle& style, int64_t level, Text* out);
+
+  // value.name and value[key], with methods; what is not there is undefined.
+  [[nodiscard]] Value attribute(const Value& value, std::string_view name);
+  [[nodiscard]] Value item(const Value& value, const Value& key);
+  // "a.b.0" of a value, as filters with attribute= read it; `otherwise`, unless null, stands for
+  // what is not there at any step.
+  [[nodiscard]] Value path(const Value& value, const Value& path, const Value* otherwise = nullptr);
+  [[nodiscard]] Value filter(std::string_view name, const Value& operand, const Arguments& args);
+  [[nodiscard]] bool test(std::string_view name, const Value& operand, const Arguments& args);
+  [[nodiscard]] Value call(const Value& callee, const Arguments& args);
+  [[nodiscard]] Value binary(std::string_view op, const Value& a, const Value& b);
+  [[nodiscard]] Value add(const Value& a, const Value& b);
+
+  // Counts nested evaluations while it lives.
+  class Deeper {
+   public:
+    explicit Deeper(Interpreter* interpreter);
+    ~Deeper() { --interpreter_->depth_; }
+    Deeper(const Deeper&) = delete;
+    Deeper& operator=(const Deeper&) = delete;
+
+   private:
+    Interpreter* interpreter_;
+  };
+
+ private:
+  enum class Flow : uint8_t { kNext, kBreak, kContinue };
+  static constexpr uint64_t kThing = 64;
+
+  // --- statements (interpreter.cpp)
+  using Nodes = std::vector<Node*>;
+  Flow execute(const Nodes& nodes, Scope* scope);
+  Flow execute_one(const Node& node, Scope* scope);
+  Flow execute_if(const Node& node, Scope* scope);
+  void execute_for(const Node& node, Scope* scope, const Value& sequence, int64_t depth);
+  void execute_with(const Node& node, Scope* scope);
+  void execute_call(const Node& node, Scope* scope);
+  // What a body prints, in a scope of its own.
+  [[nodiscard]] Value captured(const Nodes& body, Scope* scope);
+  void write(const Value& value);
+  void assign(const Node& target, const Value& value, Scope* scope);
+  void define(Scope* scope, uint32_t name, const Value& value);
+  Macro* make_macro(const Node& node, Scope* scope);
+  [[nodiscard]] Value call_macro(const Macro& macro, const Arguments& args);
+  void bind_parameters(const Macro& macro, const Arguments& args, Scope* scope);
+
+  // --- expressions (evaluate.cpp)
+  [[nodiscard]] Value evaluate(const Node& node, Scope* scope);
+  [[nodiscard]] Value look_up(const Node& node, Scope* scope);
+  [[nodiscard]] Value compare(const Node& node, Scope* scope);
+  [[nodiscard]] bool compare(std::string_view op, const Value& a, const Value& b);
+  [[nodiscard]] Value slice(const Node& node, Scope* scope);
+  [[nodiscard]] Value dict(const Node& node, Scope* scope);
+  [[nodiscard]] Arguments arguments(const Node& node, Scope* scope);
+  [[nodiscard]] std::vector<Value> all(const Nodes& nodes, Scope* scope);
+  [[nodiscard]] Value negated(const Value& value);
+  [[nodiscard]] Value loop_attribute(Loop* loop, std::string_view name);
+  [[nodiscard]] Value call_function(Function function, const Arguments& args);
+
+  const Program& program_;
+  const std::time_t now_;
+  Arena arena_;
+  Scope root_{nullptr};
+  Text output_;
+  Text* out_ = &output_;
+  Value captured_;  // that a filter of a block works on
+  Status status_;
+  uint64_t steps_ = 0, work_ = 0;
+  int depth_ = 0;
+  uint32_t line_ = 1;
+};
+
+// The arguments of a builtin by its parameters' names: null where left out. Python's errors.
+template <size_t N>
+[[nodiscard]] std::array<const Value*, N> bind(Interpreter& in, std::string_view callee,
+                                               const Arguments& args,
+                                               const std::array<std::string_view, N>& names) {
+  std::array<const Value*, N> out{};
+  const std::string shown(callee);
+  if (args.places.size() > N) {
+    in.fail("%s() takes at most %zu arguments", shown.c_str(), N);
+    return out;
+  }
+  for (size_t i = 0; i < args.places.size(); ++i) out[i] = &args.places[i];
+  for (const auto& [name, value] : args.names) {
+    size_t i = 0;
+    while (i < N && names[i] != name) ++i;
+    if (i == N || out[i] != nullptr) {
+      in.fail("%s() got an unexpected keyword argument '%s'", shown.c_str(),
+              std::string(name).c_str());
+      return out;
+    }
+    out[i] = &value;
+  }
+  return out;
+}
+
+// A whole number among bound arguments, or `fallback` where it is left out or None.
+[[nodiscard]] int64_t whole_or(Interpreter& in, const Value* value, int64_t fallback);
+
+[[nodiscard]] const char* type_name(const Value& value);
+[[nodiscard]] bool is_mapping(const Value& value);
+// A number as Python prints it.
+[[nodiscard]] std::string float_text(double number);
+[[nodiscard]] std::string strftime(std::time_t now, std::string_view format);
+// Where `names` of a type's methods has `name`.
+[[nodiscard]] bool has_method(const Value& value, std::string_view name);
+[[nodiscard]] Value call_method(Interpreter& in, const Method& method, const Arguments& args);
+[[nodiscard]] Value call_string_method(Interpreter& in, const Value& self, std::string_view name,
+                                       const Arguments& args);
+[[nodiscard]] bool has_string_method(std::string_view name);
+// "%s" % values, and "{}".format(…).
+[[nodiscard]] Value percent_format(Interpreter& in, const Text& format, const Value& values);
+[[nodiscard]] Value brace_format(Interpreter& in, const Text& format, const Arguments& args);
+
+// Filters and tests by name; null where there is none.
+using Filter = Value (*)(Interpreter& in, const Value& operand, const Arguments& args);
+[[nodiscard]] Filter find_text_filter(std::string_view name);
+[[nodiscard]] Filter find_sequence_filter(std::string_view name);
+using Test = bool (*)(Interpreter& in, const Value& operand, const Value* other);
+[[nodiscard]] Test find_test(std::string_view name);
+
+}  // namespace sluice::chat

@@ -1,0 +1,137 @@
+// Operators on values.
+#include <algorithm>
+#include <cmath>
+
+#include "chat/interpreter.h"
+
+namespace sluice::chat {
+namespace {
+
+constexpr size_t kMaxText = 1u << 24;
+
+void append_escaped(std::string_view bytes, bool content, Text* out) {
+  for (const char c : bytes) {
+    const std::string_view escape = c == '&'    ? "&amp;"
+                                    : c == '<'  ? "&lt;"
+                                    : c == '>'  ? "&gt;"
+                                    : c == '\'' ? "&#39;"
+                                    : c == '"'  ? "&#34;"
+                                                : std::string_view();
+    out->append(escape.empty() ? std::string_view(&c, 1) : escape, content);
+  }
+}
+
+int64_t floor_div(int64_t a, int64_t b) {
+  const int64_t q = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
+}
+
+Value repeated(Interpreter& in, const Value& value, int64_t count) {
+  const bool is_text = value.is(Kind::kString);
+  const size_t size = is_text ? value.string->text.size() : 16 * value.sequence->items.size();
+  count = size == 0 ? 0 : std::max<int64_t>(count, 0);
+  if (size > 0 && static_cast<uint64_t>(count) > kMaxText / size) {
+    return in.fail("it makes too much text");
+  }
+  Text text;
+  std::vector<Value> items;
+  for (int64_t i = 0; i < count; ++i) {
+    if (is_text) {
+      text.append(value.string->text);
+    } else {
+      items.insert(items.end(), value.sequence->items.begin(), value.sequence->items.end());
+    }
+  }
+  if (is_text) return in.text(std::move(text), value.string->markup);
+  return in.sequence(std::move(items), value.sequence->flavor);
+}
+
+Value power(Interpreter& in, const Value& a, const Value& b) {
+  if (!a.is_whole() || !b.is_whole() || b.whole() < 0) return Value(std::pow(a.real(), b.real()));
+  int64_t base = a.whole(), out = 1;
+  bool beyond = false;
+  for (int64_t n = b.whole(); n > 0 && !beyond; n >>= 1) {
+    if ((n & 1) != 0) beyond = __builtin_mul_overflow(out, base, &out);
+    if (n > 1 && __builtin_mul_overflow(base, base, &base)) beyond = true;
+  }
+  return beyond ? in.fail("a number is too large") : Value(out);
+}
+
+Value arithmetic(Interpreter& in, std::string_view op, const Value& a, const Value& b) {
+  if (op == "**") return power(in, a, b);
+  const bool divides = op == "/" || op == "//" || op == "%";
+  if (divides && b.real() == 0) return in.fail("division by zero");
+  if (op == "/") return Value(a.real() / b.real());
+  if (a.is_whole() && b.is_whole()) {
+    const int64_t x = a.whole(), y = b.whole();
+    int64_t out = 0;
+    bool beyond = divides && x == INT64_MIN && y == -1;
+    if (op == "+") beyond = __builtin_add_overflow(x, y, &out);
+    if (op == "-") beyond = __builtin_sub_overflow(x, y, &out);
+    if (op == "*") beyond = __builtin_mul_overflow(x, y, &out);
+    if (beyond) return in.fail("a number is too large");
+    if (op == "//") out = floor_div(x, y);
+    if (op == "%") out = x - floor_div(x, y) * y;
+    return Value(out);
+  }
+  const double x = a.real(), y = b.real();
+  if (op == "+") return Value(x + y);
+  if (op == "-") return Value(x - y);
+  if (op == "*") return Value(x * y);
+  if (op == "//") return Value(std::floor(x / y));
+  const double rest = std::fmod(x, y);
+  return Value(rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest);
+}
+
+}  // namespace
+
+Value Interpreter::add(const Value& a, const Value& b) {
+  if (a.is(Kind::kString) && b.is(Kind::kString)) {
+    const bool markup = a.string->markup || b.string->markup;
+    Text out;
+    for (const String* part : {a.string, b.string}) {
+      if (!markup || part->markup) {
+        out.append(part->text);
+        continue;
+      }
+      size_t at = 0;
+      for (const Span& span : part->text.content()) {
+        append_escaped(part->text.view().substr(at, span.begin - at), false, &out);
+        append_escaped(part->text.view().substr(span.begin, span.end - span.begin), true, &out);
+        at = span.end;
+      }
+      append_escaped(part->text.view().substr(at), false, &out);
+    }
+    return text(std::move(out), markup);
+  }
+  if (a.is(Kind::kString)) {
+    return fail("can only concatenate str (not \"%s\") to str", type_name(b));
+  }
+  const bool lists = a.is(Kind::kSequence) && b.is(Kind::kSequence) &&
+                     a.sequence->flavor == b.sequence->flavor &&
+                     a.sequence->flavor <= Flavor::kTuple;
+  if (!lists) {
+    return fail("unsupported operand type(s) for +: '%s' and '%s'", type_name(a), type_name(b));
+  }
+  std::vector<Value> joined = a.sequence->items;
+  joined.insert(joined.end(), b.sequence->items.begin(), b.sequence->items.end());
+  return sequence(std::move(joined), a.sequence->flavor);
+}
+
+Value Interpreter::binary(std::string_view op, const Value& a, const Value& b) {
+  if (a.is(Kind::kUndefined)) return fail_undefined(a);
+  if (op == "%" && a.is(Kind::kString)) return percent_format(*this, a.string->text, b);
+  if (b.is(Kind::kUndefined)) return fail_undefined(b);
+  if (a.is_number() && b.is_number()) return arithmetic(*this, op, a, b);
+  if (op == "+") return add(a, b);
+  const auto repeats = [](const Value& x, const Value& n) {
+    const bool list = x.is(Kind::kSequence) && x.sequence->flavor <= Flavor::kTuple;
+    return (x.is(Kind::kString) || list) && n.is_whole();
+  };
+  if (op == "*" && repeats(a, b)) return repeated(*this, a, b.whole());
+  if (op == "*" && repeats(b, a)) return repeated(*this, b, a.whole());
+  return fail("unsupported operand type(s) for %s: '%s' and '%s'", std::string(op).c_str(),
+              type_name(a), type_name(b));
+}
+
+}  // namespace sluice::chat

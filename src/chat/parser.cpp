@@ -1,0 +1,369 @@
+// Statements.
+#include "chat/parser.h"
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <utility>
+
+namespace sluice::chat {
+namespace {
+
+constexpr int kMaxNesting = 600;  // of brackets: four for each
+constexpr size_t kMaxNodes = 200'000;
+
+}  // namespace
+
+Status parse(std::string_view source, Program* out) {
+  Result<std::vector<Lexeme>> lexemes = lex(source);
+  if (!lexemes.ok()) return lexemes.status();
+  return Parser(std::move(*lexemes), out).parse();
+}
+
+Parser::Parser(std::vector<Lexeme> lexemes, Program* program)
+    : lexemes_(std::move(lexemes)), program_(program) {}
+
+Parser::Depth::Depth(Parser* parser) : parser_(parser) {
+  if (++parser->depth_ > kMaxNesting) parser->fail("it is nested too deeply");
+}
+
+Status Parser::parse() {
+  for (const Lexeme& lexeme : lexemes_) {
+    if (lexeme.kind == Lex::kName || lexeme.kind == Lex::kString) {
+      program_->known.insert(lexeme.text);
+    }
+  }
+  program_->body = body({});
+  return status_;
+}
+
+// --- lexemes
+
+bool Parser::take_operator(std::string_view text) {
+  if (!is_operator(text)) return false;
+  next();
+  return true;
+}
+
+bool Parser::take_word(std::string_view text) {
+  if (!is_word(text)) return false;
+  next();
+  return true;
+}
+
+void Parser::expect_operator(std::string_view text) {
+  const std::string wanted(text);
+  if (!take_operator(text)) {
+    fail("'%s' is expected, not %s", wanted.c_str(), shown().c_str());
+  }
+}
+
+void Parser::expect(Lex kind, const char* what) {
+  if (!is(kind)) return fail("%s is expected, not %s", what, shown().c_str());
+  next();
+}
+
+std::string Parser::take_name() {
+  std::string name = now().text;
+  expect(Lex::kName, "a name");
+  return name;
+}
+
+// Only the first error counts.
+void Parser::fail(const char* format, ...) {
+  if (!ok()) return;
+  va_list args;
+  va_start(args, format);
+  char text[200];
+  std::vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  status_ = syntax_error(now().line, "%s", text);
+  at_ = lexemes_.size() - 1;
+}
+
+std::string Parser::shown() const {
+  switch (now().kind) {
+    case Lex::kEnd:
+      return "the end of the template";
+    case Lex::kClosePrint:
+    case Lex::kCloseBlock:
+      return "the end of the tag";
+    default:
+      return "'" + now().text.substr(0, 40) + "'";
+  }
+}
+
+// --- nodes
+
+Node* Parser::make(NodeKind kind) {
+  if (program_->nodes.size() >= kMaxNodes) fail("it has too many parts");
+  Node& node = program_->nodes.emplace_back();
+  node.kind = kind;
+  node.line = now().line;
+  return &node;
+}
+
+Node* Parser::make_literal(std::string_view text) {
+  Node* node = make(NodeKind::kLiteral);
+  String& literal = program_->literals.emplace_back();
+  literal.text.append(text);
+  node->literal = &literal;
+  return node;
+}
+
+Node* Parser::make_name(const std::string& name) {
+  Node* node = make(NodeKind::kName);
+  node->name = variable(name);
+  node->text = name;
+  return node;
+}
+
+Node* Parser::make_constant(Value value) {
+  Node* node = make(NodeKind::kConstant);
+  node->constant = value;
+  return node;
+}
+
+Node* Parser::make_unary(NodeKind kind, Node* first) {
+  Node* node = make(kind);
+  node->first = first;
+  return node;
+}
+
+uint32_t Parser::variable(const std::string& name) {
+  const auto next_id = static_cast<uint32_t>(program_->names.size());
+  return program_->names.emplace(name, next_id).first->second;
+}
+
+// --- statements
+
+std::vector<Node*> Parser::body(Words ends) {
+  const Depth depth(this);
+  std::vector<Node*> out;
+  for (; ok() && !is(Lex::kEnd);) {
+    if (is(Lex::kData)) {
+      Node* data = make_literal(now().text);
+      data->kind = NodeKind::kData;
+      out.push_back(data);
+      next();
+    } else if (is(Lex::kOpenPrint)) {
+      next();
+      out.push_back(make_unary(NodeKind::kPrint, tuple(true)));
+      expect(Lex::kClosePrint, "the end of the tag");
+    } else {
+      const std::string& word = after().text;
+      if (std::find(ends.begin(), ends.end(), word) != ends.end()) return out;
+      next();
+      out.push_back(statement());
+    }
+  }
+  if (ends.size() > 0) fail("'%s' is missing", std::string(ends.end()[-1]).c_str());
+  return out;
+}
+
+void Parser::end_block() {
+  expect(Lex::kCloseBlock, "the end of the tag");
+}
+
+void Parser::end_with(std::string_view word) {
+  next();  // {%
+  if (!take_word(word)) fail("'%s' is missing", std::string(word).c_str());
+}
+
+std::vector<Node*> Parser::closed_body(std::string_view end) {
+  end_block();
+  std::vector<Node*> nodes = body({end});
+  end_with(end);
+  return nodes;
+}
+
+// One whose output goes elsewhere: no loop around it can be left from inside.
+std::vector<Node*> Parser::captured_body(std::string_view end) {
+  const int loops = std::exchange(loops_, 0);
+  std::vector<Node*> nodes = closed_body(end);
+  loops_ = loops;
+  return nodes;
+}
+
+// One block tag, with what belongs to it, to the end of its last tag.
+Node* Parser::statement() {
+  const std::string word = take_name();
+  Node* node = nullptr;
+  if (word == "if") {
+    node = if_statement();
+  } else if (word == "for") {
+    node = for_statement();
+  } else if (word == "set") {
+    node = set_statement();
+  } else if (word == "macro") {
+    node = macro_statement();
+  } else if (word == "call") {
+    node = call_statement();
+  } else if (word == "filter") {
+    node = filter_statement();
+  } else if (word == "with") {
+    node = with_statement();
+  } else if (word == "generation") {
+    node = make(NodeKind::kBlock);
+    node->bodies.push_back(captured_body("endgeneration"));
+  } else if (word == "break") {
+    node = loop_control(NodeKind::kBreak);
+  } else if (word == "continue") {
+    node = loop_control(NodeKind::kContinue);
+  } else {
+    fail("the tag '%.40s' is not known", word.c_str());
+    return make(NodeKind::kBlock);
+  }
+  end_block();
+  return node;
+}
+
+Node* Parser::loop_control(NodeKind kind) {
+  if (loops_ == 0) fail("break and continue belong into a loop");
+  return make(kind);
+}
+
+Node* Parser::if_statement() {
+  Node* node = make(NodeKind::kIf);
+  node->operands.push_back(tuple(false));
+  for (;;) {
+    end_block();
+    node->bodies.push_back(body({"elif", "else", "endif"}));
+    next();  // {%
+    if (take_word("elif")) {
+      node->operands.push_back(tuple(false));
+    } else {
+      break;
+    }
+  }
+  if (take_word("else")) {
+    node->bodies.push_back(closed_body("endif"));
+  } else if (!take_word("endif")) {
+    fail("'endif' is missing");
+  }
+  return node;
+}
+
+Node* Parser::for_statement() {
+  Node* node = make(NodeKind::kFor);
+  node->first = target(false);
+  if (!take_word("in")) fail("'in' is expected, not %s", shown().c_str());
+  node->second = tuple(false, true);
+  if (take_word("if")) node->third = expression();
+  node->recursive = take_word("recursive");
+  end_block();
+  ++loops_;
+  node->bodies.push_back(body({"else", "endfor"}));
+  --loops_;
+  next();  // {%
+  if (take_word("else")) {
+    node->bodies.push_back(closed_body("endfor"));
+  } else if (!take_word("endfor")) {
+    fail("'endfor' is missing");
+  }
+  return node;
+}
+
+Node* Parser::set_statement() {
+  Node* node = make(NodeKind::kSet);
+  node->first = target(true);
+  if (take_operator("=")) {
+    node->second = tuple(true);
+    return node;
+  }
+  node->kind = NodeKind::kSetBlock;
+  if (is_operator("|")) node->second = filters(make(NodeKind::kCaptured), true);
+  node->bodies.push_back(captured_body("endset"));
+  return node;
+}
+
+// (name, name = default, …)
+void Parser::parameters(Node* node) {
+  expect_operator("(");
+  while (ok() && !is_operator(")")) {
+    if (!node->arguments.empty()) expect_operator(",");
+    if (is_operator(")")) break;
+    Argument parameter;
+    parameter.name = take_name();
+    parameter.variable = variable(parameter.name);
+    if (take_operator("=")) {
+      parameter.value = expression();
+    } else if (!node->arguments.empty() && node->arguments.back().value != nullptr) {
+      fail("a parameter without default after one with a default");
+    }
+    node->arguments.push_back(std::move(parameter));
+  }
+  expect_operator(")");
+}
+
+Node* Parser::macro_statement() {
+  Node* node = make(NodeKind::kMacro);
+  node->text = take_name();
+  node->name = variable(node->text);
+  parameters(node);
+  node->bodies.push_back(captured_body("endmacro"));
+  return node;
+}
+
+Node* Parser::call_statement() {
+  Node* node = make(NodeKind::kCallBlock);
+  node->text = "caller";
+  if (is_operator("(")) parameters(node);
+  node->first = expression();
+  if (node->first->kind != NodeKind::kCall) fail("'call' wants a call");
+  node->bodies.push_back(captured_body("endcall"));
+  return node;
+}
+
+Node* Parser::filter_statement() {
+  Node* node = make(NodeKind::kFilterBlock);
+  node->first = filters(make(NodeKind::kCaptured), true);
+  node->bodies.push_back(captured_body("endfilter"));
+  return node;
+}
+
+Node* Parser::with_statement() {
+  Node* node = make(NodeKind::kWith);
+  while (ok() && !is(Lex::kCloseBlock)) {
+    if (!node->operands.empty()) expect_operator(",");
+    node->operands.push_back(target(false));
+    expect_operator("=");
+    node->operands.push_back(expression());
+  }
+  node->bodies.push_back(closed_body("endwith"));
+  return node;
+}
+
+// What is assigned to: a name, several, or with `members` a member of a namespace.
+Node* Parser::target(bool members) {
+  const Depth depth(this);
+  Node* first = one_target(members);
+  if (!is_operator(",")) return first;
+  Node* node = make(NodeKind::kTuple);
+  node->operands.push_back(first);
+  while (ok() && take_operator(",")) {
+    if (!is(Lex::kName) && !is_operator("(")) break;
+    node->operands.push_back(one_target(members));
+  }
+  return node;
+}
+
+Node* Parser::one_target(bool members) {
+  if (take_operator("(")) {
+    Node* inner = target(members);
+    expect_operator(")");
+    return inner;
+  }
+  const std::string name = take_name();
+  for (const char* word : {"true", "false", "none", "True", "False", "None"}) {
+    if (name == word) fail("'%s' cannot be assigned to", word);
+  }
+  Node* node = make_name(name);
+  if (members && take_operator(".")) {
+    node = make_unary(NodeKind::kAttribute, node);
+    node->text = take_name();
+  }
+  return node;
+}
+
+}  // namespace sluice::chat

@@ -1,0 +1,97 @@
+// A parsed template: a tree of nodes that lie side by side, so that freeing one needs no recursion.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/status.h"
+#include "chat/value.h"
+
+namespace sluice::chat {
+
+enum class NodeKind : uint8_t {
+  // statements
+  kData,         // literal
+  kPrint,        // first
+  kIf,           // branches: tests[i] → bodies[i]; one more body: else
+  kFor,          // first: target, second: sequence, third: test or null; bodies: each, else
+  kSet,          // first: target, second: value
+  kSetBlock,     // first: target, second: filter or null; bodies[0]
+  kMacro,        // text; arguments with defaults; bodies[0]
+  kCallBlock,    // first: the call; arguments of caller; bodies[0]
+  kFilterBlock,  // first: filter of kCaptured; bodies[0]
+  kWith,         // operands: target, value, ...; bodies[0]
+  kBlock,        // bodies[0]: {% generation %}
+  kBreak,
+  kContinue,
+  // expressions
+  kLiteral,    // literal
+  kConstant,   // constant
+  kName,       // name
+  kList,       // operands
+  kTuple,      // operands
+  kDict,       // operands: key, value, ...
+  kCondition,  // first if second else third (or null)
+  kAnd,        // first, second
+  kOr,
+  kNot,      // first
+  kCompare,  // first, then arguments: operator and operand
+  kConcat,   // operands
+  kBinary,   // first text second
+  kNegate,   // first
+  kPositive,
+  kAttribute,  // first.text; as a target: member of a namespace
+  kItem,       // first[second]
+  kSlice,      // first[second:third:fourth], each null where left out
+  kCall,       // first(arguments)
+  kFilter,     // first|text(arguments)
+  kTest,       // first is text(arguments)
+  kCaptured,   // what the block around printed
+};
+
+enum class Pass : uint8_t { kByPlace, kByName, kList, kDict };
+
+struct Node;
+
+struct Argument {
+  std::string name;
+  Node* value = nullptr;  // of a macro's parameter: the default, or null
+  Pass pass = Pass::kByPlace;
+  uint32_t variable = 0;  // of a macro's parameter
+};
+
+struct Node {
+  NodeKind kind = NodeKind::kConstant;
+  bool recursive = false;  // a for that loop() may call
+  uint32_t line = 0;
+  uint32_t name = 0;
+  Node* first = nullptr;
+  Node* second = nullptr;
+  Node* third = nullptr;
+  Node* fourth = nullptr;
+  std::string text;
+  const String* literal = nullptr;
+  Value constant;
+  std::vector<Node*> operands;
+  std::vector<Argument> arguments;
+  std::vector<std::vector<Node*>> bodies;
+};
+
+struct Program {
+  std::deque<Node> nodes;
+  std::deque<String> literals;
+  std::vector<Node*> body;
+  std::unordered_map<std::string, uint32_t> names;  // of variables
+  // Every name and string that the source spells: what callers may say of these (a role, a type)
+  // the template knows by heart.
+  std::unordered_set<std::string> known;
+};
+
+// Reads a source. Errors: kTemplate, with the line.
+[[nodiscard]] Status parse(std::string_view source, Program* out);
+
+}  // namespace sluice::chat

@@ -1,0 +1,149 @@
+// What a template computes with. A value is a small copyable thing; what it points to belongs to
+// the arena of one render, lives until that ends and is freed there without recursion, so that no
+// template can make chains or cycles that hurt.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "chat/text.h"
+
+namespace sluice::chat {
+
+struct Node;
+
+enum class Kind : uint8_t {
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kSequence,  // list, tuple, generator, ...: Flavor
+  kDict,
+  kNamespace,  // a dictionary whose members can be assigned
+  kMacro,
+  kMethod,    // a method with its object
+  kFunction,  // of the environment
+  kLoop,      // the variable of a for
+};
+
+enum class Flavor : uint8_t { kList, kTuple, kGenerator, kKeys, kValues, kItems, kRange };
+
+enum class Function : uint8_t { kRange, kDict, kNamespace, kRaise, kStrftime };
+
+struct Object {
+  Object() = default;
+  Object(const Object&) = delete;
+  Object& operator=(const Object&) = delete;
+  virtual ~Object() = default;
+};
+
+struct String;
+struct Sequence;
+struct Dict;
+struct Macro;
+struct Method;
+struct Loop;
+
+struct Value {
+  Kind kind = Kind::kUndefined;
+  union {
+    bool boolean;
+    int64_t integer;
+    double number;
+    Function function;
+    const String* string;  // of what is undefined: why, or null
+    Sequence* sequence;
+    Dict* dict;
+    Macro* macro;
+    Method* method;
+    Loop* loop;
+  };
+
+  Value() : string(nullptr) {}
+  explicit Value(bool value) : kind(Kind::kBool), integer(0) { boolean = value; }
+  explicit Value(int64_t value) : kind(Kind::kInt), integer(value) {}
+  explicit Value(double value) : kind(Kind::kFloat), number(value) {}
+  explicit Value(Function value) : kind(Kind::kFunction), integer(0) { function = value; }
+  explicit Value(const String* value) : kind(Kind::kString), string(value) {}
+  explicit Value(Sequence* value) : kind(Kind::kSequence), sequence(value) {}
+  explicit Value(Dict* value) : kind(Kind::kDict), dict(value) {}
+  explicit Value(Macro* value) : kind(Kind::kMacro), macro(value) {}
+  explicit Value(Method* value) : kind(Kind::kMethod), method(value) {}
+  explicit Value(Loop* value) : kind(Kind::kLoop), loop(value) {}
+
+  [[nodiscard]] bool is(Kind other) const { return kind == other; }
+  [[nodiscard]] bool is_absent() const { return kind == Kind::kUndefined || kind == Kind::kNone; }
+  // bool, int or float
+  [[nodiscard]] bool is_number() const {
+    return kind == Kind::kBool || kind == Kind::kInt || kind == Kind::kFloat;
+  }
+  // bool or int
+  [[nodiscard]] bool is_whole() const { return kind == Kind::kBool || kind == Kind::kInt; }
+  [[nodiscard]] int64_t whole() const { return is(Kind::kBool) ? (boolean ? 1 : 0) : integer; }
+  [[nodiscard]] double real() const {
+    return is(Kind::kFloat) ? number : static_cast<double>(whole());
+  }
+};
+
+[[nodiscard]] inline Value none() {
+  Value value;
+  value.kind = Kind::kNone;
+  return value;
+}
+
+struct String : Object {
+  Text text;
+  bool markup = false;  // from the filter safe: + escapes what it is joined with
+};
+
+struct Sequence : Object {
+  std::vector<Value> items;
+  Flavor flavor = Flavor::kList;
+  size_t next = 0;  // of a generator: what has been taken
+};
+
+// Keys in the order they came in: strings by hash, others (numbers, None, tuples) one by one.
+struct Dict : Object {
+  std::vector<std::pair<Value, Value>> entries;
+  std::unordered_map<std::string_view, size_t> by_name;
+  bool plain_keys = true;  // no key but strings
+};
+
+// The variables of a block; a template's names are numbers, see Program::names.
+struct Scope : Object {
+  explicit Scope(Scope* outer) : outer(outer) {}
+  Scope* outer;
+  std::vector<std::pair<uint32_t, Value>> variables;
+};
+
+struct Macro : Object {
+  const Node* node = nullptr;
+  Scope* scope = nullptr;
+};
+
+struct Method : Object {
+  Value self;
+  std::string name;
+};
+
+struct Loop : Object {
+  const Node* node = nullptr;  // the for, to call a recursive one again
+  Scope* scope = nullptr;      // around it
+  std::vector<Value> items;
+  size_t index = 0;
+  int64_t depth = 1;
+  std::vector<Value> changed;  // what loop.changed() was told last
+  bool asked = false;
+};
+
+using Arena = std::deque<std::unique_ptr<Object>>;
+
+}  // namespace sluice::chat

@@ -1,0 +1,219 @@
+// Making and comparing values as Python does.
+#include <algorithm>
+
+#include "chat/interpreter.h"
+
+namespace sluice::chat {
+namespace {
+
+// Python's rules: 1, 1.0 and True are one key.
+bool same_number(const Value& a, const Value& b) {
+  if (a.is_whole() && b.is_whole()) return a.whole() == b.whole();
+  return a.real() == b.real();
+}
+
+}  // namespace
+
+Value Interpreter::sequence(std::vector<Value> items, Flavor flavor) {
+  spend(16 * items.size());
+  auto* out = make<Sequence>();
+  out->items = std::move(items);
+  out->flavor = flavor;
+  return Value(out);
+}
+
+Value Interpreter::undefined(std::string_view why) {
+  Value value = text(why);
+  value.kind = Kind::kUndefined;
+  return value;
+}
+
+void Interpreter::put(Dict* dict, Value key, Value value) {
+  spend(kThing);
+  if (key.is(Kind::kString)) {
+    const auto [at, fresh] = dict->by_name.emplace(key.string->text.view(), dict->entries.size());
+    if (fresh) {
+      dict->entries.emplace_back(key, value);
+    } else {
+      dict->entries[at->second].second = value;
+    }
+    return;
+  }
+  const bool hashable = key.is_number() || key.is(Kind::kNone) ||
+                        (key.is(Kind::kSequence) && key.sequence->flavor == Flavor::kTuple);
+  if (!hashable) {
+    fail("unhashable type: '%s'", type_name(key));
+    return;
+  }
+  if (const Value* found = find(*dict, key)) {
+    *const_cast<Value*>(found) = value;
+    return;
+  }
+  dict->plain_keys = false;
+  dict->entries.emplace_back(key, value);
+}
+
+const Value* Interpreter::find(const Dict& dict, const Value& key) {
+  if (key.is(Kind::kString)) {
+    spend(1 + key.string->text.size() / 8);
+    const auto found = dict.by_name.find(key.string->text.view());
+    return found == dict.by_name.end() ? nullptr : &dict.entries[found->second].second;
+  }
+  if (dict.plain_keys) return nullptr;
+  for (const auto& [known, value] : dict.entries) {
+    if (!known.is(Kind::kString) && equal(known, key)) return &value;
+  }
+  return nullptr;
+}
+
+bool Interpreter::truth(const Value& value) const {
+  switch (value.kind) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return false;
+    case Kind::kBool:
+      return value.boolean;
+    case Kind::kInt:
+      return value.integer != 0;
+    case Kind::kFloat:
+      return value.number != 0;
+    case Kind::kString:
+      return value.string->text.size() > 0;
+    case Kind::kSequence:
+      return value.sequence->flavor == Flavor::kGenerator || !value.sequence->items.empty();
+    case Kind::kDict:
+      return !value.dict->entries.empty();
+    default:
+      return true;
+  }
+}
+
+bool Interpreter::equal(const Value& a, const Value& b) {
+  const Deeper deeper(this);
+  if (!spend(8)) return false;
+  if (a.is_number() && b.is_number()) return same_number(a, b);
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case Kind::kUndefined:
+    case Kind::kNone:
+      return true;
+    case Kind::kString:
+      if (a.string->text.size() != b.string->text.size()) return false;
+      spend(a.string->text.size());
+      return a.string->text.view() == b.string->text.view();
+    case Kind::kSequence: {
+      const Sequence &x = *a.sequence, &y = *b.sequence;
+      if (x.flavor == Flavor::kGenerator) return &x == &y;
+      if (x.flavor != y.flavor || x.items.size() != y.items.size()) return false;
+      for (size_t i = 0; i < x.items.size() && ok(); ++i) {
+        if (!equal(x.items[i], y.items[i])) return false;
+      }
+      return true;
+    }
+    case Kind::kDict: {
+      if (a.dict->entries.size() != b.dict->entries.size()) return false;
+      for (const auto& [key, value] : a.dict->entries) {
+        const Value* other = find(*b.dict, key);
+        if (!ok() || other == nullptr || !equal(value, *other)) return false;
+      }
+      return true;
+    }
+    case Kind::kFunction:
+      return a.function == b.function;
+    case Kind::kMethod:
+      return a.method->name == b.method->name && equal(a.method->self, b.method->self);
+    default:
+      return a.dict == b.dict;  // the same thing
+  }
+}
+
+bool Interpreter::less(const Value& a, const Value& b) {
+  const Deeper deeper(this);
+  if (!spend(8)) return false;
+  if (a.is_number() && b.is_number()) {
+    return a.is_whole() && b.is_whole() ? a.whole() < b.whole() : a.real() < b.real();
+  }
+  if (a.is(Kind::kUndefined) || b.is(Kind::kUndefined)) {
+    fail_undefined(a.is(Kind::kUndefined) ? a : b);
+    return false;
+  }
+  if (a.is(Kind::kString) && b.is(Kind::kString)) {
+    spend(std::min(a.string->text.size(), b.string->text.size()));
+    return a.string->text.view() < b.string->text.view();
+  }
+  const bool lists = a.is(Kind::kSequence) && b.is(Kind::kSequence) &&
+                     a.sequence->flavor == b.sequence->flavor &&
+                     a.sequence->flavor <= Flavor::kTuple;
+  if (!lists) {
+    fail("'<' not supported between instances of '%s' and '%s'", type_name(a), type_name(b));
+    return false;
+  }
+  const std::vector<Value>&x = a.sequence->items, &y = b.sequence->items;
+  for (size_t i = 0; i < std::min(x.size(), y.size()) && ok(); ++i) {
+    if (!equal(x[i], y[i])) return less(x[i], y[i]);
+  }
+  return x.size() < y.size();
+}
+
+bool Interpreter::contains(const Value& container, const Value& item) {
+  switch (container.kind) {
+    case Kind::kString: {
+      if (!item.is(Kind::kString)) {
+        fail("'in <string>' requires string as left operand, not %s", type_name(item));
+        return false;
+      }
+      spend(container.string->text.size());
+      return container.string->text.view().find(item.string->text.view()) != std::string_view::npos;
+    }
+    case Kind::kDict:
+      return find(*container.dict, item) != nullptr;
+    case Kind::kUndefined:
+      return false;
+    case Kind::kSequence: {
+      Sequence& sequence = *container.sequence;
+      const bool taking = sequence.flavor == Flavor::kGenerator;
+      for (size_t i = sequence.next; i < sequence.items.size() && ok(); ++i) {
+        if (taking) sequence.next = i + 1;
+        if (equal(sequence.items[i], item)) return true;
+      }
+      return false;
+    }
+    default:
+      fail("argument of type '%s' is not iterable", type_name(container));
+      return false;
+  }
+}
+
+std::vector<Value> Interpreter::items(const Value& value) {
+  std::vector<Value> out;
+  switch (value.kind) {
+    case Kind::kUndefined:
+      break;
+    case Kind::kSequence: {
+      Sequence& sequence = *value.sequence;
+      spend(16 * (sequence.items.size() - sequence.next));
+      if (!ok()) break;
+      out.assign(sequence.items.begin() + static_cast<ptrdiff_t>(sequence.next),
+                 sequence.items.end());
+      if (sequence.flavor == Flavor::kGenerator) sequence.next = sequence.items.size();
+      break;
+    }
+    case Kind::kString: {
+      const Text& all = value.string->text;
+      for (size_t at = 0, bytes = 0; at < all.size() && ok(); at += bytes) {
+        (void)code_point(all.view(), at, &bytes);
+        out.push_back(text(all.slice(at, at + bytes), value.string->markup));
+      }
+      break;
+    }
+    case Kind::kDict:
+      spend(16 * value.dict->entries.size());
+      for (const auto& [key, item] : value.dict->entries) out.push_back(key);
+      break;
+    default:
+      fail("'%s' object is not iterable", type_name(value));
+  }
+  return out;
+}
+
+}  // namespace sluice::chat

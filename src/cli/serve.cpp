@@ -1,0 +1,229 @@
+// `sluice serve`: OpenAI's API over HTTP, until a signal. The first one lets what is being answered
+// end, the second one does not wait for it.
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "serve/http_server.h"
+
+namespace sluice::cli {
+namespace {
+
+struct ServeOptions {
+  Common common;
+  serve::HttpOptions http;
+  int parallel = 1, queue = 64, timeout = 600, grace = 10;
+  std::string max_body = "4M", api_key, draft = "off";
+  bool no_grammars = false, quiet = false;
+};
+
+// Signals become a number that is waited for. They end the process at once until ready() is called:
+// a model that is being loaded may wait for ever.
+class SignalWatch {
+ public:
+  SignalWatch() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);  // in all threads: they begin after this
+    thread_ = std::thread([this] { loop(); });
+  }
+  ~SignalWatch() {
+    pthread_kill(thread_.native_handle(), SIGUSR1);
+    thread_.join();
+  }
+  void ready() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    ready_ = true;
+  }
+  // Until so many have come, or `timeout_ms` are over.
+  void wait(int signals, double timeout_ms) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    came_.wait_for(lock, std::chrono::duration<double, std::milli>(timeout_ms),
+                   [&] { return count_ >= signals; });
+  }
+  [[nodiscard]] int count() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return count_;
+  }
+
+ private:
+  void loop() {
+    for (;;) {
+      int signal = 0;
+      sigwait(&set_, &signal);
+      if (signal == SIGUSR1) return;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!ready_) {
+        fail(error(Code::kAborted, "interrupted"));
+        _exit(130);
+      }
+      ++count_;
+      came_.notify_all();
+    }
+  }
+  sigset_t set_;
+  std::mutex mutex_;
+  std::condition_variable came_;
+  bool ready_ = false;
+  int count_ = 0;
+  std::thread thread_;
+};
+
+// What the model's file says, kept beyond its header.
+struct Described {
+  std::string name;
+  chat::ModelTexts texts;
+};
+
+void set_memory(const session::MemoryPlan& plan, serve::Metrics& metrics) {
+  const auto set = [&](const char* name, uint64_t bytes) {
+    metrics.set_constant(std::string("sluice_memory_") + name + "_bytes",
+                         static_cast<double>(bytes));
+  };
+  set("budget", plan.budget);
+  set("total", plan.total());
+  set("weights", plan.weights.pinned_bytes + plan.weights.ring_bytes());
+  set("kv", plan.kv);
+  metrics.set_constant("sluice_context_tokens", plan.n_ctx);
+  metrics.set_constant("sluice_sessions", plan.n_sessions);
+}
+
+std::string url_of(const std::string& host, int port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return "http://" + (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+void announce(const ServeOptions& options, const std::string& name, int port) {
+  const std::string url = url_of(options.http.host, port);
+  if (options.common.json) {
+    print_json({{"url", url}, {"model", name}});
+  } else {
+    std::printf("sluice: serving %s at %s\n", name.c_str(), url.c_str());
+  }
+  std::fflush(stdout);
+  const std::string& host = options.http.host;
+  const bool loopback = host.rfind("127.", 0) == 0 || host == "localhost" || host == "::1";
+  if (!loopback && options.api_key.empty()) {
+    std::fprintf(stderr,
+                 "sluice: anyone who reaches %s may use this server: --api-key is not set\n",
+                 url.c_str());
+  }
+}
+
+// Ends in order: nothing new, what is being answered for so long as is allowed, then the rest.
+void end(SignalWatch& watch, int grace_s, serve::Service& service, serve::Worker& worker,
+         serve::HttpServer& server) {
+  service.close();
+  worker.close();
+  const double latest = monotonic_ms() + 1e3 * grace_s;
+  while (server.in_flight() > 0 && monotonic_ms() < latest && watch.count() < 2) watch.wait(2, 10);
+  worker.stop();
+  server.stop();
+}
+
+Status check(ServeOptions& options, serve::Limits* limits) {
+  const Result<uint64_t> most = parse_size(options.max_body);
+  if (!most.ok()) return most.status();
+  if (*most < 1024 || *most > 64u << 20) {
+    return error(Code::kInvalidArgument, "--max-body must be from 1k to 64M");
+  }
+  limits->max_body = *most;
+  limits->request_ms = 1e3 * options.timeout;
+  if (const char* key = std::getenv("SLUICE_API_KEY"); key != nullptr && options.api_key.empty()) {
+    options.api_key = key;
+  }
+  options.http.log = !options.quiet;
+  return {};
+}
+
+int serve_model(ServeOptions options) {
+  std::unique_ptr<native::Model> model;  // outlives the worker
+  SignalWatch watch;
+  serve::Limits limits;
+  if (Status s = check(options, &limits); !s.ok()) return fail(s);
+  Result<native::LoadOptions> load = load_options(options.common);
+  if (!load.ok()) return fail(load.status());
+  load->engine.n_sessions = options.parallel;
+  load->engine.grammars = !options.no_grammars;
+  load->engine.draft_max = options.draft == "ngram" ? -1 : 0;
+  Described described;
+  load->on_header = [&](const gguf::Header& header) {
+    described.name = header.get_string("general.name").value_or("");
+    described.texts = chat::read_texts(header);
+  };
+  auto opened = native::Model::open(options.common.model, *load);
+  if (!opened.ok()) return fail(opened.status());
+  model = std::move(*opened);
+  if (described.name.empty()) {
+    described.name = std::filesystem::path(options.common.model).stem().string();
+  }
+  const Result<chat::Template> chat_template = chat::Template::create(described.texts);
+
+  const session::Engine& engine = model->engine();
+  serve::Metrics metrics;
+  set_memory(engine.plan(), metrics);
+  serve::Worker worker(*model, metrics, options.parallel, static_cast<size_t>(options.queue));
+  serve::Service service(worker, metrics,
+                         {.name = described.name,
+                          .tokenizer = &engine.tokenizer(),
+                          .chat_template = chat_template.ok() ? &chat_template.value() : nullptr,
+                          .n_ctx = engine.plan().n_ctx,
+                          .n_vocab = engine.program().hp.n_vocab,
+                          .width = engine.program().embed_tail.width,
+                          .ngram_drafts = options.draft == "ngram"},
+                         limits, options.api_key);
+  serve::HttpServer server(service, options.http);
+  const Result<int> port = server.bind();
+  if (!port.ok()) return fail(port.status());
+  if (!chat_template.ok()) fail(chat_template.status());  // said, and the rest works
+  if (Status s = model->preload(); !s.ok()) return fail(s);
+  if (Status s = worker.start(); !s.ok()) return fail(s);
+  watch.ready();
+  std::thread listener([&] { server.run(); });
+  announce(options, described.name, *port);
+  while (watch.count() == 0) watch.wait(1, 1e9);
+  end(watch, options.grace, service, worker, server);
+  listener.join();
+  return finish_output();
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, int* status) {
+  auto options = std::make_shared<ServeOptions>();
+  CLI::App* sub = app.add_subcommand("serve", "Answer OpenAI's API over HTTP");
+  add_common(*sub, options->common);
+  add_lora(*sub, options->common);
+  sub->add_option("--port", options->http.port, "TCP port (default: 8080); 0: any free one")
+      ->check(whole_number(0, 65535));
+  sub->add_option("--host", options->http.host, "address to listen at (default: 127.0.0.1)");
+  sub->add_option("--parallel", options->parallel, "conversations kept in memory")
+      ->check(whole_number(1, session::kMaxSessions));
+  sub->add_option("--queue", options->queue, "requests that may wait (default: 64)")
+      ->check(whole_number(1, 4096));
+  sub->add_option("--api-key", options->api_key, "the key to ask for (or SLUICE_API_KEY)");
+  sub->add_option("--cors", options->http.cors_origin,
+                  "origin of pages that may use the server; * for all");
+  sub->add_option("--max-body", options->max_body, "bytes of a request at most (default: 4M)");
+  sub->add_option("--timeout", options->timeout, "seconds for a request (default: 600)")
+      ->check(whole_number(1, 86400));
+  sub->add_option("--grace", options->grace,
+                  "seconds for what is being answered at the end (default: 10)")
+      ->check(whole_number(0, 3600));
+  sub->add_option("--draft", options->draft, "ngram: guess what was said before; off (default)")
+      ->check(CLI::IsMember({"ngram", "off"}));
+  sub->add_flag("--no-grammars", options->no_grammars, "leave out the memory for response_format");
+  sub->add_flag("--quiet", options->quiet, "no log of requests");
+  sub->callback([options, status] { *status = serve_model(*options); });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,75 @@
+// What clients get, in OpenAI's shapes: the events of a job become one document, or the chunks of a
+// stream of server-sent events.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat/think.h"
+#include "serve/job.h"
+#include "serve/request.h"
+#include "tokenizer/tokenizer.h"
+
+namespace sluice::serve {
+
+struct Usage {
+  int64_t prompt = 0, cached = 0, completion = 0;
+};
+
+// {"error": {...}}
+[[nodiscard]] std::string error_body(const ApiError& error);
+[[nodiscard]] std::string models_body(const std::string& model, int64_t created);
+[[nodiscard]] std::string model_body(const std::string& model, int64_t created);
+[[nodiscard]] std::string embeddings_body(const Job& job, const std::string& model, bool base64);
+// A prefix and 24 hexadecimal digits.
+[[nodiscard]] std::string new_id(const char* prefix);
+
+// The last frame of a stream, and one that says that it failed.
+inline constexpr std::string_view kStreamEnd = "data: [DONE]\n\n";
+[[nodiscard]] std::string error_frame(const ApiError& error);
+
+class Answer {
+ public:
+  // `request` and `tokenizer` outlive this. `opens_thought`: the prompt ends with an open <think>.
+  Answer(const GenerateRequest& request, const tokenizer::Tokenizer& tokenizer, std::string model,
+         bool opens_thought);
+
+  // Takes an event of kind kPiece or kAnswered.
+  void push(const Event& event);
+  // Of a stream: the frames since the last call. The first ones are there before any event.
+  [[nodiscard]] std::string take_frames();
+  // Of a stream, after all events: the frame with the usage, where it was asked for.
+  [[nodiscard]] std::string usage_frame() const;
+  // Otherwise, after all events: the whole answer.
+  [[nodiscard]] std::string document() const;
+  [[nodiscard]] const Usage& usage() const { return usage_; }
+  // How the last answer ended.
+  [[nodiscard]] const char* finish() const { return finish_; }
+
+ private:
+  struct Choice {
+    explicit Choice(bool opens_thought) : filter(opens_thought) {}
+    chat::ThinkFilter filter;
+    std::string content, thought;
+    Json logprobs = Json::array();  // of tokens; completions: their members as lists
+    size_t points = 0;              // code points of the text before the next token
+    std::string finish;
+  };
+  void say(int32_t index, const chat::Split& text, const Json& logprobs);
+  void frame(int32_t index, Json delta, const Json& logprobs, const char* finish);
+  [[nodiscard]] Json head(bool chunk) const;
+  [[nodiscard]] Json logprobs_of(Choice& choice, const generate::Piece& piece) const;
+
+  const GenerateRequest& request_;
+  const tokenizer::Tokenizer& tokenizer_;
+  const std::string model_, id_;
+  const int64_t created_;
+  std::vector<Choice> choices_;
+  std::string frames_;
+  Usage usage_;
+  const char* finish_ = "";
+};
+
+}  // namespace sluice::serve

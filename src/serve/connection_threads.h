@@ -1,0 +1,54 @@
+// A thread for each connection, as long as there are not too many: one more is handed to the thread
+// that accepts, which says so at once. Part of http_server.cpp: it sees the library, which throws.
+#pragma once
+
+#include <httplib.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace sluice::serve {
+
+class Threads final : public httplib::TaskQueue {
+ public:
+  Threads(size_t most, std::atomic<size_t>& running) : most_(most), running_(running) {}
+  void enqueue(std::function<void()> work) override {
+    if (running_ < most_ && begin(work)) return;
+    refusing = true;
+    work();
+    refusing = false;
+  }
+  void shutdown() override {
+    std::unique_lock<std::mutex> lock(mutex_);
+    ended_.wait(lock, [this] { return running_ == 0; });
+  }
+
+  static inline thread_local bool refusing = false;  // the connection is one too many
+
+ private:
+  bool begin(const std::function<void()>& work) {
+    ++running_;
+    try {
+      std::thread([this, work] {
+        work();
+        const std::lock_guard<std::mutex> lock(mutex_);
+        --running_;
+        ended_.notify_all();
+      }).detach();
+      return true;
+    } catch (const std::system_error&) {
+      --running_;
+      return false;
+    }
+  }
+  const size_t most_;
+  std::atomic<size_t>& running_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+};
+
+}  // namespace sluice::serve

@@ -1,0 +1,379 @@
+// The library's server with connections of our own. Every request passes decide(), before its body
+// is read; GET ends there, POST reads its body and goes to the service.
+#include "serve/http_server.h"
+
+#include <httplib.h>
+#include <poll.h>
+
+#include <charconv>
+#include <cstdio>
+#include <ctime>
+#include <thread>
+
+#include "base/clock.h"
+#include "serve/connection.h"
+#include "serve/connection_threads.h"
+
+namespace sluice::serve {
+namespace {
+
+using httplib::Request;
+using httplib::Response;
+using Decision = httplib::Server::HandlerResponse;
+
+constexpr uint64_t kMaxHead = 64u << 10;  // bytes of a request's line and headers together
+
+// The library's view of a connection.
+class HttpStream final : public httplib::Stream {
+ public:
+  explicit HttpStream(Connection& connection) : connection_(connection) {}
+  [[nodiscard]] bool is_readable() const override { return true; }
+  [[nodiscard]] bool is_writable() const override { return !connection_.given_up(); }
+  ssize_t read(char* out, size_t size) override { return connection_.read(out, size); }
+  ssize_t write(const char* bytes, size_t size) override { return connection_.write(bytes, size); }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    ip = connection_.remote();
+    port = 0;
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    ip.clear();
+    port = 0;
+  }
+  [[nodiscard]] socket_t socket() const override { return connection_.socket(); }
+
+ private:
+  Connection& connection_;
+};
+
+// The request that this thread is answering.
+struct Current {
+  Connection* connection = nullptr;
+  double arrived = 0;
+  bool parsed = false;  // its head was understood
+  Record record;
+};
+thread_local Current current;
+
+std::string utc_now() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  tm parts{};
+  ::gmtime_r(&now.tv_sec, &parts);
+  char text[40], out[48];
+  std::strftime(text, sizeof text, "%FT%T", &parts);
+  std::snprintf(out, sizeof out, "%s.%03dZ", text, static_cast<int>(now.tv_nsec / 1'000'000));
+  return out;
+}
+
+bool has_body(const Request& request) {
+  return request.has_header("Transfer-Encoding") ||
+         (request.has_header("Content-Length") &&
+          request.get_header_value("Content-Length") != "0");
+}
+
+// What is wrong with how the body comes, or with its length.
+Problem body_problem(const Request& request, uint64_t max_body) {
+  const std::string coding = request.get_header_value("Transfer-Encoding");
+  const bool chunked = request.has_header("Transfer-Encoding");
+  const size_t lengths = request.get_header_value_count("Content-Length");
+  const ApiError unclear{400, "The length of the request's body is not clear.", "", "bad_request"};
+  if (lengths + (chunked ? 1 : 0) > 1 || (chunked && coding != "chunked")) return unclear;
+  if (request.has_header("Content-Encoding") || request.is_multipart_form_data()) {
+    return ApiError{415, "The body must be JSON, without an encoding.", "",
+                    "unsupported_media_type"};
+  }
+  if (lengths == 0) return {};
+  const std::string text = request.get_header_value("Content-Length");
+  uint64_t length = 0;
+  const auto [rest, bad] = std::from_chars(text.data(), text.data() + text.size(), length);
+  if (bad == std::errc::invalid_argument || rest != text.data() + text.size()) return unclear;
+  if (bad == std::errc() && length <= max_body) return {};
+  return ApiError{413, "The body has more than " + std::to_string(max_body) + " bytes.", "",
+                  "request_too_large"};
+}
+
+}  // namespace
+
+struct HttpServer::Impl final : public httplib::Server {
+  Impl(Service& s, HttpOptions o);
+  ~Impl() override {
+    for (const int end : stop_pipe) {
+      if (end >= 0) ::close(end);
+    }
+  }
+
+  bool process_and_close_socket(socket_t socket) override;
+  void refuse_connection(socket_t socket) const;
+  Decision decide(const Request& request, Response& response);
+  void post(const Request& request, Response& response, const httplib::ContentReader& read);
+  void send(const Request& request, Response& response, Reply reply);
+  bool allow_origin(const Request& request, Response& response) const;
+  void log(const Request& request, const Response& response);
+  void fail(const Request& request, Response& response, ApiError error) {
+    current.record.error = error.code;
+    send(request, response, {.status = error.status, .body = error_body(error)});
+  }
+  [[nodiscard]] static Call call_of(const Request& request, std::string_view body) {
+    static thread_local std::string authorization;
+    authorization = request.get_header_value("Authorization");
+    return {.method = request.method,
+            .path = request.path,
+            .authorization = authorization,
+            .body = body,
+            .client = *current.connection,
+            .arrived = current.arrived};
+  }
+  // Of the base, whose own stop() asserts that it is called once.
+  void close_listener() {
+    if (is_running() && svr_sock_ != INVALID_SOCKET) stop();
+  }
+  void lengthen_backlog() { ::listen(svr_sock_, 512); }
+
+  Service& service;
+  const HttpOptions options;
+  int stop_pipe[2] = {-1, -1};
+  std::atomic<size_t> answering{0};
+  std::atomic<bool> running{false}, stopping{false};
+};
+
+HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::move(o)) {
+  if (::pipe2(stop_pipe, O_CLOEXEC) != 0) stop_pipe[0] = stop_pipe[1] = -1;
+  new_task_queue = [this] { return new Threads(options.max_connections, service.connections); };
+  // Not the library's default, which lets two servers share an address.
+  set_socket_options([](socket_t socket) {
+    const int on = 1;
+    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  });
+  set_keep_alive_timeout(static_cast<time_t>(options.idle_ms / 1000));
+  set_pre_routing_handler(
+      [this](const Request& request, Response& response) { return decide(request, response); });
+  Post(".*", [this](const Request& request, Response& response,
+                    const httplib::ContentReader& read) { post(request, response, read); });
+  set_error_handler(HandlerWithResponse([](const Request&, Response& response) {
+    if (!response.body.empty()) return HandlerResponse::Unhandled;
+    const Connection& connection = *current.connection;
+    ApiError error{response.status, "The request is not HTTP as this server reads it.", "",
+                   "bad_request"};
+    if (connection.timed_out()) error = {408, "The request did not come in time.", "", "timeout"};
+    if (connection.too_large()) error = {431, "The request is too large.", "", "request_too_large"};
+    if (response.status == 500) {
+      error = {500, "The server failed at this request.", "", "internal"};
+    }
+    response.status = error.status;
+    current.record.error = error.code;
+    response.set_content(error_body(error), "application/json");
+    return HandlerResponse::Unhandled;
+  }));
+  set_exception_handler([](const Request&, Response& response, const std::exception_ptr&) {
+    response.status = 500;  // memory is out
+    current.connection->give_up();
+  });
+  set_logger([this](const Request& request, const Response& response) { log(request, response); });
+}
+
+bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
+  if (Threads::refusing) {
+    refuse_connection(socket);
+    return false;
+  }
+  Connection connection(socket, stop_pipe[0], options.write_ms);
+  HttpStream stream(connection);
+  while (!stopping && connection.await_request(options.idle_ms)) {
+    const double now = monotonic_ms();
+    connection.begin_request(kMaxHead + service.limits().max_body, now + options.read_ms);
+    current = {.connection = &connection, .arrived = now, .record = {}};
+    ++answering;
+    bool closed = false;
+    const bool ok = process_request(stream, false, closed, [](Request& request) {
+      current.parsed = true;
+      request.ranges.clear();
+      request.headers.erase("Accept-Encoding");  // tokens are not to wait for a compressor
+    });
+    --answering;
+    if (!ok || closed || !current.parsed || connection.given_up()) break;
+  }
+  // What was not read of a request that was refused is on its way.
+  connection.give_up();
+  return true;
+}
+
+// By the thread that accepts: it may not wait.
+void HttpServer::Impl::refuse_connection(socket_t socket) const {
+  const std::string body =
+      error_body({503, "Too many connections are open.", "", "too_many_connections"});
+  const std::string answer =
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
+      "Retry-After: 1\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body;
+  (void)!::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(socket, SHUT_WR);
+  char bytes[4096];
+  (void)!::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
+  ::close(socket);
+}
+
+// A page of another origin may not ask, unless it was allowed to. (Its requests would come without
+// asking first, as far as a browser takes them for simple ones.)
+bool HttpServer::Impl::allow_origin(const Request& request, Response& response) const {
+  const std::string origin = request.get_header_value("Origin");
+  if (origin.empty()) return true;
+  if (options.cors_origin != "*" && options.cors_origin != origin) return false;
+  response.set_header("Access-Control-Allow-Origin", options.cors_origin);
+  response.set_header("Access-Control-Expose-Headers", "Retry-After");
+  response.set_header("Vary", "Origin");
+  return true;
+}
+
+Decision HttpServer::Impl::decide(const Request& request, Response& response) {
+  const bool body = has_body(request);
+  const auto refused = [&](ApiError error) {
+    if (body) current.connection->give_up();
+    fail(request, response, std::move(error));
+    return Decision::Handled;
+  };
+  if (!allow_origin(request, response)) {
+    return refused(
+        {403, "Pages of this origin may not use this server (--cors).", "", "origin_not_allowed"});
+  }
+  if (request.method == "OPTIONS" && !options.cors_origin.empty()) {
+    if (body) current.connection->give_up();
+    response.status = 204;
+    response.set_header("Access-Control-Allow-Methods", "GET, POST");
+    response.set_header("Access-Control-Allow-Headers", "*, Authorization, Content-Type");
+    response.set_header("Access-Control-Max-Age", "86400");
+    return Decision::Handled;
+  }
+  Reply reply;
+  if (service.refuse(call_of(request, {}), &reply, &current.record)) {
+    if (body) current.connection->give_up();
+    send(request, response, std::move(reply));
+    return Decision::Handled;
+  }
+  if (request.method != "POST") {
+    if (body) current.connection->give_up();
+    send(request, response, service.answer(call_of(request, {}), &current.record));
+    return Decision::Handled;
+  }
+  if (Problem problem = body_problem(request, service.limits().max_body)) {
+    return refused(std::move(*problem));
+  }
+  return Decision::Unhandled;
+}
+
+void HttpServer::Impl::post(const Request& request, Response& response,
+                            const httplib::ContentReader& read) {
+  std::string body;
+  const uint64_t most = service.limits().max_body;
+  bool fits = true;
+  const auto take = [&](const char* bytes, size_t n) {
+    fits = body.size() + n <= most;
+    if (fits) body.append(bytes, n);
+    return fits;
+  };
+  if (has_body(request) && !read(take)) {
+    Connection& connection = *current.connection;
+    connection.give_up();
+    if (!fits || connection.too_large()) {
+      return fail(request, response,
+                  {413, "The body has more than " + std::to_string(most) + " bytes.", "",
+                   "request_too_large"});
+    }
+    if (connection.timed_out()) {
+      return fail(request, response, {408, "The request did not come in time.", "", "timeout"});
+    }
+    return fail(request, response, {400, "The body of the request broke off.", "", "bad_request"});
+  }
+  send(request, response, service.answer(call_of(request, body), &current.record));
+}
+
+void HttpServer::Impl::send(const Request& request, Response& response, Reply reply) {
+  response.status = reply.status;
+  if (reply.retry_after > 0) response.set_header("Retry-After", std::to_string(reply.retry_after));
+  if (*reply.allow != '\0') response.set_header("Allow", reply.allow);
+  if (reply.status == 401) response.set_header("WWW-Authenticate", "Bearer");
+  if (current.connection->given_up()) response.set_header("Connection", "close");
+  if (!reply.stream) return response.set_content(std::move(reply.body), reply.type);
+  response.set_header("Cache-Control", "no-cache");
+  const auto provide = [stream = std::move(reply.stream)](size_t, httplib::DataSink& sink) {
+    const bool whole =
+        stream([&sink](std::string_view part) { return sink.write(part.data(), part.size()); });
+    if (whole) {
+      sink.done();
+    } else {
+      current.connection->give_up();
+    }
+    return whole;
+  };
+  if (request.version == "HTTP/1.0") {
+    current.connection->give_up();  // its end is the end of the answer
+    return response.set_content_provider(reply.type, provide);
+  }
+  response.set_chunked_content_provider(reply.type, provide);
+}
+
+void HttpServer::Impl::log(const Request& request, const Response& response) {
+  const Record& record = current.record;
+  const double ms = monotonic_ms() - current.arrived;
+  service.metrics().count_request(record.route.empty() ? "other" : record.route, response.status,
+                                  ms / 1e3);
+  if (!options.log) return;
+  const auto tenths = [](double value) {
+    return static_cast<double>(static_cast<int64_t>(value * 10)) / 10;
+  };
+  Json line = {{"time", utc_now()},
+               {"remote", current.connection->remote()},
+               {"method", current.parsed ? request.method : "-"},
+               {"path", record.route.empty() ? "-" : record.route},
+               {"status", response.status},
+               {"ms", tenths(ms)}};
+  if (record.queued_ms > 0) {
+    line["queued_ms"] = tenths(record.queued_ms);
+    line["stream"] = record.stream;
+    line["prompt_tokens"] = record.usage.prompt;
+    line["cached_tokens"] = record.usage.cached;
+    line["completion_tokens"] = record.usage.completion;
+  }
+  if (*record.finish != '\0') line["finish"] = record.finish;
+  if (!record.error.empty()) line["error"] = record.error;
+  std::fprintf(stderr, "%s\n", to_text(line).c_str());
+}
+
+HttpServer::HttpServer(Service& service, HttpOptions options)
+    : impl_(std::make_unique<Impl>(service, std::move(options))) {}
+
+HttpServer::~HttpServer() = default;
+
+Result<int> HttpServer::bind() {
+  const HttpOptions& o = impl_->options;
+  errno = 0;
+  const int port = o.port == 0                           ? impl_->bind_to_any_port(o.host)
+                   : impl_->bind_to_port(o.host, o.port) ? o.port
+                                                         : -1;
+  if (port <= 0 || impl_->stop_pipe[0] < 0) {
+    return error(Code::kIo, "the server cannot listen at %.256s, port %d: %s", o.host.c_str(),
+                 o.port, errno != 0 ? std::strerror(errno) : "no such address");
+  }
+  impl_->lengthen_backlog();
+  return port;
+}
+
+void HttpServer::run() {
+  impl_->running = true;
+  if (!impl_->stopping) impl_->listen_after_bind();
+  impl_->running = false;
+}
+
+void HttpServer::stop() {
+  impl_->stopping = true;
+  (void)!::write(impl_->stop_pipe[1], "", 1);
+  while (impl_->running) {
+    impl_->close_listener();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+size_t HttpServer::in_flight() const {
+  return impl_->answering;
+}
+
+}  // namespace sluice::serve

@@ -1,0 +1,417 @@
+// What sluice.h promises to programs that use it well: an answer is that of the same steps taken
+// one by one, sessions fork, go back and are saved, calls can be ended, and what an engine says
+// about itself adds up.
+#include <algorithm>
+#include <atomic>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "api_util.h"
+#include "base/status.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(Api, CodesAreThoseOfTheEngine) {
+  for (int32_t code = SLUICE_OK; code <= SLUICE_TEMPLATE; ++code) {
+    EXPECT_STREQ(sluice_status_name(code), code_name(static_cast<Code>(code)));
+  }
+  EXPECT_STREQ(sluice_status_name(SLUICE_BUDGET_TOO_SMALL), "BUDGET_TOO_SMALL");
+  EXPECT_STREQ(sluice_status_name(SLUICE_ABORTED), "ABORTED");
+  EXPECT_STREQ(sluice_status_name(SLUICE_TEMPLATE), "TEMPLATE");
+  // The engine has no code that sluice.h lacks: those beyond have no name of their own.
+  EXPECT_STREQ(code_name(static_cast<Code>(SLUICE_TEMPLATE + 1)), "INTERNAL");
+  EXPECT_STREQ(sluice_status_name(-1), "UNKNOWN");
+  EXPECT_STREQ(sluice_status_name(SLUICE_TEMPLATE + 1), "UNKNOWN");
+  EXPECT_STRNE(sluice_version(), "");
+}
+
+TEST(Api, AnAnswerIsForwardAndSampleInTurns) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  sluice_generate_options options;
+  expect_ok(sluice_generate_options_default(&options, sizeof options));
+  options.max_tokens = 30;
+  const Answer whole = answer(session, kPrompt, options);
+  expect_ok(whole.status);
+  EXPECT_EQ(whole.result.finish, SLUICE_FINISH_LENGTH);
+  EXPECT_EQ(whole.result.generated_tokens, 30);
+  EXPECT_EQ(whole.result.stop_index, -1);
+  EXPECT_GT(whole.result.generate_rate, 0);
+
+  const Session other = create(engine);
+  sluice_sampler* made = nullptr;
+  expect_ok(sluice_sampler_create(engine.get(), nullptr, &made));
+  const Sampler sampler(made);
+  std::vector<int32_t> history = tokenize(engine, kPrompt);
+  EXPECT_EQ(whole.result.prompt_tokens, static_cast<int32_t>(history.size()));
+  std::vector<int32_t> next = history, chosen;
+  for (int i = 0; i < 30; ++i) {
+    expect_ok(sluice_forward(other.get(), next.data(), next.size(), SLUICE_LAST_LOGITS));
+    const std::vector<float> logits = logits_of(other);
+    next.resize(1);
+    expect_ok(sluice_sampler_sample(made, logits.data(), logits.size(), history.data(),
+                                    history.size(), next.data()));
+    chosen.push_back(next[0]);
+    history.push_back(next[0]);
+  }
+  EXPECT_EQ(whole.tokens, chosen);
+  size_t n = 0;
+  std::string text(whole.text.size() + 1, '?');
+  expect_ok(sluice_detokenize(engine.get(), chosen.data(), chosen.size(), 0, text.data(),
+                              text.size(), &n));
+  EXPECT_NE(whole.text.find(text.substr(1, n - 1)), std::string::npos);
+  // What the session holds: all but the last token.
+  history.pop_back();
+  EXPECT_EQ(tokens_of(session), history);
+}
+
+TEST(Api, AFollowUpComputesWhatIsNew) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  const Greedy greedy(8);
+  const Answer first = answer(session, kPrompt, greedy.options);
+  const Answer again = answer(session, kPrompt + first.text + " and", greedy.options);
+  EXPECT_GE(again.result.cached_tokens, first.result.prompt_tokens);
+  const Session fresh = create(engine);
+  EXPECT_EQ(answer(fresh, kPrompt + first.text + " and", greedy.options).text, again.text);
+}
+
+TEST(Api, LogitsOfAllTokensAreThoseOfEachOne) {
+  const Engine engine = load();
+  const Session session = create(engine), other = create(engine);
+  std::vector<int32_t> tokens = tokenize(engine, kPrompt);
+  tokens.resize(6);
+  expect_ok(sluice_forward(session.get(), tokens.data(), tokens.size(), SLUICE_ALL_LOGITS));
+  std::vector<std::vector<float>> rows;
+  for (int32_t i = 0; i < 6; ++i) rows.push_back(logits_of(session, i));
+  for (int32_t i = 0; i < 6; ++i) {
+    expect_ok(sluice_forward(other.get(), &tokens[static_cast<size_t>(i)], 1, SLUICE_LAST_LOGITS));
+    EXPECT_EQ(logits_of(other), rows[static_cast<size_t>(i)]);
+  }
+}
+
+TEST(Api, SessionsForkGoBackAndAreSaved) {
+  const Engine engine = load();
+  Session session = create(engine);
+  const Greedy greedy(12);
+  const Answer first = answer(session, kPrompt, greedy.options);
+  const std::vector<int32_t> held = tokens_of(session);
+
+  sluice_session* made = nullptr;
+  expect_ok(sluice_session_fork(session.get(), &made));
+  Session fork(made);
+  EXPECT_EQ(tokens_of(fork), held);
+  const std::string more = kPrompt + first.text + " But";
+  const Answer forked = answer(fork, more, greedy.options);
+  EXPECT_GT(forked.result.cached_tokens, first.result.prompt_tokens);
+  EXPECT_EQ(tokens_of(session), held);
+
+  uint64_t bytes = 0;
+  expect_ok(sluice_session_state_bytes(session.get(), &bytes));
+  std::vector<uint8_t> state(bytes);
+  const size_t half = state.size() / 2;  // in two pieces
+  expect_ok(sluice_session_save(session.get(), 0, state.data(), half));
+  expect_ok(sluice_session_save(session.get(), half, state.data() + half, state.size() - half));
+  expect_ok(sluice_session_restore(fork.get(), state.data(), state.size()));
+  EXPECT_EQ(tokens_of(fork), held);
+  EXPECT_EQ(answer(fork, more, greedy.options).text, forked.text);
+
+  state[state.size() / 2] ^= 1;
+  EXPECT_EQ(sluice_session_restore(fork.get(), state.data(), state.size()), SLUICE_CORRUPT);
+  EXPECT_TRUE(tokens_of(fork).empty());
+
+  int32_t reached = -1;
+  expect_ok(sluice_session_rewind(session.get(), 4, &reached));
+  EXPECT_EQ(reached, 4);
+  EXPECT_EQ(tokens_of(session), std::vector<int32_t>(held.begin(), held.begin() + 4));
+  EXPECT_EQ(answer(session, kPrompt, greedy.options).text, first.text);
+}
+
+TEST(Api, StopTextsEndAnAnswer) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  Greedy greedy(24);
+  const std::string text = answer(session, kPrompt, greedy.options).text;
+  const std::string stop = text.substr(text.size() / 2, 5);
+  const char* const stops[] = {"no such text", stop.c_str()};
+  greedy.options.stop = stops;
+  greedy.options.n_stop = 2;
+  const Answer found = answer(session, kPrompt, greedy.options);
+  EXPECT_EQ(found.text, text.substr(0, text.find(stop)));
+  EXPECT_EQ(found.result.finish, SLUICE_FINISH_STOP);
+  EXPECT_EQ(found.result.stop_index, 1);
+}
+
+TEST(Api, LogprobsComeWithTokens) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  Greedy greedy(6);
+  greedy.options.logprobs = 3;
+  const Answer found = answer(session, kPrompt, greedy.options, [](const sluice_piece& piece) {
+    EXPECT_EQ(piece.n_top, 3u);
+    EXPECT_EQ(piece.top[0].token, piece.token);
+    EXPECT_EQ(piece.top[0].logprob, piece.logprob);
+    EXPECT_LE(piece.top[1].logprob, piece.top[0].logprob);
+    return piece.logprob < 0;
+  });
+  EXPECT_EQ(found.result.generated_tokens, 6);
+}
+
+TEST(Api, AnswersHaveTheFormThatIsAskedFor) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  Greedy greedy(60);
+  greedy.options.form = SLUICE_FORM_JSON_SCHEMA;
+  greedy.options.form_text = R"({"type": "array", "items": {"enum": [1, 2]}, "minItems": 2,
+                                "maxItems": 2})";
+  const Answer found = answer(session, kPrompt, greedy.options);
+  expect_ok(found.status);
+  EXPECT_TRUE(found.text == "[1,1]" || found.text == "[1,2]" || found.text == "[2,1]" ||
+              found.text == "[2,2]")
+      << found.text;
+  EXPECT_EQ(found.result.finish, SLUICE_FINISH_STOP);
+  const std::pair<int32_t, const char*> forms[] = {{SLUICE_FORM_GBNF, "root ::= \"yes\""},
+                                                   {SLUICE_FORM_REGEX, "yes"},
+                                                   {SLUICE_FORM_CHOICE, "[\"yes\"]"}};
+  for (const auto& [form, text] : forms) {
+    greedy.options.form = form;
+    greedy.options.form_text = text;
+    EXPECT_EQ(answer(session, kPrompt, greedy.options).text, "yes") << text;
+  }
+  greedy.options.form_text = "[1";
+  EXPECT_EQ(answer(session, kPrompt, greedy.options).status, SLUICE_GRAMMAR_SYNTAX);
+}
+
+TEST(Api, ACallbackEndsAnAnswerAndLoading) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  const Greedy greedy(24);
+  int left = 5;
+  const Answer cut =
+      answer(session, kPrompt, greedy.options, [&](const sluice_piece&) { return --left > 0; });
+  expect_ok(cut.status);
+  EXPECT_EQ(cut.result.finish, SLUICE_FINISH_CANCELLED);
+  EXPECT_EQ(cut.tokens.size(), 5u);
+  EXPECT_EQ(answer(session, kPrompt, greedy.options).text.substr(0, cut.text.size()), cut.text);
+
+  sluice_load_options options = load_options();
+  options.on_progress = [](void* user, uint64_t loaded, uint64_t total) -> int32_t {
+    EXPECT_LE(loaded, total);
+    ++*static_cast<int*>(user);
+    return 1;
+  };
+  int calls = 0;
+  options.progress_user = &calls;
+  sluice_engine* none = nullptr;
+  EXPECT_EQ(sluice_load(kSample.c_str(), &options, &none), SLUICE_ABORTED);
+  EXPECT_EQ(none, nullptr);
+  EXPECT_GT(calls, 0);
+}
+
+TEST(ApiThreads, CallsTakeTurnsAndAnotherThreadEndsThem) {
+  const Engine engine = load();
+  const Session session = create(engine), other = create(engine);
+  const Greedy greedy(20);
+  const std::string expected = answer(session, kPrompt, greedy.options).text;
+  expect_ok(sluice_session_rewind(session.get(), 0, nullptr));
+  std::thread beside([&] {
+    EXPECT_EQ(answer(other, kPrompt, greedy.options).text, expected);
+    sluice_stats stats = {};
+    stats.size = sizeof stats;
+    expect_ok(sluice_engine_stats(engine.get(), &stats));
+  });
+  EXPECT_EQ(answer(session, kPrompt, greedy.options).text, expected);
+  beside.join();
+
+  std::atomic<bool> begun{false};
+  std::thread ending([&] {
+    while (!begun) std::this_thread::yield();
+    expect_ok(sluice_session_cancel(session.get()));
+  });
+  const Greedy endless(-1);
+  const Answer cut = answer(session, kPrompt, endless.options, [&](const sluice_piece&) {
+    begun = true;
+    return true;
+  });
+  ending.join();
+  expect_ok(cut.status);
+  EXPECT_TRUE(cut.result.finish == SLUICE_FINISH_CANCELLED ||
+              cut.result.finish == SLUICE_FINISH_STOP ||
+              cut.result.finish == SLUICE_FINISH_CONTEXT);
+  // A cancellation counts for calls under way alone.
+  expect_ok(sluice_session_cancel(session.get()));
+  EXPECT_EQ(answer(session, kPrompt, greedy.options).text, expected);
+}
+
+TEST(Api, ASessionCancelsItselfFromItsCallback) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  const Answer cut = answer(session, kPrompt, Greedy(24).options, [&](const sluice_piece&) {
+    expect_ok(sluice_session_cancel(session.get()));
+    return true;
+  });
+  EXPECT_EQ(cut.result.finish, SLUICE_FINISH_CANCELLED);
+  EXPECT_EQ(cut.tokens.size(), 1u);
+}
+
+TEST(Api, TheMemoryMapAddsUpAndFollowsTheBudget) {
+  sluice_load_options options = load_options();
+  options.logits_rows = 1;  // more of them bound how small a batch becomes later
+  const Engine engine = load(options);
+  const Session session = create(engine);
+  const Greedy greedy(12);
+  const std::string expected = answer(session, kPrompt, greedy.options).text;
+  const auto total = [&] {
+    uint64_t sum = 0;
+    expect_ok(sluice_engine_memory(
+        engine.get(),
+        [](void* user, const char*, uint64_t bytes) { *static_cast<uint64_t*>(user) += bytes; },
+        &sum));
+    return sum;
+  };
+  const auto info = [&] {
+    sluice_info out = {};
+    out.size = sizeof out;
+    expect_ok(sluice_engine_info(engine.get(), &out));
+    return out;
+  };
+  EXPECT_EQ(total(), info().memory_total);
+  EXPECT_EQ(info().resident, 1);
+  EXPECT_STREQ(info().architecture, "llama");
+  EXPECT_EQ(info().context, 128);
+  EXPECT_EQ(info().generates, 1);
+  const uint64_t least = info().memory_minimum;
+  EXPECT_EQ(sluice_engine_set_memory_budget(engine.get(), least - 1), SLUICE_BUDGET_TOO_SMALL);
+  EXPECT_EQ(info().memory_budget, 0u);
+  expect_ok(sluice_engine_set_memory_budget(engine.get(), least));
+  EXPECT_EQ(total(), info().memory_total);
+  EXPECT_LE(info().memory_total, least);
+  EXPECT_EQ(info().resident, 0);
+  expect_ok(sluice_session_rewind(session.get(), 0, nullptr));
+  EXPECT_EQ(answer(session, kPrompt, greedy.options).text, expected);
+  sluice_stats stats = {};
+  stats.size = sizeof stats;
+  expect_ok(sluice_engine_stats(engine.get(), &stats));
+  EXPECT_EQ(stats.generated_tokens, 24u);
+  EXPECT_GT(stats.bytes_read, 1u << 20);
+}
+
+TEST(Api, AReaderServesTheModelOrFailsIt) {
+  struct File {
+    std::ifstream stream{kSample, std::ios::binary};
+    std::atomic<bool> broken{false};
+  } file;
+  sluice_reader reader = {};
+  reader.size = sizeof reader;
+  file.stream.seekg(0, std::ios::end);
+  reader.length = static_cast<uint64_t>(file.stream.tellg());
+  reader.serial = 1;
+  reader.user = &file;
+  reader.read = [](void* user, uint64_t offset, void* buffer, size_t length) -> int32_t {
+    File& f = *static_cast<File*>(user);
+    f.stream.seekg(static_cast<std::streamoff>(offset));
+    f.stream.read(static_cast<char*>(buffer), static_cast<std::streamsize>(length));
+    return f.stream && !f.broken ? 0 : 7;
+  };
+  const Greedy greedy(12);
+  const Engine plain = load();
+  const std::string expected = answer(create(plain), kPrompt, greedy.options).text;
+  sluice_info info = {};
+  info.size = sizeof info;
+  expect_ok(sluice_engine_info(plain.get(), &info));
+  sluice_load_options options = load_options();
+  options.memory_budget = info.memory_minimum;  // so that weights are read again and again
+  sluice_engine* made = nullptr;
+  expect_ok(sluice_load_reader(&reader, &options, &made));
+  const Engine engine(made);
+  const Session session = create(engine);
+  EXPECT_EQ(answer(session, kPrompt, greedy.options).text, expected);
+  file.broken = true;
+  EXPECT_EQ(answer(session, kPrompt, Greedy(-1).options).status, SLUICE_IO);
+  EXPECT_NE(std::string(sluice_last_error()).find("the reader returned 7"), std::string::npos);
+  sluice_engine* none = nullptr;
+  EXPECT_EQ(sluice_load_reader(&reader, &options, &none), SLUICE_IO);
+  EXPECT_EQ(none, nullptr);
+}
+
+TEST(Api, InspectingTellsThePlanWithoutLoading) {
+  std::map<std::string, std::string> facts;
+  const sluice_load_options options = load_options();
+  expect_ok(sluice_inspect(
+      kSample.c_str(), &options,
+      [](void* user, const char* section, const char* key, const char* value) {
+        const std::string name = section == nullptr ? "" : std::string(section) + ".";
+        (*static_cast<std::map<std::string, std::string>*>(user))[name + key] = value;
+      },
+      &facts));
+  EXPECT_EQ(facts["architecture"], "llama");
+  EXPECT_EQ(facts["plan.contextLength"], "128");
+  EXPECT_EQ(facts["plan.resident"], "true");
+  EXPECT_FALSE(facts["types.Q8_0"].empty());
+}
+
+TEST(Api, EmbeddingsAreOfTheirTextsAlone) {
+  const Engine engine = load();
+  const Session session = create(engine);
+  const char* const texts[] = {"A fox was hungry.", "Zoe met a fox in the yard."};
+  size_t n = 0;
+  expect_ok(sluice_embed(session.get(), texts, 2, nullptr, nullptr, 0, &n));
+  sluice_info info = {};
+  info.size = sizeof info;
+  expect_ok(sluice_engine_info(engine.get(), &info));
+  ASSERT_EQ(n, 2 * static_cast<size_t>(info.embedding));
+  std::vector<float> both(n), alone(n / 2);
+  expect_ok(sluice_embed(session.get(), texts, 2, nullptr, both.data(), n, &n));
+  expect_ok(sluice_embed(session.get(), texts + 1, 1, nullptr, alone.data(), alone.size(), &n));
+  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), both.begin() + info.embedding));
+  double squares = 0;
+  for (const float x : alone) squares += static_cast<double>(x) * x;
+  EXPECT_NEAR(squares, 1, 1e-5);
+  sluice_embed_options options;
+  expect_ok(sluice_embed_options_default(&options, sizeof options));
+  options.pooling = SLUICE_POOLING_NONE;
+  options.dimensions = 3;
+  expect_ok(sluice_embed(session.get(), texts, 1, &options, nullptr, 0, &n));
+  EXPECT_EQ(n, 3 * tokenize(engine, texts[0]).size());
+  options.dimensions = 0;
+  options.pooling = SLUICE_POOLING_RANK;
+  options.query = "Who was hungry?";
+  EXPECT_EQ(sluice_embed(session.get(), texts, 1, &options, nullptr, 0, &n),
+            SLUICE_INVALID_ARGUMENT);  // this model is no reranker
+}
+
+TEST(Api, HandlesAreFreedInAnyOrder) {
+  Engine engine = load();
+  sluice_sampler* made = nullptr;
+  expect_ok(sluice_sampler_create(engine.get(), nullptr, &made));
+  const Sampler sampler(made);
+  const Session session = create(engine);
+  engine.reset();
+  EXPECT_EQ(answer(session, kPrompt, Greedy(4).options).result.generated_tokens, 4);
+  const std::vector<float> logits(16);
+  int32_t token = 0;
+  EXPECT_EQ(sluice_sampler_sample(made, logits.data(), 16, nullptr, 0, &token),
+            SLUICE_INVALID_ARGUMENT);
+}
+
+TEST(Api, OtherVersionsOfStructuresAreTold) {
+  struct Later {
+    sluice_generate_options options;
+    uint64_t member;
+  } later;
+  expect_ok(sluice_generate_options_default(&later.options, sizeof later));
+  EXPECT_EQ(later.options.size, sizeof later);
+  EXPECT_EQ(later.member, 0u);
+  later.options.max_tokens = 2;
+  const Engine engine = load();
+  const Session session = create(engine);
+  expect_ok(sluice_generate(session.get(), kPrompt, SLUICE_TERMINATED, &later.options, nullptr));
+  later.member = 1;  // nothing here would obey it
+  EXPECT_EQ(sluice_generate(session.get(), kPrompt, SLUICE_TERMINATED, &later.options, nullptr),
+            SLUICE_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace sluice::test

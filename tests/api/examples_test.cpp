@@ -1,0 +1,66 @@
+// The programs of examples/native, built with the tests' own flags: under sanitizers, too.
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "api_util.h"
+
+namespace sluice::test {
+namespace {
+
+struct Ran {
+  int code = -1;
+  std::string out;
+};
+
+Ran run(const std::string& command) {
+  Ran ran;
+  FILE* pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) return ran;
+  std::array<char, 4096> part;
+  while (const size_t n = fread(part.data(), 1, part.size(), pipe)) ran.out.append(part.data(), n);
+  ran.code = pclose(pipe);
+  return ran;
+}
+
+TEST(ApiExamples, TellTheStory) {
+  const Engine engine = load();
+  sluice_generate_options options;
+  expect_ok(sluice_generate_options_default(&options, sizeof options));
+  options.max_tokens = 40;
+  const std::string prompt = "Once upon a time";
+  const Answer expected = answer(create(engine), prompt, options);
+
+  const std::string story = "'" SLUICE_STORY "' ";
+  const Ran told = run(story + kSample + " '" + prompt + "' 1000000 40 2>&1 >/dev/null");
+  EXPECT_EQ(told.code, 0) << told.out;
+  EXPECT_NE(told.out.find("of a budget of 1000000"), std::string::npos) << told.out;
+  const Ran text = run(story + kSample + " '" + prompt + "' 1000000 40 2>/dev/null");
+  EXPECT_EQ(text.out, prompt + expected.text + "\n");
+  const Ran refused = run(story + kSample + " '" + prompt + "' 1000 2>&1");
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.out.find("BUDGET_TOO_SMALL"), std::string::npos) << refused.out;
+}
+
+TEST(ApiExamples, ReadAModelOutOfAnotherFile) {
+  const std::string archive = testing::TempDir() + "sluice-archive.bin";
+  {
+    std::ifstream model(kSample, std::ios::binary);
+    std::ofstream out(archive, std::ios::binary);
+    out << std::string(1000, 'x') << model.rdbuf();
+  }
+  const std::string reader = "'" SLUICE_READER "' '" + archive + "' ";
+  const Ran told = run(reader + "1000 'Once upon a time' 2>&1");
+  EXPECT_EQ(told.code, 0) << told.out;
+  EXPECT_EQ(told.out.substr(0, 16), "Once upon a time");
+  EXPECT_NE(told.out.find(" bytes came from the archive"), std::string::npos) << told.out;
+  const Ran refused = run(reader + "999 'Once upon a time' 2>&1");
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.out.find("NOT_GGUF"), std::string::npos) << refused.out;
+  std::filesystem::remove(archive);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,66 @@
+// Wrong calls of every function of sluice.h, as a list, and what they are made on.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api_util.h"
+
+namespace sluice::test {
+
+// Handles and places for what functions give out.
+struct Rig {
+  Engine engine = load();
+  Session session = create(engine);
+  Sampler sampler;
+  sluice_engine* made_engine = nullptr;
+  sluice_session* made_session = nullptr;
+  sluice_sampler* made_sampler = nullptr;
+  int32_t number = 0;
+  uint64_t bytes = 0;
+  size_t count = 0;
+  std::vector<int32_t> tokens = std::vector<int32_t>(64);
+  std::vector<float> floats = std::vector<float>(8192);
+  std::string text = std::string(64, '?');
+
+  Rig() {
+    expect_ok(sluice_sampler_create(engine.get(), nullptr, &made_sampler));
+    sampler.reset(made_sampler);
+    made_sampler = nullptr;
+  }
+};
+
+struct Misuse {
+  const char* function;
+  const char* what;
+  std::function<sluice_status(Rig&)> call;
+  sluice_status expected = SLUICE_INVALID_ARGUMENT;
+};
+
+template <typename T>
+T defaults(sluice_status (*fill)(T*, size_t)) {
+  T options;
+  expect_ok(fill(&options, sizeof options));
+  return options;
+}
+
+// Options with one member wrong, handed to `call`.
+template <typename T, typename Change, typename Call>
+auto with(sluice_status (*fill)(T*, size_t), Change change, Call call) {
+  return [=](Rig& r) {
+    T options = defaults(fill);
+    change(options);
+    return call(r, options);
+  };
+}
+
+std::vector<Misuse> wrong_loading();
+std::vector<Misuse> wrong_questions();  // to engines
+std::vector<Misuse> wrong_texts();
+std::vector<Misuse> wrong_sessions();
+std::vector<Misuse> wrong_answers();
+std::vector<Misuse> wrong_steps();
+std::vector<Misuse> wrong_embeddings();
+
+}  // namespace sluice::test

@@ -1,0 +1,71 @@
+// A model from a server through sluice.h: the same story, what it cost, and that a call which waits
+// for a silent server can be ended.
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "../unit/http_test_server.h"
+#include "api_util.h"
+
+namespace sluice::test {
+namespace {
+
+std::string model_bytes() {
+  std::ifstream file(kSample, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(ApiThreads, AServerDeliversTheModel) {
+  const std::string model = model_bytes();
+  HttpTestServer server([&](const HttpRequest& request) { return serve_file(request, model); });
+  const Greedy greedy(12);
+  const Engine local = load(), remote = load(load_options(), server.url());
+  EXPECT_EQ(answer(create(remote), kPrompt, greedy.options).text,
+            answer(create(local), kPrompt, greedy.options).text);
+  sluice_stats stats = {};
+  stats.size = sizeof stats;
+  expect_ok(sluice_engine_stats(remote.get(), &stats));
+  EXPECT_GT(stats.bytes_fetched, model.size() / 2);
+  HttpTestServer empty([](const HttpRequest&) {
+    HttpReply reply;
+    reply.status = 404;
+    return reply;
+  });
+  sluice_engine* none = nullptr;
+  EXPECT_EQ(sluice_load(empty.url().c_str(), nullptr, &none), SLUICE_HTTP_STATUS);
+}
+
+TEST(ApiThreads, ACallThatWaitsForAServerIsCancelled) {
+  constexpr size_t kServed = 600'000;  // then silence: the header is there, and half of the weights
+  const std::string model = model_bytes();
+  HttpTestServer server([&](const HttpRequest& request) {
+    HttpReply reply = serve_file(request, model);
+    const size_t first = request.range() ? static_cast<size_t>(request.range()->first) : 0;
+    if (first + reply.body.size() > kServed) {
+      reply.stall_after = first < kServed ? kServed - first : 0;
+    }
+    return reply;
+  });
+  sluice_load_options options = load_options();
+  options.preload = 0;
+  const Engine engine = load(options, server.url());
+  const Session session = create(engine);
+  std::atomic<bool> ended{false};
+  std::thread ending([&] {
+    while (!ended) {  // the first ones may come before the call
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      expect_ok(sluice_session_cancel(session.get()));
+    }
+  });
+  const Answer cut = answer(session, kPrompt, Greedy(8).options);
+  ended = true;
+  ending.join();
+  expect_ok(cut.status);
+  EXPECT_EQ(cut.result.finish, SLUICE_FINISH_CANCELLED);
+  EXPECT_TRUE(cut.tokens.empty());
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,100 @@
+// 70 real chat templates, five conversations each, against what Python's jinja2 renders in the
+// environment of transformers; what it refuses is refused for the same reason.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "chat/template.h"
+
+namespace sluice::chat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const std::filesystem::path kFolder =
+    std::filesystem::path(SLUICE_SHARED_DIR) / "fixtures" / "templates";
+
+std::string read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Noon of 26 July 2024, local time.
+std::time_t noon() {
+  std::tm day{};
+  day.tm_year = 124;
+  day.tm_mon = 6;
+  day.tm_mday = 26;
+  day.tm_hour = 12;
+  day.tm_isdst = -1;
+  return std::mktime(&day);
+}
+
+Result<Prompt> render(const Template& chat, const Json& conversation) {
+  const std::string messages = conversation["messages"].dump();
+  const std::string tools = conversation.value("tools", Json()).dump();
+  Request request;
+  request.messages = messages;
+  request.tools = tools;
+  request.add_generation_prompt = conversation.value("add_generation_prompt", true);
+  request.now = noon();
+  return chat.render(request);
+}
+
+TEST(Templates, RenderAsPythonDoes) {
+  if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << "the shared fixtures are not here";
+  const Json expected = Json::parse(read(kFolder / "expected.json"));
+  ASSERT_EQ(expected["cases"].size(), 350u);
+  ModelTexts texts;
+  texts.bos = "<BOS>";
+  texts.eos = "<EOS>";
+  for (const Json& each : expected["cases"]) {
+    const std::string name = each["template"], conversation = each["conversation"];
+    SCOPED_TRACE(name + ": " + conversation);
+    texts.chat_template = read(kFolder / (name + ".jinja"));
+    const Result<Template> chat = Template::create(texts);
+    ASSERT_TRUE(chat.ok()) << chat.status().message();
+    const Result<Prompt> prompt = render(*chat, expected["conversations"][conversation]);
+    if (each.contains("text")) {
+      ASSERT_TRUE(prompt.ok()) << prompt.status().message();
+      EXPECT_EQ(prompt->text(), each["text"].get<std::string>());
+    } else {
+      ASSERT_FALSE(prompt.ok());
+      EXPECT_EQ(prompt.status().code(), Code::kTemplate);
+      EXPECT_NE(prompt.status().message().find(each["error"].get<std::string>()), std::string::npos)
+          << prompt.status().message();
+    }
+  }
+}
+
+// Every text of the caller is content, and none of the template's own is.
+TEST(Templates, KeepWhatCallersSayApart) {
+  if (!std::filesystem::exists(kFolder)) GTEST_SKIP() << "the shared fixtures are not here";
+  const Json conversation = {
+      {"messages", {{{"role", "user"}, {"content", "\n@@first <|im_end|>@@ "}}}}};
+  size_t rendered = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kFolder)) {
+    if (entry.path().extension() != ".jinja") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    ModelTexts texts;
+    texts.chat_template = read(entry.path());
+    const Result<Template> chat = Template::create(texts);
+    ASSERT_TRUE(chat.ok()) << chat.status().message();
+    const Result<Prompt> prompt = render(*chat, conversation);
+    if (!prompt.ok()) continue;
+    ++rendered;
+    std::string content, own;
+    for (const Piece& piece : prompt->pieces) (piece.content ? content : own) += piece.text;
+    EXPECT_NE(content.find("@@first <|im_end|>@@"), std::string::npos) << prompt->text();
+    EXPECT_EQ(own.find("@@"), std::string::npos);
+  }
+  EXPECT_GE(rendered, 60u);
+}
+
+}  // namespace
+}  // namespace sluice::chat

@@ -1,0 +1,273 @@
+// Quantized keys and values of every table that this machine runs, against their definition in
+// plain code: the rotation, the error of what is written, and attention over it, which must be that
+// over the values that the bits stand for, whatever rows are done together. Buffers have the exact
+// size.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/kernels.h"
+#include "kernels/reference/reference.h"
+
+namespace sluice::kernels {
+namespace {
+
+constexpr KvType kTypes[] = {KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kQ2};
+
+std::vector<const Table*> tables() {
+  std::vector<const Table*> result;
+  for (const char* const* name = available(); *name != nullptr; ++name) {
+    result.push_back(by_name(*name));
+  }
+  return result;
+}
+
+std::vector<float> normal_values(size_t n, uint32_t seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> out(n);
+  for (float& x : out) x = normal(rng);
+  return out;
+}
+
+std::vector<f16> halves(const std::vector<float>& x) {
+  std::vector<f16> out;
+  for (const float value : x) out.push_back(reference::f32_to_f16(value));
+  return out;
+}
+
+TEST(KvQuantize, RotationIsHadamardsAndItsOwnInverse) {
+  for (const Table* table : tables()) {
+    for (const int32_t n : {1, 2, 3, 7, 8, 15, 16, 24, 37, 64, 80, 96, 128, 192, 256, 576}) {
+      const std::vector<float> x = normal_values(static_cast<size_t>(n), 1);
+      std::vector<float> y = x;
+      table->rotate(y.data(), n);
+      std::vector<double> expected(x.size());
+      reference::rotate(x.data(), n, expected.data());
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(y[i], expected[i], 1e-5) << n;
+      table->rotate(y.data(), n);
+      for (size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(y[i], x[i], 1e-5) << n;
+    }
+  }
+}
+
+// Squared error of a row of n values that were written by row.
+double row_error(KvType type, const std::vector<float>& x, const void* row) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double e = x[i] - reference::kv_value(type, row, static_cast<int32_t>(i));
+    sum += e * e;
+  }
+  return sum;
+}
+
+// What the best scale could reach, over blocks of 32.
+double least_error(KvType type, const std::vector<float>& x) {
+  double sum = 0;
+  for (size_t at = 0; at < x.size(); at += 32) {
+    float block[32] = {};
+    std::copy_n(x.begin() + static_cast<ptrdiff_t>(at), std::min<size_t>(32, x.size() - at), block);
+    sum += reference::least_kv_error(type, block);
+  }
+  return sum;
+}
+
+TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
+  for (const Table* table : tables()) {
+    for (const int32_t n : {1, 31, 32, 33, 64, 80, 128}) {
+      const size_t size = static_cast<size_t>(n);
+      for (const KvType type : {KvType::kQ8_0, KvType::kQ4_0, KvType::kQ2}) {
+        const size_t row_bytes = static_cast<size_t>(kv_row_bytes(type, n));
+        std::vector<f16> group = halves(normal_values(kKvGroup * size, 2));
+        std::fill_n(group.begin() + n, n, f16{0});  // a row of zeros
+        std::vector<uint8_t> out(kKvGroup * row_bytes, 0xff);
+        double error = 0, least = 0;
+        if (type != KvType::kQ8_0) {
+          table->quantize_kv_group(type, /*keys=*/type == KvType::kQ4_0, group.data(), n,
+                                   out.data());
+        }
+        for (size_t i = 0; i < kKvGroup; ++i) {
+          std::vector<float> row(size);
+          for (size_t c = 0; c < size; ++c) row[c] = reference::f16_to_f32(group[i * size + c]);
+          uint8_t* at = &out[i * row_bytes];
+          if (type == KvType::kQ8_0) table->quantize_kv(row.data(), n, at);
+          const double own = row_error(type, row, at);
+          if (i == 1) {
+            EXPECT_EQ(own, 0);
+          }
+          error += own;
+          least += least_error(type, row);
+        }
+        // q8_0 takes the range for its scale, the others the best of eight; a scale has eight bits.
+        EXPECT_LE(error, least * (type == KvType::kQ8_0 ? 1.6 : 1.2) + 1e-4 * kKvGroup)
+            << table->name << " " << n << " " << static_cast<int>(type);
+      }
+    }
+  }
+}
+
+// A channel that stands out, and one that never changes, cost the others nothing.
+TEST(KvQuantize, ChannelsAreByThemselves) {
+  for (const Table* table : tables()) {
+    for (const int32_t n : {4, 8, 24, 80, 128}) {
+      const size_t size = static_cast<size_t>(n);
+      std::vector<float> x = normal_values(kKvGroup * size, 3);
+      for (size_t i = 0; i < kKvGroup; ++i) {
+        x[i * size + 1] = 100 + 10 * x[i * size + 1];
+        x[i * size + 2] = -3;
+      }
+      const std::vector<f16> group = halves(x);
+      std::vector<uint8_t> out(static_cast<size_t>(kKvGroup * kv_row_bytes(KvType::kQ2, n)), 0xff);
+      table->quantize_kv_group(KvType::kQ2, true, group.data(), n, out.data());
+      for (size_t c = 0; c < size; ++c) {
+        double error = 0;
+        for (int32_t p = 0; p < kKvGroup; ++p) {
+          const double e = reference::f16_to_f32(group[static_cast<size_t>(p) * size + c]) -
+                           reference::kv_channel_value(out.data(), n, p, static_cast<int32_t>(c));
+          error += e * e;
+        }
+        // Four even levels over a normal distribution: 0.12 of its variance.
+        const double variance = c == 1 ? 100 : c == 2 ? 0 : 1;
+        EXPECT_LE(error / kKvGroup, 0.2 * variance + (c == 2 ? 1e-3 : 0))
+            << table->name << " " << c;
+      }
+    }
+  }
+}
+
+// One cache of a head, filled as the engine fills it.
+struct Cache {
+  Cache(const Table& table, KvType k, KvType v, int32_t dk_in, int32_t dv_in, int32_t n_in)
+      : dk(dk_in), dv(dv_in), n(n_in), k_type(k), v_type(v) {
+    key_copies = halves(normal_values(static_cast<size_t>(n) * static_cast<size_t>(dk), 4));
+    value_copies = halves(normal_values(static_cast<size_t>(n) * static_cast<size_t>(dv), 5));
+    keys = fill(table, k, true, key_copies, dk);
+    values = fill(table, v, false, value_copies, dv);
+    // Only the last groups stay in the rings; what came before is not there any more.
+    ring(key_copies, dk);
+    ring(value_copies, dv);
+  }
+  std::vector<uint8_t> fill(const Table& table, KvType type, bool is_key,
+                            const std::vector<f16>& rows, int32_t size) const {
+    const int32_t units = kv_grouped(type) ? (n + kKvGroup - 1) / kKvGroup * kKvGroup : n;
+    const int64_t row_bytes = kv_row_bytes(type, size);
+    std::vector<uint8_t> out(static_cast<size_t>(units * row_bytes), 0xff);
+    for (int32_t p = 0; p < n; ++p) {
+      const f16* row = &rows[static_cast<size_t>(p) * static_cast<size_t>(size)];
+      uint8_t* at = out.data() + p * row_bytes;
+      if (type == KvType::kF16) {
+        std::memcpy(at, row, static_cast<size_t>(row_bytes));
+      } else if (type == KvType::kQ8_0) {
+        std::vector<float> wide(static_cast<size_t>(size));
+        for (size_t i = 0; i < wide.size(); ++i) wide[i] = reference::f16_to_f32(row[i]);
+        table.quantize_kv(wide.data(), size, at);
+      } else if (p % kKvGroup == 0 && p + kKvGroup <= n) {
+        table.quantize_kv_group(type, is_key, row, size, at);
+      }
+    }
+    return out;
+  }
+  void ring(std::vector<f16>& rows, int32_t size) const {
+    const std::vector<f16> all = rows;
+    const size_t row = static_cast<size_t>(size);
+    rows.assign(kRing * row, 0x7e00);
+    for (int32_t p = std::max(0, n - kRing); p < n; ++p) {
+      const size_t to = static_cast<size_t>((p + kShift) % kRing) * row;
+      std::copy_n(all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(p) * row), size,
+                  rows.begin() + static_cast<ptrdiff_t>(to));
+    }
+  }
+  AttentionArgs args() const {
+    AttentionArgs a{};
+    a.k = keys.data();
+    a.v = values.data();
+    a.dk = dk;
+    a.dv = dv;
+    a.scale = 1 / std::sqrt(static_cast<float>(dk));
+    a.k_type = k_type;
+    a.v_type = v_type;
+    a.recent_k = key_copies.data();
+    a.recent_v = value_copies.data();
+    a.recent_size = kRing;
+    a.recent_shift = kShift;
+    return a;
+  }
+
+  static constexpr int32_t kRing = 3 * kKvGroup, kShift = 2 * kKvGroup;
+  int32_t dk, dv, n;
+  KvType k_type, v_type;
+  std::vector<uint8_t> keys, values;
+  std::vector<f16> key_copies, value_copies;
+};
+
+std::vector<float> attend(const Table& table, AttentionArgs a) {
+  const size_t dv = static_cast<size_t>(a.dv), rows = static_cast<size_t>(a.n_rows);
+  std::vector<float> out(rows * dv, std::numeric_limits<float>::quiet_NaN());
+  std::vector<uint8_t> scratch(table.attention_scratch(a.n_rows, a.dk, a.dv) + 64, 0xff);
+  const size_t skew = 64 - reinterpret_cast<uintptr_t>(scratch.data()) % 64;
+  a.out = out.data();
+  a.out_stride = a.dv;
+  a.scratch = scratch.data() + skew;
+  table.attention(a);
+  return out;
+}
+
+// Rows of the last 70 positions: in one group and in the one before, together and alone.
+TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
+  const int32_t sizes[][2] = {{8, 8}, {24, 40}, {80, 64}, {96, 96}, {128, 128}};
+  for (const Table* table : tables()) {
+    for (const KvType k : kTypes) {
+      for (const KvType v : kTypes) {
+        const int pair = static_cast<int>(k) * 4 + static_cast<int>(v);
+        const auto& size = sizes[pair % 5];
+        for (const int32_t n : {70, 64, 230}) {
+          const Cache cache(*table, k, v, size[0], size[1], n);
+          AttentionArgs a = cache.args();
+          const int32_t n_rows = 64;
+          const std::vector<float> q =
+              normal_values(static_cast<size_t>(n_rows) * static_cast<size_t>(a.dk), 6);
+          std::vector<int32_t> begin, end, position;
+          for (int32_t i = 0; i < n_rows; ++i) {
+            position.push_back(n - n_rows + i);
+            end.push_back(n - n_rows + i + 1);
+            begin.push_back(i % 3 == 1 ? end.back() / 2 : 0);
+          }
+          a.q = q.data();
+          a.q_stride = a.dk;
+          a.n_rows = n_rows;
+          a.begin = begin.data();
+          a.end = end.data();
+          a.position = position.data();
+          const std::vector<float> got = attend(*table, a);
+          std::vector<double> expected(got.size());
+          reference::attention(a, expected.data());
+          for (size_t i = 0; i < got.size(); ++i) {
+            ASSERT_NEAR(got[i], expected[i], 1e-5)
+                << table->name << " types " << pair << " n " << n;
+          }
+          for (int32_t i = 0; i < n_rows; i += 7) {
+            AttentionArgs one = a;
+            one.q = a.q + i * a.dk;
+            one.n_rows = 1;
+            one.begin = a.begin + i;
+            one.end = a.end + i;
+            one.position = a.position + i;
+            const std::vector<float> alone = attend(*table, one);
+            ASSERT_EQ(std::memcmp(alone.data(), &got[static_cast<size_t>(i * a.dv)],
+                                  alone.size() * sizeof(float)),
+                      0)
+                << table->name << " types " << pair << " row " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::kernels

@@ -1,0 +1,391 @@
+// The terminal program as a server, over loopback: every path by plain fetch and by OpenAI's client,
+// clients that leave, that ask for nonsense, that do not read, and the end. What it answers is what
+// `sluice run` says.
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { connect } from 'node:net';
+import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+import OpenAI from 'openai';
+
+import { inRoot } from '../../web/scripts/lib.mjs';
+
+const program = inRoot('build', 'native', 'sluice');
+const model = inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf');
+const prompts = ['Once upon a time', 'The little fox', 'One day, Lily', 'There was a big dog'];
+const context = 512;
+
+/** What the program says to a prompt, greedily. */
+function alone(prompt, tokens) {
+  const { stdout } = spawnSync(program, ['run', model, '-p', prompt, '-n', `${tokens}`, '--temp', '0', '--json', '--threads', '1'], { encoding: 'utf8' });
+  return JSON.parse(stdout).text;
+}
+
+class Server {
+  log = '';
+
+  static async start(...options) {
+    const server = new Server();
+    server.child = spawn(program, ['serve', model, '--port', '0', '--threads', '1', '--json', ...options], { stdio: ['ignore', 'pipe', 'pipe'] });
+    server.exit = new Promise((resolve) => server.child.once('exit', (code, signal) => resolve(code ?? signal)));
+    server.child.stderr.setEncoding('utf8').on('data', (text) => (server.log += text));
+    const line = await new Promise((resolve, reject) => {
+      server.child.stdout.setEncoding('utf8').once('data', resolve);
+      server.child.once('exit', () => reject(new Error(`no server: ${server.log}`)));
+    });
+    Object.assign(server, JSON.parse(line));
+    server.port = Number(new URL(server.url).port);
+    return server;
+  }
+
+  async stop(signal = 'SIGTERM') {
+    this.child.kill(signal);
+    return this.exit;
+  }
+
+  post(path, body, { headers, ...options } = {}) {
+    return fetch(this.url + path, {
+      method: 'POST', headers: { 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body), ...options,
+    });
+  }
+
+  async json(path, body, options) {
+    const response = await this.post(path, body, options);
+    return { status: response.status, headers: response.headers, ...(await response.json()) };
+  }
+
+  async metric(name) {
+    const text = await (await fetch(`${this.url}/metrics`)).text();
+    const line = text.split('\n').find((l) => l.startsWith(`${name} `));
+    return line ? Number(line.slice(name.length + 1)) : 0;
+  }
+
+  /** Waits until a value is what it should be. */
+  async until(name, wanted) {
+    for (let i = 0; i < 500; i++) {
+      if (wanted(await this.metric(name))) return;
+      await sleep(10);
+    }
+    assert.fail(`${name} is ${await this.metric(name)}`);
+  }
+
+  /** What comes back for bytes as they are; ends when the server closes, or `enough` says so. */
+  raw(bytes, { enough = () => false, close = false } = {}) {
+    return new Promise((resolve, reject) => {
+      let text = '';
+      const socket = connect(this.port, '127.0.0.1', () => {
+        socket.write(bytes);
+        if (close) socket.end();
+      });
+      socket.setTimeout(20_000, () => reject(new Error(`no end: ${text}`)));
+      socket.setEncoding('latin1').on('data', (more) => {
+        text += more;
+        if (enough(text)) socket.destroy();
+      });
+      socket.on('close', () => resolve(text)).on('error', () => {});
+    });
+  }
+}
+
+/** The values of a stream of server-sent events. */
+async function events(response) {
+  const frames = (await response.text()).split('\n\n').filter(Boolean).map((frame) => frame.replace(/^data: /, ''));
+  assert.equal(frames.pop(), '[DONE]');
+  return frames.map((frame) => JSON.parse(frame));
+}
+
+let server;
+let client;
+let endless; // logit biases with which an answer goes on until its length is reached
+
+before(async () => {
+  server = await Server.start('--parallel', '2', '--ctx', `${context}`);
+  client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
+  const { tokens } = await server.json('/tokenize', { content: '<|endoftext|><|end|>', add_special: false });
+  assert.equal(tokens.length, 2);
+  endless = Object.fromEntries(tokens.map((token) => [token, -100]));
+});
+after(() => server.stop());
+
+test('health, models, tokens and metrics', async () => {
+  const health = await fetch(`${server.url}/health`);
+  assert.deepEqual([health.status, await health.json()], [200, { status: 'ok' }]);
+  const models = await client.models.list();
+  assert.deepEqual(models.data.map(({ id }) => id), [server.model]);
+  assert.equal((await client.models.retrieve(server.model)).object, 'model');
+  await assert.rejects(client.models.retrieve('another'), OpenAI.NotFoundError);
+  const { tokens } = await server.json('/tokenize', { content: prompts[0] });
+  const { stdout } = spawnSync(program, ['tokenize', model, '--text-file', '-'], { input: prompts[0], encoding: 'utf8' });
+  assert.deepEqual(tokens, JSON.parse(stdout));
+  assert.equal((await server.json('/detokenize', { tokens })).content, prompts[0]);
+  const metrics = await fetch(`${server.url}/metrics`);
+  assert.match(metrics.headers.get('content-type'), /^text\/plain; version=0\.0\.4/);
+  const text = await metrics.text();
+  for (const line of text.trim().split('\n')) assert.match(line, /^(# (HELP|TYPE) sluice_\w+ .+|sluice_\w+(\{[^}]*\})? [\d.e+-]+)$/);
+  assert.match(text, /^sluice_requests_total\{path="\/tokenize",status="200"\} [1-9]/m);
+  assert.match(text, /^sluice_sessions 2$/m);
+});
+
+test('a completion is what the terminal says, whole and in pieces', async () => {
+  const wanted = alone(prompts[0], 40);
+  const params = { model: 'any', prompt: prompts[0], max_tokens: 40, temperature: 0 };
+  const whole = await client.completions.create(params);
+  assert.equal(whole.choices[0].text, wanted);
+  assert.equal(whole.usage.total_tokens, whole.usage.prompt_tokens + whole.usage.completion_tokens);
+  let text = '';
+  let usage;
+  for await (const chunk of await client.completions.create({ ...params, stream: true, stream_options: { include_usage: true } })) {
+    text += chunk.choices[0]?.text ?? '';
+    usage = chunk.usage ?? usage;
+  }
+  assert.equal(text, wanted);
+  assert.equal(usage.completion_tokens, whole.usage.completion_tokens);
+  assert.ok(usage.prompt_tokens_details.cached_tokens > 0);
+});
+
+test('options of a completion', async () => {
+  const seeded = { prompt: prompts[1], max_tokens: 12, temperature: 1, seed: 7, n: 3 };
+  const one = await server.json('/v1/completions', seeded);
+  assert.deepEqual((await server.json('/v1/completions', seeded)).choices, one.choices);
+  assert.equal(new Set(one.choices.map(({ text }) => text)).size, 3);
+  const second = await server.json('/v1/completions', { ...seeded, seed: 8, n: 1 });
+  assert.equal(second.choices[0].text, one.choices[1].text);
+  const several = await server.json('/v1/completions', { prompt: prompts.slice(0, 2), max_tokens: 8, temperature: 0 });
+  assert.deepEqual(several.choices.map(({ index, text }) => [index, text]), [[0, alone(prompts[0], 8)], [1, alone(prompts[1], 8)]]);
+  const stopped = await server.json('/v1/completions', { prompt: prompts[0], max_tokens: 40, temperature: 0, stop: [' was'] });
+  assert.equal(stopped.choices[0].text, alone(prompts[0], 40).split(' was')[0]);
+  assert.equal(stopped.choices[0].finish_reason, 'stop');
+  const { choices: [{ logprobs, text }] } = await server.json('/v1/completions', { prompt: prompts[0], max_tokens: 8, temperature: 0, logprobs: 3 });
+  assert.equal(logprobs.tokens.join(''), text);
+  for (const [i, top] of logprobs.top_logprobs.entries()) assert.equal(Math.max(...Object.values(top)), logprobs.token_logprobs[i]);
+  const tokens = (await server.json('/tokenize', { content: prompts[0] })).tokens;
+  const given = await server.json('/v1/completions', { prompt: tokens, max_tokens: 8, temperature: 0 });
+  assert.equal(given.choices[0].text, text);
+});
+
+test('a chat, whole and streamed, with log-probabilities and forms', async () => {
+  const params = { model: 'any', messages: [{ role: 'user', content: 'Tell me of a fox.' }], max_completion_tokens: 24, temperature: 0 };
+  const whole = await client.chat.completions.create({ ...params, logprobs: true, top_logprobs: 2 });
+  const { message, logprobs, finish_reason: reason } = whole.choices[0];
+  assert.equal(message.role, 'assistant');
+  assert.ok(message.content.length > 0);
+  assert.equal(logprobs.content.map(({ token }) => token).join(''), message.content);
+  assert.equal(logprobs.content[0].top_logprobs.length, 2);
+  const stream = await client.chat.completions.create({ ...params, stream: true, stream_options: { include_usage: true } });
+  let text = '';
+  let last;
+  let usage;
+  for await (const chunk of stream) {
+    text += chunk.choices[0]?.delta.content ?? '';
+    last = chunk.choices[0]?.finish_reason ?? last;
+    usage = chunk.usage ?? usage;
+  }
+  assert.deepEqual([text, last, usage.completion_tokens], [message.content, reason, whole.usage.completion_tokens]);
+  const schema = { type: 'object', properties: { animal: { enum: ['fox', 'owl'] }, big: { type: 'boolean' } }, required: ['animal', 'big'], additionalProperties: false };
+  const formed = await client.chat.completions.create({ ...params, max_completion_tokens: 80, response_format: { type: 'json_schema', json_schema: { name: 'a', schema } } });
+  const { animal, big } = JSON.parse(formed.choices[0].message.content);
+  assert.ok(['fox', 'owl'].includes(animal) && typeof big === 'boolean');
+  const again = await client.chat.completions.create({ ...params, messages: [...params.messages, message, { role: 'user', content: 'And then?' }] });
+  assert.ok(again.usage.prompt_tokens_details.cached_tokens > 0);
+});
+
+test('embeddings', async () => {
+  const { data, usage } = await server.json('/v1/embeddings', { input: ['a fox', 'an owl'] });
+  assert.equal(data.length, 2);
+  assert.ok(Math.abs(Math.hypot(...data[0].embedding) - 1) < 1e-5);
+  assert.ok(usage.prompt_tokens > 2);
+  const coded = await client.embeddings.create({ model: 'any', input: 'an owl' }); // asks for base64
+  assert.deepEqual(coded.data[0].embedding.map((x) => Math.fround(x)), data[1].embedding.map((x) => Math.fround(x)));
+  const short = await server.json('/v1/embeddings', { input: 'a fox', dimensions: 4 });
+  assert.equal(short.data[0].embedding.length, 4);
+});
+
+test('errors have codes and OpenAI\'s classes', async () => {
+  const long = 'word '.repeat(600);
+  await assert.rejects(client.completions.create({ model: 'any', prompt: long }), (error) => {
+    assert.ok(error instanceof OpenAI.BadRequestError);
+    return error.code === 'context_length_exceeded';
+  });
+  await assert.rejects(client.chat.completions.create({ model: 'any', messages: [], temperature: 0 }), (error) => error.param === 'messages');
+  const refused = await server.json('/v1/completions', { prompt: 'a', temprature: 1 });
+  assert.deepEqual([refused.status, refused.error.message], [400, 'Unrecognized request argument supplied: temprature']);
+  const odd = await server.json('/v1/chat/completions', { messages: [{ role: 'user', content: 'a' }], response_format: { type: 'json_schema', json_schema: { schema: { $ref: '#/nowhere' } } } });
+  assert.equal(odd.status, 400);
+});
+
+test('a client that leaves stops its answer', async () => {
+  const params = { model: 'any', prompt: prompts[0], max_tokens: 400, n: 16, logit_bias: endless };
+  const aborted = 'sluice_answers_total{finish="aborted"}';
+  const before = await server.metric(aborted);
+  const stream = await client.completions.create({ ...params, stream: true });
+  for await (const chunk of stream) {
+    assert.ok(chunk);
+    break;
+  }
+  await server.until(aborted, (n) => n === before + 1);
+  const controller = new AbortController();
+  const whole = client.completions.create(params, { signal: controller.signal });
+  await server.until('sluice_running', (n) => n === 1);
+  controller.abort();
+  await assert.rejects(whole, OpenAI.APIUserAbortError);
+  await server.until(aborted, (n) => n === before + 2);
+  await server.until('sluice_running', (n) => n === 0);
+  assert.ok(await server.metric('sluice_generated_tokens_total') < 2 * 16 * 400);
+});
+
+test('32 clients at once, some of which leave, are each told what one alone is', async () => {
+  const wanted = prompts.map((prompt) => alone(prompt, 32));
+  const outcomes = await Promise.all(Array.from({ length: 32 }, async (_, i) => {
+    const params = { model: 'any', prompt: prompts[i % 4], max_tokens: 32, temperature: 0 };
+    const controller = new AbortController();
+    if (i % 5 === 3) setTimeout(() => controller.abort(), (i * 13) % 40);
+    try {
+      if (i % 2) return [i, (await client.completions.create(params, { signal: controller.signal })).choices[0].text];
+      let text = '';
+      for await (const chunk of await client.completions.create({ ...params, stream: true }, { signal: controller.signal })) text += chunk.choices[0]?.text ?? '';
+      return [i, controller.signal.aborted ? null : text];
+    } catch (error) {
+      assert.ok(controller.signal.aborted, error.message);
+      return [i, null];
+    }
+  }));
+  for (const [i, text] of outcomes) if (text !== null) assert.equal(text, wanted[i % 4]);
+  assert.ok(outcomes.filter(([, text]) => text !== null).length >= 24);
+});
+
+test('malformed requests are refused, and hurt nobody', async () => {
+  const head = (lines, body = '') => `POST /v1/completions HTTP/1.1\r\nHost: x\r\n${lines}\r\n\r\n${body}`;
+  const cases = [
+    ['nonsense\r\n\r\n', 400],
+    ['GET / HTTP/9.9\r\n\r\n', 400],
+    [`GET /${'a'.repeat(9000)} HTTP/1.1\r\n\r\n`, 414],
+    [`GET /health HTTP/1.1\r\nX: ${'a'.repeat(9000)}\r\n\r\n`, 400],
+    ['GET /nowhere HTTP/1.1\r\nConnection: close\r\n\r\n', 404],
+    ['PUT /v1/completions HTTP/1.1\r\nConnection: close\r\n\r\n', 405],
+    ['GET /v1/completions HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc', 405],
+    ['OPTIONS /v1/models HTTP/1.1\r\nConnection: close\r\n\r\n', 405],
+    [head('Content-Length: x'), 400],
+    [head('Content-Length: -1'), 400],
+    [head('Content-Length: 1\r\nContent-Length: 2', '{}'), 400],
+    [head('Content-Length: 2\r\nTransfer-Encoding: chunked', '{}'), 400],
+    [head('Transfer-Encoding: gzip', '{}'), 400],
+    [head('Transfer-Encoding: chunked', 'zz\r\n{}\r\n'), 400],
+    [head('Content-Length: 999999999999999999999'), 413],
+    [head('Content-Length: 5000000', '{'), 413],
+    [head(`Transfer-Encoding: chunked`, `${(5_000_000).toString(16)}\r\n${'x'.repeat(5_000_000)}`), 413],
+    [head('Content-Encoding: gzip\r\nContent-Length: 2', '{}'), 415],
+    [head('Content-Type: multipart/form-data; boundary=x\r\nContent-Length: 2', '{}'), 415],
+    [head('Connection: close\r\nContent-Length: 2', '{]'), 400],
+    [head('Connection: close'), 400],
+    [head('Origin: https://evil.example\r\nConnection: close\r\nContent-Length: 2', '{}'), 403],
+  ];
+  for (const [bytes, status] of cases) {
+    const answer = await server.raw(bytes);
+    assert.equal(Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1]), status, `${bytes.slice(0, 80)}\n${answer.slice(0, 300)}`);
+    const body = answer.slice(answer.indexOf('\r\n\r\n') + 4);
+    assert.equal(typeof JSON.parse(body).error.message, 'string', answer);
+  }
+  let state = 1;
+  const random = () => (state = (state * 48271) % 2147483647) / 2147483647;
+  for (let i = 0; i < 40; i++) {
+    const bytes = Buffer.from(head('Content-Length: 20', JSON.stringify({ prompt: 'a', n: 1 })));
+    for (let j = 0; j < 4; j++) bytes[Math.floor(random() * bytes.length)] = Math.floor(random() * 256);
+    await server.raw(bytes.subarray(0, 1 + Math.floor(random() * bytes.length)), { close: true });
+  }
+  assert.equal((await fetch(`${server.url}/health`)).status, 200);
+});
+
+test('a connection takes several requests, also at once', async () => {
+  const ask = 'GET /health HTTP/1.1\r\nHost: x\r\n\r\n';
+  const answers = await server.raw(ask + ask.replace('health', 'v1/models') + ask.replace('Host: x', 'Connection: close'));
+  assert.equal(answers.split('HTTP/1.1 200').length - 1, 3);
+  const old = await server.raw(`POST /v1/completions HTTP/1.0\r\nContent-Length: 54\r\n\r\n${'{"prompt":"a","max_tokens":2,"stream":true}'.padEnd(54)}`);
+  assert.match(old, /^HTTP\/1\.1 200[^]*\r\n\r\ndata: \{[^]*data: \[DONE\]\n\n$/);
+});
+
+test('a client that does not read holds up the engine, not memory', async () => {
+  const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]);
+  const before = memory();
+  const messages = [{ role: 'user', content: 'a' }];
+  const response = await server.post('/v1/chat/completions', { messages, max_tokens: 480, n: 16, logprobs: true, top_logprobs: 20, stream: true, logit_bias: endless });
+  let tokens = -1;
+  for (let now = 0; now !== tokens; now = await server.metric('sluice_generated_tokens_total')) {
+    tokens = now;
+    await sleep(200);
+  }
+  assert.equal(await server.metric('sluice_running'), 1);
+  assert.ok(memory() - before < 8 << 10, `${memory() - before} kB more`);
+  const chunks = await events(response);
+  assert.equal(chunks.filter(({ choices }) => choices[0].finish_reason).length, 16);
+  assert.ok(JSON.stringify(chunks).length > 8 << 20);
+});
+
+test('keys, origins, a full queue and small bodies', async () => {
+  const strict = await Server.start('--api-key', 'secret', '--cors', 'https://page.example', '--queue', '1', '--max-body', '64k', '--ctx', `${context}`);
+  try {
+    const keyed = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'secret', maxRetries: 0 });
+    const wrong = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'Secret', maxRetries: 0 });
+    await assert.rejects(wrong.models.list(), OpenAI.AuthenticationError);
+    assert.equal((await fetch(`${strict.url}/v1/models`)).status, 401);
+    assert.equal((await fetch(`${strict.url}/health`)).status, 200);
+    assert.equal((await keyed.models.list()).data.length, 1);
+    const authorization = 'Bearer secret';
+    const preflight = await fetch(`${strict.url}/v1/completions`, { method: 'OPTIONS', headers: { origin: 'https://page.example' } });
+    assert.deepEqual([preflight.status, preflight.headers.get('access-control-allow-origin')], [204, 'https://page.example']);
+    const foreign = await fetch(`${strict.url}/v1/models`, { headers: { authorization, origin: 'https://other.example' } });
+    assert.deepEqual([foreign.status, foreign.headers.get('access-control-allow-origin')], [403, null]);
+    assert.equal((await strict.post('/v1/completions', { prompt: 'a'.repeat(70_000) }, { headers: { authorization } })).status, 413);
+
+    const controller = new AbortController();
+    const params = { model: 'any', prompt: prompts[0], max_tokens: 400, n: 16, logit_bias: endless };
+    const busy = Array.from({ length: 4 }, () => keyed.completions.create(params, { signal: controller.signal }).then(() => null, (error) => error));
+    const refusal = await Promise.race(busy);
+    assert.ok(refusal instanceof OpenAI.RateLimitError, `${refusal}`);
+    assert.ok(Number(refusal.headers.get('retry-after')) >= 1);
+    controller.abort();
+    const codes = (await Promise.all(busy)).map((error) => error?.constructor.name);
+    assert.ok(codes.includes('APIUserAbortError'), `${codes}`);
+  } finally {
+    assert.equal(await strict.stop(), 0);
+  }
+  const lines = strict.log.trim().split('\n').map((line) => JSON.parse(line));
+  assert.ok(lines.some(({ path, status }) => path === '/v1/models' && status === 401));
+  assert.ok(lines.some(({ status, error }) => status === 429 && error === 'rate_limit_exceeded'));
+  assert.ok(!strict.log.includes(prompts[0]) && !strict.log.includes('secret'));
+});
+
+test('a signal lets what is being answered end; a second one does not wait', async () => {
+  const params = { prompt: prompts[0], max_tokens: 400, n: 4, temperature: 0, stream: true, logit_bias: endless };
+  const polite = await Server.start('--ctx', `${context}`, '--draft', 'ngram');
+  assert.equal((await polite.json('/v1/completions', { ...params, max_tokens: 40, n: 1, stream: false, logit_bias: null })).choices[0].text, alone(prompts[0], 40));
+  const response = await polite.post('/v1/completions', params);
+  polite.child.kill('SIGTERM');
+  const chunks = await events(response);
+  assert.equal(chunks.filter(({ choices }) => choices[0].finish_reason === 'length').length, 4);
+  assert.equal(await polite.exit, 0);
+  await assert.rejects(fetch(`${polite.url}/health`));
+
+  const hurried = await Server.start('--ctx', `${context}`);
+  const long = hurried.post('/v1/completions', { ...params, n: 16, stream: false }).then((r) => r.status, () => 0);
+  await hurried.until('sluice_running', (n) => n === 1);
+  hurried.child.kill('SIGINT');
+  await sleep(50);
+  hurried.child.kill('SIGINT');
+  assert.equal(await hurried.exit, 0);
+  assert.equal(await long, 503);
+});
+
+test('what cannot be served is an error', () => {
+  for (const [options, says] of [
+    [['--port', '70000'], /70000/], [['--max-body', '1'], /--max-body/], [['--parallel', '0'], /from 1 to/],
+    [['--host', 'no.such.host.invalid', '--port', '0'], /cannot listen/], [['--port', `${server.port}`], /cannot listen.*\[IO\]/],
+    [['--memory-budget', '1k'], /BUDGET_TOO_SMALL/],
+  ]) {
+    const { status, stderr } = spawnSync(program, ['serve', model, ...options], { encoding: 'utf8', timeout: 10_000 });
+    assert.ok(status > 0, options.join(' '));
+    assert.match(stderr, says);
+  }
+});

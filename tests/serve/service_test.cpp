@@ -1,0 +1,168 @@
+// The service without HTTP: many clients at once on one engine, some of which go. What is answered
+// is what each alone would have been told.
+#include "serve/service.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <thread>
+
+#include "base/clock.h"
+
+namespace sluice::serve {
+namespace {
+
+// Goes after so many waits.
+class Caller final : public Client {
+ public:
+  explicit Caller(int patience = 1 << 30) : patience_(patience) {}
+  Woken wait(int descriptor, double timeout_ms) override {
+    if (patience_-- <= 0) return Woken::kGone;
+    pollfd one = {descriptor, POLLIN, 0};
+    return ::poll(&one, 1, static_cast<int>(timeout_ms)) == 1 ? Woken::kReadable : Woken::kTimeout;
+  }
+
+ private:
+  int patience_;
+};
+
+class ServeThreads : public testing::Test {
+ protected:
+  void start(int32_t n_sessions, size_t max_queued, const std::string& key = "") {
+    native::LoadOptions options;
+    options.engine.n_ctx = 128;
+    options.engine.n_threads = 1;
+    options.engine.n_sessions = n_sessions;
+    options.on_header = [this](const gguf::Header& header) { texts_ = chat::read_texts(header); };
+    auto opened = native::Model::open(
+        std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf", options);
+    ASSERT_TRUE(opened.ok()) << opened.status().message();
+    model_ = std::move(*opened);
+    template_ = std::make_unique<chat::Template>(std::move(*chat::Template::create(texts_)));
+    worker_ = std::make_unique<Worker>(*model_, metrics_, n_sessions, max_queued);
+    const session::Engine& engine = model_->engine();
+    service_ = std::make_unique<Service>(*worker_, metrics_,
+                                         ModelFacts{.name = "tales",
+                                                    .tokenizer = &engine.tokenizer(),
+                                                    .chat_template = template_.get(),
+                                                    .n_ctx = engine.plan().n_ctx,
+                                                    .n_vocab = engine.program().hp.n_vocab,
+                                                    .width = engine.program().embed_tail.width},
+                                         Limits{}, key);
+    ASSERT_TRUE(worker_->start().ok());
+  }
+  Reply ask(std::string_view method, std::string_view path, std::string_view body, Client& client,
+            std::string_view key = "") {
+    Record record;
+    return service_->answer({method, path, key, body, client, monotonic_ms()}, &record);
+  }
+  // The text of a completion; "" when the client has gone.
+  std::string complete(int prompt, bool stream, int patience = 1 << 30) {
+    static constexpr const char* kPrompts[] = {"Once upon a time", "The little fox", "One day"};
+    const std::string body = std::string(R"({"temperature":0,"max_tokens":12,"prompt":")") +
+                             kPrompts[prompt] + R"(","stream":)" + (stream ? "true}" : "false}");
+    Caller caller(patience);
+    Record record;
+    Reply reply =
+        service_->answer({"POST", "/v1/completions", "", body, caller, monotonic_ms()}, &record);
+    if (reply.status != 200) {
+      EXPECT_EQ(reply.status, 499) << reply.body;
+      return "";
+    }
+    if (!stream) return (*parse_body(reply.body))["choices"][0]["text"];
+    std::string text;
+    const bool whole = reply.stream([&](std::string_view frame) {
+      const size_t from = frame.find("\"text\":\"");
+      if (from == std::string_view::npos) return true;
+      const Json chunk = *parse_body(frame.substr(6, frame.find("\n\n") - 6));
+      text += chunk["choices"][0]["text"];
+      return true;
+    });
+    return whole ? text : "";
+  }
+
+  chat::ModelTexts texts_;
+  std::unique_ptr<native::Model> model_;
+  std::unique_ptr<chat::Template> template_;
+  Metrics metrics_;
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(ServeThreads, ManyAtOnceAreToldWhatEachAloneIs) {
+  start(2, 64);
+  std::string alone[3];
+  for (int i = 0; i < 3; ++i) alone[i] = complete(i, false);
+  EXPECT_NE(alone[0], alone[1]);
+  std::atomic<int> answered{0}, gone{0};
+  std::vector<std::thread> clients;
+  for (int t = 0; t < 6; ++t) {
+    clients.emplace_back([&, t] {
+      for (int i = 0; i < 4; ++i) {
+        const int prompt = (t + i) % 3, patience = (t * 7 + i * 5) % 3 == 0 ? i : 1 << 30;
+        const std::string text = complete(prompt, (t + i) % 2 == 0, patience);
+        if (text.empty()) {
+          ++gone;
+        } else {
+          EXPECT_EQ(text, alone[prompt]);
+          ++answered;
+        }
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_GT(answered, 12);
+  EXPECT_GT(gone, 0);
+}
+
+TEST_F(ServeThreads, AFullQueueAndAnEndAreSaid) {
+  start(1, 1);
+  Caller patient;
+  std::vector<std::thread> clients;
+  std::atomic<int> busy{0}, ended{0};
+  // Each generates for longer than the others take to ask.
+  const char* body = R"({"prompt":"a","n":16,"max_tokens":100,"logit_bias":{"2":-100,"1":-100}})";
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&] {
+      Caller caller;
+      const Reply reply = ask("POST", "/v1/completions", body, caller);
+      if (reply.status == 429) {
+        EXPECT_GE(reply.retry_after, 1);
+      }
+      (reply.status == 429 ? busy : ended) += 1;
+    });
+  }
+  while (busy == 0 && ended < 4) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  service_->close();
+  EXPECT_EQ(ask("POST", "/v1/completions", body, patient).status, 503);
+  EXPECT_EQ(ask("GET", "/health", "", patient).status, 503);
+  worker_->stop();
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(busy + ended, 4);
+}
+
+TEST_F(ServeThreads, PathsMethodsAndKeysAreChecked) {
+  start(1, 4, "secret");
+  Caller caller;
+  EXPECT_EQ(ask("GET", "/health", "", caller).status, 200);
+  for (const char* key : {"", "secret", "Bearer secre", "Bearer secrets", "Bearer "}) {
+    EXPECT_EQ(ask("GET", "/v1/models", "", caller, key).status, 401) << key;
+  }
+  const char* key = "Bearer secret";
+  EXPECT_EQ(ask("GET", "/v1/models", "", caller, key).status, 200);
+  EXPECT_EQ(ask("GET", "/v1/models/tales", "", caller, key).status, 200);
+  EXPECT_EQ(ask("GET", "/v1/models/other", "", caller, key).status, 404);
+  EXPECT_EQ(ask("GET", "/v1/chat/completions", "", caller, key).status, 405);
+  EXPECT_EQ(ask("POST", "/nowhere", "{}", caller, key).status, 404);
+  EXPECT_EQ(ask("POST", "/v1/completions", "{}", caller, key).status, 400);
+  EXPECT_EQ(ask("POST", "/v1/completions", R"({"prompt":[99999999]})", caller, key).status, 400);
+  const std::string far(1000, 'a');
+  const Reply reply =
+      ask("POST", "/v1/completions", R"({"prompt":")" + far + " " + far + "\"}", caller, key);
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_NE(reply.body.find("context_length_exceeded"), std::string::npos) << reply.body;
+}
+
+}  // namespace
+}  // namespace sluice::serve
