@@ -117,6 +117,7 @@ void Loaded::note_plan() {
                    {"tokenizer", plan.tokenizer},
                    {"answer", plan.request},
                    {"grammar", plan.grammar},
+                   {"adapters", plan.adapters},
                    {"other", plan.other}};
 }
 
@@ -142,7 +143,7 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
 extern "C" {
 
 const char* sluice_status_name(sluice_status status) {
-  if (status < SLUICE_OK || status > SLUICE_SCHEMA_UNSUPPORTED) return "UNKNOWN";
+  if (status < SLUICE_OK || status > SLUICE_TEMPLATE) return "UNKNOWN";
   return sluice::code_name(static_cast<sluice::Code>(status));
 }
 

@@ -94,16 +94,17 @@ enum {
   SLUICE_GRAMMAR_SYNTAX = 28,         /* a grammar or schema that cannot be read, with the place */
   SLUICE_GRAMMAR_LEFT_RECURSION = 29, /* a rule that can begin with itself, named */
   SLUICE_GRAMMAR_TOO_LARGE = 30,      /* more states than a grammar may take */
-  SLUICE_SCHEMA_UNSUPPORTED = 31      /* a schema asks for what cannot be promised, named */
+  SLUICE_SCHEMA_UNSUPPORTED = 31,     /* a schema asks for what cannot be promised, named */
+  SLUICE_TEMPLATE = 32                /* a chat template that cannot be read, or took too much */
 };
 
 /* The name of a status, such as "BUDGET_TOO_SMALL"; "UNKNOWN" for other numbers. Never null. */
-SLUICE_API const char *sluice_status_name(sluice_status status);
+SLUICE_API const char* sluice_status_name(sluice_status status);
 /* The sentence of the last call of this thread that failed; "" before the first. Valid until this
  * thread's next failure. Never null. */
-SLUICE_API const char *sluice_last_error(void);
+SLUICE_API const char* sluice_last_error(void);
 /* The version of the library, such as "0.1.0". */
-SLUICE_API const char *sluice_version(void);
+SLUICE_API const char* sluice_version(void);
 
 /* --- loading -------------------------------------------------------------------------------- */
 
@@ -112,10 +113,10 @@ typedef struct sluice_session sluice_session;
 
 /* What loading has read so far, of the weights that stay in memory. Called in the thread that
  * loads. Returns 0 to go on; any other value ends loading with SLUICE_ABORTED. */
-typedef int32_t (*sluice_progress_callback)(void *user, uint64_t loaded, uint64_t total);
+typedef int32_t (*sluice_progress_callback)(void* user, uint64_t loaded, uint64_t total);
 /* What got worse without failing, such as a cache on a full disk. Called from any thread, as long
  * as the engine lives. The text is valid during the call. */
-typedef void (*sluice_warning_callback)(void *user, const char *text);
+typedef void (*sluice_warning_callback)(void* user, const char* text);
 
 typedef struct sluice_load_options {
   size_t size;            /* of this structure, in bytes */
@@ -128,22 +129,22 @@ typedef struct sluice_load_options {
   int32_t grammars;       /* 1: answers may be bound to a form, which takes room in the budget */
   int32_t preload;        /* 1: returns when the weights that stay in memory are there; 0: the
                              first passes load them */
-  const char *kernels;    /* an instruction set by name, such as "avx2"; null: the best */
-  const char *cache_directory; /* keeps what URLs deliver; null: nothing is kept */
+  const char* kernels;    /* an instruction set by name, such as "avx2"; null: the best */
+  const char* cache_directory;          /* keeps what URLs deliver; null: nothing is kept */
   sluice_progress_callback on_progress; /* null: none; needs `preload` */
-  void *progress_user;
+  void* progress_user;
   sluice_warning_callback on_warning; /* null: none */
-  void *warning_user;
+  void* warning_user;
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
-SLUICE_API sluice_status sluice_load_options_default(sluice_load_options *options, size_t size);
+SLUICE_API sluice_status sluice_load_options_default(sluice_load_options* options, size_t size);
 
 /* Loads a model: a GGUF file (of a split one the first part), a Hugging Face directory, or an http
  * or https URL of either. `options` may be null for the defaults. Errors: those of the file, the
  * network and the plan. */
-SLUICE_API sluice_status sluice_load(const char *path, const sluice_load_options *options,
-                                     sluice_engine **engine);
+SLUICE_API sluice_status sluice_load(const char* path, const sluice_load_options* options,
+                                     sluice_engine** engine);
 
 /* Where the bytes of a model come from, if not from a file or URL. */
 typedef struct sluice_reader {
@@ -152,55 +153,56 @@ typedef struct sluice_reader {
   /* Reads [offset, offset + length), which lies inside the file, to `buffer`. Returns 0 when all of
    * it is there; any other value makes the engine fail with SLUICE_IO. Called from several threads
    * at a time, as long as the engine lives. */
-  int32_t (*read)(void *user, uint64_t offset, void *buffer, size_t length);
-  void *user;
+  int32_t (*read)(void* user, uint64_t offset, void* buffer, size_t length);
+  void* user;
   int32_t serial; /* 1: calls one after the other, though still from several threads */
 } sluice_reader;
 
 /* The same of a GGUF file that the caller reads. */
-SLUICE_API sluice_status sluice_load_reader(const sluice_reader *reader,
-                                            const sluice_load_options *options,
-                                            sluice_engine **engine);
+SLUICE_API sluice_status sluice_load_reader(const sluice_reader* reader,
+                                            const sluice_load_options* options,
+                                            sluice_engine** engine);
 
 /* Gives the handle back; the memory goes with the last session. Null is allowed. */
-SLUICE_API void sluice_engine_free(sluice_engine *engine);
+SLUICE_API void sluice_engine_free(sluice_engine* engine);
 
 /* One thing known about a model: `section` is null or "types" (bytes by type of weights) or
  * "plan" (bytes and counts of the memory plan), `value` a number, text, "true" or "false". Texts
  * are valid during the call. */
-typedef void (*sluice_fact_callback)(void *user, const char *section, const char *key,
-                                     const char *value);
+typedef void (*sluice_fact_callback)(void* user, const char* section, const char* key,
+                                     const char* value);
 /* Tells from the header alone what a model is and how the options would use memory; nothing is
  * loaded. Errors: as for sluice_load, so it says whether the model will run. */
-SLUICE_API sluice_status sluice_inspect(const char *path, const sluice_load_options *options,
-                                        sluice_fact_callback callback, void *user);
+SLUICE_API sluice_status sluice_inspect(const char* path, const sluice_load_options* options,
+                                        sluice_fact_callback callback, void* user);
 
-/* --- what an engine says about itself ---------------------------------------------------------- */
+/* --- what an engine says about itself ----------------------------------------------------------
+ */
 
 typedef struct sluice_info {
-  size_t size;              /* of this structure, in bytes */
-  const char *architecture; /* texts are valid as long as the engine's handle */
-  const char *name;         /* of the model, "" where it has none */
-  const char *kernels;      /* the instruction set in use */
-  const char *chat_template; /* as the model has it, in Jinja; null where it has none */
-  int32_t vocabulary;       /* tokens, and logits of a position */
-  int32_t context;          /* tokens of a session */
-  int32_t trained_context;  /* tokens that the model was trained for */
+  size_t size;               /* of this structure, in bytes */
+  const char* architecture;  /* texts are valid as long as the engine's handle */
+  const char* name;          /* of the model, "" where it has none */
+  const char* kernels;       /* the instruction set in use */
+  const char* chat_template; /* as the model has it, in Jinja; null where it has none */
+  int32_t vocabulary;        /* tokens, and logits of a position */
+  int32_t context;           /* tokens of a session */
+  int32_t trained_context;   /* tokens that the model was trained for */
   int32_t layers;
-  int32_t embedding;     /* values of an embedding; 0: none */
-  int32_t scores;        /* values that a reranker gives a text; 0: it is none */
-  int32_t generates;     /* 1: writes from left to right; 0: reads texts whole */
-  int32_t bos, eos;      /* tokens; -1: none */
-  int32_t threads;       /* that compute */
-  int32_t batch;         /* tokens of the prompt that are computed together */
-  int32_t sessions;      /* that can exist at a time */
-  int32_t resident;      /* 1: all weights stay in memory; 0: some are read anew for each pass */
+  int32_t embedding;       /* values of an embedding; 0: none */
+  int32_t scores;          /* values that a reranker gives a text; 0: it is none */
+  int32_t generates;       /* 1: writes from left to right; 0: reads texts whole */
+  int32_t bos, eos;        /* tokens; -1: none */
+  int32_t threads;         /* that compute */
+  int32_t batch;           /* tokens of the prompt that are computed together */
+  int32_t sessions;        /* that can exist at a time */
+  int32_t resident;        /* 1: all weights stay in memory; 0: some are read anew for each pass */
   uint64_t memory_budget;  /* bytes; 0: none was set */
   uint64_t memory_total;   /* bytes that the plan takes */
-  uint64_t memory_minimum; /* bytes: the smallest budget for this context and these sessions */
+  uint64_t memory_minimum; /* bytes: the smallest budget to load it with like this */
 } sluice_info;
 
-SLUICE_API sluice_status sluice_engine_info(const sluice_engine *engine, sluice_info *info);
+SLUICE_API sluice_status sluice_engine_info(const sluice_engine* engine, sluice_info* info);
 
 typedef struct sluice_stats { /* since loading */
   size_t size;                /* of this structure, in bytes */
@@ -214,75 +216,79 @@ typedef struct sluice_stats { /* since loading */
 } sluice_stats;
 
 /* Up to date within one token. */
-SLUICE_API sluice_status sluice_engine_stats(const sluice_engine *engine, sluice_stats *stats);
+SLUICE_API sluice_status sluice_engine_stats(const sluice_engine* engine, sluice_stats* stats);
 
 /* One part of the memory that the engine holds. The name is valid during the call. */
-typedef void (*sluice_memory_callback)(void *user, const char *name, uint64_t bytes);
+typedef void (*sluice_memory_callback)(void* user, const char* name, uint64_t bytes);
 /* The memory map: parts whose bytes together are sluice_info's memory_total. */
-SLUICE_API sluice_status sluice_engine_memory(const sluice_engine *engine,
-                                              sluice_memory_callback callback, void *user);
+SLUICE_API sluice_status sluice_engine_memory(const sluice_engine* engine,
+                                              sluice_memory_callback callback, void* user);
 
 /* Another budget in bytes (0: as much as the model wants) for the same context; sessions live on,
  * and weights that stay are not read again. Errors, after which all is as before:
  * SLUICE_BUDGET_TOO_SMALL, SLUICE_OUT_OF_MEMORY. */
-SLUICE_API sluice_status sluice_engine_set_memory_budget(sluice_engine *engine, uint64_t budget);
+SLUICE_API sluice_status sluice_engine_set_memory_budget(sluice_engine* engine, uint64_t budget);
 
-/* --- text and tokens ---------------------------------------------------------------------------- */
+/* --- text and tokens ----------------------------------------------------------------------------
+ */
 
-enum { /* how a text becomes tokens; together by | */
-  SLUICE_ADD_BOS = 1,       /* the tokens that the vocabulary puts around a text */
-  SLUICE_PARSE_SPECIAL = 2, /* "<|im_end|>" in the text is the control token */
-  SLUICE_CONTINUES = 4,     /* the text goes on from earlier text */
-  SLUICE_MARKED = 8         /* what stands between U+FDD0 and U+FDD1 never is a control token */
+enum {                           /* how a text becomes tokens; together by | */
+       SLUICE_ADD_BOS = 1,       /* the tokens that the vocabulary puts around a text */
+       SLUICE_PARSE_SPECIAL = 2, /* "<|im_end|>" in the text is the control token */
+       SLUICE_CONTINUES = 4,     /* the text goes on from earlier text */
+       SLUICE_MARKED = 8 /* what stands between U+FDD0 and U+FDD1 never is a control token */
 };
 
-SLUICE_API sluice_status sluice_tokenize(const sluice_engine *engine, const char *text,
-                                         size_t length, uint32_t flags, int32_t *out,
-                                         size_t capacity, size_t *count);
+SLUICE_API sluice_status sluice_tokenize(const sluice_engine* engine, const char* text,
+                                         size_t length, uint32_t flags, int32_t* out,
+                                         size_t capacity, size_t* count);
 /* The text of n tokens, in whole characters (U+FFFD for what is none); `special` 1 gives control
  * tokens text, 0 none. A zero byte follows where there is room for it; *count leaves it out. */
-SLUICE_API sluice_status sluice_detokenize(const sluice_engine *engine, const int32_t *tokens,
-                                           size_t n, int32_t special, char *out, size_t capacity,
-                                           size_t *count);
+SLUICE_API sluice_status sluice_detokenize(const sluice_engine* engine, const int32_t* tokens,
+                                           size_t n, int32_t special, char* out, size_t capacity,
+                                           size_t* count);
 /* *ends becomes 1 where the token ends an answer, else 0. */
-SLUICE_API sluice_status sluice_token_ends(const sluice_engine *engine, int32_t token,
-                                           int32_t *ends);
+SLUICE_API sluice_status sluice_token_ends(const sluice_engine* engine, int32_t token,
+                                           int32_t* ends);
 
-/* --- sessions ------------------------------------------------------------------------------------ */
+/* --- sessions ------------------------------------------------------------------------------------
+ */
 
-/* An empty session. SLUICE_INVALID_ARGUMENT where there are as many as were asked for in loading. */
-SLUICE_API sluice_status sluice_session_create(sluice_engine *engine, sluice_session **session);
+/* An empty session. SLUICE_INVALID_ARGUMENT where there are as many as were asked for in loading.
+ */
+SLUICE_API sluice_status sluice_session_create(sluice_engine* engine, sluice_session** session);
 /* Another session that holds the same and goes its own way from there. */
-SLUICE_API sluice_status sluice_session_fork(sluice_session *session, sluice_session **fork);
+SLUICE_API sluice_status sluice_session_fork(sluice_session* session, sluice_session** fork);
 /* Null is allowed. SLUICE_INVALID_ARGUMENT, and not freed, from within a callback of its engine. */
-SLUICE_API sluice_status sluice_session_free(sluice_session *session);
+SLUICE_API sluice_status sluice_session_free(sluice_session* session);
 
 /* The tokens that are computed; their number is the position. The last token of an answer is not
  * among them until something follows it. */
-SLUICE_API sluice_status sluice_session_tokens(sluice_session *session, int32_t *out,
-                                               size_t capacity, size_t *count);
+SLUICE_API sluice_status sluice_session_tokens(sluice_session* session, int32_t* out,
+                                               size_t capacity, size_t* count);
 /* Forgets what comes after the first `position` tokens (0: everything). *reached, which may be
  * null, becomes the position now: an earlier one where a model's state cannot go back exactly. */
-SLUICE_API sluice_status sluice_session_rewind(sluice_session *session, int32_t position,
-                                               int32_t *reached);
+SLUICE_API sluice_status sluice_session_rewind(sluice_session* session, int32_t position,
+                                               int32_t* reached);
 
 /* Bytes of the session, for sluice_session_save. They are bound to the model, not to budget,
  * threads or context length. */
-SLUICE_API sluice_status sluice_session_state_bytes(sluice_session *session, uint64_t *bytes);
+SLUICE_API sluice_status sluice_session_state_bytes(sluice_session* session, uint64_t* bytes);
 /* Copies `length` of them from `offset` on, which all lie inside, to `out`. */
-SLUICE_API sluice_status sluice_session_save(sluice_session *session, uint64_t offset, void *out,
+SLUICE_API sluice_status sluice_session_save(sluice_session* session, uint64_t offset, void* out,
                                              size_t length);
 /* Becomes what was saved. After an error the session is empty. Errors: SLUICE_CORRUPT (damaged, or
  * of another model), SLUICE_CONTEXT_FULL. */
-SLUICE_API sluice_status sluice_session_restore(sluice_session *session, const void *data,
+SLUICE_API sluice_status sluice_session_restore(sluice_session* session, const void* data,
                                                 size_t length);
 
 /* Ends the calls that compute on the session now, or wait to: an answer finishes with
  * SLUICE_FINISH_CANCELLED, others return SLUICE_ABORTED. Does nothing when there are none. From any
  * thread, callbacks included. */
-SLUICE_API sluice_status sluice_session_cancel(sluice_session *session);
+SLUICE_API sluice_status sluice_session_cancel(sluice_session* session);
 
-/* --- answers ------------------------------------------------------------------------------------- */
+/* --- answers -------------------------------------------------------------------------------------
+ */
 
 typedef struct sluice_logit_bias {
   int32_t token;
@@ -290,21 +296,21 @@ typedef struct sluice_logit_bias {
 } sluice_logit_bias;
 
 typedef struct sluice_sampling {
-  size_t size;              /* of this structure, in bytes */
-  uint64_t seed;            /* the same seed gives the same text; default 0 */
-  float temperature;        /* 0: always the most likely token; default 0.8 */
-  int32_t top_k;            /* among the k most likely; 0: all; default 40 */
-  float top_p;              /* the smallest set with this probability; 1: all; default 0.95 */
-  float min_p;              /* not less likely than this share of the best; 0: all; 0.05 */
-  float repeat_penalty;     /* divides positive logits of earlier tokens; 1: off, the default */
-  float frequency_penalty;  /* subtracted for each time a token occurred; default 0 */
-  float presence_penalty;   /* subtracted when it occurred; default 0 */
-  int32_t penalty_last_n;   /* tokens that penalties look back; -1: all; default 64 */
-  const sluice_logit_bias *logit_bias; /* null: none */
+  size_t size;             /* of this structure, in bytes */
+  uint64_t seed;           /* the same seed gives the same text; default 0 */
+  float temperature;       /* 0: always the most likely token; default 0.8 */
+  int32_t top_k;           /* among the k most likely; 0: all; default 40 */
+  float top_p;             /* the smallest set with this probability; 1: all; default 0.95 */
+  float min_p;             /* not less likely than this share of the best; 0: all; 0.05 */
+  float repeat_penalty;    /* divides positive logits of earlier tokens; 1: off, the default */
+  float frequency_penalty; /* subtracted for each time a token occurred; default 0 */
+  float presence_penalty;  /* subtracted when it occurred; default 0 */
+  int32_t penalty_last_n;  /* tokens that penalties look back; -1: all; default 64 */
+  const sluice_logit_bias* logit_bias; /* null: none */
   size_t n_logit_bias;                 /* at most 1024 */
 } sluice_sampling;
 
-SLUICE_API sluice_status sluice_sampling_default(sluice_sampling *sampling, size_t size);
+SLUICE_API sluice_status sluice_sampling_default(sluice_sampling* sampling, size_t size);
 
 typedef struct sluice_candidate {
   int32_t token;
@@ -313,29 +319,29 @@ typedef struct sluice_candidate {
 
 typedef struct sluice_piece { /* one token of an answer; valid during the callback */
   int32_t token;
-  const char *text; /* whole characters that became certain with it, maybe none; ends in a zero */
+  const char* text; /* whole characters that became certain with it, maybe none; ends in a zero */
   size_t length;    /* of the text, in bytes */
   float logprob;    /* where log-probabilities were asked for, else 0 */
-  const sluice_candidate *top; /* the likeliest tokens, best first */
+  const sluice_candidate* top; /* the likeliest tokens, best first */
   size_t n_top;
 } sluice_piece;
 
 /* Called in the thread that generates. Returns 0 to go on; any other value ends the answer with
  * SLUICE_FINISH_CANCELLED. */
-typedef int32_t (*sluice_piece_callback)(void *user, const sluice_piece *piece);
+typedef int32_t (*sluice_piece_callback)(void* user, const sluice_piece* piece);
 
 enum { /* the form that an answer has to have; sluice_generate_options.form */
-  SLUICE_FORM_NONE = 0,
-  SLUICE_FORM_GBNF = 1,       /* a grammar in llama.cpp's notation */
-  SLUICE_FORM_REGEX = 2,      /* a regular expression, anchored at both ends */
-  SLUICE_FORM_CHOICE = 3,     /* one of the strings of a JSON array */
-  SLUICE_FORM_JSON = 4,       /* any JSON value; no text */
-  SLUICE_FORM_JSON_SCHEMA = 5 /* draft 2020-12 or 7 */
+       SLUICE_FORM_NONE = 0,
+       SLUICE_FORM_GBNF = 1,       /* a grammar in llama.cpp's notation */
+       SLUICE_FORM_REGEX = 2,      /* a regular expression, anchored at both ends */
+       SLUICE_FORM_CHOICE = 3,     /* one of the strings of a JSON array */
+       SLUICE_FORM_JSON = 4,       /* any JSON value; no text */
+       SLUICE_FORM_JSON_SCHEMA = 5 /* draft 2020-12 or 7 */
 };
 
 typedef struct sluice_generate_options {
   size_t size;                     /* of this structure, in bytes */
-  const sluice_sampling *sampling; /* null: the defaults */
+  const sluice_sampling* sampling; /* null: the defaults */
   int64_t max_tokens;              /* -1: until the context is full, the default */
   uint32_t prompt_flags;           /* of a prompt given as text; default SLUICE_ADD_BOS |
                                       SLUICE_PARSE_SPECIAL */
@@ -343,36 +349,36 @@ typedef struct sluice_generate_options {
   int32_t ignore_eos;              /* 1: goes on after an end token; default 0 */
   int32_t logprobs;                /* likeliest tokens to report, 0 to 64; -1: no
                                       log-probabilities, the default */
-  const char *const *stop;         /* texts that end the answer and are no part of it */
+  const char* const* stop;         /* texts that end the answer and are no part of it */
   size_t n_stop;                   /* at most 64 */
   int32_t form;                    /* SLUICE_FORM_..., needs sluice_load_options.grammars */
   int32_t whitespace;              /* 1: JSON may have white space; default 0 */
-  const char *form_text;           /* the grammar, expression, choice or schema */
+  const char* form_text;           /* the grammar, expression, choice or schema */
   sluice_piece_callback on_piece;  /* null: none */
-  void *piece_user;
+  void* piece_user;
 } sluice_generate_options;
 
-SLUICE_API sluice_status sluice_generate_options_default(sluice_generate_options *options,
+SLUICE_API sluice_status sluice_generate_options_default(sluice_generate_options* options,
                                                          size_t size);
 
-enum { /* how an answer ended */
-  SLUICE_FINISH_NONE = 0,      /* it did not: there was an error */
-  SLUICE_FINISH_STOP = 1,      /* an end token, a stop text, or its form was complete */
-  SLUICE_FINISH_LENGTH = 2,    /* max_tokens */
-  SLUICE_FINISH_CONTEXT = 3,   /* the context is full */
-  SLUICE_FINISH_CANCELLED = 4  /* the callback or sluice_session_cancel wanted it so */
+enum {                             /* how an answer ended */
+       SLUICE_FINISH_NONE = 0,     /* it did not: there was an error */
+       SLUICE_FINISH_STOP = 1,     /* an end token, a stop text, or its form was complete */
+       SLUICE_FINISH_LENGTH = 2,   /* max_tokens */
+       SLUICE_FINISH_CONTEXT = 3,  /* the context is full */
+       SLUICE_FINISH_CANCELLED = 4 /* the callback or sluice_session_cancel wanted it so */
 };
 
 typedef struct sluice_result {
-  size_t size;            /* of this structure, in bytes */
-  int32_t finish;         /* SLUICE_FINISH_... */
-  int32_t stop_index;     /* of the stop text that ended it; -1: none did */
+  size_t size;        /* of this structure, in bytes */
+  int32_t finish;     /* SLUICE_FINISH_... */
+  int32_t stop_index; /* of the stop text that ended it; -1: none did */
   int32_t prompt_tokens;
-  int32_t cached_tokens;    /* of the prompt, held by the session already */
-  int32_t generated_tokens; /* the end token not counted */
-  double prompt_ms;         /* until the prompt was computed */
-  double first_ms;          /* until the first token was chosen; 0: none was */
-  double generate_ms;       /* from the prompt's end to the last token */
+  int32_t cached_tokens;             /* of the prompt, held by the session already */
+  int32_t generated_tokens;          /* the end token not counted */
+  double prompt_ms;                  /* until the prompt was computed */
+  double first_ms;                   /* until the first token was chosen; 0: none was */
+  double generate_ms;                /* from the prompt's end to the last token */
   double prompt_rate, generate_rate; /* tokens a second; 0 where nothing was computed */
 } sluice_result;
 
@@ -380,51 +386,53 @@ typedef struct sluice_result {
  * common beginning is kept and only the rest is computed, so a conversation passes all of its text
  * each time. `options` may be null for the defaults, `result` for none; it is filled in after an
  * error of computing too. Afterwards the session holds prompt and answer. */
-SLUICE_API sluice_status sluice_generate(sluice_session *session, const char *prompt, size_t length,
-                                         const sluice_generate_options *options,
-                                         sluice_result *result);
+SLUICE_API sluice_status sluice_generate(sluice_session* session, const char* prompt, size_t length,
+                                         const sluice_generate_options* options,
+                                         sluice_result* result);
 /* The same of a prompt of n tokens. */
-SLUICE_API sluice_status sluice_generate_tokens(sluice_session *session, const int32_t *prompt,
-                                                size_t n, const sluice_generate_options *options,
-                                                sluice_result *result);
+SLUICE_API sluice_status sluice_generate_tokens(sluice_session* session, const int32_t* prompt,
+                                                size_t n, const sluice_generate_options* options,
+                                                sluice_result* result);
 
-/* --- one step at a time -------------------------------------------------------------------------- */
+/* --- one step at a time --------------------------------------------------------------------------
+ */
 
 enum { SLUICE_LAST_LOGITS = 0, SLUICE_ALL_LOGITS = 1 };
 
 /* Appends n tokens to the session and computes the logits of the last one, or of all of them (at
  * most sluice_load_options.logits_rows). A model that reads texts whole begins anew with them. */
-SLUICE_API sluice_status sluice_forward(sluice_session *session, const int32_t *tokens, size_t n,
+SLUICE_API sluice_status sluice_forward(sluice_session* session, const int32_t* tokens, size_t n,
                                         int32_t wanted);
 /* The logits, sluice_info.vocabulary of them, of row `row` of the session's last sluice_forward
  * (with SLUICE_LAST_LOGITS row 0), until something else is computed on the engine. */
-SLUICE_API sluice_status sluice_logits(sluice_session *session, int32_t row, float *out,
-                                       size_t capacity, size_t *count);
+SLUICE_API sluice_status sluice_logits(sluice_session* session, int32_t row, float* out,
+                                       size_t capacity, size_t* count);
 
 /* Chooses tokens. It holds 8 bytes for each token of the vocabulary, beside the budget, and its
  * random numbers go on from call to call; one thread uses it at a time. */
 typedef struct sluice_sampler sluice_sampler;
 /* `sampling` may be null for the defaults. The engine may be freed before it. */
-SLUICE_API sluice_status sluice_sampler_create(const sluice_engine *engine,
-                                               const sluice_sampling *sampling,
-                                               sluice_sampler **sampler);
+SLUICE_API sluice_status sluice_sampler_create(const sluice_engine* engine,
+                                               const sluice_sampling* sampling,
+                                               sluice_sampler** sampler);
 /* Null is allowed. */
-SLUICE_API void sluice_sampler_free(sluice_sampler *sampler);
+SLUICE_API void sluice_sampler_free(sluice_sampler* sampler);
 /* Chooses *token from n logits, n being the vocabulary's size; `history` are the tokens so far,
  * for the penalties. The logits stay as they are. */
-SLUICE_API sluice_status sluice_sampler_sample(sluice_sampler *sampler, const float *logits,
-                                               size_t n, const int32_t *history, size_t n_history,
-                                               int32_t *token);
+SLUICE_API sluice_status sluice_sampler_sample(sluice_sampler* sampler, const float* logits,
+                                               size_t n, const int32_t* history, size_t n_history,
+                                               int32_t* token);
 
-/* --- embeddings ---------------------------------------------------------------------------------- */
+/* --- embeddings ----------------------------------------------------------------------------------
+ */
 
-enum { /* how the vectors of a text's tokens become one */
-  SLUICE_POOLING_MODEL = -1, /* as the model was trained, else the mean */
-  SLUICE_POOLING_NONE = 0,   /* not at all: one for each token */
-  SLUICE_POOLING_MEAN = 1,
-  SLUICE_POOLING_CLS = 2,
-  SLUICE_POOLING_LAST = 3,
-  SLUICE_POOLING_RANK = 4    /* a reranker's scores */
+enum {                            /* how the vectors of a text's tokens become one */
+       SLUICE_POOLING_MODEL = -1, /* as the model was trained, else the mean */
+       SLUICE_POOLING_NONE = 0,   /* not at all: one for each token */
+       SLUICE_POOLING_MEAN = 1,
+       SLUICE_POOLING_CLS = 2,
+       SLUICE_POOLING_LAST = 3,
+       SLUICE_POOLING_RANK = 4 /* a reranker's scores */
 };
 
 typedef struct sluice_embed_options {
@@ -432,17 +440,18 @@ typedef struct sluice_embed_options {
   int32_t pooling;    /* SLUICE_POOLING_...; default SLUICE_POOLING_MODEL */
   int32_t normalize;  /* 1: to length 1, the default; scores are not */
   int32_t dimensions; /* only the first so many; 0: all, the default */
-  const char *query;  /* scores the texts for it, with SLUICE_POOLING_RANK; null: none, the default */
+  const char*
+      query; /* scores the texts for it, with SLUICE_POOLING_RANK; null: none, the default */
 } sluice_embed_options;
 
-SLUICE_API sluice_status sluice_embed_options_default(sluice_embed_options *options, size_t size);
+SLUICE_API sluice_status sluice_embed_options_default(sluice_embed_options* options, size_t size);
 
 /* The vectors of n texts that end in zero bytes: *count values in `out`, row after row, as wide as
- * sluice_info's embedding (or scores, or the dimensions asked for); a row is a text, or a token with
- * SLUICE_POOLING_NONE. The session's text is lost. `options` may be null for the defaults. */
-SLUICE_API sluice_status sluice_embed(sluice_session *session, const char *const *texts, size_t n,
-                                      const sluice_embed_options *options, float *out,
-                                      size_t capacity, size_t *count);
+ * sluice_info's embedding (or scores, or the dimensions asked for); a row is a text, or a token
+ * with SLUICE_POOLING_NONE. The session's text is lost. `options` may be null for the defaults. */
+SLUICE_API sluice_status sluice_embed(sluice_session* session, const char* const* texts, size_t n,
+                                      const sluice_embed_options* options, float* out,
+                                      size_t capacity, size_t* count);
 
 #ifdef __cplusplus
 }

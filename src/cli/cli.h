@@ -69,5 +69,6 @@ void add_cache(CLI::App& app, int* status);
 void add_check(CLI::App& app, int* status);
 void add_serve(CLI::App& app, int* status);
 void add_convert(CLI::App& app, int* status);
+void add_chat(CLI::App& app, int* status);
 
 }  // namespace sluice::cli

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "gguf/printable.h"
@@ -15,7 +16,8 @@ namespace sluice::cli {
 namespace {
 
 struct ConvertOptions {
-  std::string in, out, type, imatrix, memory_budget, cache_dir;
+  std::string in, out, type, imatrix, calibrate, memory_budget, cache_dir, target_size;
+  double least_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false;
 };
@@ -111,21 +113,37 @@ Status convert_model(const ConvertOptions& options, convert::Report* report) {
     if (!budget.ok()) return budget.status();
     wanted.memory_budget = *budget;
   }
+  if (!options.target_size.empty()) {
+    const Result<uint64_t> size = parse_size(options.target_size);
+    if (!size.ok()) return size.status();
+    if (*size == 0) return error(Code::kInvalidArgument, "no file has a size of 0 bytes");
+    wanted.target_bytes = *size;
+  }
+  wanted.least_cosine = options.least_cosine;
   wanted.type = options.type;
   wanted.pure = options.pure;
   wanted.threads = options.threads;
   if (!options.type.empty()) {
     const auto recipe = convert::find_recipe(options.type);
     if (!recipe.ok()) return recipe.status();
-  } else if (options.pure || !options.imatrix.empty()) {
-    return error(Code::kInvalidArgument, "%s says nothing without --type",
-                 options.pure ? "--pure" : "--imatrix");
+  } else if (options.pure || (options.target_size.empty() &&
+                              (!options.imatrix.empty() || !options.calibrate.empty()))) {
+    return error(Code::kInvalidArgument,
+                 "--pure needs --type, --imatrix and --calibrate need --type or --target-size");
   }
   convert::Importance importance;
   if (!options.imatrix.empty()) {
     Result<convert::Importance> read = read_importance(options.imatrix, wanted.memory_budget);
     if (!read.ok()) return read.status();
     importance = std::move(*read);
+    wanted.importance = &importance;
+  }
+  if (!options.calibrate.empty()) {
+    Calibration from{options.in, options.calibrate, options.cache_dir, wanted.memory_budget,
+                     options.threads};
+    Result<convert::Importance> measured = measure_importance(from);
+    if (!measured.ok()) return measured.status();
+    importance = std::move(*measured);
     wanted.importance = &importance;
   }
   io::OpenOptions source_options;
@@ -155,10 +173,21 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("IN", options->in, "GGUF file, Hugging Face directory, or URL of either")
       ->required();
   sub->add_option("OUT", options->out, "the GGUF file to write")->required();
-  sub->add_option("--type", options->type,
-                  "a weight type or mixture, such as q8_0 or q4_k_m (default: as they are)");
+  CLI::Option* type =
+      sub->add_option("--type", options->type,
+                      "a weight type or mixture, such as q8_0 or q4_k_m (default: as they are)");
+  sub->add_option("--target-size", options->target_size,
+                  "most bytes of the file; types are chosen by what they lose, tensor by tensor")
+      ->excludes(type);
+  sub->add_option("--least-cosine", options->least_cosine,
+                  "how near a tensor stays to itself under --target-size (default: 0.99)")
+      ->check(CLI::Range(0.0, 1.0));
   sub->add_flag("--pure", options->pure, "every matrix gets the one type");
-  sub->add_option("--imatrix", options->imatrix, "importance matrix of llama.cpp (.gguf or .dat)");
+  CLI::Option* imatrix = sub->add_option("--imatrix", options->imatrix,
+                                         "importance matrix of llama.cpp (.gguf or .dat)");
+  sub->add_option("--calibrate", options->calibrate,
+                  "a text; weights count by what it multiplies them with")
+      ->excludes(imatrix);
   sub->add_option("--memory-budget", options->memory_budget,
                   "bytes that the conversion may hold (default: 512M)");
   sub->add_option("--threads", options->threads, "threads (default: chosen)")

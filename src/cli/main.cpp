@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   sluice::cli::add_check(app, &status);
   sluice::cli::add_serve(app, &status);
   sluice::cli::add_convert(app, &status);
+  sluice::cli::add_chat(app, &status);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

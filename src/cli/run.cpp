@@ -9,10 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "base/clock.h"
+#include "cli/answer.h"
 #include "cli/cli.h"
-#include "generate/generation.h"
-#include "native/draft_pair.h"
 
 namespace sluice::cli {
 namespace {
@@ -26,8 +24,7 @@ struct RunOptions {
   int n = 128;
   std::string seed = "0";
   std::string grammar, schema;
-  std::string draft = "off";
-  int draft_max = -1;
+  Drafting drafting;
   generate::Options generation;
 };
 
@@ -72,19 +69,6 @@ class InterruptWatch {
   std::thread thread_;
 };
 
-void draw_progress(void*, uint64_t loaded, uint64_t total) {
-  static double last = 0;
-  const double now = monotonic_ms();
-  if (total == 0 || (now - last < 100 && loaded < total)) return;
-  last = now;
-  const int width = 30;
-  const int filled = static_cast<int>(loaded * width / total);
-  std::fprintf(stderr, "\rloading [%.*s%*s] %3d%% %s", filled, "##############################",
-               width - filled, "", static_cast<int>(loaded * 100 / total),
-               human_bytes(total).c_str());
-  if (loaded >= total) std::fprintf(stderr, "\r\033[K");
-}
-
 const char* finish_name(Finish finish) {
   switch (finish) {
     case Finish::kStop:
@@ -102,33 +86,6 @@ const char* finish_name(Finish finish) {
 bool show(std::string_view text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() &&
          std::fflush(stdout) == 0;
-}
-
-// Drives the generation to its end; appends its text to *text or streams it. An interrupted one is
-// cancelled, which is no error here.
-Status generate_text(native::DraftPair& models, Generation& generation, bool stream,
-                     std::string* text) {
-  Status waited;
-  Status status = models.model->drive([&](int32_t max_ops) {
-    session::Step step = generation.step(max_ops);
-    if (step == session::Step::kBlocked && generation.drafting()) {
-      waited = models.draft->wait();
-      step = waited.ok() ? session::Step::kProgress : session::Step::kDone;
-    }
-    for (const generate::Piece& piece : generation.take_pieces()) {
-      if (!stream) {
-        *text += piece.text;
-      } else if (!show(piece.text)) {
-        generation.cancel();
-        return session::Step::kDone;
-      }
-    }
-    return step;
-  });
-  if (status.ok()) status = waited;
-  if (!status.ok()) generation.cancel();
-  if (!status.ok() && status.code() != Code::kAborted) return status;
-  return generation.failure();
 }
 
 void print_rates(const native::Model& model, const generate::Counts& counts) {
@@ -203,42 +160,21 @@ Status check(RunOptions& options) {
   return {};
 }
 
-// Opens the model, and the one that drafts for it.
-Result<native::DraftPair> open_models(const RunOptions& options, const native::LoadOptions& load) {
-  if (options.draft != "off" && options.draft != "ngram") {
-    return native::open_pair(options.common.model, options.draft, load);
-  }
-  Result<std::unique_ptr<native::Model>> opened = native::Model::open(options.common.model, load);
-  if (!opened.ok()) return opened.status();
-  native::DraftPair out;
-  out.model = std::move(*opened);
-  return out;
-}
-
 int run(RunOptions options) {
-  native::DraftPair models;  // outlive the watch
+  Speakers speakers;  // outlive the watch
   InterruptWatch watch;
   if (Status s = check(options); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   load->engine.grammars = options.generation.constraint.has_value();
-  load->engine.draft_max = options.draft == "off" ? 0 : options.draft_max;
-  Result<native::DraftPair> opened = open_models(options, *load);
+  Result<native::DraftPair> opened = open_models(options.common.model, options.drafting, *load);
   if (!opened.ok()) return fail(opened.status());
-  models = std::move(*opened);
-  native::Model* const model = models.model.get();
-  session::Engine& engine = model->engine();
-  const std::vector<session::Token> tokens = engine.tokenizer().encode(options.prompt);
-  Result<std::unique_ptr<session::Session>> session = session::Session::create(engine);
-  if (!session.ok()) return fail(session.status());
-  std::unique_ptr<session::Session> draft;
-  if (models.draft) {
-    auto second = session::Session::create(models.draft->engine());
-    if (!second.ok()) return fail(second.status());
-    draft = std::move(*second);
+  speakers.models = std::move(*opened);
+  native::Model* const model = speakers.models.model.get();
+  const std::vector<session::Token> tokens = model->engine().tokenizer().encode(options.prompt);
+  if (Status s = open_sessions(speakers, options.drafting, &options.generation); !s.ok()) {
+    return fail(s);
   }
-  options.generation.drafts.ngram = options.draft == "ngram";
-  options.generation.drafts.model = draft.get();
   const bool stream = !options.common.json;
   const bool terminal = isatty(STDERR_FILENO) != 0 && stream;
   if (terminal) {
@@ -246,17 +182,21 @@ int run(RunOptions options) {
   }
   watch.watch(*model);
   Result<std::unique_ptr<Generation>> generation =
-      Generation::begin(**session, tokens, options.generation);
+      Generation::begin(*speakers.session, tokens, options.generation);
   if (!generation.ok()) return fail(generation.status());
   std::string text;
   Status status;
   if (!stream || show(options.prompt)) {
-    status = generate_text(models, **generation, stream, &text);
+    status = drive_answer(speakers.models, **generation, [&](std::string_view piece) {
+      if (stream) return piece.empty() || show(piece);
+      text += piece;
+      return true;
+    });
   }
   if (stream) {
     show("\n");
   } else if (status.ok()) {
-    show(outcome_json(models, **generation, text));
+    show(outcome_json(speakers.models, **generation, text));
   }
   if (!status.ok()) return fail(status);
   if (terminal) print_rates(*model, (*generation)->counts());
@@ -275,27 +215,12 @@ void add_run(CLI::App& app, int* status) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   sub->add_option("-n", options->n, "tokens to generate at most")->check(whole_number(0, kMost));
   generate::Options& g = options->generation;
-  sample::Params& s = g.sampling;
-  sub->add_option("--temp", s.temperature, "temperature; 0 is greedy");
-  sub->add_option("--top-k", s.top_k, "keep the k most likely tokens; 0: all")
-      ->check(whole_number(0, kMost));
-  sub->add_option("--top-p", s.top_p, "keep the smallest set with this probability");
-  sub->add_option("--min-p", s.min_p, "drop tokens less likely than this share of the best");
-  sub->add_option("--repeat-penalty", s.repeat_penalty, "1: off");
-  sub->add_option("--frequency-penalty", s.frequency_penalty, "0: off");
-  sub->add_option("--presence-penalty", s.presence_penalty, "0: off");
-  sub->add_option("--repeat-last-n", s.penalty_last_n, "tokens that penalties look back; -1: all")
-      ->check(whole_number(-1, kMost));
-  sub->add_option("--seed", options->seed, "an integer; the same seed gives the same text");
+  add_sampling(*sub, g.sampling, options->seed);
   sub->add_option("--stop", g.stop, "end at this text; may be given several times")
       ->allow_extra_args(false);  // one text an option, as it is: "[a,b]" is no list
   sub->add_option("--grammar", options->grammar, "a file with a GBNF grammar for the answer");
   sub->add_option("--json-schema", options->schema, "a file with a JSON schema for the answer");
-  sub->add_option("--draft", options->draft,
-                  "guess tokens ahead and check them together: ngram (from what the text repeats), "
-                  "a smaller MODEL with the same vocabulary, or off");
-  sub->add_option("--draft-max", options->draft_max, "guesses in one pass (default: chosen)")
-      ->check(whole_number(1, draft::kMostGuesses));
+  add_drafting(*sub, options->drafting);
   sub->add_flag("--ignore-eos", g.ignore_eos, "go on after the end-of-text token");
   sub->callback([options, status] { *status = run(*options); });
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "convert/pieces.h"
+#include "convert/target.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
 #include "gguf/write.h"
@@ -32,13 +33,13 @@ uint64_t held_for(const Header& header) {
 }
 
 // What the file says of its types, instead of what the source said.
-void set_file_type(const Recipe& recipe, Header* header) {
+void set_file_type(uint32_t file_type, Header* header) {
   std::erase_if(header->metadata, [](const gguf::KeyValue& kv) {
     return kv.key == "general.file_type" || kv.key == "general.quantization_version";
   });
   const std::shared_ptr<const void> owned = header->owned;
   gguf::MetadataWriter writer(header);
-  writer.number("general.file_type", recipe.file_type);
+  writer.number("general.file_type", file_type);
   writer.number("general.quantization_version", kQuantizationVersion);
   header->owned =
       std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
@@ -52,29 +53,38 @@ Status check_readable(const Tensor& tensor, gguf::TensorType to) {
                gguf::printable(tensor.name).c_str(), gguf::type_info(tensor.type)->name);
 }
 
-Result<Plan> plan_for(const Source& model, const Options& options) {
+Plan in_order(const Source& model) {
   Plan plan;
   plan.header = model.header();
   plan.header.tensors.clear();
   for (const uint32_t i : order_of_use(model.header())) {
-    plan.from.push_back(model.header().tensors[i]);
+    plan.header.tensors.push_back(model.header().tensors[i]);
   }
-  plan.header.tensors = plan.from;
-  SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
-  if (options.type.empty()) {
-    plan.choices = keep_types(plan.header);
+  plan.from = plan.header.tensors;
+  return plan;
+}
+
+Status choose(const Options& options, PieceMaker* maker, Plan* plan) {
+  if (options.target_bytes > 0) {
+    Result<std::vector<Choice>> chosen = types_for_size(plan->header, options, maker);
+    if (!chosen.ok()) return chosen.status();
+    plan->choices = std::move(*chosen);
+    set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
+  } else if (options.type.empty()) {
+    plan->choices = keep_types(plan->header);
   } else {
     const Result<const Recipe*> recipe = find_recipe(options.type);
     if (!recipe.ok()) return recipe.status();
-    plan.choices = choose_types(plan.header, **recipe, options.pure, options.importance != nullptr);
-    set_file_type(**recipe, &plan.header);
+    plan->choices =
+        choose_types(plan->header, **recipe, options.pure, options.importance != nullptr);
+    set_file_type((*recipe)->file_type, &plan->header);
   }
-  for (size_t i = 0; i < plan.from.size(); ++i) {
-    SLUICE_RETURN_IF_ERROR(check_readable(plan.from[i], plan.choices[i].type));
-    plan.header.tensors[i].type = plan.choices[i].type;
-    SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&plan.header.tensors[i]));
+  for (size_t i = 0; i < plan->from.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(check_readable(plan->from[i], plan->choices[i].type));
+    plan->header.tensors[i].type = plan->choices[i].type;
+    SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&plan->header.tensors[i]));
   }
-  return plan;
+  return {};
 }
 
 // Counts what is written, and pads.
@@ -105,47 +115,43 @@ class Output {
   uint64_t done_ = 0, total_ = 0;
 };
 
-Result<const std::vector<float>*> importance_of(const Options& options, const Tensor& tensor) {
-  if (options.importance == nullptr) return nullptr;
-  return options.importance->find(tensor);
-}
-
 }  // namespace
 
 Result<Report> to_gguf(const Source& model, const Options& options, Sink* sink) {
-  Result<Plan> plan = plan_for(model, options);
-  if (!plan.ok()) return plan.status();
+  Plan plan = in_order(model);
+  SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
   const uint64_t held =
       held_for(model.header()) + (options.importance != nullptr ? options.importance->bytes() : 0);
   Result<std::unique_ptr<PieceMaker>> maker =
       PieceMaker::create(model, options.threads, options.memory_budget, held);
   if (!maker.ok()) return maker.status();
+  SLUICE_RETURN_IF_ERROR(choose(options, maker->get(), &plan));
 
   Output output(sink, options);
-  const std::string header = gguf::place_and_write(&plan->header);
-  const std::vector<Tensor>& tensors = plan->header.tensors;
+  const std::string header = gguf::place_and_write(&plan.header);
+  const std::vector<Tensor>& tensors = plan.header.tensors;
   output.expect(tensors.empty() ? header.size() : tensors.back().offset + tensors.back().bytes);
   SLUICE_RETURN_IF_ERROR(
       output.write({reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
   Report report;
   report.memory = (*maker)->memory();
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& from = plan->from[i];
+    const Tensor& from = plan.from[i];
     const Result<const std::vector<float>*> importance = importance_of(options, from);
     if (!importance.ok()) return importance.status();
     TensorReport& line = report.tensors.emplace_back();
     line.name = std::string(from.name);
     line.from = from.type;
     line.to = tensors[i].type;
-    line.fallback = plan->choices[i].fallback;
+    line.fallback = plan.choices[i].fallback;
     SLUICE_RETURN_IF_ERROR(output.pad_to(tensors[i].offset));
     SLUICE_RETURN_IF_ERROR((*maker)->make(
         from, tensors[i].type, *importance,
         [&output](std::span<const uint8_t> bytes) { return output.write(bytes); }, &line));
     report.bytes_before += line.bytes_before;
   }
-  SLUICE_RETURN_IF_ERROR(output.pad_to((output.done() + plan->header.alignment - 1) /
-                                       plan->header.alignment * plan->header.alignment));
+  SLUICE_RETURN_IF_ERROR(output.pad_to((output.done() + plan.header.alignment - 1) /
+                                       plan.header.alignment * plan.header.alignment));
   report.bytes = output.done();
   return report;
 }

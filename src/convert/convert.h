@@ -24,7 +24,10 @@ class Sink {
 struct Options {
   std::string type;  // a recipe's name; empty: every tensor keeps its type
   bool pure = false;
-  int threads = 0;                         // 0: as many as serve well here
+  uint64_t target_bytes =
+      0;  // of the file; types are then chosen by what they lose, tensor by tensor
+  double least_cosine = 0.99;  // of a tensor and its weights as decoded, for those chosen types
+  int threads = 0;             // 0: as many as serve well here
   uint64_t memory_budget = 512ull << 20;   // for everything that the conversion holds
   const Importance* importance = nullptr;  // none: errors of all weights count alike
   // Told now and then, in bytes of the output.

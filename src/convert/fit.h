@@ -20,16 +20,20 @@ using kernels::f16;
 constexpr int kLanes = 16;
 constexpr float kNothing = 1e-30f;  // what is smaller than this everywhere is stored as zero
 
+using Eight = float __attribute__((vector_size(32)));
+using Four = float __attribute__((vector_size(16)));
+
 struct Lanes {
   float at[kLanes] = {};
   // Halves, quarters...: the order does not depend on what the target's registers hold.
   [[nodiscard]] float sum() const {
-    float half[kLanes / 2];
-    for (int l = 0; l < kLanes / 2; ++l) half[l] = at[l] + at[l + kLanes / 2];
-    for (int n = kLanes / 4; n > 0; n /= 2) {
-      for (int l = 0; l < n; ++l) half[l] += half[l + n];
-    }
-    return half[0];
+    Eight low, high;
+    std::memcpy(&low, at, sizeof low);
+    std::memcpy(&high, at + kLanes / 2, sizeof high);
+    low += high;
+    const Four half = __builtin_shufflevector(low, low, 0, 1, 2, 3) +
+                      __builtin_shufflevector(low, low, 4, 5, 6, 7);
+    return (half[0] + half[2]) + (half[1] + half[3]);
   }
 };
 
@@ -136,6 +140,20 @@ ScaleSums measure(const float* x, const float* w, float d) {
   return {error.sum(), across.sum(), along.sum()};
 }
 
+// The error alone, where only that decides.
+template <class Codes, int N>
+float error_of(const float* x, const float* w, float d) {
+  const float inverse = d == 0 ? 0 : 1 / d;
+  Lanes error;
+  for (int i = 0; i < N; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) {
+      const float rest = x[i + l] - d * Codes::code(x[i + l] * inverse);
+      error.at[l] += w[i + l] * rest * rest;
+    }
+  }
+  return error.sum();
+}
+
 template <int N>
 float peak_of(const float* x) {
   float peak = 0;
@@ -149,7 +167,7 @@ template <class Codes, int N>
 float fit_scale(const float* x, const float* w) {
   const float peak = peak_of<N>(x);
   if (magnitude(peak) < kNothing) return 0;
-  float best = 0, least = measure<Codes, N>(x, w, 0).error;
+  float best = 0, least = error_of<Codes, N>(x, w, 0);
   for (int side = 0; side < 2; ++side) {
     const float end = side == 0 ? Codes::kMost : Codes::kLeast;
     const float from = end * (static_cast<float>(Codes::kShare) / 100);
@@ -182,7 +200,7 @@ f16 stored_scale(const float* x, const float* w, float d) {
   for (int step = -1; step <= 1; ++step) {
     if ((near & 0x7fff) + step < 0) continue;
     const f16 h = static_cast<f16>(near + step);
-    const float error = measure<Codes, N>(x, w, from_f16(h)).error;
+    const float error = error_of<Codes, N>(x, w, from_f16(h));
     if (error < least) {
       least = error;
       best = h;
@@ -219,6 +237,20 @@ LineSums measure(const float* x, const float* w, Line line) {
     }
   }
   return {error.sum(), rest.sum(), rest_c.sum(), s.sum(), s_c.sum(), s_cc.sum()};
+}
+
+template <int MOST, int N>
+float error_of(const float* x, const float* w, Line line) {
+  const float inverse = line.a == 0 ? 0 : 1 / line.a;
+  Lanes error;
+  for (int i = 0; i < N; i += kLanes) {
+    for (int l = 0; l < kLanes; ++l) {
+      const float c = nearest(clamped((x[i + l] - line.m) * inverse, 0, MOST));
+      const float r = x[i + l] - (line.a * c + line.m);
+      error.at[l] += w[i + l] * r * r;
+    }
+  }
+  return error.sum();
 }
 
 // The line through the same codes with the least error, with m <= 0 where `below` says so.
@@ -282,7 +314,7 @@ f16 stored_slope(const float* x, const float* w, float a, float m) {
   for (int step = -1; step <= 1; ++step) {
     if ((near & 0x7fff) + step < 0) continue;
     const f16 h = static_cast<f16>(near + step);
-    const float error = measure<MOST, N>(x, w, Line{from_f16(h), m}).error;
+    const float error = error_of<MOST, N>(x, w, Line{from_f16(h), m});
     if (error < least) {
       least = error;
       best = h;

@@ -4,7 +4,6 @@
 // tools/quantize (MIT).
 #include "convert/importance.h"
 
-#include <cmath>
 #include <cstring>
 
 #include "gguf/printable.h"
@@ -106,6 +105,10 @@ Status Importance::set(std::string name, std::vector<float> moments) {
     return error(Code::kBadWeights, "the importance of \"%s\" has a value that is no moment",
                  gguf::printable(name).c_str());
   }
+  double sum = 0;
+  for (const float m : moments) sum += m;
+  const auto least = static_cast<float>(1e-3 * sum / static_cast<double>(moments.size()));
+  for (float& m : moments) m = m < least ? least : m;
   by_name_.insert_or_assign(std::move(name), std::move(moments));
   return {};
 }

@@ -18,7 +18,8 @@ class Importance {
   // Errors: kBadHeader, kTruncated, kBadWeights for what is negative or not a number.
   [[nodiscard]] static Result<Importance> parse(gguf::Bytes file);
 
-  // Moments by matrix name: [columns], or [experts][columns]. Errors: kBadWeights.
+  // Moments by matrix name: [columns], or [experts][columns]. What next to never happened still
+  // counts a thousandth of the mean: a text is not all texts. Errors: kBadWeights.
   [[nodiscard]] Status set(std::string name, std::vector<float> moments);
 
   // [ne[0]] or [ne[2]][ne[0]] values for `tensor`, null where there are none; kBadShape where their

@@ -12,12 +12,28 @@ namespace {
 
 constexpr uint64_t kLeastPiece = 1 << 12;
 constexpr uint64_t kMostThreads = 64;
-constexpr uint64_t kSlotsAThread = 4;  // so that nobody waits long for the others
+constexpr float kMostInBlocks = 1e6;    // an f16 scale could not hold much more
+constexpr uint64_t kMostWindows = 512;  // of kLeastPiece values, that tell a tensor's error
+constexpr uint64_t kSlotsAThread = 4;   // so that nobody waits long for the others
 
 // Bytes held for pieces of so many values: stored values in and out for each slot, three rows of
 // f32 for each thread.
 uint64_t bytes_for(uint64_t threads, uint64_t slots, uint64_t piece) {
   return (slots * 2 + threads * 3) * piece * 4;
+}
+
+// What the values [first, first + n) count, row by row.
+void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uint64_t first,
+           uint64_t n, float* w) {
+  const uint64_t cols = tensor.ne[0];
+  const bool by_expert = importance.size() > cols;
+  for (uint64_t done = 0; done < n;) {
+    const uint64_t row = (first + done) / cols, col = (first + done) % cols;
+    const uint64_t expert = by_expert ? row / tensor.ne[1] % tensor.ne[2] : 0;
+    const uint64_t count = std::min(cols - col, n - done);
+    std::copy_n(importance.data() + expert * cols + col, count, w + done);
+    done += count;
+  }
 }
 
 }  // namespace
@@ -66,28 +82,23 @@ Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put) {
 }
 
 void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
-                            const std::vector<float>* importance, uint64_t first, Slot* slot,
-                            Room* room) {
-  const uint64_t n = std::min(piece_, tensor.ne[0] * tensor.rows() - first);
+                            const std::vector<float>* importance, uint64_t first, uint64_t n,
+                            Slot* slot, Room* room) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
   const auto kernel_type = static_cast<kernels::Type>(type);
   slot->errors = {};
   slot->bytes = n / info.block_size * info.block_bytes;
   slot->status = model_.read(tensor, first, n, slot->in, room->x.data());
   if (!slot->status.ok()) return;
-  if (importance != nullptr) {
-    const uint64_t matrix = tensor.ne[0] * tensor.ne[1];
-    const bool by_matrix = importance->size() > tensor.ne[0];
-    for (uint64_t i = 0; i < n; ++i) {
-      const uint64_t at = by_matrix ? (first + i) / matrix % tensor.ne[2] * tensor.ne[0] : 0;
-      room->w[i] = (*importance)[at + (first + i) % tensor.ne[0]];
-    }
-  }
+  if (importance != nullptr) weigh(tensor, *importance, first, n, room->w.data());
   const auto count = static_cast<int64_t>(n);
+  const auto beyond = [](float x) { return std::fabs(x) > kMostInBlocks; };
+  const bool held =
+      info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
   quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
   kernels::reference::dequantize(kernel_type, slot->out.data(), count, room->y.data());
-  quantizers_.add_errors(room->x.data(), room->y.data(), count, &slot->errors);
-  if (!std::isfinite(slot->errors.yy)) {
+  quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, &slot->errors);
+  if (!held || !std::isfinite(slot->errors.yy)) {
     slot->status = error(Code::kBadWeights, "tensor \"%s\" has values beyond the range of %s",
                          gguf::printable(tensor.name).c_str(), info.name);
   }
@@ -102,9 +113,7 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
       report->values / gguf::type_info(type)->block_size * gguf::type_info(type)->block_bytes;
   if (type == tensor.type && model_.as_stored(tensor)) return copy(tensor, put);
   report->weighted = importance != nullptr;
-  if (importance == nullptr) {
-    for (Room& room : rooms_) std::fill(room.w.begin(), room.w.end(), 1.0f);
-  }
+  if (importance == nullptr) forget_weights();
   Errors all;
   const uint64_t batch = slots_.size() * piece_;
   for (uint64_t first = 0; first < report->values; first += batch) {
@@ -112,22 +121,47 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
     const auto n = static_cast<int64_t>((left + piece_ - 1) / piece_);
     pool_.parallel_for(n, [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
-      make_piece(tensor, type, importance, first + at * piece_, &slots_[at],
-                 &rooms_[static_cast<size_t>(thread)]);
+      const uint64_t from = first + at * piece_;
+      make_piece(tensor, type, importance, from, std::min(piece_, report->values - from),
+                 &slots_[at], &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
       const Slot& slot = slots_[i];
       SLUICE_RETURN_IF_ERROR(slot.status);
       SLUICE_RETURN_IF_ERROR(put({slot.out.data(), slot.bytes}));
-      all.squared += slot.errors.squared;
-      all.xx += slot.errors.xx;
-      all.yy += slot.errors.yy;
-      all.xy += slot.errors.xy;
+      all.add(slot.errors);
     }
   }
   report->mean_squared_error = all.squared / static_cast<double>(report->values);
-  const double lengths = std::sqrt(all.xx) * std::sqrt(all.yy);
-  report->cosine = lengths > 0 ? all.xy / lengths : all.squared == 0 ? 1 : 0;
+  report->cosine = all.cosine();
+  return {};
+}
+
+void PieceMaker::forget_weights() {
+  for (Room& room : rooms_) std::fill(room.w.begin(), room.w.end(), 1.0f);
+}
+
+Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
+                           const std::vector<float>* importance, Errors* errors) {
+  if (importance == nullptr) forget_weights();
+  const uint64_t values = tensor.ne[0] * tensor.rows();
+  const uint64_t n_windows = (values + kLeastPiece - 1) / kLeastPiece;
+  const uint64_t stride = std::max<uint64_t>(1, n_windows / kMostWindows);
+  const uint64_t batch = slots_.size() * stride;
+  for (uint64_t window = 0; window < n_windows; window += batch) {
+    const uint64_t left = std::min(batch, n_windows - window);
+    const auto n = static_cast<int64_t>((left + stride - 1) / stride);
+    pool_.parallel_for(n, [&](int64_t i, int thread) {
+      const auto at = static_cast<size_t>(i);
+      const uint64_t from = (window + at * stride) * kLeastPiece;
+      make_piece(tensor, type, importance, from, std::min(kLeastPiece, values - from), &slots_[at],
+                 &rooms_[static_cast<size_t>(thread)]);
+    });
+    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
+      SLUICE_RETURN_IF_ERROR(slots_[i].status);
+      errors->add(slots_[i].errors);
+    }
+  }
   return {};
 }
 

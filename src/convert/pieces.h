@@ -25,6 +25,10 @@ class PieceMaker {
   [[nodiscard]] Status make(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, const Put& put,
                             TensorReport* report);
+  // The errors of `type`, measured on a few thousand blocks that lie evenly in the tensor: the same
+  // ones whatever the budget and the threads.
+  [[nodiscard]] Status measure(const gguf::Tensor& tensor, gguf::TensorType type,
+                               const std::vector<float>* importance, Errors* errors);
   // What all of it takes, `held` included.
   [[nodiscard]] uint64_t memory() const { return memory_; }
 
@@ -42,7 +46,9 @@ class PieceMaker {
   PieceMaker(const Source& model, int threads, uint64_t piece, uint64_t slots);
   [[nodiscard]] Status copy(const gguf::Tensor& tensor, const Put& put);
   void make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
-                  const std::vector<float>* importance, uint64_t first, Slot* slot, Room* room);
+                  const std::vector<float>* importance, uint64_t first, uint64_t n, Slot* slot,
+                  Room* room);
+  void forget_weights();
 
   const Source& model_;
   Quantizers quantizers_;

@@ -1,6 +1,8 @@
 // Plain quantizers, and the choice of an instruction set.
 #include "convert/quantize.h"
 
+#include <cmath>
+
 #define SLUICE_QUANTIZERS plain_quantizers
 #include "convert/quantizers.h"
 
@@ -17,6 +19,20 @@ Quantizers quantizers_by_name([[maybe_unused]] std::string_view name) {
   if (name == "avx2") return avx2_quantizers();
 #endif
   return plain_quantizers();
+}
+
+void Errors::add(const Errors& other) {
+  squared += other.squared;
+  xx += other.xx;
+  yy += other.yy;
+  xy += other.xy;
+  counted += other.counted;
+  power += other.power;
+}
+
+double Errors::cosine() const {
+  const double lengths = std::sqrt(xx) * std::sqrt(yy);
+  return lengths > 0 ? xy / lengths : squared == 0 ? 1 : 0;
 }
 
 Quantizers best_quantizers() {

@@ -17,11 +17,15 @@ using Quantize = void(const float* x, const float* w, int64_t n, uint8_t* out);
 struct Errors {
   double squared = 0;             // of (x - y)^2
   double xx = 0, yy = 0, xy = 0;  // of x^2, y^2, x y
+  double counted = 0, power = 0;  // of w (x - y)^2 and w x^2
+
+  void add(const Errors& other);
+  [[nodiscard]] double cosine() const;
 };
 
 struct Quantizers {
   Quantize* (*of)(kernels::Type type);
-  void (*add_errors)(const float* x, const float* y, int64_t n, Errors* errors);
+  void (*add_errors)(const float* x, const float* y, const float* w, int64_t n, Errors* errors);
 };
 
 // Those for the instruction set that kernels::best() has, or one by name; they differ in speed

@@ -34,16 +34,19 @@ void to_bf16_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
 }
 
 // Sums in double over lanes, so that a million values cost no digits.
-void add_errors(const float* x, const float* y, int64_t n, Errors* errors) {
+void add_errors(const float* x, const float* y, const float* w, int64_t n, Errors* errors) {
   double rest[kLanes] = {}, xx[kLanes] = {}, yy[kLanes] = {}, xy[kLanes] = {};
+  double counted[kLanes] = {}, power[kLanes] = {};
   for (int64_t i = 0; i < n; i += kLanes) {
     const int64_t count = n - i < kLanes ? n - i : kLanes;
     for (int64_t l = 0; l < count; ++l) {
-      const double a = x[i + l], b = y[i + l], r = a - b;
+      const double a = x[i + l], b = y[i + l], c = w[i + l], r = a - b;
       rest[l] += r * r;
       xx[l] += a * a;
       yy[l] += b * b;
       xy[l] += a * b;
+      counted[l] += c * r * r;
+      power[l] += c * a * a;
     }
   }
   for (int l = 0; l < kLanes; ++l) {
@@ -51,6 +54,8 @@ void add_errors(const float* x, const float* y, int64_t n, Errors* errors) {
     errors->xx += xx[l];
     errors->yy += yy[l];
     errors->xy += xy[l];
+    errors->counted += counted[l];
+    errors->power += power[l];
   }
 }
 

@@ -31,17 +31,17 @@ float choose_scales(const float* x, const float* w, float d, const float* wanted
   float error = 0, across = 0, along = 0;
   for (int j = 0; j < kSuper / N; ++j) {
     const int near = whole(wanted[j] * inverse, LEAST, MOST);
-    ScaleSums best;
-    best.error = 3e38f;
+    float least = 3e38f;
     for (int s = near - 1; s <= near + 1; ++s) {
       if (s < LEAST || s > MOST) continue;
-      const ScaleSums sums = measure<Codes, N>(x + j * N, w + j * N, d * static_cast<float>(s));
-      if (sums.error < best.error) {
-        best = sums;
+      const float now = error_of<Codes, N>(x + j * N, w + j * N, d * static_cast<float>(s));
+      if (now < least) {
+        least = now;
         scale[j] = s;
       }
     }
     const float s = static_cast<float>(scale[j]);
+    const ScaleSums best = measure<Codes, N>(x + j * N, w + j * N, d * s);
     error += best.error;
     across += s * best.across;
     along += s * s * best.along;
@@ -99,26 +99,30 @@ struct PairSums {
   double error = 0, across_d = 0, across_m = 0, dd = 0, dm = 0, mm = 0;
 };
 
+inline Line line_of(float d, int s, float dmin, int m) {
+  return {d * static_cast<float>(s), -(dmin * static_cast<float>(m))};
+}
+
 // Chooses scale and minimum of every part among the whole numbers about those in scale and lowest.
 template <int MOST, int N, int LIMIT>
 PairSums choose_lines(const float* x, const float* w, float d, float dmin, int* scale,
                       int* lowest) {
   PairSums all;
   for (int j = 0; j < kSuper / N; ++j) {
-    LineSums best;
-    best.error = 3e38f;
+    float least = 3e38f;
     const int near_s = scale[j], near_m = lowest[j];
     for (int s = near_s - 1; s <= near_s + 1; ++s) {
       for (int m = near_m - 1; m <= near_m + 1; ++m) {
         if (s < 0 || s > LIMIT || m < 0 || m > LIMIT) continue;
-        const Line line{d * static_cast<float>(s), -(dmin * static_cast<float>(m))};
-        const LineSums sums = measure<MOST, N>(x + j * N, w + j * N, line);
-        if (!(sums.error < best.error)) continue;
-        best = sums;
+        const float now = error_of<MOST, N>(x + j * N, w + j * N, line_of(d, s, dmin, m));
+        if (!(now < least)) continue;
+        least = now;
         scale[j] = s;
         lowest[j] = m;
       }
     }
+    const LineSums best =
+        measure<MOST, N>(x + j * N, w + j * N, line_of(d, scale[j], dmin, lowest[j]));
     const double s = scale[j], m = lowest[j];
     all.error += best.error;
     all.across_d += s * best.rest_c;

@@ -274,6 +274,17 @@ T kept(const Tensor& t) {
 
 }  // namespace
 
+bool is_quantizable(const Tensor& tensor) {
+  return !stays_as_it_is(tensor);
+}
+
+uint32_t file_type_of(T type) {
+  for (const Recipe& r : kRecipes) {
+    if (r.type == type) return r.file_type;
+  }
+  return 0;
+}
+
 Result<const Recipe*> find_recipe(std::string_view name) {
   std::string lower(name), known;
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
@@ -290,7 +301,7 @@ std::vector<Choice> choose_types(const Header& header, const Recipe& recipe, boo
   Mixture mixture(header, recipe, has_imatrix);
   std::vector<Choice> out;
   for (const Tensor& t : header.tensors) {
-    if (stays_as_it_is(t)) {
+    if (!is_quantizable(t)) {
       out.push_back({kept(t)});
     } else if (pure || is_float(recipe.type)) {
       out.push_back(fitting(recipe.type, t.ne[0]));

@@ -33,6 +33,12 @@ struct Choice {
 // The same where no type is asked for: vectors become f32, everything else stays.
 [[nodiscard]] std::vector<Choice> keep_types(const gguf::Header& header);
 
+// Whether a tensor's values may be quantized: a matrix, and none that a few bytes more serve
+// better.
+[[nodiscard]] bool is_quantizable(const gguf::Tensor& tensor);
+// The file type of a file most of whose bytes have this type.
+[[nodiscard]] uint32_t file_type_of(gguf::TensorType type);
+
 // The positions of header.tensors in the order in which a pass uses them: embeddings, then layer by
 // layer, within one as its operations follow each other, then the head.
 [[nodiscard]] std::vector<uint32_t> order_of_use(const gguf::Header& header);

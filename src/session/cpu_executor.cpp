@@ -80,7 +80,13 @@ Step CpuExecutor::step(int32_t* max_ops) {
 bool CpuExecutor::run_products() {
   switch (feed_.run(products_)) {
     case WeightFeed::Run::kDone:
-      for (const Product& product : products_) add_low_rank(product);
+      for (const Product& product : products_) {
+        add_low_rank(product);
+        if (watch_.see == nullptr) continue;
+        const kernels::Acts& x = product.acts;
+        watch_.see(watch_.context, engine_.program().mats[static_cast<size_t>(product.mat)], x.f32,
+                   x.ld, x.n_tokens);
+      }
       return true;
     case WeightFeed::Run::kBlocked:
       return false;

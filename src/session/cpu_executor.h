@@ -40,6 +40,7 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] std::span<float> embedding(int32_t i) const override;
   [[nodiscard]] int32_t layer() const override;
   void observe(Observer observer) override { observer_ = std::move(observer); }
+  void watch_products(ProductWatch watch) override { watch_ = watch; }
 
  private:
   // Progress inside an operation that can block.
@@ -176,6 +177,7 @@ class CpuExecutor final : public Executor {
   std::vector<uint32_t> demand_;
   int32_t n_runs_ = 0, run_ = 0;  // experts that have tokens; the one that is computed
   Observer observer_;
+  ProductWatch watch_;
   size_t mark_ = 0;
   std::vector<float> before_;  // observed batches only
 };

@@ -31,6 +31,13 @@ struct BatchSpec {
 using Observer = std::function<void(const char* name, int32_t ne0, int32_t ne1, int32_t n_tokens,
                                     const float* data, int64_t stride)>;
 
+// Sees what a matrix was multiplied with: row t of n_tokens at x + t * ld, mat.cols values.
+struct ProductWatch {
+  void (*see)(void* context, const model::Mat& mat, const float* x, int64_t ld,
+              int32_t n_tokens) = nullptr;
+  void* context = nullptr;
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -54,6 +61,8 @@ class Executor {
   [[nodiscard]] virtual int32_t layer() const = 0;
   // For the values inside one batch from position 0; a null function ends it.
   virtual void observe(Observer observer) = 0;
+  // For every product; a null function ends it.
+  virtual void watch_products(ProductWatch watch) = 0;
 };
 
 }  // namespace sluice::session

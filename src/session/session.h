@@ -101,6 +101,8 @@ class Session {
   // For checkpoints of one pass from position 0. Its attention runs in double precision over f32
   // keys and values, so that a comparison does not show the cache's rounding.
   void observe(Observer observer) { engine_.executor().observe(std::move(observer)); }
+  // What every matrix of the passes that follow is multiplied with.
+  void watch_products(ProductWatch watch) { engine_.executor().watch_products(watch); }
   [[nodiscard]] const PassStats& stats() const { return stats_; }
   // Layer that is being computed, -1 outside layers.
   [[nodiscard]] int32_t layer() const { return active_ ? engine_.executor().layer() : -1; }

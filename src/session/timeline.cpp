@@ -46,7 +46,7 @@ int32_t Timeline::reachable(int32_t n) const {
     for (const Checkpoint& c : checkpoints_) {
       if (c.position <= target && resumes(c.position)) last = c.position;
     }
-    if (undo_ >= 0 && undo_ <= target) last = std::max(last, undo_);
+    if (undo_ >= 0 && undo_ <= target && resumes(undo_)) last = std::max(last, undo_);
     target = last;
   } else if (!resumes(target)) {
     target -= target % kernels::kKvGroup;

@@ -17,7 +17,7 @@ const budget = '1000000';
 const strict = ['-Wall', '-Wextra', '-Werror', '-pedantic'];
 const folder = mkdtempSync(join(tmpdir(), 'sluice-install-'));
 let prefix = join(folder, 'first');
-let expected;
+let expected, small;  // the story, and how it ends in the short context of a small budget
 
 const run = (program, args, env = {}) =>
   execFileSync(program, args, { encoding: 'utf8', env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -30,7 +30,9 @@ before(() => {
   run('cmake', ['--install', join(root, 'build', 'native'), '--prefix', prefix]);
   renameSync(prefix, join(folder, 'moved'));  // whoever unpacks it elsewhere finds all of it
   prefix = join(folder, 'moved');
-  expected = run(join(prefix, 'bin', 'sluice'), ['run', model, '-p', prompt, '-n', '128', '--memory-budget', budget]);
+  const sluice = (...args) => run(join(prefix, 'bin', 'sluice'), ['run', model, '-p', prompt, '-n', '128', ...args]);
+  expected = sluice();
+  small = sluice('--memory-budget', budget);
 });
 after(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -44,14 +46,14 @@ test('libraries, header, packages and program are installed', () => {
 test('a C11 program built through pkg-config tells the story under a budget', () => {
   const story = join(folder, 'story');
   run('cc', ['-std=c11', ...strict, join(examples, 'story.c'), '-o', story, ...pkgConfig('--cflags', '--libs')]);
-  assert.equal(run(story, [model, prompt, budget, '128'], withLibrary()), expected);
+  assert.equal(run(story, [model, prompt, budget, '128'], withLibrary()), small);
 });
 
 test('what pkg-config says for static programs links all of libsluice.a', () => {
   const story = join(folder, 'story-static');
   const options = pkgConfig('--static', '--libs').map((option) => (option === '-lsluice' ? '-l:libsluice.a' : option));
   run('cc', ['-std=c11', join(examples, 'story.c'), '-o', story, ...pkgConfig('--cflags'), ...options]);
-  assert.equal(run(story, [model, prompt, budget, '128']), expected);
+  assert.equal(run(story, [model, prompt, budget, '128']), small);
 });
 
 test('C and C++ programs built through CMake tell it, with the shared library and the static one', () => {
@@ -59,7 +61,7 @@ test('C and C++ programs built through CMake tell it, with the shared library an
   const flags = strict.join(' ');
   run('cmake', ['-G', 'Ninja', '-S', examples, '-B', build, `-DCMAKE_PREFIX_PATH=${prefix}`, `-DCMAKE_C_FLAGS=${flags}`, `-DCMAKE_CXX_FLAGS=${flags}`]);
   run('cmake', ['--build', build]);
-  assert.equal(run(join(build, 'story'), [model, prompt, budget, '128']), expected);
+  assert.equal(run(join(build, 'story'), [model, prompt, budget, '128']), small);
   const archive = join(folder, 'archive.bin');
   writeFileSync(archive, Buffer.concat([Buffer.alloc(4321, 1), readFileSync(model)]));
   assert.equal(run(join(build, 'reader'), [archive, '4321', prompt]), expected);

@@ -49,7 +49,7 @@ std::vector<Misuse> wrong_loading() {
       wrong_load("huge size", [](sluice_load_options& o) { o.size = SIZE_MAX; }),
       wrong_load("threads", [](sluice_load_options& o) { o.threads = 65; }),
       wrong_load("context", [](sluice_load_options& o) { o.context = -1; }),
-      wrong_load("context beyond the model", [](sluice_load_options& o) { o.context = 1 << 24; }),
+      wrong_load("huge context", [](sluice_load_options& o) { o.context = (1 << 24) + 1; }),
       wrong_load("sessions", [](sluice_load_options& o) { o.sessions = 0; }),
       wrong_load("logits_rows", [](sluice_load_options& o) { o.logits_rows = 257; }),
       wrong_load("grammars", [](sluice_load_options& o) { o.grammars = 2; }),

@@ -66,8 +66,7 @@ TEST(Templates, RenderAsPythonDoes) {
     } else {
       ASSERT_FALSE(prompt.ok());
       EXPECT_EQ(prompt.status().code(), Code::kTemplate);
-      EXPECT_NE(prompt.status().message().find(each["error"].get<std::string>()),
-                std::string::npos)
+      EXPECT_NE(prompt.status().message().find(each["error"].get<std::string>()), std::string::npos)
           << prompt.status().message();
     }
   }

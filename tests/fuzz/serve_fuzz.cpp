@@ -61,7 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       problem = read_tokenize(body, &text);
       break;
     default:
-      problem = read_detokenize(body, &tokens);
+      problem = sluice::serve::read_detokenize(body, &tokens);
       if (!problem) check(tokens.size() <= serve::kMaxValues);
   }
   if (problem) check_problem(problem);

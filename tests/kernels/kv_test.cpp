@@ -97,7 +97,9 @@ TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
           uint8_t* at = &out[i * row_bytes];
           if (type == KvType::kQ8_0) table->quantize_kv(row.data(), n, at);
           const double own = row_error(type, row, at);
-          if (i == 1) EXPECT_EQ(own, 0);
+          if (i == 1) {
+            EXPECT_EQ(own, 0);
+          }
           error += own;
           least += least_error(type, row);
         }

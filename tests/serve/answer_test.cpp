@@ -20,7 +20,7 @@ class ServeAnswer : public testing::Test {
         std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
     Result<native::ModelHeader> header = native::read_header(model, {});
     ASSERT_TRUE(header.ok()) << header.status().message();
-    tokenizer_ = *tokenizer::Tokenizer::create(header->header);
+    tokenizer_ = std::move(*tokenizer::Tokenizer::create(header->header));
   }
   static std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
 

@@ -147,6 +147,50 @@ TEST_F(Convert, LeavesNothingBehindWhenItFails) {
   }
 }
 
+// Weights that a text multiplies with much lose less: the logits on such a text are nearer.
+TEST_F(Convert, CalibrationServesTheText) {
+  const std::string text = kSource + "/examples/models/heldout.txt";
+  const auto loss = [&](const std::string& model) {
+    const Ran ran = run({"perplexity", model, "--file", text, "--json"});
+    EXPECT_EQ(ran.status, 0) << ran.err;
+    return nlohmann::json::parse(ran.out)["nll"].get<double>();
+  };
+  ASSERT_EQ(run({"convert", kSample, at("plain"), "--type", "q2_k", "--pure"}).status, 0);
+  const Ran ran = run(
+      {"convert", kSample, at("seen"), "--type", "q2_k", "--pure", "--calibrate", text, "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  for (const auto& t : nlohmann::json::parse(ran.out)["tensors"]) {
+    if (t["from"] == "F16") {
+      EXPECT_TRUE(t["weighted"].get<bool>()) << t["name"];
+    }
+  }
+  EXPECT_LT(loss(at("seen")), loss(at("plain")));
+  EXPECT_NE(run({"convert", kSample, at("seen"), "--type", "q2_k", "--calibrate", text, "--imatrix",
+                 text})
+                .status,
+            0);
+}
+
+TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
+  const std::vector<float> wanted = logits(kSample);
+  double before = 1e9;
+  for (const char* size : {"700k", "850k", "1100k", "3M"}) {
+    const Ran ran = run({"convert", kSample, at("out"), "--target-size", size, "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const double most = std::stod(size) * (size[1] == 'M' ? 1 << 20 : 1 << 10);
+    EXPECT_LE(fs::file_size(at("out")), most);
+    for (const auto& t : nlohmann::json::parse(ran.out)["tensors"]) {
+      EXPECT_GE(t["cosine"].get<double>(), 0.989) << t["name"];
+    }
+    const double error = error_of(logits(at("out")), wanted);
+    EXPECT_LT(error, before) << size;
+    before = error;
+  }
+  EXPECT_EQ(before, 0);  // there was room for everything
+  const Ran small = run({"convert", kSample, at("out"), "--target-size", "300k"});
+  EXPECT_NE(small.err.find("the smallest file"), std::string::npos) << small.err;
+}
+
 TEST_F(Convert, RefusesToWriteOverItsSource) {
   fs::copy_file(kSample, at("model.gguf"));
   fs::create_symlink(at("model.gguf"), at("link.gguf"));

@@ -176,7 +176,7 @@ TEST(Peft, WhatIsMoreThanProductsIsRefusedByName) {
                  Code::kUnsupportedArchitecture, "IA3");
   expect_refused(parse_both(R"({"peft_type":"LORA"})", peft_tensors()).status(), Code::kBadHeader,
                  "lora_alpha");
-  expect_refused(parse_both("[]", peft_tensors()).status(), Code::kUnsupportedArchitecture, "type");
+  expect_refused(parse_both("[]", peft_tensors()).status(), Code::kBadHeader, "JSON");
   for (const char* name : {"base_model.model.model.layers.0.block_sparse_moe.w1",
                            "base_model.model.model.norm.0", ""}) {
     expect_refused(parse_both(peft_config(), peft_tensors(name)).status(),

@@ -364,6 +364,10 @@ TEST(ConvertFile, RefusesWhatItCannotHold) {
   const Converted large = convert_file(source_file(1e6f), options);
   EXPECT_EQ(large.status.code(), Code::kBadWeights);
   EXPECT_NE(large.status.message().find("token_embd.weight"), std::string::npos);
+  for (const char* type : {"q2_k", "q4_k_s", "q6_k", "q4_0", "iq4_xs", "tq2_0"}) {
+    options.type = type;
+    EXPECT_EQ(convert_file(source_file(1e20f), options).status.code(), Code::kBadWeights) << type;
+  }
   options.type = "bf16";
   EXPECT_TRUE(convert_file(source_file(1e6f), options).status.ok());
   EXPECT_EQ(convert_file(source_file(), options, 1000).status.code(), Code::kIo);

@@ -1,0 +1,46 @@
+// What `run` and `chat` share: opening a model with the one that drafts for it, options of
+// sampling, and driving one answer to its end.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "generate/generation.h"
+#include "native/draft_pair.h"
+
+namespace sluice::cli {
+
+struct Drafting {
+  std::string choice = "off";  // ngram, or a model
+  int most = -1;               // guesses in one pass; -1: chosen
+};
+
+// --temp, --top-k, … --seed, which is kept as text for sample::parse_seed.
+void add_sampling(CLI::App& app, sample::Params& params, std::string& seed);
+void add_drafting(CLI::App& app, Drafting& drafting);
+
+// Models with a session each; they outlive what is generated on them.
+struct Speakers {
+  native::DraftPair models;
+  std::unique_ptr<session::Session> session, draft;
+};
+
+// Opens the models. Errors: Model::open's, open_pair's.
+[[nodiscard]] Result<native::DraftPair> open_models(const std::string& model,
+                                                    const Drafting& drafting,
+                                                    native::LoadOptions load);
+// Begins a session on each, and says in `options` how to draft. Errors: Session::create's.
+[[nodiscard]] Status open_sessions(Speakers& speakers, const Drafting& drafting,
+                                   generate::Options* options);
+
+// A bar on standard error, for Model::preload.
+void draw_progress(void*, uint64_t loaded, uint64_t total);
+
+// Drives a generation to its end and hands over its text as it becomes certain. `text` returns
+// false to end it there. An interrupted one is cancelled, which is no error here.
+[[nodiscard]] Status drive_answer(native::DraftPair& models, generate::Generation& generation,
+                                  const std::function<bool(std::string_view)>& text);
+
+}  // namespace sluice::cli

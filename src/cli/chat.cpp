@@ -1,0 +1,328 @@
+// `sluice chat`: a conversation in the terminal. A line is a message or a command; the answer
+// streams and Ctrl-C ends it, not the program. What was computed of the conversation is kept.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "chat/template.h"
+#include "chat/think.h"
+#include "cli/answer.h"
+#include "cli/cli.h"
+#include "cli/conversation.h"
+#include "cli/terminal.h"
+#include "gguf/printable.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr const char* kHelp =
+    "/system TEXT   say what the model is to be; without TEXT: show it\n"
+    "/save FILE     keep the conversation as JSON\n"
+    "/load FILE     go on with one that was kept\n"
+    "/reset         begin a new conversation, with the same system text\n"
+    "/stats         tokens, speed and memory\n"
+    "/quit          end; so does Ctrl-D, or Ctrl-C twice\n"
+    "Ctrl-C stops an answer. A line that ends with \\ goes on in the next one; // begins a "
+    "message\n"
+    "with a slash.\n";
+
+struct ChatOptions {
+  Common common;
+  Drafting drafting;
+  generate::Options generation;
+  std::string seed = "0", system;
+  int n = -1;
+};
+
+class Chat {
+ public:
+  Chat(ChatOptions options, Signals& signals) : options_(std::move(options)), signals_(signals) {}
+  Status open();
+  int run();
+
+ private:
+  enum class After : uint8_t { kGoOn, kQuit };
+  After interrupted(const LineReader& reader);
+  Status command(const std::string& line, After* after);
+  void set_system(const std::string& text);
+  void print_stats() const;
+  Status answer(const std::string& text);
+  Status generate(const chat::Prompt& prompt, std::span<const session::Token> tokens);
+  bool show(std::string_view text, bool thought);
+  void end_answer(const generate::Generation& generation);
+  [[nodiscard]] Status explained(const Status& status) const;
+
+  ChatOptions options_;
+  Signals& signals_;
+  std::optional<chat::Template> template_;
+  Speakers speakers_;
+  std::vector<Message> messages_;
+  generate::Counts last_;
+  uint64_t answers_ = 0;
+  bool terminal_ = false;      // standard output is one
+  bool styled_ = false;        // and shows dimmed text
+  bool dim_ = false;           // as it stands now
+  bool line_begun_ = false;    // of the answer on the screen
+  bool asked_to_end_ = false;  // by Ctrl-C at the prompt, once
+};
+
+// --- the model
+
+Status Chat::open() {
+  if (options_.common.json) {
+    return error(Code::kInvalidArgument, "chat prints no JSON; run and serve do");
+  }
+  Result<uint64_t> seed = sample::parse_seed(options_.seed);
+  if (!seed.ok()) return seed.status();
+  options_.generation.sampling.seed = *seed;
+  options_.generation.max_tokens = options_.n;
+  SLUICE_RETURN_IF_ERROR(
+      sample::validate(options_.generation.sampling, std::numeric_limits<session::Token>::max()));
+  Result<native::LoadOptions> load = load_options(options_.common);
+  if (!load.ok()) return load.status();
+  chat::ModelTexts texts;
+  load->on_header = [&texts](const gguf::Header& header) { texts = chat::read_texts(header); };
+  Result<native::DraftPair> opened = open_models(options_.common.model, options_.drafting, *load);
+  if (!opened.ok()) return opened.status();
+  speakers_.models = std::move(*opened);
+  Result<chat::Template> chat = chat::Template::create(texts);
+  if (!chat.ok()) return chat.status();
+  template_.emplace(std::move(*chat));
+  if (template_->is_default()) {
+    std::fprintf(stderr,
+                 "sluice: the model has no chat template; ChatML is used, which it may not have "
+                 "been trained on\n");
+  }
+  SLUICE_RETURN_IF_ERROR(open_sessions(speakers_, options_.drafting, &options_.generation));
+  terminal_ = isatty(STDOUT_FILENO) != 0;
+  const char* kind = std::getenv("TERM");
+  styled_ = terminal_ && kind != nullptr && std::string_view(kind) != "dumb";
+  if (isatty(STDERR_FILENO) != 0) {
+    SLUICE_RETURN_IF_ERROR(speakers_.models.model->preload(draw_progress));
+  }
+  if (!options_.system.empty()) set_system(options_.system);
+  signals_.handle([this] {
+    speakers_.models.model->wake();
+    if (speakers_.models.draft) speakers_.models.draft->wake();
+  });
+  return {};
+}
+
+// --- lines
+
+int Chat::run() {
+  LineReader reader(signals_, "> ");
+  int failures = 0;
+  if (reader.interactive()) std::printf("/help lists the commands.\n");
+  std::string message;
+  while (!signals_.terminated()) {
+    std::string line;
+    const Input input = reader.read(&line);
+    if (input == Input::kEnd && reader.interactive()) std::printf("\n");
+    if (input == Input::kEnd && message.empty()) break;
+    if (input == Input::kInterrupted) {
+      message.clear();
+      if (interrupted(reader) == After::kQuit) return finish_output(130);
+      continue;
+    }
+    asked_to_end_ = false;
+    if (input == Input::kLine && line.ends_with('\\')) {
+      message += line.substr(0, line.size() - 1) + "\n";
+      if (message.size() <= kMaxLine) continue;
+    }
+    message += line;
+    Status status;
+    After after = After::kGoOn;
+    if (input == Input::kTooLong || message.size() > kMaxLine) {
+      status = error(Code::kInvalidArgument, "a message may have %zu bytes at most", kMaxLine);
+    } else if (message.starts_with('/') && !message.starts_with("//")) {
+      status = command(message, &after);
+    } else if (!message.empty()) {
+      status = answer(message.substr(message.starts_with("//") ? 1 : 0));
+    }
+    message.clear();
+    if (!status.ok()) fail(status);
+    if (!status.ok() && !reader.interactive()) ++failures;
+    if (after == After::kQuit || std::ferror(stdout) != 0) break;
+  }
+  if (signals_.terminated()) return finish_output(130);
+  return finish_output(failures > 0 ? 1 : 0);
+}
+
+Chat::After Chat::interrupted(const LineReader& reader) {
+  signals_.clear();
+  if (reader.interactive()) std::printf("\n");
+  if (asked_to_end_ || signals_.terminated() || !reader.interactive()) return After::kQuit;
+  asked_to_end_ = true;
+  std::printf("(Ctrl-C again ends the program)\n");
+  return After::kGoOn;
+}
+
+Status Chat::command(const std::string& line, After* after) {
+  const size_t space = std::min(line.find(' '), line.size());
+  const std::string name = line.substr(0, space);
+  const size_t begin = std::min(line.find_first_not_of(' ', space), line.size());
+  const std::string rest = line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
+  const bool wants_file = name == "/save" || name == "/load";
+  if (wants_file && rest.empty()) {
+    return error(Code::kInvalidArgument, "%s wants the name of a file", name.c_str());
+  }
+  if (name == "/quit" || name == "/exit") {
+    *after = After::kQuit;
+  } else if (name == "/help") {
+    std::printf("%s", kHelp);
+  } else if (name == "/stats") {
+    print_stats();
+  } else if (name == "/reset") {
+    const bool keeps = !messages_.empty() && messages_[0].role == "system";
+    messages_.resize(keeps ? 1 : 0);
+  } else if (name == "/system" && !rest.empty()) {
+    set_system(rest);
+  } else if (name == "/system") {
+    const bool set = !messages_.empty() && messages_[0].role == "system";
+    std::printf("%s\n", set ? shown(messages_[0].content).c_str() : "(none)");
+  } else if (name == "/save") {
+    return save(messages_, rest, options_.common.model);
+  } else if (name == "/load") {
+    Result<std::vector<Message>> loaded = load(rest);
+    if (!loaded.ok()) return loaded.status();
+    messages_ = std::move(*loaded);
+    std::printf("%zu messages\n", messages_.size());
+  } else {
+    return error(Code::kInvalidArgument, "%.40s is no command; /help lists them", name.c_str());
+  }
+  std::fflush(stdout);
+  return {};
+}
+
+void Chat::set_system(const std::string& text) {
+  if (messages_.empty() || messages_[0].role != "system") {
+    messages_.insert(messages_.begin(), Message{"system", {}, {}});
+  }
+  messages_[0].content = text;
+}
+
+void Chat::print_stats() const {
+  const session::Engine& engine = speakers_.models.model->engine();
+  const session::MemoryPlan& plan = engine.plan();
+  std::printf("%zu messages, %d of %d tokens of the context\n", messages_.size(),
+              speakers_.session->position(), plan.n_ctx);
+  if (answers_ > 0) {
+    std::printf("last answer: prompt %d tokens, %d of them kept, the others at %.1f tok/s; ",
+                last_.prompt, last_.cached, last_.prompt_rate());
+    std::printf("generated %d tokens at %.1f tok/s\n", last_.generated, last_.generate_rate());
+  }
+  if (last_.drafted > 0) {
+    std::printf("guessed %d tokens, %d right, in %d passes\n", last_.drafted, last_.accepted,
+                last_.passes);
+  }
+  std::printf("memory %s, kernels %s, %d threads\n", human_bytes(plan.total()).c_str(),
+              engine.table().name, plan.n_threads);
+}
+
+// --- answers
+
+Status Chat::answer(const std::string& text) {
+  messages_.push_back({"user", text, {}});
+  const std::string messages = to_json(messages_);
+  chat::Request request;
+  request.messages = messages;
+  Status status;
+  const Result<chat::Prompt> prompt = template_->render(request);
+  if (prompt.ok()) {
+    const auto tokens = chat::encode(speakers_.models.model->engine().tokenizer(), *prompt);
+    status = tokens.ok() ? generate(*prompt, *tokens) : tokens.status();
+  } else {
+    status = prompt.status();
+  }
+  if (messages_.back().role == "user") messages_.pop_back();  // nothing was answered
+  signals_.clear();
+  return explained(status);
+}
+
+Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token> tokens) {
+  generate::Options options = options_.generation;
+  options.sampling.seed += answers_;
+  options.stop.insert(options.stop.end(), prompt.stop.begin(), prompt.stop.end());
+  auto generation = generate::Generation::begin(*speakers_.session, tokens, options);
+  if (!generation.ok()) return generation.status();
+  chat::ThinkFilter filter(prompt.opens_thought());
+  Message answer{"assistant", {}, {}};
+  bool lost = false;
+  const auto take = [&](const chat::Split& split) {
+    answer.thought += split.thought;
+    answer.content += split.answer;
+    if (terminal_) lost = lost || !show(split.thought, true) || !show(split.answer, false);
+  };
+  const Status status = drive_answer(speakers_.models, **generation, [&](std::string_view text) {
+    if (!text.empty() && !terminal_) lost = lost || !show(text, false);
+    if (!text.empty()) take(filter.push(text));
+    return !lost && !signals_.interrupted();
+  });
+  take(filter.finish());
+  end_answer(**generation);
+  if (!answer.content.empty() || !answer.thought.empty()) messages_.push_back(std::move(answer));
+  return status;
+}
+
+// Writes a part of the answer at once. False when it cannot be written.
+bool Chat::show(std::string_view text, bool thought) {
+  if (text.empty()) return true;
+  std::string out;
+  if (thought != dim_ && line_begun_) out += dim_ && styled_ ? "\033[0m\n\n" : "\n\n";
+  if (thought && styled_ && (!dim_ || !line_begun_)) out += "\033[2m";
+  dim_ = thought;
+  line_begun_ = true;
+  out += terminal_ ? shown(text) : std::string(text);
+  return std::fwrite(out.data(), 1, out.size(), stdout) == out.size() && std::fflush(stdout) == 0;
+}
+
+void Chat::end_answer(const generate::Generation& generation) {
+  std::printf("%s\n", dim_ && styled_ ? "\033[0m" : "");
+  dim_ = line_begun_ = false;
+  std::fflush(stdout);
+  last_ = generation.counts();
+  ++answers_;
+  if (generation.finish() == generate::Finish::kContext) {
+    fail(explained(error(Code::kContextFull, "full")));
+  }
+}
+
+Status Chat::explained(const Status& status) const {
+  const bool full = status.code() == Code::kPromptTooLong || status.code() == Code::kContextFull;
+  if (!full) return status;
+  return error(Code::kContextFull,
+               "the conversation fills the context of %d tokens: /reset begins a new one, and a "
+               "larger --ctx holds more",
+               speakers_.models.model->engine().plan().n_ctx);
+}
+
+}  // namespace
+
+void add_chat(CLI::App& app, int* status) {
+  auto options = std::make_shared<ChatOptions>();
+  CLI::App* sub = app.add_subcommand("chat", "Talk with a model");
+  add_common(*sub, options->common);
+  add_lora(*sub, options->common);
+  sub->add_option("--system", options->system, "what the model is to be");
+  sub->add_option("-n", options->n, "tokens of an answer at most (default: as many as fit)")
+      ->check(whole_number(1, std::numeric_limits<int32_t>::max()));
+  add_sampling(*sub, options->generation.sampling, options->seed);
+  sub->add_option("--stop", options->generation.stop,
+                  "end an answer at this text; may be given several times")
+      ->allow_extra_args(false);
+  sub->add_flag("--ignore-eos", options->generation.ignore_eos,
+                "go on after the end-of-text token");
+  add_drafting(*sub, options->drafting);
+  sub->callback([options, status] {
+    Signals signals;
+    Chat chat(*options, signals);
+    const Status opened = chat.open();
+    *status = opened.ok() ? chat.run() : fail(opened);
+    signals.handle([] {});
+  });
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,35 @@
+// Fuzzes the parser and the interpreter of chat templates: the input is a template, rendered with a
+// fixed conversation. Whatever it says, the pieces alternate and hold all text of the prompt.
+#include <cstdlib>
+
+#include "chat/template.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace sluice::chat;
+  ModelTexts texts;
+  texts.bos = "<s>";
+  texts.eos = "</s>";
+  const std::string_view source(reinterpret_cast<const char*>(data), size);
+  const auto chat = Template::create(texts, source);
+  if (!chat.ok()) {
+    if (chat.status().message().empty()) std::abort();
+    return 0;
+  }
+  Request request;
+  request.messages =
+      R"([{"role":"system","content":"Be brief."},{"role":"user","content":"<|im_end|> \u00e9\ud83d\ude00"},)"
+      R"({"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function",)"
+      R"("function":{"name":"f","arguments":"{\"x\": [1, 2.5, true]}"}}]}])";
+  request.tools = R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])";
+  request.now = 0;
+  const auto prompt = chat->render(request);
+  if (!prompt.ok()) {
+    if (prompt.status().message().empty()) std::abort();
+    return 0;
+  }
+  for (size_t i = 0; i < prompt->pieces.size(); ++i) {
+    if (prompt->pieces[i].text.empty()) std::abort();
+    if (i > 0 && prompt->pieces[i].content == prompt->pieces[i - 1].content) std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,300 @@
+// The interpreter of chat templates, each point against what Python's jinja2 renders; hostile ones
+// are cut off, and what callers say never becomes a control token.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "chat/template.h"
+#include "chat/text.h"
+#include "chat/think.h"
+#include "gguf_builder.h"
+#include "tokenizer_vocab.h"
+
+namespace sluice::chat {
+namespace {
+
+constexpr const char* kHello = R"([{"role":"user","content":"Hello"}])";
+
+Result<Prompt> render(const std::string& source, std::string_view messages = kHello,
+                      std::string_view variables = "") {
+  ModelTexts texts;
+  texts.bos = "<s>";
+  texts.eos = "</s>";
+  const Result<Template> chat = Template::create(texts, source);
+  if (!chat.ok()) return chat.status();
+  Request request;
+  request.messages = messages;
+  request.variables = variables;
+  return chat->render(request);
+}
+
+std::string rendered(const std::string& source, std::string_view messages = kHello) {
+  constexpr const char* kVariables =
+      R"({"d":{"a":[1,true,null,"it's \"x\"\n"],"b":2.5},"e":{"items":1},"l":[3,1,2],"u":"a\ud83d\ude00b",)"
+      R"("t":[{"n":"b","v":2,"q":{"z":1}},{"n":"a","v":1,"q":{"z":0}},{"n":"A","v":3}]})";
+  const Result<Prompt> prompt = render(source, messages, kVariables);
+  return prompt.ok() ? prompt->text() : prompt.status().message();
+}
+
+TEST(ChatTemplate, IsReadAsPythonReadsIt) {
+  const std::pair<const char*, const char*> cases[] = {
+#include "chat_template_cases.inc"
+  };
+  for (const auto& [source, expected] : cases) {
+    EXPECT_EQ(rendered(source), expected) << source;
+  }
+}
+
+TEST(ChatTemplate, RaisesWherePythonDoes) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"{{ raise_exception('no ' ~ 1) }}", "no 1"},
+      {"a\n{{ missing.name }}", "'missing' is undefined (line 2)"},
+      {"{{ d.nope.x }}", "'dict object' has no attribute 'nope'"},
+      {"{{ l[7].x }}", "list object has no element 7"},
+      {"{{ none.x.y }}", "'None' has no attribute 'x'"},
+      {"{{ 'a' + 1 }}", "can only concatenate str (not \"int\") to str"},
+      {"{{ 1 < 'a' }}", "'<' not supported between instances of 'int' and 'str'"},
+      {"{{ l.append(1) }}", "access to attribute 'append' of 'list' object is unsafe."},
+      {"{{ l | map('string') | tojson }}", "Object of type generator is not JSON serializable"},
+      {"{{ missing | tojson }}", "Object of type Undefined is not JSON serializable"},
+      {"{% for x in none %}{% endfor %}", "'NoneType' object is not iterable"},
+      {"{% set a, b = [1] %}", "not enough values to unpack (expected 2, got 1)"},
+      {"{% macro f(a) %}{% endmacro %}{{ f(1, 2) }}", "takes not more than 1 argument(s)"},
+      {"{{ 'x' | nofilter }}", "No filter named 'nofilter'."},
+      {"{{ 'x' is notest }}", "No test named 'notest'."},
+      {"{{ 5() }}", "'int' object is not callable"},
+      {"{{ {[1]: 2} }}", "unhashable type: 'list'"},
+      {"{{ 1 // 0 }}", "division by zero"},
+      {"{{ 2 ** 64 }}", "too large"},
+      {"{{ 'a' | indent(nope=1) }}", "unexpected keyword argument 'nope'"},
+      {"{{ 'unclosed }}", "without end"},
+      {"{% for %}", "a name is expected"},
+      {"{% if true %}", "'endif' is missing"},
+      {"{{ (1 }}", "unexpected '}'"},
+      {"{% foo %}", "the tag 'foo' is not known"},
+      {"{% break %}", "belong into a loop"},
+      {"\xff", "not UTF-8"},
+  };
+  for (const auto& [source, why] : cases) {
+    const Result<Prompt> prompt = render(source, kHello, R"({"d":{},"l":[1]})");
+    ASSERT_FALSE(prompt.ok()) << source;
+    EXPECT_EQ(prompt.status().code(), Code::kTemplate) << source;
+    EXPECT_NE(prompt.status().message().find(why), std::string::npos)
+        << source << ": " << prompt.status().message();
+  }
+}
+
+TEST(ChatTemplate, IsCutOffWhereItIsHostile) {
+  const std::string text16m =
+      "{% set a = namespace(t='0123456789abcdef') %}{% for i in range(19) %}{% set a.t = a.t + a.t "
+      "%}{% endfor %}";
+  const std::string loops = "{% for i in range(90000) %}{% for j in range(90000) %}";
+  const std::string nested =
+      "{% set a = namespace(t=[1]) %}{% for i in range(60) %}{% set a.t = [a.t, a.t] %}{% endfor "
+      "%}";
+  const std::string again = "{% for i in range(9000) %}";
+  const std::string hostile[] = {
+      loops + "x{% endfor %}{% endfor %}",
+      loops + "{% endfor %}{% endfor %}",
+      "{% for i in range(1000000000) %}{% endfor %}",
+      "{{ 'x' * 1000000000 }}",
+      std::string(2 << 20, 'x'),
+      text16m + again + "{% for c in a.t %}{% endfor %}{% endfor %}",
+      "{% set a = namespace(t=[1]) %}{% for i in range(99) %}{% set a.t = a.t + a.t %}{% endfor %}",
+      nested + "{{ a.t }}",
+      nested + "{{ a.t | tojson }}",
+      nested + "{{ a.t == a.t }}",
+      "{% set a = namespace() %}{% set a.t = a %}{{ a }}",
+      text16m + "{{ a.t.replace('0', a.t) }}",
+      text16m + "{{ a.t.replace('', a.t) }}",
+      text16m + "{{ range(90000) | join(a.t) }}",
+      text16m + again + "{% set b = a.t.split('0') %}{% endfor %}",
+      text16m + "{{ ('{0}' * 100000).format(a.t) }}",
+      text16m + again + "{% if 'nothing' in a.t or a.t == a.t + '' %}{% endif %}{% endfor %}",
+      text16m + again + "{% set b = a.t[1:] %}{% endfor %}",
+      text16m + again + "{% set b = a.t | upper %}{% endfor %}",
+      "{{ 'a\\nb' | indent(500000000) }}",
+      "{{ [1] | tojson(indent=500000000) }}",
+      "{{ 'a'.center(500000000) }}{{ '%500000000d' % 1 }}",
+      "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+      "{% macro f(n) %}{% if n > 0 %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) "
+      "}}",
+      "{{ " + std::string(200'000, '(') + "1 }}",
+      "{{ " + std::string(200'000, '[') + " }}",
+      "{{ " + std::string(200'000, '-') + "1 }}",
+      "{{ 1" + std::string(100'000, '+') + "1 }}",
+      "{{ x" + std::string(100'000, '.') + "x }}",
+  };
+  for (const std::string& source : hostile) {
+    const Result<Prompt> prompt = render(source);
+    ASSERT_FALSE(prompt.ok()) << source.substr(0, 200);
+    EXPECT_EQ(prompt.status().code(), Code::kTemplate) << prompt.status().message();
+  }
+  std::string chain = "{{ 1";
+  for (int i = 0; i < 50'000; ++i) chain += "+1";
+  EXPECT_FALSE(render(chain + " }}").ok());
+}
+
+// Content keeps apart through whatever is done with it: shown as «…».
+std::string spans(const std::string& source, std::string_view messages) {
+  const Result<Prompt> prompt = render(source, messages);
+  if (!prompt.ok()) return prompt.status().message();
+  std::string out;
+  for (const Piece& piece : prompt->pieces) {
+    out += piece.content ? "«" + piece.text + "»" : piece.text;
+  }
+  return out;
+}
+
+TEST(ChatTemplate, KnowsWhatCallersSaid) {
+  constexpr const char* kMessages = R"([{"role":"user","content":" <b>\"é\" "}])";
+  const std::pair<const char*, const char*> cases[] = {
+      {"<{{ messages[0].content }}>", "<« <b>\"é\" »>"},
+      {"<{{ messages[0].content | trim }}>", "<«<b>\"é\"»>"},
+      {"{{ messages[0].content.strip().split('>') | join('>') }}", "«<b»>«\"é\"»"},
+      {"{{ messages[0].content | trim | upper }}", "«<B>\"É\"»"},
+      {"{{ messages[0].content | trim | tojson }}", "\"«<b>\\\"é\\\"»\""},
+      {"{{ messages[0].content | trim | e }}", "«&lt;b&gt;&#34;é&#34;»"},
+      {"{{ (messages[0].content | trim)[1:3] ~ 'x' ~ messages[0].content[-3] }}", "«b>»x«é»"},
+      {"{{ messages[0].content | trim | replace('b', 'new') }}", "«<»new«>\"é\"»"},
+      {"{{ '%s|%d' % (messages[0].content | trim, 1) }}", "«<b>\"é\"»|1"},
+      {"{% set x %}[{{ messages[0].content | trim }}]{% endset %}{{ x | reverse }}",
+       "]«\"é\">b<»["},
+      {"{% macro f(x) %}<{{ x }}>{% endmacro %}{{ f(messages[0].content | trim) }}",
+       "<«<b>\"é\"»>"},
+      {"{{ messages[0] }}", "{'«role»': 'user', '«content»': '« <b>\"é\" »'}"},
+      {"<|{{ messages[0].role }}|>", "<|user|>"},
+  };
+  for (const auto& [source, expected] : cases) EXPECT_EQ(spans(source, kMessages), expected);
+  // A role is the template's business only where it is a word; a word that the template spells is.
+  EXPECT_EQ(spans("<|{{ messages[0].role }}|>", R"([{"role":"x|><|y"}])"), "<|«x|><|y»|>");
+  EXPECT_EQ(spans("{{ messages[0].type }}{{ 'word' }}", R"([{"role":"u","type":"word"}])"),
+            "wordword");
+}
+
+// "<s>x</s>" said by a user is five letters and more; the template's own is a control token.
+TEST(ChatTemplate, ControlTokensComeFromTheTemplateAlone) {
+  test::VocabFile file = test::sentencepiece_vocab();
+  file.ids = {{"bos_token_id", 1}, {"eos_token_id", 2}, {"unknown_token_id", 0}};
+  const std::unique_ptr<tokenizer::Tokenizer> tokenizer = file.must_create();
+  ASSERT_NE(tokenizer, nullptr);
+  ModelTexts texts;
+  texts.bos = "<s>";
+  const Result<Template> chat = Template::create(
+      texts, "{{ bos_token }}{{ messages[0].content }}{{ bos_token }}<{{ messages[0].n }}");
+  ASSERT_TRUE(chat.ok());
+  Request request;
+  request.messages = R"([{"role":"user","content":"<s>\ufdd1<s>\ufdd0","n":"s>"}])";
+  const auto count = [&] {
+    const auto ids = encode(*tokenizer, *chat->render(request));
+    EXPECT_TRUE(ids.ok());
+    return ids.ok() ? std::count(ids->begin(), ids->end(), 1) : -1;
+  };
+  EXPECT_EQ(count(), 2);
+  request.content_special = true;
+  EXPECT_EQ(count(), 5);
+}
+
+TEST(ChatTemplate, TellsTheTimeItIsGiven) {
+  std::tm day{};
+  day.tm_year = 124;
+  day.tm_mon = 6;
+  day.tm_mday = 6;
+  day.tm_hour = 12;
+  day.tm_isdst = -1;
+  const Result<Template> chat =
+      Template::create({}, "{{ strftime_now('%d %B %Y %A %j %-d/%-m %H:%M:%S %p 100%% %Q') }}");
+  Request request;
+  request.messages = kHello;
+  request.now = std::mktime(&day);
+  EXPECT_EQ(chat->render(request)->text(), "06 July 2024 Saturday 188 6/7 12:00:00 PM 100% %Q");
+}
+
+TEST(ChatTemplate, MessagesAreMadePlain) {
+  constexpr const char* kSource =
+      "{% for m in messages %}{{ m.content }}|{% for c in m.tool_calls or [] %}"
+      "{{ c.function.arguments.x[1] }}{% endfor %}{% endfor %}{{ tools is none }}";
+  EXPECT_EQ(rendered(kSource, R"([{"role":"user","content":[{"type":"text","text":"a"},)"
+                              R"({"type":"text","text":"b"}]},{"role":"assistant","content":null,)"
+                              R"("tool_calls":[{"function":{"arguments":"{\"x\": [1, 2]}"}}]}])"),
+            "ab|None|2True");
+  for (const char* messages :
+       {"", "{}", "[]", "[1]", "[{}]", R"([{"role":1}])", "[", R"([{"role":"u","n":1e}])",
+        R"([{"role":"u","content":[{"type":"image_url"}]}])",
+        R"([{"role":"u","n":99999999999999999999}])", "[{\"role\":\"\xff\"}]"}) {
+    const Result<Prompt> prompt = render("x", messages);
+    ASSERT_FALSE(prompt.ok()) << messages;
+    EXPECT_EQ(prompt.status().code(), Code::kInvalidArgument) << prompt.status().message();
+  }
+  EXPECT_FALSE(render("x", "[{\"role\":\"u\",\"x\":" + std::string(100'000, '[')).ok());
+  EXPECT_FALSE(render("x", kHello, "[]").ok());
+}
+
+TEST(ChatTemplate, DefaultsToChatMl) {
+  const Result<Template> chat = Template::create(ModelTexts{});
+  ASSERT_TRUE(chat.ok());
+  EXPECT_TRUE(chat->is_default());
+  Request request;
+  request.messages = kHello;
+  const Result<Prompt> prompt = chat->render(request);
+  ASSERT_TRUE(prompt.ok());
+  EXPECT_EQ(prompt->text(), "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_TRUE(prompt->add_bos);
+  EXPECT_EQ(prompt->stop, std::vector<std::string>{"<|im_end|>"});
+}
+
+TEST(ChatTemplate, ToolsChooseTheTemplateForThem) {
+  ModelTexts texts;
+  texts.chat_template = "plain";
+  texts.tool_template = "tools {{ tools | length }}";
+  const Result<Template> chat = Template::create(texts);
+  ASSERT_TRUE(chat.ok());
+  Request request;
+  request.messages = kHello;
+  EXPECT_EQ(chat->render(request)->text(), "plain");
+  request.tools = "[{}]";
+  EXPECT_EQ(chat->render(request)->text(), "tools 1");
+}
+
+TEST(Think, ThoughtsAreKeptApartHoweverTheTextIsCut) {
+  const std::string text = " <think>\n one </thin two \n</think>\n\nthree </think> ";
+  for (size_t size = 1; size <= text.size(); ++size) {
+    ThinkFilter filter(false);
+    Split all;
+    const auto add = [&all](const Split& part) {
+      all.thought += part.thought;
+      all.answer += part.answer;
+    };
+    for (size_t at = 0; at < text.size(); at += size) add(filter.push(text.substr(at, size)));
+    add(filter.finish());
+    EXPECT_EQ(all.thought, "one </thin two") << size;
+    EXPECT_EQ(all.answer, "three </think> ") << size;
+  }
+  ThinkFilter open(true);
+  EXPECT_EQ(open.push("a</think>b").answer, "b");
+  ThinkFilter none(false);
+  EXPECT_EQ(none.push(" no <think>").answer, " no <think>");
+}
+
+TEST(ChatText, CutsAndJoinsWhatIsContent) {
+  Text text("ab");
+  text.append("cd", true);
+  text.append("ef", true);
+  text.append("g");
+  ASSERT_EQ(text.content().size(), 1u);
+  for (size_t begin = 0; begin <= text.size(); ++begin) {
+    for (size_t end = begin; end <= text.size(); ++end) {
+      Text joined = text.slice(begin, end);
+      EXPECT_EQ(joined.view(), text.view().substr(begin, end - begin));
+      size_t content = 0;
+      for (const Span& span : joined.content()) content += span.end - span.begin;
+      const size_t expected = std::min<size_t>(std::max<size_t>(end, 2), 6) -
+                              std::min<size_t>(std::max<size_t>(begin, 2), 6);
+      EXPECT_EQ(content, expected);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::chat
