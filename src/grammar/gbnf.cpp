@@ -317,7 +317,8 @@ class Gbnf {
     if (!schema) return text_before(*value, start);
     const uint32_t rule = builder_.new_rule();
     SLUICE_RETURN_IF_ERROR(
-        SchemaCompiler(std::move(*value), {.compact = compact, .one_space = true}, &builder_).compile_into(rule));
+        SchemaCompiler(std::move(*value), {.compact = compact, .one_space = true}, &builder_)
+            .compile_into(rule));
     return builder_.call(rule);
   }
 
