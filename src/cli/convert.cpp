@@ -107,6 +107,9 @@ void print_report_json(const convert::Report& report) {
 }
 
 Status convert_model(const ConvertOptions& options, convert::Report* report) {
+  if (options.out.ends_with(".qsf")) {
+    return error(Code::kInvalidArgument, "QSF files are not written yet: OUT must be a GGUF file");
+  }
   convert::Options wanted;
   if (!options.memory_budget.empty()) {
     const Result<uint64_t> budget = parse_size(options.memory_budget);

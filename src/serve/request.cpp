@@ -92,7 +92,7 @@ void read_shared(Fields& fields, GenerateRequest* out) {
     Fields inner(*options);
     inner.read("include_usage", &out->include_usage);
     inner.ignore({"include_obfuscation"});
-    if (const Problem problem = inner.finish()) fields.fail("stream_options", problem->message);
+    if (const Problem problem = inner.finish()) fields.fail("stream_options", "'stream_options': " + problem->message);
     if (!out->stream) fields.fail("stream_options", "'stream_options' needs 'stream': true.");
   }
 }
@@ -176,7 +176,7 @@ void read_messages(Fields& fields, GenerateRequest* out) {
   for (const Json& message : *messages) {
     const auto role = message.is_object() ? message.find("role") : message.end();
     if (!message.is_object() || role == message.end() || !role->is_string()) {
-      return fields.fail("messages", "Every message must be an object that has a role.");
+      return fields.fail("messages", "Each of 'messages' must be an object that has a role.");
     }
   }
   out->messages = to_text(*messages);

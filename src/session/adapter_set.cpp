@@ -2,7 +2,6 @@
 #include "session/adapter_set.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -241,7 +240,7 @@ class AdapterSet::Loader {
       Term& term = set_.terms_[i];
       const Origin& from = set_.origins_[i];
       sum_.add(std::string_view(from.pair->name));
-      sum_.add(uint64_t{std::bit_cast<uint32_t>(term.scale)});
+      sum_.add(uint64_t{__builtin_bit_cast(uint32_t, term.scale)});
       SLUICE_RETURN_IF_ERROR(term.a.packed ? load_packed(from, from.pair->a, 0, false, &term.a)
                                            : load_rows(from, &term.a));
       SLUICE_RETURN_IF_ERROR(load_packed(from, from.pair->b, from.first_row, true, &term.b));
