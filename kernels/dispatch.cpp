@@ -48,7 +48,7 @@ bool has_dotprod() {
 }
 constexpr Choice kChoices[] = {
     {&neondot::kTable, has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
-#elif defined(SLUICE_WASM_TABLE)  // the page has chosen a binary: web/worker/variant.ts
+#elif defined(SLUICE_WASM_TABLE)    // the page has chosen a binary: web/worker/variant.ts
 constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, always}};
 #elif defined(SLUICE_WASM_RELAXED)  // the kernels' tests hold both
 constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, always}, {&wasmrelaxed16::kTable, always}};

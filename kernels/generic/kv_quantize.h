@@ -19,7 +19,8 @@ struct Signs {
 constexpr Signs make_signs() {
   Signs s{};
   for (int i = 0; i < kLanes; ++i) {
-    for (int j = 0; j < kLanes; ++j) s.row[i][j] = __builtin_parity(i & j) ? -1.0f : 1.0f;
+    for (int j = 0; j < kLanes; ++j)
+      s.row[i][j] = __builtin_parity(static_cast<unsigned>(i & j)) ? -1.0f : 1.0f;
   }
   return s;
 }

@@ -1,7 +1,7 @@
 // Status and Result: how every room reports failure without exceptions.
 // A Status is a stable code plus one sentence for a person. Codes never change meaning: JavaScript
-// and scripts match on their names (code_name), which are the `code` of a SluiceError; C programs on
-// their numbers, which src/api/sluice.h repeats.
+// and scripts match on their names (code_name), which are the `code` of a SluiceError; C programs
+// on their numbers, which src/api/sluice.h repeats.
 #pragma once
 
 #include <cstdint>

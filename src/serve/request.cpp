@@ -92,7 +92,8 @@ void read_shared(Fields& fields, GenerateRequest* out) {
     Fields inner(*options);
     inner.read("include_usage", &out->include_usage);
     inner.ignore({"include_obfuscation"});
-    if (const Problem problem = inner.finish()) fields.fail("stream_options", "'stream_options': " + problem->message);
+    if (const Problem problem = inner.finish())
+      fields.fail("stream_options", "'stream_options': " + problem->message);
     if (!out->stream) fields.fail("stream_options", "'stream_options' needs 'stream': true.");
   }
 }

@@ -152,7 +152,7 @@ TEST_F(KvTypeTest, GoingBackAndComingBackChangeNoBit) {
     for (const char* type : {"q8_0", "q4_0", "q2"}) {
       session::EngineOptions options = options_for(m, "", type);
       options.logits_rows = 1;
-      options.n_ctx = 1000;
+      options.n_ctx = 1200;
       Opened fresh = open_model(m.path, options), opened = open_model(m.path, options);
       ASSERT_NE(opened.session, nullptr);
       std::vector<int32_t> text = m.prompt;

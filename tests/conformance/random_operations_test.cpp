@@ -48,13 +48,16 @@ class Fresh {
     opened_.session->clear();
     Tokens next = prompt;
     while (true) {
-      EXPECT_TRUE(opened_.session->begin(next).ok());
+      const Status begun = opened_.session->begin(next);
+      EXPECT_TRUE(begun.ok()) << begun.message();
+      if (!begun.ok()) return out;
       EXPECT_TRUE(opened_.model->run(*opened_.session).ok());
       const auto logits = opened_.session->logits();
       if (out.logits.empty()) out.logits.assign(logits.begin(), logits.end());
       if (out.tokens.size() == n) return out;
       const auto best = std::max_element(logits.begin(), logits.end());
       out.tokens.push_back(static_cast<Token>(best - logits.begin()));
+      if (out.tokens.size() == n) return out;  // the last one may have no place in the context
       next = {out.tokens.back()};
     }
   }

