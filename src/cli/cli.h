@@ -19,7 +19,7 @@ struct Common {
   std::string memory_budget;  // "64M"
   std::string kernels;
   std::string cache_dir;
-  std::string kv_type;  // "q8_0"
+  std::string kv_type;            // "q8_0"
   std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   int threads = 0;
   int ctx = 0;
