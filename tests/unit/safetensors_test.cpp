@@ -298,7 +298,7 @@ TEST(HfModel, RefusesByName) {
   stray.files[0] = SafetensorsBuilder().bf16("model.norm.weight", {1, 1, 1, 1, 8}).build();
   stray.expect_refused(Code::kBadShape, "model.norm.weight");
   stray.files[0] = SafetensorsBuilder().bf16("model.norm.weight", {0}).build();
-  stray.expect_refused(Code::kBadHeader, "output_norm");
+  stray.expect_refused(Code::kBadHeader, "model.norm.weight");
   stray.files.clear();
   stray.expect_refused(Code::kBadHeader, "0 safetensors files");
 }
