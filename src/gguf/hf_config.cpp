@@ -406,7 +406,7 @@ Result<Tensor> describe_tensor(const SafetensorsEntry& e) {
     return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions", printable(e.name).c_str(),
                  e.shape.size());
   }
-  t.name = e.name;
+  t.name = e.name;  // for what goes wrong
   t.n_dims = static_cast<uint32_t>(e.shape.size());
   std::reverse_copy(e.shape.begin(), e.shape.end(), t.ne.begin());
   t.offset = e.begin;
@@ -415,6 +415,7 @@ Result<Tensor> describe_tensor(const SafetensorsEntry& e) {
     return error(Code::kBadShape, "the tensor \"%s\" has a shape that does not fit its bytes",
                  printable(e.name).c_str());
   }
+  t.name = {};
   return t;
 }
 
