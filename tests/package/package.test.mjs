@@ -11,9 +11,9 @@ import { reference, undocumented } from '../../web/scripts/reference.mjs';
 
 const kB = 1024;
 const limits = {  // raw and gzipped bytes; what a page has to fetch before the model
-  'engine.simd128.wasm': [1000 * kB, 350 * kB],
-  'engine.relaxed.wasm': [1000 * kB, 350 * kB],
-  'engine.relaxed16.wasm': [1000 * kB, 350 * kB],
+  'engine.simd128.wasm': [1100 * kB, 350 * kB],
+  'engine.relaxed.wasm': [1100 * kB, 350 * kB],
+  'engine.relaxed16.wasm': [1100 * kB, 350 * kB],
   'index.js': [40 * kB, 14 * kB],
   'worker.js': [160 * kB, 50 * kB],
 };
