@@ -323,8 +323,11 @@ test('a client that does not read holds up the engine, not memory', async () => 
   assert.ok(JSON.stringify(chunks).length > 8 << 20);
 });
 
+// Answers that still go on when what they are asked beside them has come.
+const slowly = ['--kernels', 'scalar'];
+
 test('keys, origins, a full queue and small bodies', async () => {
-  const strict = await Server.start('--api-key', 'secret', '--cors', 'https://page.example', '--queue', '1', '--max-body', '64k', '--ctx', `${context}`);
+  const strict = await Server.start('--api-key', 'secret', '--cors', 'https://page.example', '--queue', '1', '--max-body', '64k', '--ctx', `${context}`, ...slowly);
   try {
     const keyed = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'secret', maxRetries: 0 });
     const wrong = new OpenAI({ baseURL: `${strict.url}/v1`, apiKey: 'Secret', maxRetries: 0 });
@@ -368,7 +371,7 @@ test('a signal lets what is being answered end; a second one does not wait', asy
   assert.equal(await polite.exit, 0);
   await assert.rejects(fetch(`${polite.url}/health`));
 
-  const hurried = await Server.start('--ctx', `${context}`);
+  const hurried = await Server.start('--ctx', `${context}`, ...slowly);
   const long = hurried.post('/v1/completions', { ...params, n: 16, stream: false }).then((r) => r.status, () => 0);
   await hurried.until('sluice_running', (n) => n === 1);
   hurried.child.kill('SIGINT');
