@@ -159,7 +159,8 @@ TEST_F(Convert, CalibrationServesTheText) {
   const Ran ran = run(
       {"convert", kSample, at("seen"), "--type", "tq2_0", "--pure", "--calibrate", text, "--json"});
   ASSERT_EQ(ran.status, 0) << ran.err;
-  for (const auto& t : nlohmann::json::parse(ran.out)["tensors"]) {
+  const auto report = nlohmann::json::parse(ran.out);
+  for (const auto& t : report["tensors"]) {
     if (t["from"] == "F16") {
       EXPECT_TRUE(t["weighted"].get<bool>()) << t["name"];
     }
@@ -179,7 +180,8 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
     ASSERT_EQ(ran.status, 0) << ran.err;
     const double most = std::stod(size) * (size[1] == 'M' ? 1 << 20 : 1 << 10);
     EXPECT_LE(fs::file_size(at("out")), most);
-    for (const auto& t : nlohmann::json::parse(ran.out)["tensors"]) {
+    const auto report = nlohmann::json::parse(ran.out);
+    for (const auto& t : report["tensors"]) {
       EXPECT_GE(t["cosine"].get<double>(), 0.989) << t["name"];
     }
     const double error = error_of(logits(at("out")), wanted);
