@@ -182,26 +182,26 @@ inline void pack_k_nibbles(const uint8_t* q, uint8_t* out) {
   }
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ4_K* b) {
+// What Q4_K and Q5_K share: scales, minima and the low four bits of the codes, which go to `q`.
+template <int kMost, class Block>
+inline void write_k_lines(const float* x, const float* w, Block* b, uint8_t (&q)[kSuper]) {
   LineParts<32> parts;
-  fit_line_parts<15, 32, 63>(x, w, &parts);
+  fit_line_parts<kMost, 32, 63>(x, w, &parts);
   b->d = parts.d;
   b->dmin = parts.dmin;
   pack_scales_and_mins(parts.scale, parts.lowest, b->scales);
-  uint8_t q[kSuper];
   to_bytes(parts.codes, 0, q);
   pack_k_nibbles(q, b->qs);
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ5_K* b) {
-  LineParts<32> parts;
-  fit_line_parts<31, 32, 63>(x, w, &parts);
-  b->d = parts.d;
-  b->dmin = parts.dmin;
-  pack_scales_and_mins(parts.scale, parts.lowest, b->scales);
+inline void write(const float* x, const float* w, kernels::BlockQ4_K* b) {
   uint8_t q[kSuper];
-  to_bytes(parts.codes, 0, q);
-  pack_k_nibbles(q, b->qs);
+  write_k_lines<15>(x, w, b, q);
+}
+
+inline void write(const float* x, const float* w, kernels::BlockQ5_K* b) {
+  uint8_t q[kSuper];
+  write_k_lines<31>(x, w, b, q);
   for (int i = 0; i < kSuper; ++i) {
     b->qh[i % 32] = byte(b->qh[i % 32] | (q[i] >> 4 & 1) << i / 32);
   }
