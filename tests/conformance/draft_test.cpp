@@ -8,6 +8,7 @@
 #include <cstring>
 #include <random>
 
+#include "answer_util.h"
 #include "fixtures_util.h"
 #include "generate/generation.h"
 #include "native/draft_pair.h"
@@ -27,49 +28,6 @@ using Tokens = std::vector<Token>;
 
 const std::string kSample =
     std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
-
-struct Answer {
-  Status status;
-  Finish finish = Finish::kNone;
-  std::string text, stop_string;
-  std::vector<Piece> pieces;
-  Tokens held;  // by the session afterwards
-  generate::Counts counts;
-  [[nodiscard]] Tokens tokens() const {
-    Tokens out;
-    for (const Piece& piece : pieces) out.push_back(piece.token);
-    return out;
-  }
-};
-
-Answer answer(Opened& opened, const Tokens& prompt, const Options& options, int32_t max_ops = 0,
-              int cancel_after = -1) {
-  Answer out;
-  auto begun = Generation::begin(*opened.session, prompt, options);
-  out.status = begun.status();
-  if (!begun.ok()) return out;
-  Generation& generation = **begun;
-  int steps = 0;
-  out.status = opened.model->drive([&](int32_t) {
-    if (steps++ == cancel_after) {
-      generation.cancel();
-      return Step::kDone;
-    }
-    const Step step = generation.step(max_ops);
-    for (Piece& piece : generation.take_pieces()) {
-      out.text += piece.text;
-      out.pieces.push_back(std::move(piece));
-    }
-    return step;
-  });
-  if (out.status.ok()) out.status = generation.failure();
-  out.finish = generation.finish();
-  out.stop_string = generation.stop_string();
-  out.counts = generation.counts();
-  const auto held = opened.session->tokens();
-  out.held.assign(held.begin(), held.end());
-  return out;
-}
 
 void expect_same(const Answer& found, const Answer& plain, bool recurrent) {
   ASSERT_TRUE(found.status.ok()) << found.status.message();

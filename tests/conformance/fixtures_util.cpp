@@ -67,9 +67,13 @@ std::vector<Reference> read_manifest(const std::string& folder,
 }
 
 Opened open_model(const std::string& path, const session::EngineOptions& options) {
-  Opened out;
   native::LoadOptions load;
   load.engine = options;
+  return open_model(path, load);
+}
+
+Opened open_model(const std::string& path, const native::LoadOptions& load) {
+  Opened out;
   auto model = native::Model::open(path, load);
   EXPECT_TRUE(model.ok()) << path << ": " << model.status().message();
   if (!model.ok()) return out;

@@ -47,6 +47,7 @@ struct Opened {
 };
 // Fails the test and returns empty pointers when the model cannot be opened.
 Opened open_model(const std::string& path, const session::EngineOptions& options);
+Opened open_model(const std::string& path, const native::LoadOptions& load);
 // The smallest budget that works for these options.
 uint64_t smallest_budget(const std::string& path, session::EngineOptions options);
 

@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "../sanitized.h"
+#include "answer_util.h"
 #include "fixtures_util.h"
 
 namespace sluice::test {
@@ -41,46 +42,10 @@ Options greedy_options(int64_t max_tokens) {
   return options;
 }
 
-struct Answer {
-  Status status;
-  Finish finish = Finish::kNone;
-  std::string text, stop_string;
-  std::vector<Piece> pieces;
-  generate::Counts counts;
-};
-
 std::vector<Token> tokens_of(const std::vector<Piece>& pieces) {
   std::vector<Token> tokens;
   for (const Piece& piece : pieces) tokens.push_back(piece.token);
   return tokens;
-}
-
-// Steps by at most `max_ops`, and cancels after `cancel_after` steps (-1: never).
-Answer answer(Opened& opened, std::span<const Token> prompt, const Options& options,
-              int32_t max_ops = 0, int cancel_after = -1) {
-  Answer out;
-  auto begun = Generation::begin(*opened.session, prompt, options);
-  out.status = begun.status();
-  if (!begun.ok()) return out;
-  Generation& generation = **begun;
-  int steps = 0;
-  out.status = opened.model->drive([&](int32_t) {
-    if (steps++ == cancel_after) {
-      generation.cancel();
-      return Step::kDone;
-    }
-    const Step step = generation.step(max_ops);
-    for (Piece& piece : generation.take_pieces()) {
-      out.text += piece.text;
-      out.pieces.push_back(std::move(piece));
-    }
-    return step;
-  });
-  if (out.status.ok()) out.status = generation.failure();
-  out.finish = generation.finish();
-  out.stop_string = generation.stop_string();
-  out.counts = generation.counts();
-  return out;
 }
 
 class Generating : public testing::Test {

@@ -69,15 +69,7 @@ Opened open_adapted(const std::string& path, const std::vector<AdapterChoice>& a
   load.engine.kernels = setting.kernels;
   load.engine.memory_budget = setting.budget;
   load.adapters = adapters;
-  Opened out;
-  auto model = native::Model::open(path, load);
-  EXPECT_TRUE(model.ok()) << path << ": " << model.status().message();
-  if (!model.ok()) return out;
-  out.model = std::move(*model);
-  auto session = session::Session::create(out.model->engine());
-  EXPECT_TRUE(session.ok()) << session.status().message();
-  if (session.ok()) out.session = std::move(*session);
-  return out;
+  return open_model(path, load);
 }
 
 std::vector<float> logits_of(const std::string& path, const std::vector<AdapterChoice>& adapters,

@@ -2,21 +2,17 @@
 // outputs that are whole or not there, a full disk that is noticed, and strings of strangers' files
 // that cannot drive a terminal.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "gguf/gguf.h"
 #include "gguf/printable.h"
+#include "program_util.h"
 
 namespace sluice::tools {
 namespace {
@@ -26,45 +22,12 @@ namespace fs = std::filesystem;
 const std::string kModel =
     std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/llama-biases.gguf";
 
-std::string bytes_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 void write_bytes(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-struct Ran {
-  int status = -1;
-  std::string out, err;
-};
-
-class Cli : public testing::Test {
+class Cli : public ProgramTest {
  protected:
-  void SetUp() override {
-    base_ = fs::temp_directory_path() / ("sluice-cli-" + std::to_string(getpid()));
-    fs::create_directories(base_);
-  }
-  void TearDown() override { fs::remove_all(base_); }
-
-  [[nodiscard]] std::string at(const std::string& name) const { return (base_ / name).string(); }
-
-  [[nodiscard]] Ran run(const std::vector<std::string>& arguments,
-                        const std::string& redirect = "") const {
-    std::string command = SLUICE_PROGRAM;
-    for (const std::string& a : arguments) command += " '" + a + "'";
-    command += " 2>" + at("stderr") + (redirect.empty() ? "" : " >" + redirect);
-    Ran ran;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 4096> part;
-    for (size_t n; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) {
-      ran.out.append(part.data(), n);
-    }
-    const int status = pclose(pipe);
-    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    ran.err = bytes_of(at("stderr"));
-    return ran;
-  }
   // One sentence with this code that contains `says`.
   void expect_refused(const std::vector<std::string>& arguments, const std::string& code,
                       const std::string& says) const {
@@ -80,8 +43,6 @@ class Cli : public testing::Test {
   [[nodiscard]] size_t files() const {
     return static_cast<size_t>(std::distance(fs::directory_iterator(base_), {}));
   }
-
-  fs::path base_;
 };
 
 TEST_F(Cli, ListOptionsLeaveTheModelAlone) {

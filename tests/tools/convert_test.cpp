@@ -2,20 +2,17 @@
 // says, within what the type can hold; a checkpoint's directory becomes a GGUF with the same
 // logits; and a conversion that fails leaves nothing.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "gguf/gguf.h"
+#include "program_util.h"
 
 namespace sluice::tools {
 namespace {
@@ -26,39 +23,8 @@ const std::string kSource = SLUICE_SOURCE_DIR;
 const std::string kSample = kSource + "/examples/models/sluice-tales-F16.gguf";
 constexpr const char* kTokens = "1,300,17,42,250,611,9,33,120,400,77,18,505,260,31,90";
 
-class Convert : public testing::Test {
+class Convert : public ProgramTest {
  protected:
-  void SetUp() override {
-    base_ = fs::temp_directory_path() / ("sluice-convert-" + std::to_string(getpid()));
-    fs::create_directories(base_);
-  }
-  void TearDown() override { fs::remove_all(base_); }
-
-  [[nodiscard]] std::string at(const std::string& name) const { return (base_ / name).string(); }
-
-  struct Ran {
-    int status = -1;
-    std::string out, err;
-  };
-  [[nodiscard]] Ran run(const std::vector<std::string>& arguments) const {
-    std::string command = SLUICE_PROGRAM;
-    for (const std::string& a : arguments) command += " '" + a + "'";
-    command += " 2>" + at("stderr");
-    Ran ran;
-    FILE* pipe = popen(command.c_str(), "r");
-    std::array<char, 4096> part;
-    for (size_t n; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) {
-      ran.out.append(part.data(), n);
-    }
-    const int status = pclose(pipe);
-    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    ran.err = bytes_of(at("stderr"));
-    return ran;
-  }
-  [[nodiscard]] static std::string bytes_of(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
   [[nodiscard]] std::vector<float> logits(const std::string& model) const {
     const Ran ran = run({"logits", model, "--tokens", kTokens, "--out", at("logits")});
     EXPECT_EQ(ran.status, 0) << ran.err;
@@ -77,8 +43,6 @@ class Convert : public testing::Test {
     }
     return error / power;
   }
-
-  fs::path base_;
 };
 
 TEST_F(Convert, EveryTypeRuns) {

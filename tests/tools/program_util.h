@@ -1,0 +1,57 @@
+// The terminal program, run in a folder of the test's own.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace sluice::tools {
+
+inline std::string bytes_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+struct Ran {
+  int status = -1;
+  std::string out, err;
+};
+
+class ProgramTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    base_ = std::filesystem::temp_directory_path() / ("sluice-tools-" + std::to_string(getpid()));
+    std::filesystem::create_directories(base_);
+  }
+  void TearDown() override { std::filesystem::remove_all(base_); }
+
+  [[nodiscard]] std::string at(const std::string& name) const { return (base_ / name).string(); }
+
+  [[nodiscard]] Ran run(const std::vector<std::string>& arguments,
+                        const std::string& redirect = "") const {
+    std::string command = SLUICE_PROGRAM;
+    for (const std::string& a : arguments) command += " '" + a + "'";
+    command += " 2>" + at("stderr") + (redirect.empty() ? "" : " >" + redirect);
+    Ran ran;
+    FILE* pipe = popen(command.c_str(), "r");
+    std::array<char, 4096> part;
+    for (size_t n; (n = fread(part.data(), 1, part.size(), pipe)) > 0;) {
+      ran.out.append(part.data(), n);
+    }
+    const int status = pclose(pipe);
+    ran.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    ran.err = bytes_of(at("stderr"));
+    return ran;
+  }
+  std::filesystem::path base_;
+};
+
+}  // namespace sluice::tools
