@@ -186,7 +186,8 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   failure_ = {};
   stats_ = {};
   pass_ = engine_.begin_pass();
-  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
+  began_ms_ = monotonic_ms();
+  pins_absent_ = engine_.residency().pins_absent();
   begin_batch();
 }
 
@@ -223,7 +224,8 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
-      if (began_ms_ > 0 && !spec_.embed) {
+      // Not of one that waited for what stays.
+      if (engine_.residency().pins_absent() == pins_absent_ && !spec_.embed) {
         engine_.costs().note(static_cast<int32_t>(stats_.tokens), monotonic_ms() - began_ms_);
       }
       engine_.end_pass();

@@ -134,7 +134,8 @@ class Session {
   uint64_t computed_by_ = 0;   // Engine::identity() when the timeline began
   Status failure_;
   PassStats stats_;
-  double began_ms_ = 0;  // of the pass; 0: nothing is to be learned from how long it takes
+  double began_ms_ = 0;       // of the pass
+  uint32_t pins_absent_ = 0;  // when it began
 };
 
 }  // namespace sluice::session
