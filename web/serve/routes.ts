@@ -21,7 +21,7 @@ export interface Record {
 }
 
 /** A whole answer, or its parts as they come. */
-export type Answer = { body: unknown } | { text: string; type: string } | { chunks: AsyncIterable<unknown> };
+export type Answer = { body: unknown; status?: number } | { text: string; type: string } | { chunks: AsyncIterable<unknown> };
 
 type Body = { [name: string]: unknown };
 type Params = (ChatCompletionParams | CompletionParams) & Body;
@@ -35,6 +35,8 @@ export interface Served {
   metrics: Metrics;
   /** False: the server ends. */
   open: () => boolean;
+  /** Why the engine answers no more; '': it does. */
+  failure: string;
 }
 
 interface Route {
@@ -48,7 +50,10 @@ const post = (answer: Route['answer']): Route => ({ method: 'POST', answer });
 const get = (body: (served: Served) => Answer): Route => ({ method: 'GET', answer: async (served) => body(served) });
 
 const kRoutes: { [path: string]: Route } = {
-  '/health': get(({ open }) => ({ body: { status: open() ? 'ok' : 'closing' } })),
+  '/health': get(({ open, failure }) => {
+    const status = failure ? 'failed' : open() ? 'ok' : 'closing';
+    return { body: { status, ...(failure && { error: failure }) }, status: status === 'ok' ? 200 : 503 };
+  }),
   '/metrics': get(({ metrics }) => ({ text: metrics.text(), type: 'text/plain; version=0.0.4; charset=utf-8' })),
   '/v1/models': get(({ model }) => ({ body: { object: 'list', data: [modelOf(model)] } })),
   '/v1/chat/completions': post((served, body, signal, record) => {
@@ -91,7 +96,7 @@ export function routeOf(method: string, path: string, model: string): { name: st
   const allowed = route.method === 'GET' ? 'GET, HEAD' : 'POST';
   if (!allowed.split(', ').includes(method)) throw new HttpError(405, 'method_not_allowed', 'This path takes another method.', { headers: { allow: allowed } });
   if (!one) return { name, route };
-  if (decodeURIComponent(path.slice(name.length + 1)) !== model) throw new HttpError(404, 'model_not_found', 'There is no such model here.', { param: 'model' });
+  if (![model, encodeURI(model), encodeURIComponent(model)].includes(path.slice(name.length + 1))) throw new HttpError(404, 'model_not_found', 'There is no such model here.', { param: 'model' });
   return { name, route: get(() => ({ body: modelOf(model) })) };
 }
 

@@ -5,6 +5,7 @@
 import * as http from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { createHash, timingSafeEqual } from 'node:crypto';
+import { finished } from 'node:stream';
 
 import type { Engine } from '../api/engine.js';
 import { SluiceError } from '../wire/errors.js';
@@ -37,6 +38,7 @@ export interface ServeOptions {
 const kReadMs = 30_000; // for a request's head and body
 const kIdleMs = 60_000; // of a connection without a request
 const kWriteMs = 10_000; // that a client reads nothing
+const kLingerMs = 2_000; // for the rest of a request that was refused
 const kMaxHead = 16 << 10;
 const kMaxUrl = 8 << 10;
 const kMaxConnections = 256;
@@ -59,7 +61,7 @@ export class Server {
       sluice_queued: queue.queued, sluice_running: queue.running, sluice_connections: this.#connections,
       sluice_context_tokens: plan.contextLength, sluice_memory_budget_bytes: plan.budget, sluice_memory_total_bytes: plan.total, sluice_sessions: 1,
     }));
-    this.#served = { engine, model: options.model, queue, metrics, open: () => !this.#closed };
+    this.#served = { engine, model: options.model, queue, metrics, open: () => !this.#closed, failure: '' };
     this.#http = http.createServer({ maxHeaderSize: kMaxHead, requestTimeout: kReadMs, headersTimeout: kReadMs, keepAliveTimeout: kIdleMs, connectionsCheckingInterval: 1000 });
     this.#http.maxConnections = kMaxConnections;
     this.#http.on('request', (request, response) => void this.#request(request, response));
@@ -111,12 +113,16 @@ export class Server {
       if (answer) await send(request, response, answer, control.signal);
     } catch (error) {
       const told = httpError(error);
-      record.error = told.code;
-      refuse(request, response, told);
+      if (told.code === 'ENGINE_GONE') this.#served.failure = told.message;
+      // Whoever has gone, or was told already that this is no HTTP, is told nothing.
+      if (!response.destroyed && request.socket.writable) {
+        record.error = told.code;
+        refuse(request, response, told);
+      }
     }
     clearTimeout(timer);
     this.#answering.delete(control);
-    if (this.#closed) response.once('finish', () => request.socket.end());
+    if (this.#closed) finished(response, () => request.socket.end());
     this.#log(request, response, record, performance.now() - arrived);
   }
 
@@ -153,7 +159,7 @@ export class Server {
     if (headers.expect !== undefined) response.writeContinue();
     const parts: Buffer[] = [];
     let size = 0;
-    for await (const part of request as AsyncIterable<Buffer>) {
+    for await (const part of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
       if ((size += part.length) > maxBody) throw tooLarge;
       parts.push(part);
     }
@@ -192,19 +198,24 @@ export class Server {
 // --- what is sent ----------------------------------------------------------------------------------
 
 function refuse(request: http.IncomingMessage, response: http.ServerResponse, error: HttpError): void {
-  if (response.destroyed || response.writableEnded) return;
   if (response.headersSent) return void response.end(`data: ${errorBody(error)}\n\n`);
-  // What is left of the request cannot be told from the next one.
-  const close = request.complete ? {} : { Connection: 'close' };
-  response.writeHead(error.status, { 'Content-Type': 'application/json', ...close, ...error.more.headers });
-  response.end(errorBody(error));
-  if (!request.complete) request.resume();
+  const body = errorBody(error);
+  const head = { 'Content-Type': 'application/json', 'Content-Length': Buffer.byteLength(body), ...error.more.headers };
+  if (request.complete) return void response.writeHead(error.status, head).end(body);
+  // What is left of the request cannot be told from the next one. It is read for a while: a connection that is
+  // closed before takes the answer with it.
+  response.writeHead(error.status, { ...head, Connection: 'close' }).write(body);
+  const timer = setTimeout(() => response.end(), kLingerMs);
+  finished(request.resume(), () => {
+    clearTimeout(timer);
+    response.end();
+  });
 }
 
 async function send(request: http.IncomingMessage, response: http.ServerResponse, answer: Answer, signal: AbortSignal): Promise<void> {
   if ('chunks' in answer) return stream(response, answer.chunks, signal);
   const [text, type] = 'body' in answer ? [JSON.stringify(answer.body), 'application/json'] : [answer.text, answer.type];
-  response.writeHead(200, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) });
+  response.writeHead(('status' in answer && answer.status) || 200, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) });
   response.end(request.method === 'HEAD' ? undefined : text);
 }
 
