@@ -10,7 +10,8 @@
 // of its group is in the same batch. So going on from the first position of a group needs no
 // copies: where a timeline goes back further than the ring reaches, it goes to such a position.
 //
-// A layer that forgets (kv_policy.h) keeps f16 copies of the text's first positions beside its ring.
+// A layer that forgets (kv_policy.h) keeps f16 copies of the text's first positions beside its
+// ring.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct LayerShape {
   int64_t state = 0;            // f32 values that a recurrent layer carries on; 0: none
   bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
   KvType k_type = KvType::kF16, v_type = KvType::kF16;
-  int32_t recent = 0;  // positions of the ring of f16 copies where either type is grouped
+  int32_t recent = 0;    // positions of the ring of f16 copies where either type is grouped
   bool forgets = false;  // the window is not the model's: the first `keep` positions are seen too
   int32_t keep = 0;
 

@@ -25,7 +25,9 @@ struct KvPolicy {
   }
 };
 
-// Errors: kInvalidArgument naming the policies that there are.
-[[nodiscard]] Result<KvPolicy> parse_kv_policy(std::string_view name);
+// "full" or "window", as is "" for the first; `keep` below 0 and `size` 0 are not given. Errors:
+// kInvalidArgument naming the policies that there are, and for sizes of a cache that does not
+// forget.
+[[nodiscard]] Result<KvPolicy> parse_kv_policy(std::string_view name, int32_t keep, int32_t size);
 
 }  // namespace sluice::kv

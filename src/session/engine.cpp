@@ -159,6 +159,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.kernels = "";  // the caller's
   engine->options_.adapters = {};
   engine->options_.n_ctx = plan.n_ctx;
+  engine->options_.kv = plan.kv_types;
   if (plan.kv_room.forgets()) engine->options_.kv_policy.size = plan.kv_room.positions;
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;

@@ -279,9 +279,55 @@ uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTy
   return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
 }
 
+int64_t kv_positions(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
+  const uint64_t others = plan.minimum - std::min(plan.minimum, plan.kv);
+  const uint64_t room = plan.budget == 0 ? plan.kv : plan.budget - std::min(plan.budget, others);
+  const auto fits = [&](int64_t n) {
+    const int32_t n_ctx = static_cast<int32_t>(n);
+    kv::KvShape shape = kv_shape(program, n_ctx, {n_ctx}, types);
+    shape.n_checkpoints = plan.kv_shape.n_checkpoints;
+    return static_cast<uint64_t>(plan.n_sessions) * shape.bytes() <= room;
+  };
+  int64_t least = 0, above = std::min(program.max_context, model::kMaxContext) + 1;
+  while (least + 1 < above) {
+    const int64_t middle = (least + above) / 2;
+    (fits(middle) ? least : above) = middle;
+  }
+  return least;
+}
+
+namespace {
+
+// The plan with the best types of keys and values that there is room for.
+Result<MemoryPlan> plan_with_best_types(const Program& program, const kernels::Table& table,
+                                        uint64_t tokenizer_bytes, EngineOptions options,
+                                        const AdapterNeeds& adapters) {
+  constexpr kv::KvType kTypes[] = {kv::KvType::kF16, kv::KvType::kQ8_0, kv::KvType::kQ4_0,
+                                   kv::KvType::kQ2};
+  options.kv = {};
+  EngineOptions unbounded = options;
+  unbounded.memory_budget = 0;  // the context that is wanted
+  const Result<MemoryPlan> wanted =
+      plan_memory(program, table, tokenizer_bytes, unbounded, adapters);
+  if (!wanted.ok()) return wanted;
+  for (const kv::KvType type : kTypes) {
+    const kv::KvTypes types{type, type};
+    const uint64_t bytes = kv_bytes(program, *wanted, types);
+    if (bytes == 0) continue;  // not for this model
+    options.kv = types;
+    if (options.memory_budget == 0 || bytes <= options.memory_budget / 4) break;
+  }
+  return plan_memory(program, table, tokenizer_bytes, options, adapters);
+}
+
+}  // namespace
+
 Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
                                uint64_t tokenizer_bytes, const EngineOptions& options,
                                const AdapterNeeds& adapters) {
+  if (options.kv.automatic) {
+    return plan_with_best_types(program, table, tokenizer_bytes, options, adapters);
+  }
   MemoryPlan plan;
   plan.adapters = adapters.bytes;
   plan.adapter_scratch = adapters.scratch;

@@ -42,7 +42,8 @@ struct EngineOptions {
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no direct reads
   residency::DirectReads direct_reads = residency::DirectReads::kNone;
-  kv::KvTypes kv;                             // of keys and values
+  kv::KvTypes kv;  // of keys and values; auto: the best that take at most a quarter of the budget,
+                   // as a context is chosen; where none do, the smallest
   // With a cache that forgets, `n_ctx` is the length of a text where it is greater than the cache's
   // size, and else, where that is not given, the size; a text is then as good as endless.
   kv::KvPolicy kv_policy;
@@ -84,8 +85,7 @@ struct MemoryPlan {
   std::vector<int32_t> mat_item, vec_item;
 
   [[nodiscard]] WorkingShape working() const {
-    return {kv_room.positions, n_batch,         n_threads,
-            logits_rows,       adapter_scratch, kv_room.forgets()};
+    return {kv_room.positions, n_batch, n_threads, logits_rows, adapter_scratch, kv_room.forgets()};
   }
   [[nodiscard]] uint64_t fixed() const {
     return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + other;
@@ -106,5 +106,9 @@ struct MemoryPlan {
 // the model cannot have them.
 [[nodiscard]] uint64_t kv_bytes(const model::Program& program, const MemoryPlan& plan,
                                 const kv::KvTypes& types);
+// The longest context for which they would fit, all else being the least that works; without a
+// budget, in the bytes that the plan's take.
+[[nodiscard]] int64_t kv_positions(const model::Program& program, const MemoryPlan& plan,
+                                   const kv::KvTypes& types);
 
 }  // namespace sluice::session
