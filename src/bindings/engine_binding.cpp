@@ -185,6 +185,7 @@ class EngineBinding {
     };
     session::report_model(opener_->header(), *found, sink);
     session::report_plan(found->plan, sink);
+    session::report_kv_types(*found, sink);
     if (options["storeBandwidth"].isNumber()) {
       const double rate = number_or(options, "storeBandwidth", 0);
       const bool shared = options["directReads"].isTrue() && rate > 1e6 * residency::kMemorySpeed;
@@ -469,6 +470,13 @@ class EngineBinding {
       const Result<kv::KvTypes> types = kv::parse_kv_types(type.as<std::string>());
       if (!types.ok()) return types.status();
       options.kv = *types;
+    }
+    if (const val policy = o["kvPolicy"]; policy.isString()) {
+      const Result<kv::KvPolicy> parsed = kv::parse_kv_policy(
+          policy.as<std::string>(), static_cast<int32_t>(number_or(o, "kvKeep", -1)),
+          static_cast<int32_t>(number_or(o, "kvSize", 0)));
+      if (!parsed.ok()) return parsed.status();
+      options.kv_policy = *parsed;
     }
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.

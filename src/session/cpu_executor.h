@@ -109,8 +109,18 @@ class CpuExecutor final : public Executor {
   void rotate_heads(const model::Op& op);
   void attend(const model::Op& op);
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
-  void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
-  void merge_splits(const model::Op& op, int32_t head);
+  // What the query at a position sees: positions from `begin` on, in parts that begin at multiples
+  // of `length`, and `kept` first ones apart.
+  struct Parts {
+    int32_t begin, length, first, last, kept;
+    [[nodiscard]] int32_t count() const { return last + 1 - first + (kept > 0 ? 1 : 0); }
+  };
+  [[nodiscard]] int32_t part_length(const kv::LayerShape& layer) const;
+  [[nodiscard]] Parts parts_of(const model::Op& op, int32_t position) const;
+  void attend_first(const model::Op& op, int32_t head, const TileScratch& s, int32_t from,
+                    int32_t rows, int32_t position, kernels::AttentionArgs a);
+  void attend_part(const model::Op& op, int32_t head, int32_t index, int thread);
+  void merge_parts(const model::Op& op, int32_t head);
   struct TextTile {
     int32_t text, length;  // the text's first row, its tokens
     int32_t first, count;  // the tile's, in the text

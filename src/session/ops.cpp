@@ -118,15 +118,20 @@ bool CpuExecutor::run_op(const Op& op) {
 
 void CpuExecutor::fill_rope_tables() {
   const model::Program& p = engine_.program();
+  const KvRoom& room = engine_.plan().kv_room;
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     const model::Rope& r = p.ropes[i];
     const bool is_long =
-        r.hp.scaling == model::RopeScaling::kLongRope && engine_.plan().n_ctx > r.hp.n_ctx_orig;
+        r.hp.scaling == model::RopeScaling::kLongRope && room.positions > r.hp.n_ctx_orig;
     const int32_t factors = is_long ? r.factors_long : r.factors_short;
     const float* by = factors >= 0 ? engine_.vec(factors) : nullptr;
     float* table = engine_.working().rope_table(i);
     if (spec_.ends.empty()) {
       fill_rope_table(r.hp, by, first_, batch_, table);
+      const int32_t turned = first_ + 1 - room.keep - room.window;  // by so much the first row
+      if (room.keep > 0 && turned + batch_ > 0) {
+        fill_rope_table(r.hp, by, turned, batch_, engine_.working().turn_table(i), /*back=*/true);
+      }
       continue;
     }
     // Texts begin at the same position: what one has in common with the longest before is copied.

@@ -19,9 +19,19 @@ export interface InspectOptions {
   contextLength?: number;
   /**
    * What keys and values are kept as: f16, q8_0, q4_0 or q2, or one for each, such as 'q8_0,q4_0'. The
-   * fewer bits, the longer the context in the same bytes. Default f16.
+   * fewer bits, the longer the context in the same bytes. auto: the best that takes a quarter of the
+   * budget. Default f16.
    */
   kvType?: string;
+  /**
+   * A cache that is full: 'full', an error, or 'window', which forgets all but the first and the last
+   * positions, as if those between had never been: a text goes on without end. Default full.
+   */
+  kvPolicy?: 'full' | 'window';
+  /** Of window: how many first positions are kept. Default 4. */
+  kvKeep?: number;
+  /** Of window: the positions that there is memory for. Default `contextLength`. */
+  kvSize?: number;
   /**
    * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
    * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no

@@ -48,6 +48,9 @@ export interface LoadSpec {
   memoryBudget: number;
   contextLength: number;
   kvType: string;
+  kvPolicy: string | undefined;
+  kvKeep: number;
+  kvSize: number;
   /** 0: choose. */
   threads: number;
   kernels: string;

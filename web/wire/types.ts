@@ -209,6 +209,8 @@ export interface MemoryPlan {
   kv: number;
   /** What keys and values are kept as. */
   kvType: string;
+  /** Positions that there is memory for; fewer than `contextLength` where the cache forgets. */
+  kvPositions: number;
   /** Activations of a pass. */
   activations: number;
   /** Vocabulary and merges. */
@@ -305,6 +307,10 @@ export interface ModelInfo {
   unkToken?: string;
   /** Fills batches. */
   padToken?: string;
+  /** Bytes that the plan's KV cache would take, by `kvType`. */
+  kvBytes: Record<string, number>;
+  /** The longest context that would fit, by `kvType`. */
+  kvPositions: Record<string, number>;
   /** How it would lie in memory under the budget. */
   plan: MemoryPlan;
   /** How fast it would run here; of Engine.inspect only. */

@@ -37,6 +37,10 @@ export interface OpenOptions {
   contextLength: number;
   /** What keys and values are kept as. */
   kvType: string;
+  /** What becomes of a full cache, and of one that forgets the first positions (-1: the engine's choice) and the size. */
+  kvPolicy: string | undefined;
+  kvKeep: number;
+  kvSize: number;
   /** 0: chosen by the engine. */
   threads: number;
   /** Kernel table by name; '': the best of this binary. */
