@@ -29,18 +29,18 @@ class Caller final : public Client {
 
 class ServeThreads : public testing::Test {
  protected:
-  void start(int32_t n_sessions, size_t max_queued, const std::string& key = "") {
+  void start(int32_t parallel, size_t max_queued, const std::string& key = "") {
     native::LoadOptions options;
     options.engine.n_ctx = 128;
     options.engine.n_threads = 1;
-    options.engine.n_sessions = n_sessions;
+    options.engine.parallel = parallel;
     options.on_header = [this](const gguf::Header& header) { texts_ = chat::read_texts(header); };
     auto opened = native::Model::open(
         std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf", options);
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     model_ = std::move(*opened);
     template_ = std::make_unique<chat::Template>(std::move(*chat::Template::create(texts_)));
-    worker_ = std::make_unique<Worker>(*model_, metrics_, n_sessions, max_queued);
+    worker_ = std::make_unique<Worker>(*model_, metrics_, parallel, max_queued);
     const session::Engine& engine = model_->engine();
     service_ = std::make_unique<Service>(*worker_, metrics_,
                                          ModelFacts{.name = "tales",
