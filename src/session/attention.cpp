@@ -246,7 +246,7 @@ void CpuExecutor::attend_first(const Op& op, int32_t head, const TileScratch& s,
     if (rope != nullptr) {
       const size_t index = static_cast<size_t>(rope->rope);
       const model::RopeHParams& hp = engine_.program().ropes[index].hp;
-      const float* cos = engine_.working().turn_table(index) + static_cast<int64_t>(t) * hp.n_rot;
+      const float* cos = engine_.working().turn_table(index) + int64_t{token_ + t} * hp.n_rot;
       rotate();
       engine_.table().rope(q + rope->in_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
       rotate();
