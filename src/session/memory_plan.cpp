@@ -313,10 +313,12 @@ Result<MemoryPlan> plan_with_best_types(const Program& program, const kernels::T
   const Result<MemoryPlan> wanted =
       plan_memory(program, table, tokenizer_bytes, unbounded, adapters);
   if (!wanted.ok()) return wanted;
+  uint64_t least = UINT64_MAX;
   for (const kv::KvType type : kTypes) {
     const kv::KvTypes types{type, type};
     const uint64_t bytes = kv_bytes(program, *wanted, types);
-    if (bytes == 0) continue;  // not for this model
+    if (bytes == 0 || bytes >= least) continue;  // not for this model, or of heads that are narrow
+    least = bytes;
     options.kv = types;
     if (options.memory_budget == 0 || bytes <= options.memory_budget / 4) break;
   }

@@ -168,7 +168,7 @@ class Operations {
   kv::KvPolicy random_policy(const std::string& path) {
     kv::KvPolicy policy;
     policy.keep = static_cast<int32_t>(random_() % 7);
-    policy.size = static_cast<int32_t>(128 + random_() % 400);
+    policy.size = static_cast<int32_t>(128 + random_() % 385);
     policy.window = random_() % 2 == 0 && policy.size + kv::kLeastPositions < n_ctx_;
     auto header = native::read_header(path, {});
     if (!header.ok()) return {};

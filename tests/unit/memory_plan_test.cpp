@@ -221,7 +221,7 @@ TEST(MemoryPlan, KeysAndValuesTakeTheBytesOfTheirType) {
 
 // The best types that take a quarter of the budget, and the context is never shorter for them.
 TEST(MemoryPlan, TheBestTypesAreChosenThatFit) {
-  const auto program = program_of("llama", {});
+  const auto program = program_of("llama", {.heads = 4});  // of 64, which q2 packs whole
   EngineOptions o;
   o.n_ctx = 8192;
   o.kv.automatic = true;
