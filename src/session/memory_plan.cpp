@@ -187,14 +187,16 @@ uint64_t vector_bytes(const Program& p) {
   return bytes;
 }
 
-// What a generation holds beside the pass: the sampler's candidates, the timeline's tokens and a
+// What the generations hold beside the pass: the sampler's candidates, the timeline's tokens and a
 // prompt's, pieces of text on their way out.
 uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
   constexpr uint64_t kCandidateBytes = 8, kPieces = 32 << 10;
   const uint64_t tokens = static_cast<uint64_t>(plan.n_ctx) * sizeof(int32_t);
   const uint64_t index = plan.draft_max > 0 ? draft::NgramIndex::memory_bytes(plan.n_ctx) : 0;
-  return static_cast<uint64_t>(plan.n_sessions) * tokens + 2 * tokens + index +
-         static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
+  const uint64_t each =
+      2 * tokens + index + static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
+  return static_cast<uint64_t>(plan.n_sessions) * tokens +
+         static_cast<uint64_t>(plan.parallel) * each;
 }
 
 // Guesses in one pass; of a number that is chosen, the logits take a thirty-second of the budget at
@@ -208,7 +210,7 @@ int32_t choose_draft(const Program& p, uint64_t budget) {
 void set_draft(const Program& p, const EngineOptions& options, int32_t guesses, MemoryPlan& plan) {
   const int32_t most = p.hp.causal ? std::min(draft::kMostGuesses, (plan.n_ctx - 1) / 2) : 0;
   plan.draft_max = std::clamp(guesses, 0, most);
-  plan.logits_rows = std::max({1, options.logits_rows, plan.draft_max + 1});
+  plan.logits_rows = std::max(options.logits_rows, plan.parallel + plan.draft_max);
   // A recurrent state goes back to where the batch began: what was right of it is computed again.
   const bool twice = plan.draft_max > 0 && plan.kv_shape.recurrent();
   plan.draft_batch = (plan.draft_max + 1) * (twice ? 2 : 1);
@@ -225,7 +227,8 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
   if (grammars) {
     plan.grammar =
         grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
-        grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory();
+        static_cast<uint64_t>(plan.parallel) *
+            (grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory());
   }
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
@@ -288,7 +291,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv));
   plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
-  plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);
+  plan.parallel = program.hp.causal ? std::clamp(options.parallel, 1, kMaxSessions) : 1;
+  plan.n_sessions = std::clamp(std::max(options.n_sessions, options.parallel), 1, kMaxSessions);
   plan.kv_shape = kv_shape(program, plan.n_ctx, options.kv);
   if (plan.kv_shape.whole && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
@@ -313,7 +317,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   // for every one, and all rows kept between layers anyway. So the context bounds the activations.
   const bool whole = plan.kv_shape.whole;
   const auto least_batch = [&plan, &options, whole] {
-    const int32_t wanted = std::max(plan.draft_batch, options.min_batch);
+    const int32_t wanted = std::max({plan.draft_batch, plan.parallel, options.min_batch});
     return whole ? plan.n_ctx : std::min(plan.n_ctx, wanted);
   };
   const auto units_bytes = [](const residency::Plan& weights) {
@@ -360,8 +364,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   // The largest batch whose buffers take at most an eighth of the budget.
   const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch;
   const int32_t least = least_batch();
-  const int32_t wanted =
-      whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(plan.draft_batch, most));
+  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(least, most));
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, options.grammars, plan);
