@@ -146,7 +146,7 @@ std::vector<Reference> references() {
 }
 
 std::string name_of(const testing::TestParamInfo<Reference>& info) {
-  std::string name = info.param.name;
+  std::string name = std::to_string(info.index) + "_" + info.param.name;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;

@@ -30,6 +30,8 @@ class Caller final : public Client {
 class ServeThreads : public testing::Test {
  protected:
   void start(int32_t parallel, size_t max_queued, const std::string& key = "") {
+    service_.reset();
+    worker_.reset();  // before its model
     native::LoadOptions options;
     options.engine.n_ctx = 128;
     options.engine.n_threads = 1;
