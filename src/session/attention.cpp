@@ -126,7 +126,7 @@ void CpuExecutor::attend(const Op& op) {
   const int32_t splits = split_count(engine_.plan().n_ctx);
   const int32_t split = attention_split(engine_.plan().n_ctx);
   if (rows_ == 1 && splits > 1) {
-    const int32_t first = window_begin(op, first_) / split;
+    const int32_t first = seen_from(op, first_) / split;
     const int32_t n = first_ / split + 1 - first;
     engine_.pool().parallel_for(n_kv * n, [&](int64_t task, int thread) {
       attend_split(op, static_cast<int32_t>(task / n), first + static_cast<int32_t>(task % n),
@@ -198,6 +198,12 @@ void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const Tile
     a.slope = s.slope;
     a.position = s.position;
   }
+  if (op.relative >= 0) {
+    a.relative = engine_.vec(op.vec1) + head;
+    a.relative_stride = op.att.heads;
+    a.buckets = engine_.program().buckets[static_cast<size_t>(op.relative)].data();
+    a.position = s.position;
+  }
   if (op.vec0 >= 0) {
     for (int32_t r = 0; r < rows; ++r) s.sink[r] = sink(op, head * group + r % group);
     a.sink = s.sink;
@@ -214,7 +220,7 @@ void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int th
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), group, a.dk, a.dv, 1);
   const int32_t shift = part_shift(timeline_->cache(), op.att.cache, split * length);
   for (int32_t g = 0; g < group; ++g) {
-    s.begin[g] = std::max(window_begin(op, first_), split * length) + shift;
+    s.begin[g] = std::max(seen_from(op, first_), split * length) + shift;
     s.end[g] = std::min(first_ + 1, (split + 1) * length) + shift;
     s.position[g] = first_ + shift;
   }
@@ -239,7 +245,7 @@ void CpuExecutor::merge_splits(const Op& op, int32_t head) {
   const int32_t n_head = op.att.heads, dv = op.att.dv;
   const int32_t length = attention_split(engine_.plan().n_ctx);
   const int32_t splits = split_count(engine_.plan().n_ctx);
-  const int32_t first = window_begin(op, first_) / length;
+  const int32_t first = seen_from(op, first_) / length;
   const int32_t n = first_ / length + 1 - first;
   const float* partials = engine_.working().attention_partials();
   const float* maxima = partials + static_cast<int64_t>(splits) * n_head * dv;
@@ -260,11 +266,16 @@ void CpuExecutor::attend_texts(const Op& op) {
   const int32_t n_kv = op.att.kv_heads;
   const int32_t most = attention_tile_tokens(op.att, engine_.plan().n_batch);
   tiles_.clear();
-  for_texts([&](int32_t text, int32_t length) {
+  const auto cut = [&](int32_t text, int32_t length) {
     for (int32_t first = 0; first < length; first += most) {
       tiles_.push_back({text, length, first, std::min(most, length - first)});
     }
-  });
+  };
+  if (op.kind == model::OpKind::kCross) {
+    cut(0, rows_);
+  } else {
+    for_texts(cut);
+  }
   engine_.pool().parallel_for(static_cast<int64_t>(tiles_.size()) * n_kv,
                               [&](int64_t task, int thread) {
                                 attend_text_tile(op, static_cast<int32_t>(task % n_kv),
@@ -284,8 +295,9 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
                      static_cast<int64_t>(head * group + r % group) * a.dk;
     std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
     const int32_t position = tile.first + r / group;
-    s.begin[r] = window_begin(op, position);
-    s.end[r] = window_end(op, position, tile.length);
+    const bool cross = op.kind == model::OpKind::kCross;
+    s.begin[r] = cross ? 0 : window_begin(op, position);
+    s.end[r] = cross ? timeline_->source() : window_end(op, position, tile.length);
     s.position[r] = position;
   }
   row_terms(op, head, rows, s, a);
@@ -328,7 +340,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
   if (splits == 1) {
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = s.position[r] = first_ + first + r / group;
-      s.begin[r] = window_begin(op, position);
+      s.begin[r] = seen_from(op, position);
       s.end[r] = position + 1;
     }
     a.q = s.q;
@@ -344,14 +356,14 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     return;
   }
   const int32_t last_position = first_ + first + count - 1;
-  const int32_t split0 = window_begin(op, first_ + first) / length;
+  const int32_t split0 = seen_from(op, first_ + first) / length;
   for (int32_t split = split0; split <= last_position / length; ++split) {
     // Rows that see this part are contiguous: later tokens see later positions.
     const int32_t shift = part_shift(timeline_->cache(), op.att.cache, split * length);
     int32_t r0 = rows, r1 = 0;
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = first_ + first + r / group;
-      const int32_t begin = std::max(window_begin(op, position), split * length);
+      const int32_t begin = std::max(seen_from(op, position), split * length);
       const int32_t end = std::min(position + 1, (split + 1) * length);
       if (begin >= end) continue;
       r0 = std::min(r0, r);
@@ -376,7 +388,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
   }
   for (int32_t r = 0; r < rows; ++r) {
     const int32_t position = first_ + first + r / group;
-    const int32_t from = window_begin(op, position) / length;
+    const int32_t from = seen_from(op, position) / length;
     const int32_t n = position / length + 1 - from;
     float max[kMaxSplits + 1], sum[kMaxSplits + 1];
     for (int32_t i = 0; i < n; ++i) {
