@@ -66,6 +66,7 @@ class CpuExecutor final : public Executor {
   void add_low_rank(const Product& product);
   void add_low_rank_rows(const model::Op& op);
   void next_op();
+  void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
 
@@ -169,6 +170,10 @@ class CpuExecutor final : public Executor {
     rows_ = all;
   }
 
+  // The first position that a query of the timeline sees: an answer does not attend to its source.
+  [[nodiscard]] int32_t seen_from(const model::Op& op, int32_t position) const {
+    return std::max(timeline_->source(), window_begin(op, position));
+  }
   // The position of row t, in its own text.
   [[nodiscard]] int32_t position_of(int32_t t) const;
   // Calls body(first row, tokens) for each text of the batch.

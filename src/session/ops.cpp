@@ -112,6 +112,12 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kSparsify:
       op_vectors(op);
       return true;
+    case OpKind::kStore:
+      store_kv(op);
+      return true;
+    case OpKind::kCross:
+      attend_texts(op);
+      return true;
   }
   return true;
 }
@@ -292,6 +298,9 @@ void CpuExecutor::activate(model::Activation act, float* gate, int64_t n,
       break;
     case model::Activation::kReluMul:
       for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * up[i];
+      break;
+    case model::Activation::kRelu:
+      for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f);
       break;
     case model::Activation::kReluSquared:
       for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);

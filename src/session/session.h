@@ -123,6 +123,7 @@ class Session {
   friend class Batcher;
   Session(Engine& engine, kv::KvCache cache);
   [[nodiscard]] bool whole() const { return timeline_.cache().shape().whole; }
+  [[nodiscard]] bool answers() const { return timeline_.cache().shape().answers; }
   [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
   [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;
   void begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first = -1);

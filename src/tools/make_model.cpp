@@ -64,6 +64,11 @@ Shape wanted_shape(const Options& options) {
     shape.arch = options.arch;
     shape.recurrent = {};
     shape.n_rot = 0;
+    shape.lists_kv_heads = shape.two_attentions = false;
+    shape.value_dim = shape.n_dense = 0;
+    shape.plan = nullptr;
+    shape.plan_globals = nullptr;
+    shape.add_keys = nullptr;
     shape.llama3_rope = false;
     shape.vocabulary = options.arch != "llama" ? VocabularyKind::kQwen : shape.vocabulary;
   }
@@ -91,7 +96,7 @@ std::string complaint(const Shape& s) {
   if (s.n_vocab < smallest_vocabulary(s.vocabulary)) {
     return "--vocab must be at least " + std::to_string(smallest_vocabulary(s.vocabulary));
   }
-  if ((s.n_expert > 0) != (s.arch == "qwen3moe") && s.arch != "llama") {
+  if (s.plan == nullptr && (s.n_expert > 0) != (s.arch == "qwen3moe") && s.arch != "llama") {
     return "--experts is for --arch llama and qwen3moe";
   }
   if (s.n_expert_used > s.n_expert) return "--experts-used must be at most --experts";

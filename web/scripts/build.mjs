@@ -91,10 +91,10 @@ const glueAtBuild = {
     build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
 };
 
-// The template renderer is a file of its own, fetched when a chat begins; the command line uses node.js.
+// The template renderer and adapters are files of their own, fetched when a chat begins or there are any; the command line uses node.js.
 const filesApart = {
   name: 'files-apart',
-  setup: (build) => build.onResolve({ filter: /^\.\/(templates|node)\.js$/ }, ({ path, kind, importer }) =>
+  setup: (build) => build.onResolve({ filter: /^\.\/(templates|adapters|node)\.js$/ }, ({ path, kind, importer }) =>
     (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
@@ -128,6 +128,7 @@ async function buildWeb() {
   };
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }], minify: true });
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker', 'huggingface', 'ai-sdk']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of variants) {

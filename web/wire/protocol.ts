@@ -11,6 +11,13 @@ export type SourceSpec =
   | { kind: 'blob'; blobs: Blob[]; names: string[] }
   | { kind: 'path'; path: string };
 
+/** A LoRA adapter. */
+export interface AdapterSpec {
+  name: string;
+  data: Blob;
+  scale: number;
+}
+
 export interface IoOptions {
   cache: CacheMode;
   /** Node: the directory of the store; undefined: no store. */
@@ -56,6 +63,7 @@ export interface LoadSpec {
   kernels: string;
   grammars: boolean;
   draft: boolean;
+  lora: AdapterSpec[];
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }

@@ -172,6 +172,8 @@ export interface MemoryReport {
   tokenizer: number;
   /** Working memory of the kernels. */
   scratch: number;
+  /** LoRA adapters. */
+  adapters: number;
   /** Everything else. */
   other: number;
   /** What the wasm memory holds now. */

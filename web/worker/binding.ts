@@ -147,6 +147,11 @@ export interface EngineBinding {
   supply(): boolean;
   /** The content of one more file, after the last one, that was computed; mostly empty. */
   synthesizedFile(): Uint8Array;
+  /** One more LoRA adapter for inspect(), open() or setAdapters(), a GGUF file. false: error(). */
+  adapter(bytes: Uint8Array, scale: number): boolean;
+  /** In place of those before. No read may be under way. false: error(), and everything is as before. */
+  setAdapters(): boolean;
+  forgetAdapters(): void;
   /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}. */
   inspect(options: OpenOptions): string;
   /** Allocates everything within the budget. false: error(). */

@@ -6,7 +6,7 @@ import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../wire/errors.js';
-import type { LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
+import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
 import type { ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
@@ -73,7 +73,7 @@ export class Loading {
       await this.#refuseBudget(compiled, options);
     }
     const { binding, memory } = wasm;
-    const info = describe(binding, options);
+    const info = await describe(binding, options, spec.lora);
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
     if (directReads) await wasm.shareFiles(this.#io.shared);
     if (!binding.open({ ...options, directReads })) {
@@ -82,6 +82,7 @@ export class Loading {
       throw error;
     }
     this.#opening.over();
+    binding.forgetAdapters();
     return { wasm, binding, memory, compiled, info, io: this.#io };
   }
 
@@ -96,7 +97,7 @@ export class Loading {
     await this.#opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), directReads, storeBandwidth });
+    const info = await describe(wasm.binding, { ...openOptions(spec, budget, threads), directReads, storeBandwidth }, spec.lora);
     info.speed = { ...info.speed, ...network };
     return info;
   }
@@ -155,7 +156,7 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#opening.read(wasm);
-    const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
+    const { plan } = await describe(wasm.binding, { ...options, memoryBudget: 0 }, this.#spec.lora);
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
   }
 
@@ -178,8 +179,19 @@ export class Loading {
   }
 }
 
+/** Adapters for what the binding does next. */
+export async function giveAdapters(binding: EngineBinding, lora: AdapterSpec[]): Promise<void> {
+  binding.forgetAdapters();
+  for (const { name, data, scale } of lora) {
+    if (binding.adapter(new Uint8Array(await data.arrayBuffer()), scale)) continue;
+    const { code, message } = errorOf(binding);
+    throw new SluiceError(code, `${name}: ${message}`);
+  }
+}
+
 /** What the header says; must come before open(), which lets the header go. */
-function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
+async function describe(binding: EngineBinding, options: OpenOptions, lora: AdapterSpec[]): Promise<ModelInfo> {
+  await giveAdapters(binding, lora);
   const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
   if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
   return info;
