@@ -78,6 +78,13 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
     SLUICE_RETURN_IF_ERROR(answer(*need, open_file, &out));
   }
   out.header = std::move(out.opener->header());
+  if (std::vector<qsf::Run>& runs = out.opener->qsf_runs(); !runs.empty()) {
+    Result<std::unique_ptr<QsfSource>> unpacked =
+        QsfSource::open(std::move(out.sources[0]), std::move(runs));
+    if (!unpacked.ok()) return unpacked.status();
+    out.qsf = unpacked->get();
+    out.sources[0] = std::move(*unpacked);
+  }
   const std::span<const uint8_t> made = out.opener->synthesized_file();
   if (!made.empty()) out.sources.push_back(std::make_unique<OwnedSource>(made));
   return out;
@@ -121,6 +128,10 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
   if (!header.remote) {
     engine_options.reader = model.get();
     engine_options.own_reads = residency::OwnReads::kAlways;
+  }
+  if (header.qsf != nullptr) {
+    SLUICE_RETURN_IF_ERROR(header.qsf->make_room(kIoThreads, options.memory_budget));
+    engine_options.base_bytes += header.qsf->memory();
   }
   Result<std::unique_ptr<session::Engine>> engine =
       session::Engine::open(header.header, engine_options);

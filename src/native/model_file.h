@@ -18,6 +18,7 @@
 
 #include "io/byte_source.h"
 #include "native/adapter_file.h"
+#include "native/qsf_source.h"
 #include "open/opener.h"
 #include "session/session.h"
 
@@ -36,7 +37,8 @@ struct ModelHeader {
   std::unique_ptr<open::Opener> opener;
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
-  bool remote = false;  // the sources are URLs
+  bool remote = false;       // the sources are URLs
+  QsfSource* qsf = nullptr;  // the first source, where it is one
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a

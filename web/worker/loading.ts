@@ -73,6 +73,7 @@ export class Loading {
       await this.#refuseBudget(compiled, options);
     }
     const { binding, memory } = wasm;
+    options.held = this.#io.stats.held;
     const info = describe(binding, options);
     const ownReads = this.#io.concurrent && this.#readsOwn(threads);
     if (ownReads) await wasm.shareFiles(this.#io.shared);
@@ -96,7 +97,7 @@ export class Loading {
     await this.#opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const ownReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), ownReads, storeBandwidth });
+    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), held: this.#io.stats.held, ownReads, storeBandwidth });
     info.speed = { ...info.speed, ...network };
     return info;
   }
@@ -155,7 +156,7 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#opening.read(wasm);
-    const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
+    const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held });
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
   }
 
