@@ -11,7 +11,7 @@ import { importWeb, root } from './helpers.mjs';
 import { randomSchema, shrunk } from './random-schemas.mjs';
 
 const { ChatCompletions, Completions } = await importWeb('chat/completions');
-const { PromptRenderer } = await importWeb('chat/prompt');
+const { PromptRenderer } = await importWeb('chat/renderer');
 const { sluice } = await importWeb('ai-sdk');
 const { toolForm, isHarmony } = await importWeb('chat/tool-forms');
 const model = join(root, 'examples', 'models', 'sluice-tales-Q8_0.gguf');

@@ -48,7 +48,7 @@ export interface OpenOptions {
   /** Bytes of the budget that reading files takes beside the memory. */
   held?: number;
   /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
-  ownReads?: boolean;
+  directReads?: boolean;
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
   storeBandwidth?: number;
 }
@@ -155,7 +155,7 @@ export interface EngineBinding {
   /** Address of the FillQueue. */
   fillQueue(): number;
   /** Lets the engine take over completed fills and push further requests (also done by step). */
-  pump(): void;
+  poll(): void;
 
   // --- text ----------------------------------------------------------------------------------------
   /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
