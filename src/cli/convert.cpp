@@ -166,6 +166,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report) {
   source_options.cache_dir = options.cache_dir;
   Result<native::ModelHeader> model = native::read_header(options.in, source_options);
   if (!model.ok()) return model.status();
+  wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
   if (!source.ok()) return source.status();
   Result<OutputFile> file = OutputFile::create(options.out, options.in);

@@ -123,7 +123,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
                            Sink* sink) {
   Plan plan = in_order(model, *layout);
   SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
-  const uint64_t held = held_for(model.header()) + layout->memory(model.header()) +
+  const uint64_t held = options.held + held_for(model.header()) + layout->memory(model.header()) +
                         (options.importance != nullptr ? options.importance->bytes() : 0);
   Result<std::unique_ptr<PieceMaker>> maker =
       PieceMaker::create(model, options.threads, options.memory_budget, held);

@@ -41,6 +41,7 @@ struct Options {
       0;  // of the file; types are then chosen by what they lose, tensor by tensor
   double least_cosine = 0.99;  // of a tensor and its weights as decoded, for those chosen types
   int threads = 0;             // 0: as many as serve well here
+  uint64_t held = 0;           // of the budget, by the source's files
   uint64_t memory_budget = 512ull << 20;   // for everything that the conversion holds
   const Importance* importance = nullptr;  // none: errors of all weights count alike
   // Told now and then, in bytes of the output.

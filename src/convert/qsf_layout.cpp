@@ -31,8 +31,9 @@ class Bytes {
  public:
   template <typename T>
   void put(T value) {
-    const auto* from = reinterpret_cast<const uint8_t*>(&value);
-    bytes_.insert(bytes_.end(), from, from + sizeof value);
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof value);
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
   }
   void put_text(std::string_view text) { bytes_.insert(bytes_.end(), text.begin(), text.end()); }
   void pad_to(uint64_t n) { bytes_.resize(static_cast<size_t>(n)); }

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/clock.h"
+#include "native/qsf_source.h"
 
 namespace sluice::native {
 namespace {
@@ -82,7 +83,7 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
     Result<std::unique_ptr<QsfSource>> unpacked =
         QsfSource::open(std::move(out.sources[0]), std::move(runs));
     if (!unpacked.ok()) return unpacked.status();
-    out.qsf = unpacked->get();
+    out.held = (*unpacked)->memory();
     out.sources[0] = std::move(*unpacked);
   }
   const std::span<const uint8_t> made = out.opener->synthesized_file();
@@ -129,10 +130,7 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
     engine_options.reader = model.get();
     engine_options.direct_reads = residency::DirectReads::kAlways;
   }
-  if (header.qsf != nullptr) {
-    SLUICE_RETURN_IF_ERROR(header.qsf->make_room(kIoThreads, options.memory_budget));
-    engine_options.base_bytes += header.qsf->memory();
-  }
+  engine_options.base_bytes += header.held;
   Result<std::unique_ptr<session::Engine>> engine =
       session::Engine::open(header.header, engine_options);
   if (!engine.ok()) return engine.status();

@@ -18,7 +18,6 @@
 
 #include "io/byte_source.h"
 #include "native/adapter_file.h"
-#include "native/qsf_source.h"
 #include "open/opener.h"
 #include "session/session.h"
 
@@ -37,8 +36,8 @@ struct ModelHeader {
   std::unique_ptr<open::Opener> opener;
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
-  bool remote = false;       // the sources are URLs
-  QsfSource* qsf = nullptr;  // the first source, where it is one
+  bool remote = false;  // the sources are URLs
+  uint64_t held = 0;    // bytes of a budget that the sources take
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a

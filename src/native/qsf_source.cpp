@@ -14,6 +14,7 @@ using qsf::Compression;
 using qsf::Run;
 
 constexpr uint64_t kRead = 512 << 10;  // of stored bytes at a time
+constexpr uint64_t kMostReaders = 4;
 
 uint64_t frame_bytes(const Run& run) {
   return qsf::frame_count(run) == 1 ? run.bytes : run.frame;
@@ -51,9 +52,9 @@ QsfSource::QsfSource(std::unique_ptr<io::ByteSource> file, std::vector<Run> runs
 }
 
 Result<std::unique_ptr<QsfSource>> QsfSource::open(std::unique_ptr<io::ByteSource> file,
-                                                   std::vector<Run> runs) {
+                                                   std::vector<Run> runs, uint64_t readers) {
   std::unique_ptr<QsfSource> source(new QsfSource(std::move(file), std::move(runs)));
-  SLUICE_RETURN_IF_ERROR(source->make_room(1, 0));
+  SLUICE_RETURN_IF_ERROR(source->make_rooms(readers));
   return source;
 }
 
@@ -78,18 +79,16 @@ void QsfSource::measure() {
   starts_.resize(static_cast<size_t>(starts));
 }
 
-Status QsfSource::make_room(int readers, uint64_t budget) {
+Status QsfSource::make_rooms(uint64_t readers) {
   const uint64_t one = round_up_to_line(part_) + round_up_to_line(frame_) + sizeof(Room) +
                        (frame_ > 0 ? qsf::Unpacker::memory() : 0);
-  uint64_t n = static_cast<uint64_t>(std::max(readers, 1));
-  if (budget > 0) n = std::clamp<uint64_t>(budget / 16 / one, 1, n);
-  rooms_ = std::vector<Room>();
-  rooms_ = std::vector<Room>(static_cast<size_t>(n));
+  if (readers == 0) readers = std::clamp<uint64_t>(file_->size() / 16 / one, 1, kMostReaders);
+  rooms_ = std::vector<Room>(static_cast<size_t>(readers));
   for (Room& room : rooms_) {
     SLUICE_RETURN_IF_ERROR(room.stored.allocate(part_));
     SLUICE_RETURN_IF_ERROR(room.frame.allocate(frame_));
   }
-  memory_ = n * one + lists_;
+  memory_ = readers * one + lists_;
   return {};
 }
 

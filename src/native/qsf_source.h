@@ -18,12 +18,13 @@ namespace sluice::native {
 
 class QsfSource final : public io::ByteSource {
  public:
-  // `runs` as qsf::parse gives them. One thread after the other can read. Errors: kOutOfMemory.
+  // `runs` as qsf::parse gives them. So many threads read at the same time without waiting for each
+  // other; 0: as many as take no more than a sixteenth of the file's size, up to four. (Not of a
+  // budget: the smallest that works must not depend on the one that is asked about.)
+  // Errors: kOutOfMemory.
   [[nodiscard]] static Result<std::unique_ptr<QsfSource>> open(std::unique_ptr<io::ByteSource> file,
-                                                               std::vector<qsf::Run> runs);
-  // Makes room for `readers` threads that read at the same time, or fewer where that would take
-  // more than a sixteenth of `budget` (0: no limit). Nobody reads meanwhile. Errors: kOutOfMemory.
-  [[nodiscard]] Status make_room(int readers, uint64_t budget);
+                                                               std::vector<qsf::Run> runs,
+                                                               uint64_t readers = 0);
   // Bytes that it holds.
   [[nodiscard]] uint64_t memory() const { return memory_; }
 
@@ -58,6 +59,7 @@ class QsfSource final : public io::ByteSource {
 
   QsfSource(std::unique_ptr<io::ByteSource> file, std::vector<qsf::Run> runs);
   void measure();
+  [[nodiscard]] Status make_rooms(uint64_t readers);
   [[nodiscard]] size_t find(uint64_t address) const;
   [[nodiscard]] uint64_t parts(const qsf::Run& run) const;
   [[nodiscard]] Status check(size_t run);

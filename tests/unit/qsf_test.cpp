@@ -191,20 +191,23 @@ TEST(QsfFile, ADamagedLayerIsFetchedAgainAlone) {
 TEST(QsfFile, ManyThreadsReadTheSame) {
   for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
     const Bytes file = qsf_file(gguf_file(5000), packing);
-    Result<native::ModelHeader> model = native::read_header(io::open_memory(file));
-    ASSERT_TRUE(model.ok());
-    ASSERT_TRUE(model->qsf->make_room(3, 0).ok());
+    gguf::Header header;
+    std::vector<qsf::Run> runs;
+    Bytes front = file;
+    ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+    auto source = native::QsfSource::open(io::open_memory(file), runs, 3);
+    ASSERT_TRUE(source.ok());
     const Result<Contents> wanted = read_all(file);
     std::vector<std::thread> threads;
     std::atomic<int> wrong{0};
     for (int n = 0; n < 5; ++n) {
       threads.emplace_back([&, n] {
-        const gguf::Tensor& t = *model->header.find_tensor("blk.1.attn_q.weight");
+        const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
         const Bytes& all = wanted->tensors.at("blk.1.attn_q.weight").second;
         for (size_t i = 0; i < 40; ++i) {
           const size_t at = (i * 37 + static_cast<size_t>(n) * 91) * 997 % (all.size() - 200000);
           Bytes part(100 + (i % 3) * 90000);
-          if (!model->sources[0]->read(t.offset + at, part).ok() ||
+          if (!(*source)->read(t.offset + at, part).ok() ||
               !std::equal(part.begin(), part.end(), all.begin() + static_cast<ptrdiff_t>(at))) {
             ++wrong;
           }
