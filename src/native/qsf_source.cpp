@@ -13,7 +13,8 @@ namespace {
 using qsf::Compression;
 using qsf::Run;
 
-constexpr uint64_t kRead = 512 << 10;  // of stored bytes at a time
+// Stored bytes that are read at a time: a share of the file, within these.
+constexpr uint64_t kLeastRead = 64 << 10, kMostRead = 512 << 10, kShare = 64;
 constexpr uint64_t kMostReaders = 4;
 
 uint64_t frame_bytes(const Run& run) {
@@ -70,7 +71,8 @@ void QsfSource::measure() {
     checked_[i].first_frame = static_cast<uint32_t>(starts);
     starts += qsf::frame_count(run) + 1;
   }
-  part_ = std::max(std::min(kRead, largest), stored);
+  const uint64_t read = std::clamp(file_->size() / kShare, kLeastRead, kMostRead);
+  part_ = std::max(std::min(read, largest), stored);
   lists_ = starts * sizeof(uint32_t) + runs_.size() * (sizeof(Run) + sizeof(Checked));
   for (size_t i = 0; i < runs_.size(); ++i) {
     checked_[i].sums.resize(static_cast<size_t>(parts(runs_[i])));
