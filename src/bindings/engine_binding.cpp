@@ -530,7 +530,7 @@ class EngineBinding {
     options.page_bytes = 65536;
     options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
     options.memory_budget -= options.memory_budget % options.page_bytes;
-    options.base_bytes = base_bytes_;
+    options.base_bytes = base_bytes_ + static_cast<uint64_t>(number_or(o, "held", 0));
     options.grammars = o["grammars"].isTrue();
     options.draft_max = o["draft"].isTrue() ? -1 : 0;
     options.spare = beside_heap;

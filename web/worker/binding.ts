@@ -49,6 +49,8 @@ export interface OpenOptions {
   grammars: boolean;
   /** Answers are guessed ahead from what their text repeats. */
   draft: boolean;
+  /** Bytes of the budget that reading files takes beside the memory. */
+  held?: number;
   /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
   directReads?: boolean;
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */

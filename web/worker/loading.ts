@@ -73,6 +73,7 @@ export class Loading {
       await this.#refuseBudget(compiled, options);
     }
     const { binding, memory } = wasm;
+    options.held = this.#io.stats.held;
     const info = await describe(binding, options, spec.lora);
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
     if (directReads) await wasm.shareFiles(this.#io.shared);
@@ -97,7 +98,8 @@ export class Loading {
     await this.#opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const info = await describe(wasm.binding, { ...openOptions(spec, budget, threads), directReads, storeBandwidth }, spec.lora);
+    const opened = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
+    const info = await describe(wasm.binding, opened, spec.lora);
     info.speed = { ...info.speed, ...network };
     return info;
   }
@@ -156,7 +158,7 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#opening.read(wasm);
-    const { plan } = await describe(wasm.binding, { ...options, memoryBudget: 0 }, this.#spec.lora);
+    const { plan } = await describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held }, this.#spec.lora);
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
   }
 
