@@ -33,6 +33,7 @@ export const variants = [
   { name: 'relaxed', preset: 'wasm-relaxed' },
   { name: 'relaxed16', preset: 'wasm-relaxed' },
   { name: 'simd128', preset: 'wasm' },
+  { name: 'gpu', preset: 'wasm' },
 ];
 
 /** A custom section, by which the glue knows which of the binaries it was given. */
