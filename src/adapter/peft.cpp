@@ -3,16 +3,16 @@
 
 #include "adapter/adapter.h"
 #include "adapter/pairs.h"
-#include "gguf/hf_config.h"
-#include "gguf/json.h"
 #include "gguf/printable.h"
-#include "gguf/safetensors.h"
+#include "hf/config.h"
+#include "hf/json.h"
+#include "hf/safetensors.h"
 
 namespace sluice::adapter {
 namespace {
 
-using gguf::Json;
 using gguf::printable;
+using hf::Json;
 
 constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kTensors = "adapter_model.safetensors";
@@ -42,24 +42,24 @@ Status unsupported(const char* key) {
 }
 
 Status read_config(std::string_view text, Adapter* out) {
-  const Result<Json> config = gguf::parse_json(text, kConfig);
+  const Result<Json> config = hf::parse_json(text, kConfig);
   if (!config.ok()) return config.status();
-  const std::string_view type = gguf::json_string(*config, "peft_type").value_or("");
+  const std::string_view type = hf::json_string(*config, "peft_type").value_or("");
   if (type != "LORA") {
     return error(Code::kUnsupportedArchitecture, "%s: the adapter's type \"%s\" is not supported",
                  kConfig, printable(type).c_str());
   }
   for (const char* key : kRefused) {
-    if (is_set(gguf::json_find(*config, key))) return unsupported(key);
+    if (is_set(hf::json_find(*config, key))) return unsupported(key);
   }
-  if (gguf::json_string(*config, "bias").value_or("none") != "none") return unsupported("bias");
+  if (hf::json_string(*config, "bias").value_or("none") != "none") return unsupported("bias");
   // These ways to begin change the model's own weights too.
-  const std::string_view begun = gguf::json_string(*config, "init_lora_weights").value_or("");
+  const std::string_view begun = hf::json_string(*config, "init_lora_weights").value_or("");
   if (!begun.empty() && begun != "gaussian" && begun != "eva" && begun != "orthogonal") {
     return unsupported("init_lora_weights");
   }
-  out->rank_stabilized = gguf::json_bool(*config, "use_rslora").value_or(false);
-  out->alpha = gguf::json_number(*config, "lora_alpha").value_or(0);
+  out->rank_stabilized = hf::json_bool(*config, "use_rslora").value_or(false);
+  out->alpha = hf::json_number(*config, "lora_alpha").value_or(0);
   if (out->alpha == 0 || !std::isfinite(out->alpha)) {
     return error(Code::kBadHeader, "%s: lora_alpha is missing or impossible", kConfig);
   }
@@ -81,7 +81,7 @@ std::string model_name(std::string_view name) {
   part.remove_prefix(1);
   if (part.starts_with(".default")) part.remove_prefix(8);
   if (part != (embedding ? "" : ".weight")) return {};
-  std::string found = gguf::gguf_module_name(name.substr(0, at));
+  std::string found = hf::gguf_module_name(name.substr(0, at));
   if (found.empty() || (found == kEmbedding) != embedding) return {};
   return found.append(is_a ? kA : kB);
 }
@@ -93,20 +93,20 @@ Result<gguf::ParseProgress> parse_peft(std::string_view config, gguf::Bytes pref
   *out = {};
   out->hugging_face = true;
   SLUICE_RETURN_IF_ERROR(read_config(config, out));
-  gguf::SafetensorsFile file;
+  hf::SafetensorsFile file;
   const Result<gguf::ParseProgress> parsed =
-      gguf::parse_safetensors(prefix, file_size, kTensors, &file);
+      hf::parse_safetensors(prefix, file_size, kTensors, &file);
   if (!parsed.ok() || !parsed->done) return parsed;
   std::vector<Named> tensors;
   tensors.reserve(file.entries.size());
-  for (const gguf::SafetensorsEntry& e : file.entries) {
+  for (const hf::SafetensorsEntry& e : file.entries) {
     std::string name = model_name(e.name);
     if (name.empty()) {
       return error(Code::kUnsupportedArchitecture,
                    "the adapter's tensor \"%s\" is none that is supported",
                    printable(e.name).c_str());
     }
-    const Result<gguf::Tensor> tensor = gguf::describe_tensor(e);
+    const Result<gguf::Tensor> tensor = hf::describe_tensor(e);
     if (!tensor.ok()) return tensor.status();
     tensors.emplace_back(std::move(name), *tensor);
   }

@@ -190,7 +190,7 @@ class EngineBinding {
     session::report_plan(found->plan, sink);
     if (options["storeBandwidth"].isNumber()) {
       const double rate = number_or(options, "storeBandwidth", 0);
-      const bool shared = options["ownReads"].isTrue() && rate > 1e6 * residency::kMemorySpeed;
+      const bool shared = options["directReads"].isTrue() && rate > 1e6 * residency::kMemorySpeed;
       session::report_speed(*found, {rate, 1, shared}, sink);
     }
     val layers = val::array();
@@ -224,7 +224,7 @@ class EngineBinding {
   unsigned fill_queue() {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(&engine_->residency().queue()));
   }
-  void pump() { engine_->pump(); }
+  void poll() { engine_->poll(); }
 
   // --- text
   // The text comes as bytes, because a string is copied in without asking for room.
@@ -496,7 +496,7 @@ class EngineBinding {
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
     const val kernels = o["kernels"];
     options.reader = &shared_files_;
-    if (o["ownReads"].isTrue()) options.own_reads = residency::OwnReads::kOnceLocal;
+    if (o["directReads"].isTrue()) options.direct_reads = residency::DirectReads::kOnceLocal;
     kernels_ = kernels.isString() ? kernels.as<std::string>() : "";
     options.kernels = kernels_.c_str();
     return options;
@@ -615,7 +615,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("open", &EngineBinding::open)
       .function("error", &EngineBinding::error)
       .function("fillQueue", &EngineBinding::fill_queue)
-      .function("pump", &EngineBinding::pump)
+      .function("poll", &EngineBinding::poll)
       .function("tokenize", &EngineBinding::tokenize)
       .function("pairTokens", &EngineBinding::pair_tokens)
       .function("embed", &EngineBinding::begin_embed)

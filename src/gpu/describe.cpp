@@ -1,14 +1,15 @@
 // The program as JSON: fields by the names of model/program.h, enumerations by their numbers, as
 // web/gpu/program.ts types them. Of names only those of tensors, for messages.
+#include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
-#include "gguf/json.h"
 #include "gpu/gpu_executor.h"
 
 namespace sluice::gpu {
 namespace {
 
-using gguf::Json;
+using Json = nlohmann::json;
 using model::Program;
 
 template <typename T>

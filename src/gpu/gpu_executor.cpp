@@ -80,7 +80,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
     }
     if (cpu_.at() == 0) return Step::kProgress;
     if (!vectors_ready()) {
-      return engine_.pump() || engine_.help_reading() ? Step::kProgress : Step::kBlocked;
+      return engine_.poll() || engine_.help_reading() ? Step::kProgress : Step::kBlocked;
     }
     cpu_.abandon();
     hand_over();

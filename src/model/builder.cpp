@@ -394,11 +394,11 @@ void Builder::select(int64_t n) {
   op(OpKind::kSelect, -1).n = static_cast<int32_t>(n);
 }
 
-// Each head's query in kGu is followed by its gate, which stays there.
+// Each head's query in kGateUp is followed by its gate, which stays there.
 void Builder::gated_query(int64_t layer, const AttentionShape& att) {
   const int32_t w = mat(layer, "attn_q", 2 * int64_t{att.keys()}, hp().n_embd);
-  matmul(layer, Buf::kH, Buf::kGu, {{w, -1, 0}});
-  copy(layer, {Buf::kGu, 0, 2 * att.dk}, {Buf::kQkv, 0, att.dk}, att.dk, att.heads);
+  matmul(layer, Buf::kH, Buf::kGateUp, {{w, -1, 0}});
+  copy(layer, {Buf::kGateUp, 0, 2 * att.dk}, {Buf::kQkv, 0, att.dk}, att.dk, att.heads);
 }
 
 void Builder::qkv(int64_t layer, const AttentionSpec& spec, const AttentionShape& att) {
@@ -556,7 +556,7 @@ void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionSh
     Op& gate = op(OpKind::kGated, layer);
     gate.in = gate.out = Buf::kAtt;
     gate.unary = Unary::kSigmoid;
-    gate.gate = {Buf::kGu, att.dk};
+    gate.gate = {Buf::kGateUp, att.dk};
     gate.stride = 2 * att.dk;
     gate.n = att.dv;
     gate.heads = att.heads;
@@ -582,25 +582,25 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
     const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
     const int32_t bg = vec(layer, "ffn_gate", n_ff, true, ".bias");
     const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
-    matmul(layer, in, Buf::kGu, {{gate, bg, 0}, {up, bu, static_cast<int32_t>(n_ff)}});
+    matmul(layer, in, Buf::kGateUp, {{gate, bg, 0}, {up, bu, static_cast<int32_t>(n_ff)}});
   } else {
     const int32_t both = mat(layer, "ffn_up", 2 * n_ff, n_embd);
-    matmul(layer, in, Buf::kGu, {{both, -1, 0}});
+    matmul(layer, in, Buf::kGateUp, {{both, -1, 0}});
   }
-  mark("ffn_gate", "MUL_MAT", layer, Buf::kGu, 0, n_ff);
-  mark("ffn_up", "MUL_MAT", layer, Buf::kGu, n_ff, n_ff);
+  mark("ffn_gate", "MUL_MAT", layer, Buf::kGateUp, 0, n_ff);
+  mark("ffn_up", "MUL_MAT", layer, Buf::kGateUp, n_ff, n_ff);
   if (!hp().ffn_sparsity.empty() && std::isfinite(hp().ffn_sparsity[static_cast<size_t>(layer)])) {
     Op& sparse = op(OpKind::kSparsify, layer);
-    sparse.in = sparse.out = Buf::kGu;
+    sparse.in = sparse.out = Buf::kGateUp;
     sparse.n = static_cast<int32_t>(n_ff);
     sparse.scale = hp().ffn_sparsity[static_cast<size_t>(layer)];
   }
   activate(layer, act, n_ff);
   mark(act == Activation::kSiluMul ? "ffn_swiglu" : "ffn_geglu",
-       act == Activation::kSiluMul ? "SWIGLU" : "GEGLU", layer, Buf::kGu, 0, n_ff);
+       act == Activation::kSiluMul ? "SWIGLU" : "GEGLU", layer, Buf::kGateUp, 0, n_ff);
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
   const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
-  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out, scale);
+  matmul(layer, Buf::kGateUp, out, {{down, bd, 0}}, add_out, scale);
   mark("ffn_out", "MUL_MAT", layer, out, 0, n_embd, 1,
        add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
@@ -609,25 +609,25 @@ void Builder::plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
   const int64_t n_ff = hp().ff(layer), n_embd = hp().n_embd;
   const int32_t up = mat(layer, "ffn_up", n_ff, n_embd);
   const int32_t bu = vec(layer, "ffn_up", n_ff, true, ".bias");
-  matmul(layer, in, Buf::kGu, {{up, bu, 0}});
-  mark("ffn_up", bu >= 0 ? "ADD" : "MUL_MAT", layer, Buf::kGu, 0, n_ff);
+  matmul(layer, in, Buf::kGateUp, {{up, bu, 0}});
+  mark("ffn_up", bu >= 0 ? "ADD" : "MUL_MAT", layer, Buf::kGateUp, 0, n_ff);
   activate(layer, act, n_ff);
-  if (act == Activation::kGeluTanh) mark("ffn_gelu", "UNARY", layer, Buf::kGu, 0, n_ff);
+  if (act == Activation::kGeluTanh) mark("ffn_gelu", "UNARY", layer, Buf::kGateUp, 0, n_ff);
   const int32_t down = mat(layer, "ffn_down", n_embd, n_ff);
   const int32_t bd = vec(layer, "ffn_down", n_embd, true, ".bias");
-  matmul(layer, Buf::kGu, out, {{down, bd, 0}}, add_out, scale);
+  matmul(layer, Buf::kGateUp, out, {{down, bd, 0}}, add_out, scale);
   mark("ffn_out", bd >= 0 ? "ADD" : "MUL_MAT", layer, out, 0, n_embd, 1,
        add_out ? MarkPart::kAddend : MarkPart::kValue);
 }
 
 void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
   Op& o = op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGu;
+  o.in = o.out = Buf::kGateUp;
   o.n = static_cast<int32_t>(n_ff);
   o.act = act;
   if (act == Activation::kXielu) o.xielu = hp().xielu[static_cast<size_t>(layer)];
   if (has(layer, "ffn_sub_norm")) {
-    norm(layer, "ffn_sub_norm", Buf::kGu, Buf::kGu, NormKind::kRms, nullptr, n_ff);
+    norm(layer, "ffn_sub_norm", Buf::kGateUp, Buf::kGateUp, NormKind::kRms, nullptr, n_ff);
   }
 }
 

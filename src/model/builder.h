@@ -122,8 +122,8 @@ class Builder {
   void attention(int64_t layer, const AttentionSpec& spec);
   // Replaces the score scale of the attention just added.
   void set_score_scale(float scale) { p.ops.back().scale = scale; }
-  // kH -> kAtt, or kGu: latent attention (MLA), whose keys and values are made of one short vector.
-  // Returns where its output is. `rope`: -1 for none.
+  // kH -> kAtt, or kGateUp: latent attention (MLA), whose keys and values are made of one short
+  // vector. Returns where its output is. `rope`: -1 for none.
   Buf latent_attention(int64_t layer, int32_t rope, float score_scale);
   // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`. What is
   // before it is normed where there is an attn_sub_norm, in the FFN an ffn_sub_norm (BitNet).

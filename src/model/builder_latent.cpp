@@ -34,16 +34,16 @@ void Builder::absorbed_attention(int64_t layer, int32_t rope) {
   att.dv = static_cast<int32_t>(rank);
   att.cache = static_cast<int32_t>(layer);
   att.values_in_keys = true;
-  latent_queries(layer, Buf::kGu, dk);
+  latent_queries(layer, Buf::kGateUp, dk);
   const int32_t kv = mat(layer, "attn_kv_a_mqa", rank + n_rot, hp().n_embd);
   matmul(layer, Buf::kH, Buf::kQkv, {{kv, -1, att.keys()}});
   norm_at(layer, "attn_kv_a_norm", {Buf::kQkv, att.keys()}, {Buf::kQkv, att.keys()}, rank);
-  head_matmul(layer, "attn_k_b", {Buf::kGu, 0, dk}, {Buf::kQkv, 0, att.dk}, rank, plain, heads);
-  copy(layer, {Buf::kGu, plain, dk}, {Buf::kQkv, rank, att.dk}, n_rot, heads);
+  head_matmul(layer, "attn_k_b", {Buf::kGateUp, 0, dk}, {Buf::kQkv, 0, att.dk}, rank, plain, heads);
+  copy(layer, {Buf::kGateUp, plain, dk}, {Buf::kQkv, rank, att.dk}, n_rot, heads);
   if (hp().temperature_scale != 0) temperature(layer, att);
   if (rope >= 0) rotate(layer, rope, att, rank);
   attend(layer, {}, att);
-  head_matmul(layer, "attn_v_b", {Buf::kAtt, 0, rank}, {Buf::kGu, 0, dv}, dv, rank, heads);
+  head_matmul(layer, "attn_v_b", {Buf::kAtt, 0, rank}, {Buf::kGateUp, 0, dv}, dv, rank, heads);
   att_width_ = heads * dv;
 }
 
@@ -58,12 +58,12 @@ void Builder::expanded_attention(int64_t layer, int32_t rope) {
   const int64_t plain = att.dk - n_rot, both = plain + att.dv;
   latent_queries(layer, Buf::kQkv, att.dk);
   const int32_t a = mat(layer, "attn_kv_a_mqa", rank + n_rot, hp().n_embd);
-  matmul(layer, Buf::kH, Buf::kGu, {{a, -1, 0}});
-  norm_at(layer, "attn_kv_a_norm", {Buf::kGu}, {Buf::kGu}, rank);
+  matmul(layer, Buf::kH, Buf::kGateUp, {{a, -1, 0}});
+  norm_at(layer, "attn_kv_a_norm", {Buf::kGateUp}, {Buf::kGateUp}, rank);
   const int32_t b = mat(layer, "attn_kv_b", heads * both, rank);
-  matmul(layer, Buf::kGu, Buf::kAtt, {{b, -1, 0}});
+  matmul(layer, Buf::kGateUp, Buf::kAtt, {{b, -1, 0}});
   copy(layer, {Buf::kAtt, 0, both}, {Buf::kQkv, att.keys(), att.dk}, plain, heads);
-  copy(layer, {Buf::kGu, rank, 0}, {Buf::kQkv, att.keys() + plain, att.dk}, n_rot, heads);
+  copy(layer, {Buf::kGateUp, rank, 0}, {Buf::kQkv, att.keys() + plain, att.dk}, n_rot, heads);
   copy(layer, {Buf::kAtt, plain, both}, {Buf::kQkv, att.values(), att.dv}, att.dv, heads);
   if (hp().temperature_scale != 0) temperature(layer, att);
   if (rope >= 0) rotate(layer, rope, att, plain);
@@ -81,7 +81,7 @@ Buf Builder::latent_attention(int64_t layer, int32_t rope, float score_scale) {
   for (size_t i = first; i < p.ops.size(); ++i) {
     if (p.ops[i].kind == OpKind::kAttention) p.ops[i].scale = score_scale;
   }
-  return absorbed ? Buf::kGu : Buf::kAtt;
+  return absorbed ? Buf::kGateUp : Buf::kAtt;
 }
 
 }  // namespace sluice::model

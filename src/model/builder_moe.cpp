@@ -106,7 +106,7 @@ void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   moe.weigh_input = spec.weigh_input;
   moe.act = spec.act;
   moe.choice_bias = vec(layer, "exp_probs_b", hp().n_expert, true, ".bias");
-  widen(Buf::kGu, 2 * int64_t{moe.n_ff});
+  widen(Buf::kGateUp, 2 * int64_t{moe.n_ff});
   widen(out, hp().n_embd);
   expert_matrices(layer, moe, spec.kind, hp().n_expert / spec.shared_by);
   p.moes.push_back(std::move(moe));
@@ -138,13 +138,13 @@ void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
   if (gated && !fused) {
     const int32_t gate = mat(layer, "ffn_gate_shexp", n_ff, n_embd);
     const int32_t up = mat(layer, "ffn_up_shexp", n_ff, n_embd);
-    matmul(layer, spec.in, Buf::kGu, {{gate, -1, 0}, {up, -1, static_cast<int32_t>(n_ff)}});
+    matmul(layer, spec.in, Buf::kGateUp, {{gate, -1, 0}, {up, -1, static_cast<int32_t>(n_ff)}});
   } else {
     const int32_t up = mat(layer, "ffn_up_shexp", (fused ? 2 : 1) * n_ff, n_embd);
-    matmul(layer, spec.in, Buf::kGu, {{up, -1, 0}});
+    matmul(layer, spec.in, Buf::kGateUp, {{up, -1, 0}});
   }
   Op& activate = op(OpKind::kActivate, layer);
-  activate.in = activate.out = Buf::kGu;
+  activate.in = activate.out = Buf::kGateUp;
   activate.n = static_cast<int32_t>(n_ff);
   activate.act = spec.act;
   if (has(layer, "ffn_gate_inp_shexp")) {
@@ -152,11 +152,11 @@ void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
     matmul(layer, spec.in, Buf::kRouter, {{w, -1, 0}});
     Op& gate = op(OpKind::kGate, layer);
     gate.in = Buf::kRouter;
-    gate.out = Buf::kGu;
+    gate.out = Buf::kGateUp;
     gate.n = static_cast<int32_t>(n_ff);
   }
   const int32_t down = mat(layer, "ffn_down_shexp", n_embd, n_ff);
-  matmul(layer, Buf::kGu, out, {{down, -1, 0}}, true, spec.scale);
+  matmul(layer, Buf::kGateUp, out, {{down, -1, 0}}, true, spec.scale);
 }
 
 }  // namespace sluice::model

@@ -7,15 +7,15 @@
 namespace sluice::model {
 namespace {
 
-// The gate reads what attention reads, and is kept in kGu until that is done.
+// The gate reads what attention reads, and is kept in kGateUp until that is done.
 void gated_attention(Builder& b, int64_t layer, const AttentionSpec& attention) {
   const HParams& hp = b.hp();
   const int64_t width = hp.n_head * hp.head_dim_v;
   const int32_t gate = b.mat(layer, "attn_gate", width, hp.n_embd);
-  b.matmul(layer, Buf::kH, Buf::kGu, {{gate, -1, 0}});
+  b.matmul(layer, Buf::kH, Buf::kGateUp, {{gate, -1, 0}});
   b.attention(layer, attention);
   Op& o = b.op(OpKind::kGate, layer);
-  o.in = Buf::kGu;
+  o.in = Buf::kGateUp;
   o.out = Buf::kAtt;
   o.n = o.heads = static_cast<int32_t>(width);
   b.attention_output(layer, Buf::kT, false);

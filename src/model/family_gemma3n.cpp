@@ -53,15 +53,15 @@ void Gemma3n::spread() {
 
 // The mean of all streams, in the first one's place.
 void Gemma3n::merge() {
-  b_.head_matmul(-1, "altup_unembd_proj", {Buf::kX, n_, n_}, {Buf::kGu, 0, n_}, n_, n_,
+  b_.head_matmul(-1, "altup_unembd_proj", {Buf::kX, n_, n_}, {Buf::kGateUp, 0, n_}, n_, n_,
                  hp_.n_altup - 1);
   Op& o = b_.op(OpKind::kMatchNorm, -1);
   o.in = Buf::kX;
   o.in_col = static_cast<int32_t>(active_);
-  o.out = Buf::kGu;
+  o.out = Buf::kGateUp;
   o.n = static_cast<int32_t>(n_);
   o.heads = static_cast<int32_t>(hp_.n_altup - 1);
-  for (int64_t i = 0; i + 1 < hp_.n_altup; ++i) add_to(-1, {Buf::kGu, i * n_}, {Buf::kX});
+  for (int64_t i = 0; i + 1 < hp_.n_altup; ++i) add_to(-1, {Buf::kGateUp, i * n_}, {Buf::kX});
   Op& mean = b_.op(OpKind::kScale, -1);
   mean.in = mean.out = Buf::kX;
   mean.n = static_cast<int32_t>(n_);
@@ -82,15 +82,15 @@ void Gemma3n::weigh(int64_t layer, Columns in, const char* coefficients, int64_t
   b_.matmul(layer, Buf::kRouter, Buf::kRouter, {{w, -1, this->coefficients()}});
 }
 
-// kGu = kH + norm(R L kH).
+// kGateUp = kH + norm(R L kH).
 void Gemma3n::laurel(int64_t layer) {
   const int64_t rank = b_.rows_of(layer, "laurel_l");
   const int32_t l = b_.mat(layer, "laurel_l", rank, n_);
   const int32_t r = b_.mat(layer, "laurel_r", n_, rank);
-  b_.matmul(layer, Buf::kH, Buf::kGu, {{l, -1, static_cast<int32_t>(n_)}});
-  b_.matmul(layer, Buf::kGu, Buf::kGu, {{r, -1, 0}}).in_col = static_cast<int32_t>(n_);
-  b_.norm(layer, "laurel_post_norm", Buf::kGu, Buf::kGu);
-  b_.add(layer, Buf::kH, Buf::kGu);
+  b_.matmul(layer, Buf::kH, Buf::kGateUp, {{l, -1, static_cast<int32_t>(n_)}});
+  b_.matmul(layer, Buf::kGateUp, Buf::kGateUp, {{r, -1, 0}}).in_col = static_cast<int32_t>(n_);
+  b_.norm(layer, "laurel_post_norm", Buf::kGateUp, Buf::kGateUp);
+  b_.add(layer, Buf::kH, Buf::kGateUp);
 }
 
 // kT = (attention + laurel) / sqrt(2), of the active stream.
@@ -112,7 +112,7 @@ void Gemma3n::attend(int64_t layer) {
   b_.attention_output(layer, Buf::kT, false);
   b_.norm(layer, "post_attention_norm", Buf::kT, Buf::kT);
   add_to(layer, {Buf::kX, active_}, {Buf::kT});
-  b_.add(layer, Buf::kGu, Buf::kT);
+  b_.add(layer, Buf::kGateUp, Buf::kT);
   Op& o = b_.op(OpKind::kScale, layer);
   o.in = o.out = Buf::kT;
   o.n = static_cast<int32_t>(n_);

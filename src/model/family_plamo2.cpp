@@ -13,7 +13,8 @@ int32_t norm_weight(Builder& b, int64_t layer, const char* name, int64_t n) {
   return b.vec(layer, name, n, false, b.has(layer, name, "") ? "" : ".weight");
 }
 
-// kQkv: z and x of each head side by side; kGu: x, time steps, decays; kRouter: B | C | dt's input.
+// kQkv: z and x of each head side by side; kGateUp: x, time steps, decays; kRouter: B | C | dt's
+// input.
 void mamba_heads(Builder& b, int64_t layer) {
   const HParams& hp = b.hp();
   const int64_t inner = hp.recurrent.inner, state = hp.recurrent.state;
@@ -24,11 +25,12 @@ void mamba_heads(Builder& b, int64_t layer) {
     return;
   }
   const int64_t size = inner / heads, low = std::max<int64_t>(64, hp.n_embd / 16);
-  const Place x{Buf::kGu, 0}, dt = place(Buf::kGu, inner), decays = place(Buf::kGu, inner + heads);
+  const Place x{Buf::kGateUp, 0}, dt = place(Buf::kGateUp, inner),
+                                  decays = place(Buf::kGateUp, inner + heads);
   const Place keys{Buf::kRouter, 0}, queries = place(Buf::kRouter, state);
   const Place step = place(Buf::kRouter, 2 * state), y{Buf::kAtt, 0};
   product(b, layer, {Buf::kH, 0}, {Buf::kQkv, 0}, b.mat(layer, "ssm_in", 2 * inner, hp.n_embd));
-  b.copy(layer, {Buf::kQkv, size, 2 * size}, {Buf::kGu, 0, size}, size, heads);
+  b.copy(layer, {Buf::kQkv, size, 2 * size}, {Buf::kGateUp, 0, size}, size, heads);
   convolution(b, layer, "ssm_conv1d", x, inner, taps, Unary::kSilu);
   product(b, layer, x, keys, b.mat(layer, "ssm_x", 2 * state + low, inner));
   const int32_t key_norm = norm_weight(b, layer, "ssm_b_norm", state);

@@ -18,7 +18,7 @@ void shift(Builder& b, int64_t layer) {
   b.widen(Buf::kT, b.hp().n_embd);
 }
 
-// Rows of kGu from `first` on: kH + kT * (weights (+ the row)), for each row of the weights.
+// Rows of kGateUp from `first` on: kH + kT * (weights (+ the row)), for each row of the weights.
 void lerp(Builder& b, int64_t layer, const char* name, int64_t first, int64_t rows,
           bool add = false) {
   const int64_t n = b.hp().n_embd;
@@ -26,17 +26,17 @@ void lerp(Builder& b, int64_t layer, const char* name, int64_t first, int64_t ro
   Op& o = b.op(OpKind::kLerp, layer);
   o.in = Buf::kH;
   o.gate = {Buf::kT, 0};
-  o.out = Buf::kGu;
+  o.out = Buf::kGateUp;
   o.out_col = narrow(first * n);
   o.n = narrow(n);
   o.heads = narrow(rows);
   o.vec0 = weights;
   o.add = add;
-  b.widen(Buf::kGu, (first + rows) * n);
+  b.widen(Buf::kGateUp, (first + rows) * n);
 }
 
 Place mixed(Builder& b, int64_t row) {
-  return place(Buf::kGu, row * b.hp().n_embd);
+  return place(Buf::kGateUp, row * b.hp().n_embd);
 }
 
 // out = second(unary(first in)) + bias, through kRouter.

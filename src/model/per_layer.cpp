@@ -59,15 +59,15 @@ void PerLayerEmbeddings::mix(int64_t layer, Columns out) {
 void PerLayerEmbeddings::apply(int64_t layer, Columns in) {
   const HParams& hp = b_.hp();
   const int64_t n = hp.n_embd_per_layer;
-  mix(layer, {Buf::kGu, n});
+  mix(layer, {Buf::kGateUp, n});
   const int32_t gate = b_.mat(layer, "inp_gate", n, hp.n_embd);
-  b_.matmul(layer, in.buf, Buf::kGu, {{gate, -1, 0}}).in_col = static_cast<int32_t>(in.col);
+  b_.matmul(layer, in.buf, Buf::kGateUp, {{gate, -1, 0}}).in_col = static_cast<int32_t>(in.col);
   Op& o = b_.op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGu;
+  o.in = o.out = Buf::kGateUp;
   o.n = static_cast<int32_t>(n);
   o.act = Activation::kGeluMul;
   const int32_t down = b_.mat(layer, "proj", hp.n_embd, n);
-  b_.matmul(layer, Buf::kGu, Buf::kT, {{down, -1, 0}});
+  b_.matmul(layer, Buf::kGateUp, Buf::kT, {{down, -1, 0}});
   b_.norm(layer, "post_norm", Buf::kT, Buf::kT);
 }
 

@@ -21,7 +21,7 @@ enum class Buf : uint8_t {
   kH,       // [n_embd] normed input of the next product
   kQkv,     // [n_head*dk + n_head_kv*dk + n_head_kv*dv] queries, keys, values
   kAtt,     // [n_head*dv] attention output
-  kGu,      // [2*n_ff] gate and up; the activated product replaces the gate
+  kGateUp,  // [2*n_ff] gate and up; the activated product replaces the gate
   kT,       // [n_embd] a block's output before its post-norm
   kRouter,  // [4][n_expert] logits, then what is made of them to choose experts
   kLogits,  // [n_vocab]

@@ -103,13 +103,13 @@ void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0) 
   b.widen(rec.out.buf, rec.out.col + int64_t{rec.heads} * rec.values);
 }
 
-// kQkv: x | z; kRouter: dt's input | B | C; kGu: dt.
+// kQkv: x | z; kRouter: dt's input | B | C; kGateUp: dt.
 void mamba_layer(Builder& b, int64_t layer, float scale) {
   const HParams& hp = b.hp();
   const int64_t inner = hp.recurrent.inner, state = hp.recurrent.state, rank = hp.recurrent.rank;
   if (!sound(b, inner > 0 && state > 0 && rank > 0 && hp.recurrent.conv_kernel > 0)) return;
   const Place x{Buf::kQkv, 0}, z = place(Buf::kQkv, inner);
-  const Place low{Buf::kRouter, 0}, dt{Buf::kGu, 0}, y{Buf::kAtt, 0};
+  const Place low{Buf::kRouter, 0}, dt{Buf::kGateUp, 0}, y{Buf::kAtt, 0};
   const Place keys = place(Buf::kRouter, rank), queries = place(Buf::kRouter, rank + state);
   product(b, layer, {Buf::kH, 0}, x, b.mat(layer, "ssm_in", 2 * inner, hp.n_embd));
   convolution(b, layer, "ssm_conv1d", x, inner, hp.recurrent.conv_kernel, Unary::kSilu);
@@ -207,7 +207,7 @@ void delta_gates(Builder& b, int64_t layer, int64_t heads, int64_t groups) {
 
 }  // namespace
 
-// kQkv: q | k | v | z; kRouter: beta | alpha; kGu: decays. Heads of values share keys: in
+// kQkv: q | k | v | z; kRouter: beta | alpha; kGateUp: decays. Heads of values share keys: in
 // Qwen3-Next neighbours, in Qwen3.5 every groups-th.
 void gated_delta_layer(Builder& b, int64_t layer) {
   const HParams& hp = b.hp();
@@ -229,7 +229,7 @@ void gated_delta_layer(Builder& b, int64_t layer) {
       1 / std::sqrt(static_cast<float>(size));
   head_norm(b, layer, k, size, groups, NormKind::kL2, -1);
   unary(b, layer, beta, beta, heads, Unary::kSigmoid);
-  decay(b, layer, alpha, {Buf::kGu, 0}, heads, heads);
+  decay(b, layer, alpha, {Buf::kGateUp, 0}, heads, heads);
 
   Recurrence rec;
   rec.kind = kernels::StateKind::kDelta;
@@ -241,7 +241,7 @@ void gated_delta_layer(Builder& b, int64_t layer) {
   rec.r = q;
   rec.k = k;
   rec.v = place(Buf::kQkv, 2 * keys);
-  rec.decay = {Buf::kGu, 0};
+  rec.decay = {Buf::kGateUp, 0};
   rec.beta = beta;
   rec.out = y;
   recurrence(b, layer, rec, -1);
@@ -251,14 +251,14 @@ void gated_delta_layer(Builder& b, int64_t layer) {
   product(b, layer, y, {Buf::kX, 0}, b.mat(layer, "ssm_out", hp.n_embd, inner), -1, true);
 }
 
-// kQkv: q | k | v; kGu: decays, then gates; kRouter: what two thin matrices hand on, then beta.
+// kQkv: q | k | v; kGateUp: decays, then gates; kRouter: what two thin matrices hand on, then beta.
 void kimi_delta_layer(Builder& b, int64_t layer) {
   const HParams& hp = b.hp();
   const int64_t heads = hp.n_head, size = hp.recurrent.head_size, n = heads * size;
   const int64_t taps = hp.recurrent.conv_kernel;
   if (!sound(b, heads > 0 && size > 0 && taps > 0)) return;
   const Place q{Buf::kQkv, 0}, k = place(Buf::kQkv, n), v = place(Buf::kQkv, 2 * n);
-  const Place h{Buf::kH, 0}, low{Buf::kRouter, 0}, wide{Buf::kGu, 0}, y{Buf::kAtt, 0};
+  const Place h{Buf::kH, 0}, low{Buf::kRouter, 0}, wide{Buf::kGateUp, 0}, y{Buf::kAtt, 0};
   const int32_t wq = b.mat(layer, "attn_q", n, hp.n_embd);
   const int32_t wk = b.mat(layer, "attn_k", n, hp.n_embd);
   const int32_t wv = b.mat(layer, "attn_v", n, hp.n_embd);

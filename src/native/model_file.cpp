@@ -120,7 +120,7 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
   session::EngineOptions engine_options = options;
   if (!header.remote) {
     engine_options.reader = model.get();
-    engine_options.own_reads = residency::OwnReads::kAlways;
+    engine_options.direct_reads = residency::DirectReads::kAlways;
   }
   Result<std::unique_ptr<session::Engine>> engine =
       session::Engine::open(header.header, engine_options);
@@ -224,7 +224,7 @@ bool Model::read_together() {
   if (n_chosen == 0) return false;
   const double start = monotonic_ms();
   if (slow_source_) {
-    for (size_t i = 0; i < n_chosen; ++i) tell_beyond(request(chosen[i]).unit);
+    for (size_t i = 0; i < n_chosen; ++i) advise_readahead(request(chosen[i]).unit);
     tell_ahead(chosen[n_chosen - 1] + 1);
   }
   std::array<int64_t, kFillCapacity + 1> first_piece{};
@@ -256,7 +256,7 @@ bool Model::read_together() {
 }
 
 // Has the kernel fetch what is used after `unit`, as far as a small ring cannot ask for it yet.
-void Model::tell_beyond(uint32_t unit) {
+void Model::advise_readahead(uint32_t unit) {
   const residency::Residency& residency = engine_->residency();
   const std::vector<residency::Unit>& units = residency.plan().units;
   if (!residency.streams_in_order(unit)) return;
@@ -332,7 +332,7 @@ Status Model::drive(const Stepper& step) {
 Status Model::wait() {
   SLUICE_RETURN_IF_ERROR(failure());
   const uint32_t seen = engine_->residency().queue().completed.load(std::memory_order_acquire);
-  if (engine_->pump()) return {};
+  if (engine_->poll()) return {};
   return wait_for_fill(seen);
 }
 
@@ -342,7 +342,7 @@ Status Model::preload(Progress progress, void* context) {
   const residency::Plan& plan = residency.plan();
   for (;;) {
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
-    engine_->pump();
+    engine_->poll();
     if (!engine_->failure().ok()) return engine_->failure();
     uint64_t loaded = 0, total = 0;
     for (uint32_t u = 0; u < plan.units.size(); ++u) {
@@ -367,7 +367,7 @@ Status Model::end_reads() {
     if (residency.under_way() == 0) break;
     SLUICE_RETURN_IF_ERROR(wait_for_fill(seen));
   }
-  engine_->settle_arrivals();
+  engine_->pack_loaded();
   return {};
 }
 

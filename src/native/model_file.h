@@ -3,7 +3,7 @@
 // URLs are read by threads of their own, several ranges in flight. Local files are read by the
 // threads that compute: to copy a file out of the page cache is work for a processor, and a thread
 // of its own for that would take turns with the computing ones, which wait for each other at every
-// barrier. What streams they read piece by piece between products (residency::OwnReads); what
+// barrier. What streams they read piece by piece between products (residency::DirectReads); what
 // stays, and what a disk must deliver first, together, while the kernel reads ahead. (To map the
 // file instead costs as much in page faults as copying does.)
 #pragma once
@@ -102,7 +102,7 @@ class Model final : private session::RangeReader {
   Served serve_one();
   bool serve(uint32_t n);
   bool read_together();
-  void tell_beyond(uint32_t unit);
+  void advise_readahead(uint32_t unit);
   void tell_ahead(uint32_t next);
   void fail(const Status& status);
   [[nodiscard]] Status failure();

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/aligned.h"
-#include "gguf/hf_config.h"
+#include "hf/config.h"
 #include "open/address.h"
 
 namespace sluice::open {
@@ -102,7 +102,7 @@ struct Opener::Impl {
   std::array<Block, kTexts> texts;  // the first n_texts are there, or known to be absent
   uint32_t n_texts = 0;
   std::vector<std::string> shard_names;
-  std::vector<gguf::SafetensorsFile> shards;
+  std::vector<hf::SafetensorsFile> shards;
   uint64_t n_tensors = 0;
 
   gguf::Header header;
@@ -136,7 +136,7 @@ Status Opener::Impl::next_of_directory() {
   if (shard_names.empty()) {
     shard_names.emplace_back("model.safetensors");
     if (const std::string_view index = texts[kIndex].text(); !index.empty()) {
-      Result<std::vector<std::string>> listed = gguf::safetensors_shards(index);
+      Result<std::vector<std::string>> listed = hf::safetensors_shards(index);
       if (!listed.ok()) return listed.status();
       shard_names = std::move(*listed);
       texts[kIndex] = {};
@@ -267,9 +267,9 @@ Status Opener::Impl::parse_gguf() {
 
 Status Opener::Impl::parse_shard() {
   File& file = files[n_parsed];
-  gguf::SafetensorsFile shard;
-  const Result<gguf::ParseProgress> parsed = gguf::parse_safetensors(
-      file.prefix.bytes(), file.size, shard_names[n_parsed].c_str(), &shard);
+  hf::SafetensorsFile shard;
+  const Result<gguf::ParseProgress> parsed =
+      hf::parse_safetensors(file.prefix.bytes(), file.size, shard_names[n_parsed].c_str(), &shard);
   if (!parsed.ok()) return parsed.status();
   if (!parsed->done) return ask_for(parsed->need_bytes);
   n_tensors += shard.entries.size();
@@ -287,10 +287,10 @@ Status Opener::Impl::describe() {
   // What the vocabulary takes while it is read, with its tables.
   const uint64_t room = 4 * texts[kTokenizer].bytes().size() + (64 << 10);
   if (!AlignedBuffer().allocate(room).ok()) return no_memory(room);
-  gguf::HfDirectory from{
+  hf::Directory from{
       texts[kConfig].text(),       texts[kTokenizer].text(), texts[kTokenizerConfig].text(),
       texts[kChatTemplate].text(), std::move(shards),        place.model_name()};
-  Result<gguf::HfModel> model = gguf::describe_hf_model(from);
+  Result<hf::Model> model = hf::describe_model(from);
   texts = {};
   shards = {};
   if (!model.ok()) return model.status();

@@ -12,11 +12,11 @@ constexpr uint32_t kMostSpeed = 4 * kMemorySpeed;
 
 }  // namespace
 
-Status Residency::init(Plan plan, OwnReads own_reads, int n_readers) {
+Status Residency::init(Plan plan, DirectReads direct_reads, int n_readers) {
   queue_ = std::make_unique<FillQueue>();
-  own_reads_ = own_reads;
+  direct_reads_ = direct_reads;
   n_readers_ = static_cast<uint64_t>(n_readers);
-  if (own_reads == OwnReads::kAlways) queue_->rate = kMostSpeed;
+  if (direct_reads == DirectReads::kAlways) queue_->rate = kMostSpeed;
   pending_.assign(kFillCapacity, row_of(0));
   const size_t n = plan.units.size();
   state_.assign(n, UnitState::kAbsent);
@@ -59,7 +59,7 @@ Status Residency::adopt(Plan plan) {
   ring_ = AlignedBuffer();
   const size_t n = plan_.units.size();
   slot_of_.assign(n, -1);
-  local_.assign(n, own_reads_ == OwnReads::kAlways);
+  local_.assign(n, direct_reads_ == DirectReads::kAlways);
   streamed_afar_ = 0;
   last_used_.assign(n, 0);
   place_.assign(n, kNoPlace);
@@ -185,7 +185,7 @@ bool Residency::collect() {
       --pins_absent_;
     } else {
       state_[unit] = UnitState::kReady;
-      const uint8_t local = state == kFillLocal || own_reads_ == OwnReads::kAlways;
+      const uint8_t local = state == kFillLocal || direct_reads_ == DirectReads::kAlways;
       if (plan_.units[unit].kind == MatrixKind::kDense) streamed_afar_ += local_[unit] - local;
       local_[unit] = local;
     }
@@ -237,7 +237,7 @@ void Residency::divide_ring() {
 
 bool Residency::reads_own() const {
   const auto near = [this](uint32_t unit) { return plan_.units[unit].pinned || local_[unit] != 0; };
-  return own_reads_ != OwnReads::kNone && streamed_afar_ == 0 && own_part_ > 0 &&
+  return direct_reads_ != DirectReads::kNone && streamed_afar_ == 0 && own_part_ > 0 &&
          queue_->rate.load(std::memory_order_relaxed) > kMemorySpeed &&
          std::all_of(demand_.begin(), demand_.end(), near);
 }
@@ -252,7 +252,7 @@ void Residency::note_rate(uint64_t bytes, uint64_t ns) {
 
 size_t Residency::take_requests(std::span<uint32_t> out) {
   size_t taken = 0;
-  if (own_reads_ != OwnReads::kOnceLocal) return taken;
+  if (direct_reads_ != DirectReads::kOnceLocal) return taken;
   for (uint32_t n = collected_; n != pushed_ && taken < out.size(); ++n) {
     uint32_t pending = kFillPending;
     const int32_t id = pending_[n % kFillCapacity];
@@ -265,13 +265,13 @@ size_t Residency::take_requests(std::span<uint32_t> out) {
 }
 
 void Residency::finish_request(uint32_t n, bool good) {
-  if (!good) forbid_own_reads();
+  if (!good) forbid_direct_reads();
   queue_->ring[n % kFillCapacity].state.store(good ? kFillLocal : kFillFailed,
                                               std::memory_order_release);
   queue_->completed.fetch_add(1);
 }
 
-uint8_t* Residency::lend_ring() {
+uint8_t* Residency::borrow_ring() {
   if (!reads_own()) return nullptr;
   for (const int32_t unit : unit_in_slot_) {
     if (unit >= 0 && state_[static_cast<uint32_t>(unit)] != UnitState::kReady) return nullptr;
@@ -299,7 +299,7 @@ bool Residency::request_unit(uint32_t unit, uint64_t wanted_distance) {
   return push(u.file, u.offset, static_cast<uint32_t>(u.bytes), dst, static_cast<int32_t>(unit));
 }
 
-bool Residency::pump() {
+bool Residency::poll() {
   const bool any = collect();
   bool ring_full = unit_in_slot_.empty() || reads_own();  // then it is not for whole units
   for (uint32_t i = 0; i < demand_.size(); ++i) {

@@ -77,11 +77,11 @@ inline constexpr uint32_t kMinSlots = 2, kFewSlots = 4, kMaxSlots = 6;
 // The smallest budget for which make_plan succeeds.
 [[nodiscard]] uint64_t minimum_budget(std::span<const MatrixSpec> matrices, int64_t row_group);
 
-// Own reads: the threads that compute read a streamed unit piece by piece, each into a part of the
-// ring, and multiply what they have just read. Where a file comes at the speed of memory that is
-// sooner done than waiting for a reader, which needs a core too; where a device is waited for, the
-// driver reads meanwhile.
-enum class OwnReads : uint8_t {
+// Direct reads: the threads that compute read a streamed unit piece by piece, each into a part of
+// the ring, and multiply what they have just read. Where a file comes at the speed of memory that
+// is sooner done than waiting for a reader, which needs a core too; where a device is waited for,
+// the driver reads meanwhile.
+enum class DirectReads : uint8_t {
   kNone,
   // When the fills of all streamed units have been marked kFillLocal: of experts, of those in
   // demand.
@@ -99,7 +99,8 @@ enum class UnitState : uint8_t { kAbsent, kLoading, kArrived, kReady };
 class Residency {
  public:
   // Allocates pins and ring. Errors: kOutOfMemory.
-  [[nodiscard]] Status init(Plan plan, OwnReads own_reads = OwnReads::kNone, int n_readers = 1);
+  [[nodiscard]] Status init(Plan plan, DirectReads direct_reads = DirectReads::kNone,
+                            int n_readers = 1);
   // Changes to another plan for the same matrices; no fill may be under way. Units that stay pinned
   // stay in memory; everything else is released before anything is allocated.
   // Errors: kOutOfMemory, after which nothing but another replan may be called.
@@ -135,7 +136,7 @@ class Residency {
 
   // Takes over completed fills and pushes as many requests as there is room for.
   // True when at least one fill was taken over.
-  bool pump();
+  bool poll();
   // Takes over completed fills only. True when there was at least one.
   bool collect();
 
@@ -145,20 +146,20 @@ class Residency {
   void mark_arrived_ready();
 
   // Reads of single rows of tables (embeddings) into memory of the caller, who waits until none of
-  // the table is under way. False when the queue is full: pump and try again later.
+  // the table is under way. False when the queue is full: poll and try again later.
   static constexpr size_t kMaxTables = 4;
   [[nodiscard]] bool request_row(size_t table, uint32_t file, uint64_t offset, uint32_t length,
                                  void* dst);
   [[nodiscard]] uint32_t rows_under_way(size_t table) const { return rows_under_way_[table]; }
 
   // The ring's memory as n_readers parts of own_part() bytes, each room for a row group of any
-  // streamed matrix, for own reads until the next pump(); null when there should be none.
-  [[nodiscard]] uint8_t* lend_ring();
+  // streamed matrix, for direct reads until the next poll(); null when there should be none.
+  [[nodiscard]] uint8_t* borrow_ring();
   [[nodiscard]] uint64_t own_part() const { return own_part_; }
-  void forbid_own_reads() { own_reads_ = OwnReads::kNone; }
+  void forbid_direct_reads() { direct_reads_ = DirectReads::kNone; }
   // Reads that took all readers together so long: at what speed local files come.
   void note_rate(uint64_t bytes, uint64_t ns);
-  // Where own reads would have to wait for a device: requests of local units that nobody serves
+  // Where direct reads would have to wait for a device: requests of local units that nobody serves
   // yet, which are now the caller's to serve beside the driver. Returns how many were written to
   // `out`.
   [[nodiscard]] size_t take_requests(std::span<uint32_t> out);
@@ -176,7 +177,7 @@ class Residency {
   [[nodiscard]] uint64_t filled_bytes() const { return filled_bytes_; }
   // Of them, those that had arrived when the first unit had been used.
   [[nodiscard]] uint64_t filled_at_first_use() const { return filled_at_first_use_; }
-  // Of them, own reads.
+  // Of them, direct reads.
   [[nodiscard]] uint64_t own_bytes() const { return own_bytes_; }
   [[nodiscard]] uint32_t under_way() const { return pushed_ - collected_; }
   [[nodiscard]] uint32_t pins_absent() const { return pins_absent_; }
@@ -221,7 +222,7 @@ class Residency {
   uint32_t pins_absent_ = 0;
   std::array<uint32_t, kMaxTables> rows_under_way_{};
   uint64_t fills_ = 0, filled_bytes_ = 0, filled_at_first_use_ = 0, own_bytes_ = 0;
-  OwnReads own_reads_ = OwnReads::kNone;
+  DirectReads direct_reads_ = DirectReads::kNone;
   uint64_t n_readers_ = 1;
   uint64_t own_part_ = 0;       // 0: the ring is too small for so many readers
   std::vector<uint8_t> local_;  // by unit: the last fill was marked kFillLocal

@@ -7,8 +7,8 @@
 #include <map>
 
 #include "base/hash.h"
-#include "gguf/hf_config.h"
 #include "gguf/printable.h"
+#include "hf/config.h"
 
 namespace sluice::session {
 namespace {
@@ -21,8 +21,8 @@ constexpr bool kAdapters = true;
 #endif
 
 using adapter::Pair;
-using gguf::HfRows;
 using gguf::printable;
+using hf::RowOrder;
 
 uint64_t packed_bytes(const kernels::Table& table, const kernels::Matrix& m) {
   const int64_t groups = (m.rows + table.row_group - 1) / table.row_group;
@@ -113,7 +113,7 @@ class AdapterSet::Binder {
 
   Status check_family(const adapter::Adapter& adapter) const {
     const std::string& arch = p_.hp.arch;
-    if (adapter.hugging_face && gguf::hf_rows(arch) == HfRows::kUnknown) {
+    if (adapter.hugging_face && hf::row_order(arch) == RowOrder::kUnknown) {
       return error(Code::kUnsupportedArchitecture,
                    "adapters in PEFT's form are not supported for \"%s\"; as GGUF they are",
                    arch.c_str());
@@ -192,7 +192,7 @@ class AdapterSet::Binder {
   Status reorder(const adapter::Adapter& adapter, const Pair& pair) {
     const bool rotated =
         pair.name.ends_with(".attn_q.weight") || pair.name.ends_with(".attn_k.weight");
-    if (!rotated || gguf::hf_rows(p_.hp.arch) != HfRows::kPermuted ||
+    if (!rotated || hf::row_order(p_.hp.arch) != RowOrder::kPermuted ||
         adapter.hugging_face == p_.hp.rope.neox) {
       return {};
     }

@@ -46,7 +46,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
   if (!active_) return failure_.ok() ? Step::kDone : Step::kFailed;
   if (replans_seen_ != engine_.replans()) restart();
   const std::vector<model::Op>& ops = engine_.program().ops;
-  engine_.pump();
+  engine_.poll();
   for (; *max_ops > 0; --*max_ops) {
     if (pc_ > 0) row_feed_.request();
     observe_before(ops[pc_]);
@@ -62,7 +62,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
         continue;
       }
       // Something may have arrived since the last look.
-      if (engine_.pump() || engine_.help_reading()) continue;
+      if (engine_.poll() || engine_.help_reading()) continue;
       return Step::kBlocked;
     }
     const bool cut = ops[pc_].kind == model::OpKind::kSelect && rows_ == 0;
@@ -70,7 +70,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
     if (pc_ == ops.size() || cut) {
       active_ = false;
       --*max_ops;
-      engine_.pump();  // prefetch for the next batch
+      engine_.poll();  // prefetch for the next batch
       return Step::kDone;
     }
   }

@@ -170,7 +170,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
       engine->working_.allocate(engine->program_, *engine->table_, plan.working()));
   SLUICE_RETURN_IF_ERROR(engine->timelines_.init(plan.kv_shape, plan.n_sessions));
   engine->executor_ = std::make_unique<CpuExecutor>(*engine);
-  SLUICE_RETURN_IF_ERROR(engine->residency_.init(plan.weights, options.own_reads, plan.n_threads));
+  SLUICE_RETURN_IF_ERROR(
+      engine->residency_.init(plan.weights, options.direct_reads, plan.n_threads));
   engine->weight_check_.reset(plan.weights.units.size());
   return engine;
 }
@@ -303,7 +304,7 @@ void Engine::settle_unit(uint32_t unit, int thread) {
   }
 }
 
-void Engine::settle_arrivals() {
+void Engine::pack_loaded() {
   const std::span<const uint32_t> arrived = residency_.arrived();
   if (arrived.empty()) return;
   pool_->parallel_for(static_cast<int64_t>(arrived.size()), [&](int64_t task, int thread) {
@@ -332,9 +333,9 @@ void Engine::refuse_weights(const std::string& tensor, int64_t first, int64_t la
                    tensor.c_str(), rows.c_str());
 }
 
-bool Engine::pump() {
-  const bool any = residency_.pump();
-  settle_arrivals();
+bool Engine::poll() {
+  const bool any = residency_.poll();
+  pack_loaded();
   return any;
 }
 

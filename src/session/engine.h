@@ -106,14 +106,14 @@ class Engine {
   // A small tensor as f32, null while it has not arrived.
   [[nodiscard]] const float* vec(int32_t index) const;
   // Packs pinned weights and converts small tensors whose bytes have arrived.
-  void settle_arrivals();
+  void pack_loaded();
   [[nodiscard]] WeightCheck& weight_check() { return weight_check_; }
   // After a look at weights: what has been found becomes failure().
   void settle_check();
   // The rows [first, last] of a tensor hold what is not a number.
   void refuse_weights(const std::string& tensor, int64_t first, int64_t last);
   // Takes over fills and asks for more; true when something arrived.
-  bool pump();
+  bool poll();
   // Has the threads serve requests beside the driver, while there is nothing to compute: a device
   // gives more to several readers. True when they did.
   bool help_reading();

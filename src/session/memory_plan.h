@@ -39,8 +39,8 @@ struct EngineOptions {
   int32_t n_sessions = 1;         // timelines that are in memory at once
   int32_t n_checkpoints = -1;     // copies of recurrent states for going back; -1: chosen
   const char* kernels = "";       // table by name; "": the best
-  RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no own reads
-  residency::OwnReads own_reads = residency::OwnReads::kNone;
+  RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no direct reads
+  residency::DirectReads direct_reads = residency::DirectReads::kNone;
   kv::KvTypes kv;                             // of keys and values
   bool grammars = false;                      // room for generations that are bound to a grammar
   std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened

@@ -56,8 +56,8 @@ bool CpuExecutor::run_expert(const Op& op, const ExpertRun& run) {
   float* in = engine_.working().experts();
   float* out = in + static_cast<int64_t>(engine_.plan().n_batch) * n;
   const size_t e = static_cast<size_t>(run.expert);
-  const int64_t ld_gu = engine_.width(Buf::kGu);
-  float* gu = buffer(Buf::kGu);
+  const int64_t ld_gu = engine_.width(Buf::kGateUp);
+  float* gu = buffer(Buf::kGateUp);
   const auto product = [&](int32_t mat, int32_t bias, int32_t scale, const float* x, int64_t ld,
                            float* y, int64_t ldy) {
     Product p;
@@ -119,7 +119,7 @@ void CpuExecutor::demand_from(const model::Moe& moe, int32_t first) {
     units_of(moe.down[e]);
   }
   r.set_demand(demand_);
-  engine_.pump();
+  engine_.poll();
 }
 
 bool CpuExecutor::op_moe(const Op& op) {

@@ -23,7 +23,7 @@ bool WeightFeed::need(uint32_t unit) {
   residency::Residency& r = engine_.residency();
   if (r.ready(unit)) return true;
   r.set_cursor(unit);
-  engine_.pump();
+  engine_.poll();
   return r.ready(unit);
 }
 
@@ -111,7 +111,7 @@ bool WeightFeed::settle_reads() {
   Tally& own = reads_;
   if (own.failed) {
     own.failed = false;
-    r.forbid_own_reads();
+    r.forbid_direct_reads();
     return false;
   }
   if (own.bytes > 0) r.note_rate(own.bytes, own.ns);
@@ -137,7 +137,7 @@ void WeightFeed::gather(std::span<const Product> products) {
     const residency::Unit& u = r.plan().units[unit];
     const bool there = r.ready(unit);
     from_slots = from_slots || (there && !u.pinned);
-    if (!there && !u.pinned && !from_slots && ring == nullptr) ring = r.lend_ring();
+    if (!there && !u.pinned && !from_slots && ring == nullptr) ring = r.borrow_ring();
     const bool direct = !there && !u.pinned && ring != nullptr;
     if ((!there && !direct) || direct_bytes > kDirectRegion) break;
     const model::Mat& m = engine_.program().mats[static_cast<size_t>(product.mat)];
@@ -167,7 +167,7 @@ WeightFeed::Run WeightFeed::run(std::span<const Product> products) {
     if (!pieces_.empty()) {
       run_pieces();
       if (!settle_reads()) return Run::kReadFailed;
-      engine_.pump();
+      engine_.poll();
       continue;
     }
     if (part_ == static_cast<int32_t>(products.size())) break;

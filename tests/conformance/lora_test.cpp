@@ -10,7 +10,7 @@
 #include <random>
 
 #include "fixtures_util.h"
-#include "gguf/safetensors.h"
+#include "hf/safetensors.h"
 #include "tests/unit/gguf_builder.h"
 #include "tests/unit/hf_directory.h"
 
@@ -309,8 +309,8 @@ std::string read_bytes(const std::filesystem::path& path) {
 
 // One file of the directory with W + scale B A in place of W, all of it F32.
 std::string merge(const std::string& bytes, const std::vector<Made>& pairs, float scale) {
-  gguf::SafetensorsFile file;
-  const auto parsed = gguf::parse_safetensors(
+  hf::SafetensorsFile file;
+  const auto parsed = hf::parse_safetensors(
       {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, bytes.size(), "", &file);
   EXPECT_TRUE(parsed.ok() && parsed->done);
   SafetensorsBuilder out;

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "gguf/hf_config.h"
+#include "hf/config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string parts[4];
@@ -18,14 +18,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     data += n;
     size -= n;
   }
-  sluice::gguf::HfDirectory directory{parts[0], parts[1], parts[2], {}, {}, {}};
-  sluice::gguf::SafetensorsFile file;
+  sluice::hf::Directory directory{parts[0], parts[1], parts[2], {}, {}, {}};
+  sluice::hf::SafetensorsFile file;
   const sluice::gguf::Bytes bytes(reinterpret_cast<const uint8_t*>(parts[3].data()),
                                   parts[3].size());
   const auto parsed = parse_safetensors(bytes, bytes.size(), "model.safetensors", &file);
   if (parsed.ok() && parsed->done) directory.shards.push_back(std::move(file));
-  (void)sluice::gguf::safetensors_shards(parts[2]);
-  const auto model = describe_hf_model(directory);
+  (void)sluice::hf::safetensors_shards(parts[2]);
+  const auto model = describe_model(directory);
   if (!model.ok()) {
     if (model.status().message().empty()) std::abort();
     return 0;

@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url';
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const levels = {
   kernels: 0, base: 0,
-  gguf: 1, io: 1, residency: 1, grammar: 1, draft: 1,
+  gguf: 1, hf: 1, io: 1, residency: 1, grammar: 1, draft: 1,
   open: 2, adapter: 2, tokenizer: 2, kv: 2, sample: 2, model: 2, convert: 2,
   session: 3, chat: 3,
   generate: 4, embed: 4, gpu: 4,

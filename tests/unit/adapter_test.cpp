@@ -139,7 +139,7 @@ std::string peft_config(const std::string& more = "") {
 
 Result<Adapter> parse_both(const std::string& config, const std::string& tensors) {
   Adapter out;
-  const auto parsed = parse_peft(config, gguf::as_bytes(tensors), tensors.size(), &out);
+  const auto parsed = parse_peft(config, hf::as_bytes(tensors), tensors.size(), &out);
   if (!parsed.ok()) return parsed.status();
   return out;
 }
@@ -232,8 +232,8 @@ class Bind : public testing::Test {
     expect_refused(bind(b.build()).status(), code, word);
   }
 
-  gguf::TinyModel model_;
-  gguf::HfModel hf_;
+  hf::TinyModel model_;
+  hf::Model hf_;
   model::Program program_;
   Adapter adapter_;
   std::vector<uint8_t> file_;

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "gguf/hf_config.h"
+#include "hf/config.h"
 #include "hf_directory.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 using test::byte_level_tokenizer;
 using test::json_text;
@@ -21,7 +21,7 @@ inline std::string_view as_text(Code code) {
   return code_name(code);
 }
 
-inline Bytes as_bytes(const std::string& s) {
+inline gguf::Bytes as_bytes(const std::string& s) {
   return {reinterpret_cast<const uint8_t*>(s.data()), s.size()};
 }
 
@@ -47,14 +47,14 @@ struct TinyModel {
   std::string chat_template;
   std::vector<std::string> files = {tiny_tensors(true, false, true).build()};
 
-  [[nodiscard]] Result<HfModel> describe() const {
-    HfDirectory d{config, tokenizer, tokenizer_config, chat_template, {}, "tiny"};
+  [[nodiscard]] Result<Model> describe() const {
+    Directory d{config, tokenizer, tokenizer_config, chat_template, {}, "tiny"};
     for (const std::string& file : files) {
       const auto parsed = parse(file);
       if (!parsed.ok()) return parsed.status();
       d.shards.push_back(*parsed);
     }
-    return describe_hf_model(d);
+    return describe_model(d);
   }
   void expect_refused(Code code, std::string_view word) const {
     const auto model = describe();
@@ -64,4 +64,4 @@ struct TinyModel {
   }
 };
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,17 +1,21 @@
 // tokenizer.json as metadata: every kind is recognized or refused by name, damage is survived, and
 // real vocabularies, written as tokenizer.json and read back, give the same ids.
-#include "gguf/hf_tokenizer.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <unordered_map>
 
+#include "hf/tokenizer.h"
 #include "hf_tiny_model.h"
 #include "tokenizer/tokenizer.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
+
+using gguf::Header;
+using gguf::parse_header;
+using gguf::StringCursor;
+using gguf::Value;
 namespace {
 
 std::string split_step(const std::string& regex) {
@@ -427,4 +431,4 @@ TEST(HfTokenizer, SentencePieceVocabularyFromTokenizerJson) {
 }
 
 }  // namespace
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -49,9 +49,9 @@ std::vector<MatrixSpec> small_model(std::mt19937& random) {
 
 class Rig {
  public:
-  Rig(uint32_t seed, OwnReads own_reads)
-      : random_(seed), matrices_(small_model(random_)), local_(own_reads != OwnReads::kNone) {
-    EXPECT_TRUE(residency_.init(plan(), own_reads, 2).ok());
+  Rig(uint32_t seed, DirectReads direct_reads)
+      : random_(seed), matrices_(small_model(random_)), local_(direct_reads != DirectReads::kNone) {
+    EXPECT_TRUE(residency_.init(plan(), direct_reads, 2).ok());
   }
 
   // A budget anywhere between the least and everything.
@@ -91,7 +91,7 @@ class Rig {
 
   bool wait_for(uint32_t unit) {
     for (int i = 0; i < 2000 && !residency_.ready(unit); ++i) {
-      residency_.pump();
+      residency_.poll();
       expect_apart();
       drive();
       residency_.collect();
@@ -213,7 +213,7 @@ class Rig {
 TEST(Residency, WhatIsReadyHasItsOwnBytes) {
   for (uint32_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    Rig rig(seed, OwnReads::kNone);
+    Rig rig(seed, DirectReads::kNone);
     for (int i = 0; i < 8; ++i) {
       rig.pass(rig.random()() % 3 == 0 ? static_cast<int>(rig.random()() % 20) : -1);
       if (i % 3 == 2) rig.replan();
@@ -224,13 +224,13 @@ TEST(Residency, WhatIsReadyHasItsOwnBytes) {
 // A pass that was given up leaves a demand behind; the next one replaces it and is served.
 TEST(Residency, ADemandThatWasGivenUpHoldsNobodyUp) {
   for (uint32_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
-    Rig rig(seed, OwnReads::kNone);
+    Rig rig(seed, DirectReads::kNone);
     std::vector<uint32_t> experts;
     for (uint32_t u = 0; u < rig.residency().plan().units.size(); ++u) {
       if (rig.residency().plan().units[u].kind == MatrixKind::kExpert) experts.push_back(u);
     }
     rig.residency().set_demand(experts);
-    rig.residency().pump();
+    rig.residency().poll();
     rig.drive();
     rig.residency().set_demand({});
     rig.pass(-1);
@@ -240,10 +240,10 @@ TEST(Residency, ADemandThatWasGivenUpHoldsNobodyUp) {
 TEST(Residency, FailedRequestsAreAskedAnew) {
   for (uint32_t seed = 0; seed < 30 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    Rig rig(seed, OwnReads::kOnceLocal);
+    Rig rig(seed, DirectReads::kOnceLocal);
     rig.pass(-1);
-    rig.residency().pump();
-    rig.help(true);  // after a failure there are no more own reads
+    rig.residency().poll();
+    rig.help(true);  // after a failure there are no more direct reads
     rig.expect_apart();
     rig.pass(-1);
   }
@@ -253,9 +253,9 @@ TEST(Residency, TheRingIsLentOnlyWhileNothingIsReadIntoIt) {
   int lent = 0;
   for (uint32_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
-    Rig rig(seed, OwnReads::kOnceLocal);
+    Rig rig(seed, DirectReads::kOnceLocal);
     Residency& r = rig.residency();
-    EXPECT_EQ(r.lend_ring(), nullptr) << "nothing is known to be local";
+    EXPECT_EQ(r.borrow_ring(), nullptr) << "nothing is known to be local";
     rig.pass(-1);
     for (int i = 0; i < 40; ++i) r.note_rate(2ull * kMemorySpeed << 10, 1000 << 10);
     bool loading = false, streams = false;
@@ -265,7 +265,7 @@ TEST(Residency, TheRingIsLentOnlyWhileNothingIsReadIntoIt) {
       loading |= streamed && r.state(u) == UnitState::kLoading;
     }
     r.set_demand({});
-    uint8_t* ring = r.lend_ring();
+    uint8_t* ring = r.borrow_ring();
     if (loading) {
       EXPECT_EQ(ring, nullptr);
     }
@@ -282,8 +282,8 @@ TEST(Residency, TheRingIsLentOnlyWhileNothingIsReadIntoIt) {
       EXPECT_LE(group, r.own_part());
     }
     std::fill_n(ring, 2 * r.own_part(), uint8_t{0xee});
-    r.forbid_own_reads();
-    EXPECT_EQ(r.lend_ring(), nullptr);
+    r.forbid_direct_reads();
+    EXPECT_EQ(r.borrow_ring(), nullptr);
     rig.pass(-1);
   }
   EXPECT_GT(lent, 5);

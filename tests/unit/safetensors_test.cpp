@@ -1,6 +1,6 @@
 // Hugging Face directories as headers: exact names, shapes and metadata for each family, and typed
 // errors for everything hostile. Their tokenizers have a file of their own.
-#include "gguf/safetensors.h"
+#include "hf/safetensors.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,11 @@
 
 #include "hf_tiny_model.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
+
+using gguf::Header;
+using gguf::Tensor;
+using gguf::TensorType;
 namespace {
 
 void expect_refused(const std::string& file, Code code, std::string_view word) {
@@ -108,8 +112,8 @@ TEST(Safetensors, ShardsOfAnIndex) {
 
 // --- models
 
-TEST(HfModel, Qwen3) {
-  const Result<HfModel> model = TinyModel().describe();
+TEST(Model, Qwen3) {
+  const Result<Model> model = TinyModel().describe();
   ASSERT_TRUE(model.ok()) << model.status().message();
   const Header& h = model->header;
   EXPECT_EQ(h.get_string("general.architecture"), "qwen3");
@@ -136,7 +140,7 @@ TEST(HfModel, Qwen3) {
   EXPECT_TRUE(model->made.empty());
 }
 
-TEST(HfModel, TheHeaderOutlivesEverythingElse) {
+TEST(Model, TheHeaderOutlivesEverythingElse) {
   Header kept;
   {
     TinyModel tiny;
@@ -148,7 +152,7 @@ TEST(HfModel, TheHeaderOutlivesEverythingElse) {
   EXPECT_NE(kept.find_tensor("token_embd.weight"), nullptr);
 }
 
-TEST(HfModel, ShardsAreFiles) {
+TEST(Model, ShardsAreFiles) {
   TinyModel tiny;
   tiny.config = tiny_config("llama");
   tiny.files = {SafetensorsBuilder().bf16("model.embed_tokens.weight", {260, 8}).build(),
@@ -162,7 +166,7 @@ TEST(HfModel, ShardsAreFiles) {
   tiny.expect_refused(Code::kBadHeader, "twice");
 }
 
-TEST(HfModel, Gemma) {
+TEST(Model, Gemma) {
   TinyModel tiny;
   tiny.config = tiny_config("gemma", R"(,"hidden_act":"gelu","hidden_activation":null)");
   tiny.files = {tiny_tensors(false, false, true).build()};
@@ -188,7 +192,7 @@ TEST(HfModel, Gemma) {
   }
 }
 
-TEST(HfModel, Gemma3Windows) {
+TEST(Model, Gemma3Windows) {
   TinyModel tiny;
   tiny.files = {tiny_tensors(true, true, false).build()};
   const auto pattern = [&](const std::string& more) {
@@ -219,7 +223,7 @@ TEST(HfModel, Gemma3Windows) {
   EXPECT_EQ(model->header.get_f64("gemma3.rope.scaling.factor"), 8.0);
 }
 
-TEST(HfModel, RopeScalings) {
+TEST(Model, RopeScalings) {
   TinyModel tiny;
   tiny.files = {tiny_tensors(false, false, true).build()};
   tiny.config = tiny_config("llama", R"(,"rope_theta":500000.0,"rope_scaling":{"factor":8.0,
@@ -258,7 +262,7 @@ TEST(HfModel, RopeScalings) {
           Code::kBadHeader, "contradicts");
 }
 
-TEST(HfModel, RefusesByName) {
+TEST(Model, RefusesByName) {
   TinyModel tiny;
   const auto config = [&](const std::string& text, Code code, const char* word) {
     TinyModel t = tiny;
@@ -304,4 +308,4 @@ TEST(HfModel, RefusesByName) {
 }
 
 }  // namespace
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

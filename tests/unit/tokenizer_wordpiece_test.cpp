@@ -101,7 +101,7 @@ TEST(WordPiece, FilesThatContradictThemselves) {
 }
 
 TEST(WordPiece, FromTokenizerJson) {
-  gguf::TinyModel tiny;
+  hf::TinyModel tiny;
   std::string vocab =
       R"("[UNK]":0,"[CLS]":1,"[SEP]":2,"caf":3,"##e":4,"\u00e9":5,"##\u00e9":6,"CAF":7)";
   for (int i = 8; i < 260; i++) vocab += ",\"<" + std::to_string(i) + ">\":" + std::to_string(i);

@@ -180,7 +180,7 @@ class FakeEngine implements EngineBinding {
     this.ring = all ? [] : [0, 1].map((i) => kSlots + (pinned + i) * this.unitBytes);
     this.words[2] = kCapacity;
     for (const unit of this.units) if (unit.pinned && !this.request(unit)) break;
-    this.pump();
+    this.poll();
     return true;
   }
   error() {
@@ -215,7 +215,7 @@ class FakeEngine implements EngineBinding {
     const here = new Uint8Array(this.wasmMemory.buffer, unit.slot, this.unitBytes);
     if (read !== there.length || !there.every((byte, i) => byte === here[i])) throw new Error('not the same bytes');
   }
-  pump(): void {
+  poll(): void {
     for (const unit of this.units) {
       if (unit.request < 0) continue;
       const slot = kQueue + 16 + (unit.request % kCapacity) * 32;
@@ -365,7 +365,7 @@ class FakeEngine implements EngineBinding {
   }
 
   step(maxOps: number): number {
-    this.pump();
+    this.poll();
     for (let op = 0; op < Math.max(1, Math.floor(maxOps / 10)); op++) {
       const unit = this.units[this.next]!;
       if (this.pending.length === 0 && !this.skipping) return Step.Progress;
@@ -374,7 +374,7 @@ class FakeEngine implements EngineBinding {
       if (!unit.pinned) {
         unit.state = 0;
         this.ring.push(unit.slot);
-        this.pump();
+        this.poll();
       }
       this.next = (this.next + 1) % this.units.length;
       if (this.next !== 0) continue;

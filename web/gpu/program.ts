@@ -12,7 +12,7 @@ export const enum OpKind {
 export const kOpNames =
   'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify'.split(' ');
 
-export const enum Buf { X, H, Qkv, Att, Gu, T, Router, Logits, First }
+export const enum Buf { X, H, Qkv, Att, GateUp, T, Router, Logits, First }
 
 export const enum NormKind { Rms, Layer, L2 }
 

@@ -46,7 +46,7 @@ export interface OpenOptions {
   /** Answers are guessed ahead from what their text repeats. */
   draft: boolean;
   /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
-  ownReads?: boolean;
+  directReads?: boolean;
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
   storeBandwidth?: number;
 }
@@ -153,7 +153,7 @@ export interface EngineBinding {
   /** Address of the FillQueue. */
   fillQueue(): number;
   /** Lets the engine take over completed fills and push further requests (also done by step). */
-  pump(): void;
+  poll(): void;
 
   // --- text ----------------------------------------------------------------------------------------
   /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */

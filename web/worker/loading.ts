@@ -74,9 +74,9 @@ export class Loading {
     }
     const { binding, memory } = wasm;
     const info = describe(binding, options);
-    const ownReads = this.#io.concurrent && this.#readsOwn(threads);
-    if (ownReads) await wasm.shareFiles(this.#io.shared);
-    if (!binding.open({ ...options, ownReads })) {
+    const directReads = this.#io.concurrent && this.#readsOwn(threads);
+    if (directReads) await wasm.shareFiles(this.#io.shared);
+    if (!binding.open({ ...options, directReads })) {
       const error = errorOf(binding);
       await wasm.shareFiles([]);
       throw error;
@@ -95,8 +95,8 @@ export class Loading {
     const wasm = await this.#instantiate(compiled, headerRoom, threads);
     await this.#opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
-    const ownReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), ownReads, storeBandwidth });
+    const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
+    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), directReads, storeBandwidth });
     info.speed = { ...info.speed, ...network };
     return info;
   }

@@ -116,8 +116,8 @@ export class Running {
     this.#idling = true;
     const { binding, io } = this.#engine;
     while (!this.closed && !this.#working && this.ioError === null) {
-      const { completed } = this.#queue; // all that pump() takes over, and perhaps some more
-      binding.pump();
+      const { completed } = this.#queue; // all that poll() takes over, and perhaps some more
+      binding.poll();
       io.poke();
       if (completed === this.#queue.pushed) {
         this.#reporter.publish(this.#engine, true);

@@ -1,17 +1,20 @@
 // From what tokenizer.json says to the vocabulary, its special tokens and the settings of its kind.
-#include "gguf/hf_tokenizer.h"
+#include "hf/tokenizer.h"
 
 #include <charconv>
 #include <cstdio>
 #include <optional>
 
-#include "gguf/hf_pre_tokenizer.h"
-#include "gguf/hf_tokenizer_steps.h"
 #include "gguf/printable.h"
+#include "hf/pre_tokenizer.h"
+#include "hf/tokenizer_steps.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 namespace {
+
+using gguf::MetadataWriter;
+using gguf::printable;
 
 // tokenizer.ggml.token_type
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
@@ -47,7 +50,7 @@ struct Vocabulary {
 
 Status place_tokens(const TokenizerFile& file, int64_t n_vocab, Kind kind, Vocabulary* v) {
   const bool sentencepiece = kind == Kind::kSentencePiece || kind == Kind::kUnigram;
-  if (n_vocab < 1 || n_vocab > kMaxHfVocabulary) {
+  if (n_vocab < 1 || n_vocab > kMaxVocabulary) {
     return error(Code::kBadTokenizer, "a vocabulary of %lld tokens is impossible",
                  static_cast<long long>(n_vocab));
   }
@@ -151,7 +154,7 @@ int64_t special_id(const TokenizerFile& file, const Json& settings, const Json& 
   const Json* list = json_find(config, id_key.c_str());
   if (list != nullptr && list->is_array() && !list->empty() && (*list)[0].is_number_unsigned()) {
     const uint64_t id = (*list)[0].get<uint64_t>();
-    return id < static_cast<uint64_t>(kMaxHfVocabulary) ? static_cast<int64_t>(id) : -1;
+    return id < static_cast<uint64_t>(kMaxVocabulary) ? static_cast<int64_t>(id) : -1;
   }
   return -1;
 }
@@ -196,7 +199,7 @@ void write_specials(const TokenizerFile& file, const Json& settings, const Json&
 }
 
 // A template is text, or a list of named ones of which "default" counts.
-void write_chat_template(const HfDirectory& directory, const Json& settings, MetadataWriter* out) {
+void write_chat_template(const Directory& directory, const Json& settings, MetadataWriter* out) {
   std::string_view text = directory.chat_template;
   if (text.empty()) text = json_string(settings, "chat_template").value_or("");
   const Json* list = json_find(settings, "chat_template");
@@ -288,8 +291,8 @@ bool is_byte_level(const TokenizerFile& file) {
 
 }  // namespace
 
-Status describe_hf_tokenizer(const HfDirectory& directory, const Json& config, int64_t n_vocab,
-                             MetadataWriter* out) {
+Status describe_tokenizer(const Directory& directory, const Json& config, int64_t n_vocab,
+                          MetadataWriter* out) {
   TokenizerFile file;
   const Result<bool> walked = walk_json(directory.tokenizer, "tokenizer.json", &file);
   if (!walked.ok()) return walked.status();
@@ -316,7 +319,7 @@ Status describe_hf_tokenizer(const HfDirectory& directory, const Json& config, i
                     : wordpiece     ? Kind::kWordPiece
                     : sentencepiece ? Kind::kSentencePiece
                                     : Kind::kByteLevel;
-  SLUICE_RETURN_IF_ERROR(check_hf_steps(file, kind, out));
+  SLUICE_RETURN_IF_ERROR(check_steps(file, kind, out));
   const bool normalizes = byte_level && !file.text("normalizer.type").empty();
   SLUICE_RETURN_IF_ERROR(write_added_flags(file, normalizes, out));
   for (const AddedToken& token : file.added) {
@@ -353,4 +356,4 @@ Status describe_hf_tokenizer(const HfDirectory& directory, const Json& config, i
   return {};
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,5 +1,5 @@
 // The safetensors container: a JSON directory of tensors before their bytes. Like parse_header this
-// looks at a prefix and does no I/O; unlike GGUF it says nothing of the model, which hf_config
+// looks at a prefix and does no I/O; unlike GGUF it says nothing of the model, which config.h
 // does. Format: https://github.com/huggingface/safetensors#format
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "base/status.h"
 #include "gguf/gguf.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 inline constexpr uint64_t kMaxSafetensorsHeader = 64ull << 20;
 
@@ -30,11 +30,11 @@ struct SafetensorsFile {
 
 // Parses the directory in `prefix`, the first bytes of a file of `file_size` bytes.
 // Errors: kBadHeader, kTruncated; messages begin with `file`.
-[[nodiscard]] Result<ParseProgress> parse_safetensors(Bytes prefix, uint64_t file_size,
-                                                      const char* file, SafetensorsFile* out);
+[[nodiscard]] Result<gguf::ParseProgress> parse_safetensors(gguf::Bytes prefix, uint64_t file_size,
+                                                            const char* file, SafetensorsFile* out);
 
 // The files that model.safetensors.index.json names, in order. Names that lead out of the
 // directory are refused. Errors: kBadHeader.
 [[nodiscard]] Result<std::vector<std::string>> safetensors_shards(std::string_view index_json);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

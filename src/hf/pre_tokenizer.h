@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 // `steps`: of "pre_tokenizer", one line each: "Split:REGEX", "Digits:1" (each digit alone),
 // "Digits:n", "ByteLevel:regex" (GPT-2's expression), "ByteLevel", "Punctuation:BEHAVIOR".
@@ -17,4 +17,4 @@ namespace sluice::gguf {
 [[nodiscard]] Result<std::string> recognize_pre_tokenizer(std::span<const std::string> steps,
                                                           bool whole_words);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,17 +1,21 @@
 // The safetensors directory, streamed: entries are checked as they end.
-#include "gguf/safetensors.h"
+#include "hf/safetensors.h"
 
 #include <algorithm>
 #include <cstring>
 #include <set>
 
 #include "base/sort.h"
-#include "gguf/json.h"
 #include "gguf/printable.h"
+#include "hf/json.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 namespace {
+
+using gguf::Bytes;
+using gguf::ParseProgress;
+using gguf::printable;
 
 constexpr size_t kMaxDimensions = 8;
 
@@ -57,7 +61,7 @@ class Directory final : public JsonVisitor {
     if (n_offsets_ != 2 || entry_.dtype.empty() || entry_.end < entry_.begin) {
       return fail(path[0], "has an incomplete directory entry");
     }
-    if (entries_->size() >= kMaxTensorCount) return fail(path[0], "is one too many");
+    if (entries_->size() >= gguf::kMaxTensorCount) return fail(path[0], "is one too many");
     if (!size_fits()) return fail(path[0], "has a shape that does not fit its bytes");
     entries_->push_back(std::move(entry_));
     return true;
@@ -98,7 +102,7 @@ class Directory final : public JsonVisitor {
 Status place(SafetensorsFile* file, uint64_t file_size, const char* name) {
   std::vector<const SafetensorsEntry*> order;
   for (SafetensorsEntry& e : file->entries) {
-    if (e.name.empty() || e.name.size() > kMaxNameBytes) {
+    if (e.name.empty() || e.name.size() > gguf::kMaxNameBytes) {
       return error(Code::kBadHeader, "%s: a tensor's name is empty or too long", name);
     }
     if (file_size != 0 && e.end > file_size - file->data_offset) {
@@ -179,8 +183,8 @@ Result<std::vector<std::string>> safetensors_shards(std::string_view index_json)
         return false;
       }
       names.insert(name);
-      if (names.size() > kMaxSplits) problem = "it names too many files";
-      return names.size() <= kMaxSplits;
+      if (names.size() > gguf::kMaxSplits) problem = "it names too many files";
+      return names.size() <= gguf::kMaxSplits;
     }
     std::set<std::string> names;  // sorted, which is their order
     std::string problem;
@@ -194,4 +198,4 @@ Result<std::vector<std::string>> safetensors_shards(std::string_view index_json)
   return std::vector<std::string>(shards.names.begin(), shards.names.end());
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

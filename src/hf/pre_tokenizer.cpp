@@ -1,14 +1,16 @@
 // The published pre-tokenizers, each as the list of steps that its tokenizer.json holds.
-#include "gguf/hf_pre_tokenizer.h"
+#include "hf/pre_tokenizer.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "gguf/printable.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 namespace {
+
+using gguf::printable;
 
 // The cased letters of DeepSeek's first tokenizer, as its file lists them.
 // clang-format off
@@ -77,4 +79,4 @@ Result<std::string> recognize_pre_tokenizer(std::span<const std::string> steps, 
                all.empty() ? "(none)" : printable(all, 200).c_str());
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

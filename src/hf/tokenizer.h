@@ -5,18 +5,18 @@
 #pragma once
 
 #include "base/status.h"
-#include "gguf/hf_config.h"
-#include "gguf/json.h"
 #include "gguf/metadata_writer.h"
+#include "hf/config.h"
+#include "hf/json.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
-inline constexpr int64_t kMaxHfVocabulary = 1 << 20;
-inline constexpr uint64_t kMaxHfMerges = 1 << 21;
+inline constexpr int64_t kMaxVocabulary = 1 << 20;
+inline constexpr uint64_t kMaxMerges = 1 << 21;
 
 // `n_vocab`: rows of the embedding; ids without a token are filled up to it.
 // Errors: kBadHeader (JSON), kBadTokenizer, kUnsupportedTokenizer.
-[[nodiscard]] Status describe_hf_tokenizer(const HfDirectory& directory, const Json& config,
-                                           int64_t n_vocab, MetadataWriter* out);
+[[nodiscard]] Status describe_tokenizer(const Directory& directory, const Json& config,
+                                        int64_t n_vocab, gguf::MetadataWriter* out);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

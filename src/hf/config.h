@@ -13,12 +13,12 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
-#include "gguf/safetensors.h"
+#include "hf/safetensors.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 // The files' contents; optional ones are empty when absent.
-struct HfDirectory {
+struct Directory {
   std::string_view config;            // config.json
   std::string_view tokenizer;         // tokenizer.json
   std::string_view tokenizer_config;  // tokenizer_config.json, optional
@@ -27,24 +27,25 @@ struct HfDirectory {
   std::string_view name;  // for general.name, optional
 };
 
-struct HfModel {
-  Header header;     // owns all it points to; file i is shard i
-  std::string made;  // when not empty: the bytes of file number shards.size()
+struct Model {
+  gguf::Header header;  // owns all it points to; file i is shard i
+  std::string made;     // when not empty: the bytes of file number shards.size()
 };
 
 // Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text).
 // Errors: kBadHeader, kUnsupportedArchitecture, kUnsupportedType, kBadTokenizer,
 // kUnsupportedTokenizer.
-[[nodiscard]] Result<HfModel> describe_hf_model(const HfDirectory& directory);
+[[nodiscard]] Result<Model> describe_model(const Directory& directory);
 
 // --- for other files that are made after such models
-// ---------------------------------------------- A tensor of a safetensors file as GGUF describes
-// it, without a name. Errors: kUnsupportedType, kBadShape.
-[[nodiscard]] Result<Tensor> describe_tensor(const SafetensorsEntry& entry);
+
+// A tensor of a safetensors file as GGUF describes it, without a name. Errors: kUnsupportedType,
+// kBadShape.
+[[nodiscard]] Result<gguf::Tensor> describe_tensor(const SafetensorsEntry& entry);
 // "model.layers.7.self_attn.q_proj" to "blk.7.attn_q.weight"; empty when unknown.
 [[nodiscard]] std::string gguf_module_name(std::string_view module);
 // How the rows of queries and keys lie in a GGUF of the family: as in Hugging Face's, or permuted.
-enum class HfRows : uint8_t { kUnknown, kAsThere, kPermuted };
-[[nodiscard]] HfRows hf_rows(std::string_view arch);
+enum class RowOrder : uint8_t { kUnknown, kAsThere, kPermuted };
+[[nodiscard]] RowOrder row_order(std::string_view arch);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,6 +1,6 @@
-// Own reads: the threads that compute read streamed weights themselves. Whoever read them, whenever
-// the engine changes from one way to the other, and when such a read fails in the middle of a
-// layer, the logits are the same to the bit.
+// Direct reads: the threads that compute read streamed weights themselves. Whoever read them,
+// whenever the engine changes from one way to the other, and when such a read fails in the middle
+// of a layer, the logits are the same to the bit.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,8 +14,8 @@
 namespace sluice {
 namespace {
 
+using residency::DirectReads;
 using residency::FillState;
-using residency::OwnReads;
 using session::Token;
 
 const std::vector<Token> kTokens = {1, 17, 29, 45, 31, 8, 12, 77};
@@ -43,7 +43,7 @@ struct Told {
 
 struct Setting {
   std::string model;
-  OwnReads own = OwnReads::kNone;
+  DirectReads own = DirectReads::kNone;
   uint64_t budget = 0;
   int64_t fail_at = INT64_MAX;
   FillState filled = residency::kFillLocal;  // what the driver says of its fills
@@ -77,7 +77,7 @@ Told run(const Setting& setting) {
   options.n_threads = 2;
   options.memory_budget = setting.budget;
   options.reader = &reader;
-  options.own_reads = setting.own;
+  options.direct_reads = setting.own;
   auto engine = session::Engine::open(header->header, options);
   EXPECT_TRUE(engine.ok()) << engine.status().message();
   if (!engine.ok()) return out;
@@ -105,7 +105,7 @@ Told run(const Setting& setting) {
 }
 
 // A model and a mixture of experts.
-class OwnReadsTest : public testing::TestWithParam<const char*> {
+class DirectReadsTest : public testing::TestWithParam<const char*> {
  protected:
   const std::string model_ = std::string(SLUICE_SOURCE_DIR) + GetParam();
   void SetUp() override {
@@ -125,10 +125,10 @@ class OwnReadsTest : public testing::TestWithParam<const char*> {
   Told resident_;
 };
 
-TEST_P(OwnReadsTest, GiveTheLogitsOfResidentWeights) {
+TEST_P(DirectReadsTest, GiveTheLogitsOfResidentWeights) {
   for (const int32_t per_pass : {1, 4}) {
     const Told expected = run({.model = model_, .per_pass = per_pass});
-    for (const OwnReads own : {OwnReads::kOnceLocal, OwnReads::kAlways}) {
+    for (const DirectReads own : {DirectReads::kOnceLocal, DirectReads::kAlways}) {
       const Told got = run({.model = model_, .own = own, .budget = budget_, .per_pass = per_pass});
       EXPECT_GT(got.own_bytes, 0u);
       EXPECT_EQ(got.logits, expected.logits) << per_pass << " tokens a pass";
@@ -136,29 +136,29 @@ TEST_P(OwnReadsTest, GiveTheLogitsOfResidentWeights) {
   }
 }
 
-TEST_P(OwnReadsTest, AreLeftToTheDriverUntilItHasSeenAllUnitsInTheFile) {
+TEST_P(DirectReadsTest, AreLeftToTheDriverUntilItHasSeenAllUnitsInTheFile) {
   const Told got = run({.model = model_,
-                        .own = OwnReads::kOnceLocal,
+                        .own = DirectReads::kOnceLocal,
                         .budget = budget_,
                         .filled = residency::kFillDone});
   EXPECT_EQ(got.reads, 0);
   EXPECT_EQ(got.logits, resident_.logits);
 }
 
-TEST_P(OwnReadsTest, AreLeftToTheDriverWhereADeviceIsWaitedFor) {
-  const Told never =
-      run({.model = model_, .own = OwnReads::kAlways, .budget = budget_, .fast = 500, .slow = 500});
+TEST_P(DirectReadsTest, AreLeftToTheDriverWhereADeviceIsWaitedFor) {
+  const Told never = run(
+      {.model = model_, .own = DirectReads::kAlways, .budget = budget_, .fast = 500, .slow = 500});
   EXPECT_EQ(never.reads, 0);
   EXPECT_EQ(never.logits, resident_.logits);
   const Told in_turns =
-      run({.model = model_, .own = OwnReads::kAlways, .budget = budget_, .slow = 500});
+      run({.model = model_, .own = DirectReads::kAlways, .budget = budget_, .slow = 500});
   EXPECT_GT(in_turns.reads, 0);
   EXPECT_EQ(in_turns.logits, resident_.logits);
 }
 
-TEST_P(OwnReadsTest, HelpTheDriverThen) {
+TEST_P(DirectReadsTest, HelpTheDriverThen) {
   const Setting helping = {
-      .model = model_, .own = OwnReads::kOnceLocal, .budget = budget_, .fast = 500, .slow = 500};
+      .model = model_, .own = DirectReads::kOnceLocal, .budget = budget_, .fast = 500, .slow = 500};
   const Told got = run(helping);
   EXPECT_GT(got.reads, 0);
   EXPECT_EQ(got.own_bytes, 0u);
@@ -172,12 +172,13 @@ TEST_P(OwnReadsTest, HelpTheDriverThen) {
   }
 }
 
-TEST_P(OwnReadsTest, MayFailAtAnyMoment) {
-  const int64_t reads = run({.model = model_, .own = OwnReads::kAlways, .budget = budget_}).reads;
+TEST_P(DirectReadsTest, MayFailAtAnyMoment) {
+  const int64_t reads =
+      run({.model = model_, .own = DirectReads::kAlways, .budget = budget_}).reads;
   ASSERT_GT(reads, 100);
   for (int64_t fail_at = 0; fail_at < reads; fail_at += 1 + reads / 40) {
     const Told got =
-        run({.model = model_, .own = OwnReads::kAlways, .budget = budget_, .fail_at = fail_at});
+        run({.model = model_, .own = DirectReads::kAlways, .budget = budget_, .fail_at = fail_at});
     EXPECT_EQ(got.logits, resident_.logits) << "failed at read " << fail_at;
     EXPECT_LE(got.reads, fail_at + 2) << "one try of each thread";
   }
@@ -217,7 +218,7 @@ TEST(MixtureOfExperts, GoesOnAfterAPassThatWasGivenUp) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, OwnReadsTest,
+INSTANTIATE_TEST_SUITE_P(Models, DirectReadsTest,
                          testing::Values("/examples/models/sluice-tales-Q4_0.gguf",
                                          "/tests/data/families/qwen3moe.gguf"),
                          [](const auto& info) {

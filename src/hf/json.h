@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 using Json = nlohmann::json;
 
@@ -63,4 +63,4 @@ class JsonVisitor {
 // file.
 [[nodiscard]] Result<bool> walk_json(std::string_view text, const char* file, JsonVisitor* visitor);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,12 +1,15 @@
 // Taking the scalars in.
-#include "gguf/hf_tokenizer_file.h"
+#include "hf/tokenizer_file.h"
 
-#include "gguf/hf_tokenizer.h"
 #include "gguf/printable.h"
+#include "hf/tokenizer.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 namespace {
+
+using gguf::MetadataWriter;
+using gguf::printable;
 
 constexpr size_t kMaxFactBytes = 4u << 20;  // of paths and texts outside vocabulary and merges
 constexpr size_t kMaxTokenBytes = 4u << 10;
@@ -23,7 +26,7 @@ bool TokenizerFile::vocabulary(const JsonPath& path, const JsonScalar& value) {
   if (value.kind != JsonScalar::Kind::kInteger || path.size() != 3) {
     return fail("the vocabulary is neither tokens with ids nor pieces with scores");
   }
-  if (value.integer < 0 || value.integer >= kMaxHfVocabulary || path[2].size() > kMaxTokenBytes) {
+  if (value.integer < 0 || value.integer >= kMaxVocabulary || path[2].size() > kMaxTokenBytes) {
     return fail("a token's id or length is impossible");
   }
   if (!ids.emplace(path[2], static_cast<int32_t>(value.integer)).second) {
@@ -36,7 +39,7 @@ bool TokenizerFile::vocabulary(const JsonPath& path, const JsonScalar& value) {
 bool TokenizerFile::piece(const JsonPath& path, const JsonScalar& value) {
   const bool is_text = value.kind == JsonScalar::Kind::kString;
   if (path[3] == "0" && is_text && value.text.size() <= kMaxTokenBytes &&
-      scores.size() == pieces.size() && pieces.size() < static_cast<size_t>(kMaxHfVocabulary)) {
+      scores.size() == pieces.size() && pieces.size() < static_cast<size_t>(kMaxVocabulary)) {
     pieces.emplace_back(value.text);
     return true;
   }
@@ -66,7 +69,7 @@ bool TokenizerFile::add_merge(std::string_view left, std::string_view right) {
   if (left.empty() || right.empty() || left.size() + right.size() > kMaxTokenBytes) {
     return fail("a merge has an impossible length");
   }
-  if (n_merges >= kMaxHfMerges) return fail("there are too many merges");
+  if (n_merges >= kMaxMerges) return fail("there are too many merges");
   const std::string text = std::string(left).append(right);
   const auto token = ids.find(text);
   if (token == ids.end()) {  // the vocabulary stands before the merges in every writer's order
@@ -85,7 +88,7 @@ bool TokenizerFile::add_merge(std::string_view left, std::string_view right) {
 bool TokenizerFile::added_token(const JsonPath& path, const JsonScalar& value) {
   if (added.empty() || path[1] != added_index_) added.emplace_back();
   added_index_ = path[1];
-  if (added.size() > static_cast<size_t>(kMaxHfVocabulary)) return fail("too many added tokens");
+  if (added.size() > static_cast<size_t>(kMaxVocabulary)) return fail("too many added tokens");
   AddedToken& token = added.back();
   if (path[2] == "id") token.id = value.kind == JsonScalar::Kind::kInteger ? value.integer : -1;
   if (path[2] == "content") token.content = value.text.substr(0, kMaxTokenBytes);
@@ -120,4 +123,4 @@ bool ends(std::string_view text, std::string_view with) {
   return text.size() >= with.size() && text.substr(text.size() - with.size()) == with;
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,13 +1,16 @@
 // The steps of a tokenizer.json, one component after the other.
-#include "gguf/hf_tokenizer_steps.h"
+#include "hf/tokenizer_steps.h"
 
 #include <algorithm>
 
 #include "gguf/printable.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 namespace {
+
+using gguf::MetadataWriter;
+using gguf::printable;
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
 
@@ -131,7 +134,7 @@ Status check_model(const TokenizerFile& file, Kind kind) {
 
 }  // namespace
 
-Status check_hf_steps(const TokenizerFile& file, Kind kind, MetadataWriter* out) {
+Status check_steps(const TokenizerFile& file, Kind kind, MetadataWriter* out) {
   SLUICE_RETURN_IF_ERROR(check_normalizer(file, kind, out));
   SLUICE_RETURN_IF_ERROR(check_pre_tokenizer(file, kind, out));
   return check_model(file, kind);
@@ -193,4 +196,4 @@ std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file) {
   return steps;
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,9 +1,9 @@
 // The two ways through a JSON document.
-#include "gguf/json.h"
+#include "hf/json.h"
 
 #include <limits>
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 namespace {
 
@@ -197,4 +197,4 @@ Result<bool> walk_json(std::string_view text, const char* file, JsonVisitor* vis
   return whole;
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

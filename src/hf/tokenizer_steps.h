@@ -6,19 +6,19 @@
 #include <vector>
 
 #include "base/status.h"
-#include "gguf/hf_tokenizer_file.h"
+#include "hf/tokenizer_file.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 enum class Kind { kByteLevel, kSentencePiece, kUnigram, kWordPiece };
 
 // Normalizer, pre-tokenizer, model and post-processor, in that order; what a tokenizer must be told
 // is written. Errors: kUnsupportedTokenizer.
-[[nodiscard]] Status check_hf_steps(const TokenizerFile& file, Kind kind, MetadataWriter* out);
+[[nodiscard]] Status check_steps(const TokenizerFile& file, Kind kind, gguf::MetadataWriter* out);
 // The flags of added tokens: what surrounds them, and where they are looked for.
 [[nodiscard]] Status write_added_flags(const TokenizerFile& file, bool normalizes,
-                                       MetadataWriter* out);
+                                       gguf::MetadataWriter* out);
 // The steps of the pre-tokenizer, as hf_pre_tokenizer.h wants them.
 [[nodiscard]] std::vector<std::string> pre_tokenizer_steps(const TokenizerFile& file);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -8,10 +8,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "gguf/json.h"
 #include "gguf/metadata_writer.h"
+#include "hf/json.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 struct AddedToken {
   int64_t id = -1;
@@ -82,4 +82,4 @@ class TokenizerFile final : public JsonVisitor {
 [[nodiscard]] bool begins(std::string_view text, std::string_view with);
 [[nodiscard]] bool ends(std::string_view text, std::string_view with);
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf

@@ -1,21 +1,29 @@
 // config.json to metadata, and tensor names to GGUF's.
-#include "gguf/hf_config.h"
+#include "hf/config.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numbers>
 
-#include "gguf/hf_tokenizer.h"
-#include "gguf/json.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
+#include "hf/json.h"
+#include "hf/tokenizer.h"
 
-namespace sluice::gguf {
+namespace sluice::hf {
 
 namespace {
 
-struct HfFamily {
+using gguf::Header;
+using gguf::index_tensors;
+using gguf::MetadataWriter;
+using gguf::printable;
+using gguf::set_tensor_bytes;
+using gguf::Tensor;
+using gguf::TensorType;
+
+struct Family {
   std::string_view model_type;  // config.json
   std::string_view arch;        // general.architecture
   bool gemma = false;           // norms stored as w - 1, GELU
@@ -25,7 +33,7 @@ struct HfFamily {
   bool tied = false;            // the head is the embedding unless the config says otherwise
 };
 
-constexpr HfFamily kFamilies[] = {
+constexpr Family kFamilies[] = {
     {.model_type = "llama", .arch = "llama", .permuted = true},
     {.model_type = "mistral", .arch = "mistral", .permuted = true, .windowed = true},
     {.model_type = "smollm3", .arch = "smollm3", .permuted = true, .tied = true},
@@ -49,7 +57,7 @@ constexpr HfFamily kFamilies[] = {
 // Reads config.json into metadata; the first problem sticks.
 class ConfigReader {
  public:
-  ConfigReader(const Json& config, const HfFamily& family, MetadataWriter* out)
+  ConfigReader(const Json& config, const Family& family, MetadataWriter* out)
       : config_(config), family_(family), prefix_(std::string(family.arch) + '.'), out_(out) {}
 
   Status read() {
@@ -268,7 +276,7 @@ class ConfigReader {
   }
 
   const Json& config_;
-  const HfFamily& family_;
+  const Family& family_;
   const std::string prefix_;
   MetadataWriter* out_;
   Status status_;
@@ -277,7 +285,7 @@ class ConfigReader {
 };
 
 // "model.layers.7.self_attn.q_proj.weight" -> "blk.7.attn_q.weight"; empty when unknown.
-std::string gguf_name(std::string_view name, const HfFamily& family) {
+std::string gguf_name(std::string_view name, const Family& family) {
   if (name.substr(0, 6) == "model.") name.remove_prefix(6);  // absent in some checkpoints
   if (name == "embed_tokens.weight") return "token_embd.weight";
   if (name == "norm.weight") return "output_norm.weight";
@@ -331,7 +339,7 @@ std::optional<TensorType> tensor_type(std::string_view dtype) {
 
 class TensorReader {
  public:
-  TensorReader(const HfFamily& family, bool tied, Header* header, MetadataWriter* writer)
+  TensorReader(const Family& family, bool tied, Header* header, MetadataWriter* writer)
       : family_(family), tied_(tied), header_(header), writer_(writer) {}
 
   Status read(const SafetensorsFile& shard, uint32_t file) {
@@ -352,7 +360,7 @@ class TensorReader {
     }
     Result<Tensor> t = describe_tensor(e);
     if (!t.ok()) return t.status();
-    if (header_->tensors.size() >= kMaxTensorCount) {
+    if (header_->tensors.size() >= gguf::kMaxTensorCount) {
       return error(Code::kBadHeader, "the files together have too many tensors");
     }
     t->name = writer_->keep_text(name);
@@ -361,15 +369,15 @@ class TensorReader {
     return {};
   }
 
-  const HfFamily& family_;
+  const Family& family_;
   const bool tied_;
   Header* header_;
   MetadataWriter* writer_;
 };
 
-Result<const HfFamily*> find_family(const Json& config) {
+Result<const Family*> find_family(const Json& config) {
   const std::string_view type = json_string(config, "model_type").value_or("");
-  for (const HfFamily& family : kFamilies) {
+  for (const Family& family : kFamilies) {
     if (type == family.model_type) return &family;
   }
   if (type.empty()) return error(Code::kBadHeader, "config.json names no model_type");
@@ -378,7 +386,7 @@ Result<const HfFamily*> find_family(const Json& config) {
 }
 
 // Llama 3's factors as the one tensor of a file of their own.
-void add_rope_factors(const std::vector<float>& factors, HfModel* model) {
+void add_rope_factors(const std::vector<float>& factors, Model* model) {
   if (factors.empty()) return;
   model->made.assign(reinterpret_cast<const char*>(factors.data()), factors.size() * 4);
   Tensor t;
@@ -424,22 +432,22 @@ std::string gguf_module_name(std::string_view module) {
   return gguf_name(std::string(module).append(".weight"), kFamilies[0]);
 }
 
-HfRows hf_rows(std::string_view arch) {
-  for (const HfFamily& family : kFamilies) {
-    if (family.arch == arch) return family.permuted ? HfRows::kPermuted : HfRows::kAsThere;
+RowOrder row_order(std::string_view arch) {
+  for (const Family& family : kFamilies) {
+    if (family.arch == arch) return family.permuted ? RowOrder::kPermuted : RowOrder::kAsThere;
   }
-  return HfRows::kUnknown;
+  return RowOrder::kUnknown;
 }
 
-Result<HfModel> describe_hf_model(const HfDirectory& directory) {
+Result<Model> describe_model(const Directory& directory) {
   const Result<Json> config = parse_json(directory.config, "config.json");
   if (!config.ok()) return config.status();
-  const Result<const HfFamily*> family = find_family(*config);
+  const Result<const Family*> family = find_family(*config);
   if (!family.ok()) return family.status();
-  if (directory.shards.empty() || directory.shards.size() > kMaxSplits) {
+  if (directory.shards.empty() || directory.shards.size() > gguf::kMaxSplits) {
     return error(Code::kBadHeader, "the model has %zu safetensors files", directory.shards.size());
   }
-  HfModel model;
+  Model model;
   Header& h = model.header;
   h.n_files = static_cast<uint32_t>(directory.shards.size());
   h.data_offset = directory.shards[0].data_offset;
@@ -458,8 +466,8 @@ Result<HfModel> describe_hf_model(const HfDirectory& directory) {
   }
   add_rope_factors(reader.rope_factors(), &model);
   SLUICE_RETURN_IF_ERROR(index_tensors(&h));
-  SLUICE_RETURN_IF_ERROR(describe_hf_tokenizer(directory, *config, reader.vocab_size(), &writer));
+  SLUICE_RETURN_IF_ERROR(describe_tokenizer(directory, *config, reader.vocab_size(), &writer));
   return model;
 }
 
-}  // namespace sluice::gguf
+}  // namespace sluice::hf
