@@ -49,15 +49,17 @@ const kMostSlot = 8 << 20;
 
 export const align = (bytes: number, to = 4): number => Math.ceil(bytes / to) * to;
 
-/** Whether the operation's parts are gate and up of what the next one activates. */
+/** Activations of one product; the others are of two. Numbers of model/program.h. */
+const kPlain = [2, 4, 6, 7, 9];
+
+/** Whether the operation's parts are what the next one activates: gate and up, or one. */
 export function activated(ops: Op[], i: number, mats: Program['mats']): boolean {
   const [op, next] = [ops[i]!, ops[i + 1]];
   if (next?.kind !== OpKind.Activate || next.in !== op.out || op.add || op.scale !== 1) return false;
-  const [gate, up] = op.parts;
-  if (op.parts.length === 1) return false;
-  if (op.parts.length !== 2 || gate!.outCol !== next.inCol || up!.outCol !== next.inCol + next.n) return false;
-  const [a, b] = [mats[gate!.mat]!, mats[up!.mat]!];
-  return a.type === b.type && a.rows === next.n && b.rows === next.n;
+  if (op.parts.length !== (kPlain.includes(next.act) ? 1 : 2)) return false;
+  const { type } = mats[op.parts[0]!.mat]!;
+  return op.parts.every(({ mat, outCol }, part) =>
+    mats[mat]!.type === type && mats[mat]!.rows === next.n && outCol === next.inCol + part * next.n);
 }
 
 /** Cuts an operation's products into units of at most `most` bytes. */

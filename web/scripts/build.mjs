@@ -9,6 +9,7 @@ import { gzipSync } from 'node:zlib';
 import { makeGlue, missingFunctions } from './glue.mjs';
 import { inRoot, jobs, root, run, runQuiet, write } from './lib.mjs';
 import { setup } from './setup.mjs';
+import { wgsl } from './wgsl.mjs';
 
 const bin = (name) => inRoot('node_modules', '.bin', name);
 
@@ -92,11 +93,12 @@ const glueAtBuild = {
     build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
 };
 
-// The template renderer is a file of its own, fetched when a chat begins; the command line uses node.js.
+// The template renderer is a file of its own, fetched when a chat begins, and so is what drives a graphics
+// card; the command line uses node.js.
 const filesApart = {
   name: 'files-apart',
-  setup: (build) => build.onResolve({ filter: /^\.\/(templates|node)\.js$/ }, ({ path, kind, importer }) =>
-    (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
+  setup: (build) => build.onResolve({ filter: /^\.(\.\/gpu)?\/(templates|node|gpu)\.js$/ }, ({ path, kind, importer }) =>
+    (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path: path.replace('./gpu/', '/'), external: true } : null)),
 };
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
 // from the disk may start no other kind.
@@ -129,6 +131,7 @@ async function buildWeb() {
   };
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }], minify: true, plugins: [wgsl] });
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker', 'huggingface', 'ai-sdk']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of variants) {

@@ -2,12 +2,13 @@
 // engine that can take work. What the budget is, and how many threads compute, is decided here, for
 // Engine.inspect and Engine.load alike.
 
+import type { Gpu } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../wire/errors.js';
 import type { LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
-import type { ModelInfo } from '../wire/types.js';
+import type { Device, ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
 import { errorOf, Opening } from './opening.js';
@@ -37,9 +38,14 @@ export interface Opened {
   compiled: WebAssembly.Module;
   info: ModelInfo;
   io: Io;
+  gpu?: Gpu | null;
 }
 
 const kHeaderRoom = 1 << 30;
+/** Of weights, where a card has them all and nobody says how many the CPU is to hold beside it. */
+const kBesideCard = 64 << 20;
+
+const findCard = async (device: Device): ReturnType<typeof import('../gpu/gpu.js').findCard> => (await import('../gpu/gpu.js')).findCard(device);
 
 export class Loading {
   #io!: Io;
@@ -59,7 +65,8 @@ export class Loading {
   /** What is open by now is closed by closing `opened` when this rejects. */
   async load(opened: (io: Io) => void): Promise<Opened> {
     const spec = this.#spec;
-    const compiled = await this.#prepare(opened);
+    const card = spec.device === 'wasm' ? null : await findCard(spec.device);
+    const compiled = await this.#prepare(opened, spec.ioWorker, card ? 'gpu' : spec.kernels);
     const budget = this.budget();
     const threads = this.threads(budget);
     const options = openOptions(spec, budget, threads);
@@ -73,7 +80,11 @@ export class Loading {
       await this.#refuseBudget(compiled, options);
     }
     const { binding, memory } = wasm;
-    const info = describe(binding, options);
+    let info = describe(binding, options);
+    if (card && !spec.memoryBudget) {
+      options.memoryBudget = Math.min(budget, info.plan.minimum + kBesideCard);
+      info = describe(binding, options);
+    }
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
     if (directReads) await wasm.shareFiles(this.#io.shared);
     if (!binding.open({ ...options, directReads })) {
@@ -82,7 +93,11 @@ export class Loading {
       throw error;
     }
     this.#opening.over();
-    return { wasm, binding, memory, compiled, info, io: this.#io };
+    const io = this.#io;
+    const warn = (code: string, message: string): void => this.#reporter.progress({ phase: 'warning', code, message });
+    const read = (file: number, offset: number, length: number): Promise<Uint8Array> => io.read(file, offset, length, true);
+    const gpu = await card?.({ binding, memory, gpuBudget: spec.gpuBudget, read, warn });
+    return { wasm, binding, memory, compiled, info, io, gpu };
   }
 
   /** The header's answer to "will it run here, and how fast", without weights. */
@@ -101,12 +116,12 @@ export class Loading {
     return info;
   }
 
-  async #prepare(opened: (io: Io) => void, ioWorker = this.#spec.ioWorker): Promise<WebAssembly.Module> {
+  async #prepare(opened: (io: Io) => void, ioWorker: boolean, kernels = this.#spec.kernels): Promise<WebAssembly.Module> {
     const spec = this.#spec;
     const platform = this.#platform;
     this.#io = this.#makeIo(ioWorker);
     opened(this.#io);
-    const compiling = platform.compile(spec.wasm, spec.kernels);
+    const compiling = platform.compile(spec.wasm, kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
     this.#opening = new Opening(this.#io, spec.source);
     const first = await this.#opening.first();

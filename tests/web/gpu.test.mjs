@@ -1,0 +1,286 @@
+// The graphics card as Chromium's software adapter plays it: models computed by the card against their
+// references, under any gpuBudget to the bit, through sessions that go back, fork and are saved, and on past a
+// card that is lost, whenever that is. Nothing that is asked of the card may be refused by its validation.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { chromiumArgs } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
+import { crossOrigin, launch, openPage } from './chromium.mjs';
+import { root } from './helpers.mjs';
+
+const dist = join(root, 'dist');
+const kNmse = 1e-3;
+const kFewTokens = 6;
+const own = (name) => join(root, 'tests', 'data', name);
+const shared = (name) => join(root, '..', 'shared', 'fixtures', name);
+
+function models(name) {
+  const folder = existsSync(shared(name)) ? shared(name) : own(name);
+  return JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')).map((entry) => {
+    const bytes = readFileSync(join(folder, entry.logits));
+    const reference = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+    return { greedy: [], ...entry, folder, reference };
+  });
+}
+
+const arch = models('arch');
+const quant = models('quant');
+const llama = arch.find(({ name }) => name === 'llama-gqa');
+let browser;
+let files;
+let tab;
+const complaints = [];
+
+// Keeps the devices of the engine's worker, so that a page can lose them.
+const kWorker = `
+  const made = [];
+  const { requestDevice } = GPUAdapter.prototype;
+  GPUAdapter.prototype.requestDevice = async function (...given) {
+    const device = await requestDevice.apply(this, given);
+    made.push(device);
+    device.addEventListener('uncapturederror', ({ error }) => console.error('uncaptured: ' + error.message));
+    return device;
+  };
+  new BroadcastChannel('card').onmessage = () => made.at(-1)?.destroy();
+  await import('/dist/worker.js');
+`;
+
+before(async () => {
+  browser = await launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
+  files = await serve([['/arch/', arch[0].folder], ['/quant/', quant[0].folder]], crossOrigin);
+  tab = await openPage(browser, dist, {});
+  tab.page.on('console', (message) => {
+    if (/error|warning/.test(message.type())) complaints.push(message.text());
+  });
+  await tab.page.evaluate(`window.measure = ${measure}; window.load = ${load}; window.tokensOf = ${tokensOf};
+    window.workerUrl = URL.createObjectURL(new Blob([${JSON.stringify(kWorker)}.replaceAll('/dist/', location.origin + '/dist/')], { type: 'text/javascript' }));`);
+});
+after(async () => {
+  await tab.close();
+  await browser.close();
+  await files.close();
+  assert.deepEqual(complaints, [], 'the console says nothing');
+});
+
+const address = (model) => `${files.url}/${model.folder === arch[0].folder ? 'arch' : 'quant'}/${model.file}`;
+const inPage = (work, ...args) => tab.page.evaluate(work, args);
+
+// --- in the page --------------------------------------------------------------------------------
+
+function load(source, options = {}) {
+  return Engine.load(source, { cache: 'none', contextLength: 128, device: 'webgpu', workerUrl, threads: 1, ...options });
+}
+
+async function tokensOf(engine, prompt, maxTokens, options = {}) {
+  const tokens = [];
+  for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens, temperature: 0, ignoreEos: true, logprobs: 1, ...options })) {
+    if (topLogprobs) tokens.push(token);
+  }
+  return tokens;
+}
+
+async function measure({ source, options, prompt, positions = prompt.length, count }) {
+  const engine = await load(source, options);
+  try {
+    const logits = [...new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer)];
+    const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
+    const before = engine.stats();
+    await tokensOf(engine, prompt, 4);
+    const { device, engine: counts } = engine.stats();
+    return { logits, tokens, device, counts, before: before.engine, gpu: engine.memory().gpu };
+  } finally {
+    await engine.dispose();
+  }
+}
+
+function nmse(ours, reference, from = 0, to = reference.length) {
+  let difference = 0;
+  let size = 0;
+  for (let i = from; i < to; i++) {
+    difference += (ours[i] - reference[i]) ** 2;
+    size += reference[i] ** 2;
+  }
+  return difference / size;
+}
+
+const floats = ({ logits }) => new Float32Array(Uint8Array.from(logits).buffer);
+const measured = (model, more) => inPage(([args]) => measure(args), { source: address(model), prompt: model.prompt, count: 0, options: {}, ...more });
+
+// --- what the card computes -----------------------------------------------------------------------
+
+for (const model of arch) {
+  test(`the card computes ${model.name}`, async () => {
+    const count = model.greedy.length && kFewTokens;
+    const result = await measured(model, { count }).catch((error) => error.message);
+    if (typeof result === 'string') return assert.match(result, /cannot run on the graphics card: .+ would be needed there/);
+    assert.equal(result.device, 'webgpu');
+    const ours = floats(result);
+    for (let t = 0; t < model.prompt.length; t++) {
+      const error = nmse(ours, model.reference, t * model.n_vocab, (t + 1) * model.n_vocab);
+      assert.ok(error <= kNmse, `NMSE ${error} at position ${t}`);
+    }
+    assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+  });
+}
+
+for (const model of quant) {
+  test(`weights of ${model.name}`, async () => {
+    const result = await measured(model);
+    const error = nmse(floats(result), model.reference);
+    assert.ok(error <= kNmse + model.llama_cpp_nmse, `NMSE ${error}`);
+  });
+}
+
+test('one submit a token, at most eight dispatches a layer', async () => {
+  const { counts, before } = await measured(llama, { positions: 2 });
+  // The last four tokens: one pass over the prompt, then one for each token but the last.
+  assert.equal(counts.passes - before.passes, 4);
+  assert.equal(counts.submits - before.submits, 4);
+  const aLayer = (counts.dispatches - before.dispatches) / 4 / counts.layers;
+  assert.ok(aLayer <= 8.5, `${aLayer} dispatches a layer, the head's among them`);
+});
+
+test('the same bits under a quarter of the budget', async () => {
+  for (const model of [llama, quant.find(({ name }) => name === 'Q4_K'), quant.find(({ name }) => name === 'Q8_0')]) {
+    const whole = await measured(model, { count: kFewTokens });
+    const refused = await measured(model, { options: { gpuBudget: 1 << 16 } }).catch((error) => error.message);
+    const least = Number(/smallest that works is (\d+)/.exec(refused)[1]);
+    const gpuBudget = Math.max(least, Math.floor(least + (whole.gpu - least) / 4));
+    const small = await measured(model, { count: kFewTokens, options: { gpuBudget } });
+    assert.ok(small.gpu <= gpuBudget, `${small.gpu} bytes of ${gpuBudget}`);
+    assert.ok(small.counts.uploaded > 2 * whole.counts.uploaded, 'weights stream');
+    assert.deepEqual(small.logits, whole.logits);
+    assert.deepEqual(small.tokens, whole.tokens);
+  }
+});
+
+// --- timelines ------------------------------------------------------------------------------------
+
+test('answers that go back, fork and are saved are those of a fresh engine', async () => {
+  const wrong = await inPage(async ([source, prompt]) => {
+    const fresh = async (tokens, n) => {
+      const engine = await load(source);
+      const out = await tokensOf(engine, tokens, n);
+      await engine.dispose();
+      return out;
+    };
+    const wrong = [];
+    const engine = await load(source);
+    const check = async (label, tokens, options) => {
+      const [ours, theirs] = [await tokensOf(engine, tokens, 5, options), await fresh(tokens, 5)];
+      if (`${ours}` !== `${theirs}`) wrong.push(`${label}: ${ours} for ${theirs}`);
+    };
+    await check('a prompt', prompt);
+    await check('a part of it', prompt.slice(0, 20));
+    await check('another end', [...prompt.slice(0, 30), 7, 8, 9]);
+    const state = await engine.saveState();
+    await check('another text', prompt.slice(10, 40));
+    await engine.restoreState(state);
+    await check('what was saved', [...state.tokens, 3, 4]);
+    const first = engine.session();
+    const said = await first.generate(prompt.slice(0, 12), { maxTokens: 4, temperature: 0, ignoreEos: true });
+    const second = await first.fork();
+    for (const session of [first, second, first]) {
+      const { text } = await session.generate([11, 12, 13], { maxTokens: 4, temperature: 0, ignoreEos: true });
+      if (!said || typeof text !== 'string') wrong.push('a session');
+    }
+    const [a, b] = [await first.save(), await second.save()];
+    // A state of the card's, gone on with by the CPU.
+    const cpu = await Engine.load(source, { cache: 'none', contextLength: 128, kernels: 'wasm128', threads: 1 });
+    await cpu.restoreState(state);
+    const next = [...state.tokens, 3, 4];
+    const [onCpu, onCard] = [await tokensOf(cpu, next, 5), await fresh(next, 5)];
+    if (`${onCpu}` !== `${onCard}`) wrong.push(`moved to the CPU: ${onCpu} for ${onCard}`);
+    const back = await cpu.saveState();
+    await engine.restoreState(back);
+    await check('moved back', [...back.tokens, 5]);
+    if (!a || !b) wrong.push('nothing saved');
+    await cpu.dispose();
+    await engine.dispose();
+    return wrong;
+  }, address(llama), llama.prompt);
+  assert.deepEqual(wrong, []);
+});
+
+test('the CPU goes on where the card is lost, whenever that is', async () => {
+  const results = await inPage(async ([source, prompt]) => {
+    const channel = new BroadcastChannel('card');
+    const cpu = await Engine.load(source, { cache: 'none', contextLength: 128, kernels: 'wasm128', threads: 1 });
+    const expected = await tokensOf(cpu, prompt, 12);
+    await cpu.dispose();
+    const results = [];
+    for (let round = 0; round < 8; round++) {
+      const warnings = [];
+      const engine = await load(source, { onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
+      if (round === 0) channel.postMessage(0); // before the first pass
+      const tokens = [];
+      for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: 12, temperature: 0, ignoreEos: true, logprobs: 1 })) {
+        if (topLogprobs) tokens.push(token);
+        if (tokens.length === round) channel.postMessage(0);
+      }
+      const again = await tokensOf(engine, prompt, 12);
+      results.push({ same: `${tokens}` === `${expected}` && `${again}` === `${expected}`, warnings, device: engine.stats().device, gpu: engine.memory().gpu });
+      await engine.dispose();
+    }
+    channel.close();
+    return results;
+  }, address(llama), llama.prompt);
+  for (const [round, result] of results.entries()) {
+    assert.deepEqual(result, { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 }, `lost in round ${round}`);
+  }
+});
+
+test('an answer is given up within a moment, and the next one is right', async () => {
+  const result = await inPage(async ([source, prompt]) => {
+    const engine = await load(source);
+    const expected = await tokensOf(engine, prompt, 4);
+    const control = new AbortController();
+    const long = engine.generate(prompt, { maxTokens: 60, temperature: 0, ignoreEos: true, reusePrefix: false, signal: control.signal });
+    let aborted;
+    try {
+      for await (const { token } of long) if (token >= 0) control.abort();
+    } catch (error) {
+      aborted = error.name;
+    }
+    const after = await tokensOf(engine, prompt, 4);
+    await engine.dispose();
+    return { aborted, same: `${after}` === `${expected}` };
+  }, address(llama), llama.prompt);
+  assert.deepEqual(result, { aborted: 'AbortError', same: true });
+});
+
+test('twenty loads and disposals', async () => {
+  const results = await inPage(async ([source, prompt]) => {
+    const results = new Set();
+    for (let i = 0; i < 20; i++) {
+      const engine = await load(source);
+      results.add(`${await tokensOf(engine, prompt.slice(0, 8), 2)} ${engine.memory().gpu} ${engine.stats().device}`);
+      await engine.dispose();
+    }
+    return [...results];
+  }, address(llama), llama.prompt);
+  assert.equal(results.length, 1, results.join('\n'));
+});
+
+test('a card is fetched for nobody who does not ask, and refused in words where there is none', async () => {
+  const found = await inPage(async ([source]) => {
+    const fetched = () => performance.getEntriesByType('resource').filter(({ name }) => /gpu/.test(name)).length;
+    const before = fetched();
+    const plain = await Engine.load(source, { cache: 'none', contextLength: 64 });
+    const out = { device: plain.stats().device, gpu: plain.memory().gpu, fetched: fetched() - before };
+    await plain.dispose();
+    const auto = await load(source, { device: 'auto' }); // the adapter here is a program on the CPU
+    out.auto = auto.stats().device;
+    await auto.dispose();
+    out.wrong = await Engine.load(source, { device: 'gpu' }).catch(({ code }) => code);
+    const none = URL.createObjectURL(new Blob([`navigator.gpu.constructor.prototype.requestAdapter = async () => null; await import('${location.origin}/dist/worker.js');`], { type: 'text/javascript' }));
+    out.none = await load(source, { workerUrl: none }).catch(({ code }) => code);
+    const without = await load(source, { workerUrl: none, device: 'auto' });
+    out.without = without.stats().device;
+    await without.dispose();
+    return out;
+  }, address(llama));
+  assert.deepEqual(found, { device: 'wasm', gpu: 0, fetched: 0, auto: 'wasm', wrong: 'INVALID_ARGUMENT', none: 'NOT_SUPPORTED', without: 'wasm' });
+});
