@@ -25,7 +25,7 @@ export interface CardHost {
 
 /** What a pass has cost. */
 export interface CardCounts {
-  passes: number;
+  cardPasses: number;
   submits: number;
   dispatches: number;
   /** Bytes of weights that were given to the card. */
@@ -42,7 +42,7 @@ const kMostBytes = 4 * 2 ** 30;
 
 export class Card {
   lost = false;
-  readonly counts: CardCounts = { passes: 0, submits: 0, dispatches: 0, uploaded: 0, layers: 0 };
+  readonly counts: CardCounts = { cardPasses: 0, submits: 0, dispatches: 0, uploaded: 0, layers: 0 };
   readonly #device: GPUDevice;
   readonly #host: CardHost;
   readonly #kernels: Kernels;
@@ -87,9 +87,21 @@ export class Card {
     this.counts.layers = new Set(program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0)).size;
   }
 
-  #begun(): this {
+  async #begin(): Promise<this> {
     this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
     void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
+    // What a token and what a prompt will need is compiled now, all at once.
+    const { nBatch } = this.#host.program;
+    await this.#kernels.prepare({ arena: this.#arena, vectors: this.#vectors }, (recorder) => {
+      for (const tokens of new Set([1, nBatch])) {
+        const rows: Rows = { tokens, first: 0, skipped: 0 };
+        for (const step of this.#steps) {
+          if (step.op.kind === OpKind.Select) rows.tokens = 1;
+          else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
+          for (const u of this.#unitsOf(step)) this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
+        }
+      }
+    });
     return this;
   }
 
@@ -106,7 +118,7 @@ export class Card {
     });
     const layout = layOut(program, program.nBatch);
     const cache = cacheBytes(program);
-    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + readbackBytes(program, cache.position) + cache.total + kernels.bytes;
+    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + readbackBytes(program, cache.position) + cache.total + kernelBytes(program);
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
     if (Math.max(4 * layout.floats, cache.largest) > most) {
       throw new SluiceError('NOT_SUPPORTED', `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`);
@@ -117,7 +129,7 @@ export class Card {
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
       const card = new Card(device, host, kernels, plan, layout, buffers);
-      if (!(await device.popErrorScope())) return card.#begun();
+      if (!(await device.popErrorScope())) return card.#begin();
       buffers.dropAll();
       room = Math.floor(plan.bytes / 2);
     }
@@ -125,7 +137,7 @@ export class Card {
 
   /** Bytes that the card holds for this model, and the most it has held. */
   get bytes(): number {
-    return this.#closed ? 0 : this.#buffers.bytes + this.#kernels.bytes;
+    return this.lost ? 0 : this.#buffers.bytes + this.#kernels.bytes;
   }
   get peak(): number {
     return this.#buffers.peak + this.#kernels.bytes;
@@ -140,6 +152,7 @@ export class Card {
     this.lost = true;
     this.#words()[Word.Lost] = 1;
     if (!this.#closed) this.#host.onLost(why);
+    this.#kernels.destroy();
     this.#device.destroy();
   }
 
@@ -212,7 +225,7 @@ export class Card {
       const made = new Uint8Array(this.#readback.getMappedRange(0, size));
       new Uint8Array(memory.buffer, program.logits, logits).set(made.subarray(0, logits));
       this.#cache.settle(words, made.subarray(logits), first, n);
-      this.counts.passes++;
+      this.counts.cardPasses++;
       words[Word.State] = PassState.Done;
     } finally {
       this.#readback.unmap();
@@ -226,7 +239,7 @@ export class Card {
     let work = 0;
     let piece: Promise<unknown> = Promise.resolve();
     for (const step of this.#steps) {
-      const { op, index } = step;
+      const { op } = step;
       words[Word.Layer] = op.layer;
       if (op.kind === OpKind.Select) {
         Object.assign(rows, { tokens: nRows, skipped: firstRow });
@@ -235,10 +248,9 @@ export class Card {
         this.#writer.simple(recording.to(), step, rows);
       }
       if (op.kind !== OpKind.Matmul) continue;
-      for (let u = this.#plan.firstUnit[index]!; u < this.#plan.firstUnit[index + 1]!; u++) {
-        const buffer = await this.#unit(u, recording, given);
-        if (!buffer) return false;
-        this.#writer.products(recording.to(), step, this.#plan.units[u]!, buffer, 0, rows);
+      for (const u of this.#unitsOf(step)) {
+        if (!(await this.#unit(u, recording, given))) return false;
+        this.#writer.products(recording.to(), step, this.#plan.units[u]!, this.#place(u), rows);
         work += this.#plan.units[u]!.bytes * rows.tokens;
       }
       if (work < kPieceWork || rows.tokens < kLongPass) continue;
@@ -272,26 +284,39 @@ export class Card {
     this.#vectorsThere = true;
   }
 
-  /** Where a unit is, once it is on the card; what is recorded begins before it is waited for. Null: the pass was given up. */
-  async #unit(u: number, recording: Recording, given: () => boolean): Promise<GPUBuffer | null> {
-    const { bytes } = this.#plan.units[u]!;
-    const target = this.#pinned[u] ?? this.#slot!;
-    if (this.#there[u]) return target;
+  #unitsOf({ index }: Step): number[] {
+    const first = this.#plan.firstUnit[index]!;
+    return Array.from({ length: this.#plan.firstUnit[index + 1]! - first }, (_, i) => first + i);
+  }
+
+  #place(unit: number): GPUBuffer {
+    return this.#pinned[unit] ?? this.#slot!;
+  }
+
+  /** Has a unit on the card; what is recorded begins before it is waited for. False: the pass was given up. */
+  async #unit(u: number, recording: Recording, given: () => boolean): Promise<boolean> {
+    const { bytes, pinned } = this.#plan.units[u]!;
+    if (this.#there[u]) return true;
     for (let at = 0; at < bytes; ) {
       recording.submit();
       const chunk = await this.#feed.chunk(u, at);
       if (given()) {
         this.#feed.give(chunk.staging);
-        return null;
+        return false;
       }
-      recording.encoder.copyBufferToBuffer(chunk.staging, 0, target, at, align(chunk.to - at));
+      recording.encoder.copyBufferToBuffer(chunk.staging, 0, this.#place(u), at, align(chunk.to - at));
       recording.returns(chunk.staging, (staging) => this.#feed.give(staging));
       this.counts.uploaded += chunk.to - at;
       at = chunk.to;
     }
-    this.#there[u] = target !== this.#slot;
-    return target;
+    this.#there[u] = pinned;
+    return true;
   }
+}
+
+/** What kernels take for the numbers of a pass, 256 bytes a dispatch in pieces of 128 kB. */
+function kernelBytes({ ops }: Program): number {
+  return align(2 * ops.length * 256, 1 << 17);
 }
 
 /** Bytes that come back of the largest pass. */

@@ -30,6 +30,11 @@ export interface Gpu {
   close(): void;
 }
 
+/** This module. */
+export interface GpuModule {
+  findCard: typeof findCard;
+}
+
 /**
  * A way to a card, for an engine that is opened next; null, with `auto`, where the CPU is the better one. Errors:
  * NOT_SUPPORTED where there is no card; of the way, openCard's.

@@ -67,12 +67,12 @@ export class Writer {
   }
 
   /** The products of a unit of the step. */
-  products(to: Recorder, { op, norm, act }: Step, unit: Unit, buffer: GPUBuffer, offset: number, rows: Rows): void {
+  products(to: Recorder, { op, norm, act }: Step, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
     const { mats, normEps } = this.#program;
     const parts = unit.pieces.map(({ part, row0, rows: n, at }): Part => {
       const { mat, bias, outCol, factor } = op.parts[part]!;
       const column = (act ? act.inCol : outCol) + row0;
-      const piece: Part = { weights: { type: mats[mat]!.type, buffer, offset: offset + at }, rows: n, column };
+      const piece: Part = { weights: { type: mats[mat]!.type, buffer, offset: at }, rows: n, column };
       if (bias >= 0) piece.bias = this.#vec(bias)! + row0;
       if (factor >= 0) piece.factor = this.#vec(factor)!;
       return piece;

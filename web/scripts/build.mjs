@@ -93,12 +93,11 @@ const glueAtBuild = {
     build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
 };
 
-// The template renderer is a file of its own, fetched when a chat begins, and so is what drives a graphics
-// card; the command line uses node.js.
+// The template renderer is a file of its own, fetched when a chat begins; the command line uses node.js.
 const filesApart = {
   name: 'files-apart',
-  setup: (build) => build.onResolve({ filter: /^\.(\.\/gpu)?\/(templates|node|gpu)\.js$/ }, ({ path, kind, importer }) =>
-    (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path: path.replace('./gpu/', '/'), external: true } : null)),
+  setup: (build) => build.onResolve({ filter: /^\.\/(templates|node)\.js$/ }, ({ path, kind, importer }) =>
+    (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
 // from the disk may start no other kind.

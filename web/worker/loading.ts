@@ -2,13 +2,13 @@
 // engine that can take work. What the budget is, and how many threads compute, is decided here, for
 // Engine.inspect and Engine.load alike.
 
-import type { Gpu } from '../gpu/gpu.js';
+import type { Gpu, GpuModule } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../wire/errors.js';
 import type { LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
-import type { Device, ModelInfo } from '../wire/types.js';
+import type { ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
 import { errorOf, Opening } from './opening.js';
@@ -26,6 +26,8 @@ export interface HostPlatform extends IoPlatform {
   openShared(file: SharedFile): Promise<SyncFile>;
   /** Compiles the wasm that suits (or the one named by `kernels`). */
   compile(source: WasmSource, kernels: string): Promise<WebAssembly.Module>;
+  /** What drives graphics cards, fetched when it is asked for. */
+  gpu(): Promise<GpuModule>;
   /** Where timelines wait; null: there is no such place. */
   swapFiles(): Promise<SwapFiles | null>;
 }
@@ -45,8 +47,6 @@ const kHeaderRoom = 1 << 30;
 /** Of weights, where a card has them all and nobody says how many the CPU is to hold beside it. */
 const kBesideCard = 64 << 20;
 
-const findCard = async (device: Device): ReturnType<typeof import('../gpu/gpu.js').findCard> => (await import('../gpu/gpu.js')).findCard(device);
-
 export class Loading {
   #io!: Io;
   #opening!: Opening;
@@ -65,7 +65,7 @@ export class Loading {
   /** What is open by now is closed by closing `opened` when this rejects. */
   async load(opened: (io: Io) => void): Promise<Opened> {
     const spec = this.#spec;
-    const card = spec.device === 'wasm' ? null : await findCard(spec.device);
+    const card = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findCard(spec.device);
     const compiled = await this.#prepare(opened, spec.ioWorker, card ? 'gpu' : spec.kernels);
     const budget = this.budget();
     const threads = this.threads(budget);
