@@ -60,6 +60,7 @@ export class Card {
   /** Of units that stay, and whether they are there. */
   readonly #pinned: (GPUBuffer | null)[];
   readonly #there: boolean[];
+  #prepared: Promise<void> = Promise.resolve();
   #vectorsThere = false;
   #running: Promise<void> | null = null;
   #closed = false;
@@ -87,13 +88,18 @@ export class Card {
     this.counts.layers = new Set(program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0)).size;
   }
 
-  async #begin(): Promise<this> {
+  #begun(): this {
     this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
     void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
-    // What a token and what a prompt will need is compiled now, all at once.
-    const { nBatch } = this.#host.program;
-    await this.#kernels.prepare({ arena: this.#arena, vectors: this.#vectors }, (recorder) => {
-      for (const tokens of new Set([1, nBatch])) {
+    this.#prepared = this.#prepare();
+    this.#prepared.catch(() => {}); // told by the first pass
+    return this;
+  }
+
+  /** Compiles what a token and what a prompt will need, all at once and while the first weights are read. */
+  #prepare(): Promise<void> {
+    return this.#kernels.prepare({ arena: this.#arena, vectors: this.#vectors }, (recorder) => {
+      for (const tokens of new Set([1, this.#host.program.nBatch])) {
         const rows: Rows = { tokens, first: 0, skipped: 0 };
         for (const step of this.#steps) {
           if (step.op.kind === OpKind.Select) rows.tokens = 1;
@@ -102,7 +108,6 @@ export class Card {
         }
       }
     });
-    return this;
   }
 
   /** Errors: NOT_SUPPORTED, naming what the card does not do; BUDGET_TOO_SMALL; OUT_OF_MEMORY. */
@@ -129,7 +134,7 @@ export class Card {
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
       const card = new Card(device, host, kernels, plan, layout, buffers);
-      if (!(await device.popErrorScope())) return card.#begin();
+      if (!(await device.popErrorScope())) return card.#begun();
       buffers.dropAll();
       room = Math.floor(plan.bytes / 2);
     }
@@ -203,6 +208,9 @@ export class Card {
     const queue = this.#device.queue;
     const [serial, n, first, firstRow, nRows, held] = [Word.Serial, Word.N, Word.First, Word.FirstRow, Word.NRows, Word.Held].map((word) => words[word]!) as [number, number, number, number, number, number];
     const given = (): boolean => this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
+    this.#feed.ahead();
+    await this.#prepared;
+    if (given()) return;
     this.#uploadVectors(words);
     if (held < first) this.#cache.upload(queue, words, held, first);
     const copy = (address: number, floats: number, at: number): void =>
