@@ -63,7 +63,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
   let rows = p.tokens * p.group;
   let row0 = id.x * ROWS;
   let last_row = min(row0 + ROWS, rows) - 1u;
-  let from = max(begin_of(p.first + row0 / p.group), part * p.split);
+  let begin = max(begin_of(p.first + row0 / p.group), part * p.split);
   let until = min(end_of(p.first + last_row / p.group), (part + 1u) * p.split);
   let key_head = p.key_at + kv_head * p.key_head;
   let value_head = p.value_at + kv_head * p.value_head;
@@ -77,7 +77,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
   let my_quad = lane % QUADS;
   var values: array<vec4f, OWN * TIMES>;
 
-  for (var tile = from / TILE * TILE; tile < until; tile += TILE) {
+  for (var tile = begin / TILE * TILE; tile < until; tile += TILE) {
     var dots: array<f32, ROWS / 2u>;
     for (var d0 = 0u; d0 < p.dk; d0 += 32u) {
       workgroupBarrier();
@@ -113,7 +113,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
       if (p.slope != 0.0) {
         score -= slope_of(kv_head * p.group + (row0 + row) % p.group) * abs(f32(seen) - f32(position));
       }
-      let visible = seen >= max(begin_of(position), from) && seen < min(end_of(position), until);
+      let visible = seen >= max(begin_of(position), begin) && seen < min(end_of(position), until);
       scores[row * (TILE + 1u) + lane % 32u] = select(NONE, score, visible);
     }
     workgroupBarrier();
@@ -140,7 +140,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
         values[i * TIMES + j] *= factors[my_group + ROW_GROUPS * i];
       }
     }
-    for (var seen = max(tile, from); seen < min(tile + TILE, until); seen++) {
+    for (var seen = max(tile, begin); seen < min(tile + TILE, until); seen++) {
       let row = value_head + seen % p.capacity * p.value_row;
       for (var j = 0u; j < TIMES; j++) {
         let c = (my_quad + QUADS * j) * 4u;

@@ -4,9 +4,9 @@ struct Params {
   n: u32,
 }
 @compute @workgroup_size(WG)
-fn main(at: Invocation) {
-  let x = p.in + at.group.y * p.in_ld;
-  let y = p.out + at.group.y * p.out_ld + at.group.x * p.n;
+fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
+  let x = p.in + id.y * p.in_ld;
+  let y = p.out + id.y * p.out_ld + id.x * p.n;
   var sums: array<f32, SUMS>;
   for (var i = at.lane; i < p.n; i += WG) {
     sums[0] += arena[x + i] * arena[x + i];

@@ -15,10 +15,10 @@ fn sum_of(at: Invocation, x: u32, mean: f32, squares: bool) -> f32 {
   return total(0u);
 }
 @compute @workgroup_size(WG)
-fn main(at: Invocation) {
-  let head = at.group.x;
-  let x = p.in + at.group.y * p.in_ld + head * p.n;
-  let y = p.out + at.group.y * p.out_ld + head * p.n;
+fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
+  let head = id.x;
+  let x = p.in + id.y * p.in_ld + head * p.n;
+  let y = p.out + id.y * p.out_ld + head * p.n;
   let n = f32(p.n);
   var mean = 0.0;
   if (KIND == LAYER) {

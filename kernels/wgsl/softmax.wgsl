@@ -6,9 +6,9 @@ struct Params {
 var<workgroup> greatest: array<f32, WG>;
 
 @compute @workgroup_size(WG)
-fn main(at: Invocation) {
-  let x = p.in + at.group.y * p.in_ld + at.group.x * p.in_step;
-  let y = p.out + at.group.y * p.out_ld + at.group.x * p.out_step;
+fn main(@builtin(workgroup_id) id: vec3u, at: Invocation) {
+  let x = p.in + id.y * p.in_ld + id.x * p.in_step;
+  let y = p.out + id.y * p.out_ld + id.x * p.out_step;
   var most = arena[x];
   for (var i = at.lane; i < p.n; i += WG) {
     most = max(most, arena[x + i]);

@@ -1,7 +1,5 @@
 // Sums over a workgroup of WG invocations, SUMS of them at once, by halving.
 struct Invocation {
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
   @builtin(local_invocation_index) lane: u32,
 }
 var<workgroup> partial: array<f32, SUMS * WG>;

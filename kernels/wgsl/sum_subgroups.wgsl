@@ -1,8 +1,6 @@
 // Sums over a workgroup of WG invocations, SUMS of them at once, subgroup by subgroup: invocation i
 // is in subgroup i / size, which is tried out before this is used.
 struct Invocation {
-  @builtin(workgroup_id) group: vec3u,
-  @builtin(num_workgroups) groups: vec3u,
   @builtin(local_invocation_index) lane: u32,
   @builtin(subgroup_invocation_id) place: u32,
   @builtin(subgroup_size) size: u32,

@@ -71,8 +71,8 @@ fn weighed(sum: f32, part: u32, row: u32) -> f32 {
 }
 
 @compute @workgroup_size(WG)
-fn main(at: Invocation) {
-  let group = at.group.y * at.groups.x + at.group.x;
+fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) groups: vec3u, at: Invocation) {
+  let group = id.y * groups.x + id.x;
   if (group >= p.groups) {
     return;
   }
@@ -81,7 +81,7 @@ fn main(at: Invocation) {
     part = u32(group >= p.first.y) + u32(PARTS > 2u && group >= p.first.z);
   }
   let row = (group - p.first[part]) * ROWS;
-  let token = at.group.z * TOKENS;
+  let token = id.z * TOKENS;
   var sums: array<f32, SUMS>;
   //@ accumulate
   add_up(at, &sums);

@@ -1,5 +1,6 @@
 // Of Q4_K and Q5_K, whose block begins with d and dmin: d * scale and dmin * minimum of sub-block j,
 // out of 12 bytes with 6 bits each.
+//@ each binding
 fn scale_and_minimum$(block: u32, j: u32) -> vec2f {
   let at = block + 4u;
   var s: vec2u;
@@ -11,3 +12,4 @@ fn scale_and_minimum$(block: u32, j: u32) -> vec2f {
   }
   return vec2f(half$(block), half$(block + 2u)) * vec2f(s);
 }
+//@ once

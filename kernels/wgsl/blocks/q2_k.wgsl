@@ -2,6 +2,7 @@
 // x = d * scale * q - dmin * minimum. Byte 32 h + l has two bits of values 128 h + 32 p + l.
 const PAIR = 32u;
 fn column(unit: u32) -> u32 { return (unit >> 3u) * 64u + (unit & 7u) * 4u; }
+//@ each binding
 fn decode$(row: u32, unit: u32) -> mat2x4f {
   let block = row + (unit >> 5u) * 84u;
   let of_half = (unit >> 4u) & 1u;
@@ -16,3 +17,4 @@ fn decode$(row: u32, unit: u32) -> mat2x4f {
   return mat2x4f(vec4f(two_bits_of_bytes(q, 2u * plane)) * (d * f32(s0 & 15u)) - dmin * f32(s0 >> 4u),
                  vec4f(two_bits_of_bytes(q, 2u * plane + 2u)) * (d * f32(s1 & 15u)) - dmin * f32(s1 >> 4u));
 }
+//@ once

@@ -2,6 +2,7 @@
 // x = d * (scale - 32) * (q - 4). Third bit of value i: bit i / 32 of byte i % 32.
 const PAIR = 32u;
 fn column(unit: u32) -> u32 { return (unit >> 3u) * 64u + (unit & 7u) * 4u; }
+//@ each binding
 fn scale$(block: u32, j: u32) -> f32 {
   let low = (byte$(block + 96u + (j & 7u)) >> ((j >> 3u) * 4u)) & 15u;
   let high = (byte$(block + 104u + (j & 3u)) >> ((j >> 2u) * 2u)) & 3u;
@@ -21,3 +22,4 @@ fn decode$(row: u32, unit: u32) -> mat2x4f {
   return mat2x4f((vec4f(q0) - 4.0) * (d * scale$(block, j)),
                  (vec4f(q1) - 4.0) * (d * scale$(block, j + 2u)));
 }
+//@ once

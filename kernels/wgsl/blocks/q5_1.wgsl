@@ -1,6 +1,7 @@
 // 24 bytes of 32 values: d, m, a fifth bit of each, 16 bytes. x = d * q + m.
 const PAIR = 16u;
 fn column(unit: u32) -> u32 { return (unit >> 2u) * 32u + (unit & 3u) * 4u; }
+//@ each binding
 fn decode$(row: u32, unit: u32) -> mat2x4f {
   let block = row + (unit >> 2u) * 24u;
   let d = half$(block);
@@ -10,3 +11,4 @@ fn decode$(row: u32, unit: u32) -> mat2x4f {
   return mat2x4f(vec4f(low_nibbles(q) + four_bits(high) * 16u) * d + m,
                  vec4f(high_nibbles(q) + four_bits(high >> 16u) * 16u) * d + m);
 }
+//@ once

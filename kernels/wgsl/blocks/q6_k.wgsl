@@ -3,6 +3,7 @@
 // bits 2 p of byte 32 h + l.
 const PAIR = 64u;
 fn column(unit: u32) -> u32 { return (unit >> 4u) * 128u + (unit & 15u) * 4u; }
+//@ each binding
 fn decode$(row: u32, unit: u32) -> mat2x4f {
   let block = row + (unit >> 5u) * 210u;
   let of_half = (unit >> 4u) & 1u;
@@ -18,3 +19,4 @@ fn decode$(row: u32, unit: u32) -> mat2x4f {
   let q1 = high_nibbles(low) + two_bits_of_bytes(high, 2u * plane + 4u) * 16u;
   return mat2x4f((vec4f(q0) - 32.0) * s0, (vec4f(q1) - 32.0) * s1);
 }
+//@ once

@@ -4,6 +4,7 @@
 // 240 + 4 n + l in byte 48 + l.
 const PAIR = 4u;
 fn column(unit: u32) -> u32 { return unit * 8u; }
+//@ each binding
 fn digits$(block: u32, i: u32) -> vec4f {
   var at = i & 31u;
   var n = i >> 5u;
@@ -26,3 +27,4 @@ fn decode$(row: u32, unit: u32) -> mat2x4f {
   let i = (unit & 31u) * 8u;
   return mat2x4f(digits$(block, i) * d, digits$(block, i + 4u) * d);
 }
+//@ once

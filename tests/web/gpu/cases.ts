@@ -214,7 +214,7 @@ export function vectors(h: Harness): void {
     for (const [n, tokens] of [[70, 2], [3, 1]] as const) {
       const at = h.place(tokens, 2 * n, () => 4 * h.random.normal());
       h.call(`activation ${kind}`, (r) => r.activate({ at, tokens, n, kind, xielu }));
-      h.expect(at, tokens, n, (t, i) => ({ value: f(h.get(at, t, i), gated(kind) ? h.get(at, t, n + i) : 0), size: 1e-2 }));
+      h.expect(at, tokens, n, (t, i) => ({ value: f(h.get(at, t, i), gated(kind) ? h.get(at, t, n + i) : 0), size: 0.1 }));
     }
   });
   for (const heads of [1, 4]) {
@@ -378,6 +378,8 @@ function upToBf16(x: number): number {
 
 export function attention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 0, rot: 16 });
+  attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 0, rot: 0 });
+  attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 20 });
   attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 40, rot: 64, neox: true });
   attend(h, { heads: 4, kvHeads: 1, dk: 16, dv: 16, tokens: 1, first: 800, rot: 8 });
   attend(h, { heads: 2, kvHeads: 2, dk: 16, dv: 16, tokens: 3, first: 600, rot: 6, neox: true, column: 4, sinks: true });

@@ -103,7 +103,12 @@ export class Harness {
     const memory: Memory = { arena: create(before), vectors: create(new Float32Array([...this.#vectors, 9e9])) };
     for (const { buffer, bytes } of this.#others) device.queue.writeBuffer(buffer, 0, bytes as Uint8Array<ArrayBuffer>);
     const record = (r: Recorder) => { for (const call of this.#calls) call.record(r); };
-    await kernels.prepare(memory, record);
+    try {
+      await kernels.prepare(memory, record);
+    } catch (e) {
+      const error = await device.popErrorScope();
+      throw new Error(`${e}\n${error?.message}`);
+    }
     const compiled = kernels.pipelines;
     const encoder = device.createCommandEncoder();
     const recorder = kernels.begin(encoder, memory);
@@ -114,7 +119,7 @@ export class Harness {
     const bytes = await this.#read(memory.arena);
     const after = new Float32Array(bytes.buffer, 0, before.length);
     let worst = 0;
-    for (let i = 0; i < after.length && failures.length < 20; ++i) {
+    for (let i = 0; i < after.length && failures.length < 400; ++i) {
       const expected = this.#expected.get(i);
       if (!expected) {
         if (!this.#free.has(i) && after[i] !== before[i]) failures.push(`written outside: ${before[i]} at ${i} became ${after[i]}`);

@@ -28,7 +28,7 @@ export const keyOf = (v: Variant) => `${v.name} ${JSON.stringify(v.constants ?? 
 
 const kBinding = 3;
 
-/** The text once for each binding, whose number replaces `$`; marked parts of it alone where there are some. */
+/** The text once for each binding, whose number replaces `$`; only its marked parts where it has marks. */
 export function pasted(text: string, bindings: number): string {
   const once = (part: string) => Array.from({ length: bindings }, (_, i) =>
     part.replaceAll('WEIGHTS$', String(kBinding + i)).replaceAll('$', String(i))).join('');
