@@ -11,6 +11,9 @@
 #include "base/aligned.h"
 #include "embed/embedder.h"
 #include "generate/generation.h"
+#ifdef SLUICE_GPU
+#include "gpu/gpu_executor.h"
+#endif
 #include "open/opener.h"
 #include "session/session.h"
 #include "session/speed.h"
@@ -454,6 +457,16 @@ class EngineBinding {
     return checked(session_->write_state({stage_.data(), length}));
   }
 
+#ifdef SLUICE_GPU
+  // --- the graphics card, which computes from now on
+  std::string attach_card() {
+    auto executor = std::make_unique<gpu::GpuExecutor>(*engine_);
+    const std::string about = executor->describe();
+    engine_->compute_with(std::move(executor));
+    return about;
+  }
+#endif
+
   // --- insight
   std::string memory() {
     val out = val::object();
@@ -688,6 +701,9 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("readState", &EngineBinding::read_state)
       .function("beginRestore", &EngineBinding::begin_restore)
       .function("writeState", &EngineBinding::write_state)
+#ifdef SLUICE_GPU
+      .function("attachCard", &EngineBinding::attach_card)
+#endif
       .function("memory", &EngineBinding::memory)
       .function("stats", &EngineBinding::stats)
       .function("unitStates", &EngineBinding::unit_states)

@@ -41,6 +41,8 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] std::span<float> logits(int32_t row) const override;
   [[nodiscard]] std::span<float> embedding(int32_t i) const override;
   [[nodiscard]] int32_t layer() const override;
+  // The operation that is next.
+  [[nodiscard]] size_t at() const { return pc_; }
   void observe(Observer observer) override { observer_ = std::move(observer); }
   void watch_products(ProductWatch watch) override { watch_ = watch; }
 

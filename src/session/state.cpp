@@ -163,6 +163,7 @@ Status Timeline::read_state(uint64_t identity, uint64_t offset, std::span<uint8_
 Status Timeline::begin_restore(uint64_t bytes) {
   clear();
   if (bytes < sizeof(StateHeader) + kSumBytes) return foreign();
+  ++restores_;
   restore_.active = true;
   restore_.total = bytes;
   return {};

@@ -9,6 +9,7 @@ import { gzipSync } from 'node:zlib';
 import { makeGlue, missingFunctions } from './glue.mjs';
 import { inRoot, jobs, root, run, runQuiet, write } from './lib.mjs';
 import { setup } from './setup.mjs';
+import { wgsl } from './wgsl.mjs';
 
 const bin = (name) => inRoot('node_modules', '.bin', name);
 
@@ -33,6 +34,7 @@ export const variants = [
   { name: 'relaxed', preset: 'wasm-relaxed' },
   { name: 'relaxed16', preset: 'wasm-relaxed' },
   { name: 'simd128', preset: 'wasm' },
+  { name: 'gpu', preset: 'wasm' },
 ];
 
 /** A custom section, by which the glue knows which of the binaries it was given. */
@@ -132,6 +134,7 @@ async function buildWeb() {
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }], minify: true });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/qsf.ts', out: 'qsf' }], minify: true, banner: { js: unpackerNotice } });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }], minify: true, plugins: [wgsl] });
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker', 'huggingface', 'ai-sdk']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of variants) {

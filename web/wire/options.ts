@@ -2,7 +2,7 @@
 // is in api/options.ts.
 
 import type { IoTuning } from './protocol.js';
-import type { CacheMode, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, Device, ProgressEvent, SamplingOptions } from './types.js';
 
 /** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
 export type ModelSource = string | URL | Blob | readonly Blob[];
@@ -46,6 +46,16 @@ export interface InspectOptions {
    * store, or a store that opens a file once).
    */
   threads?: number;
+  /**
+   * webgpu: a graphics card computes, and the CPU goes on at the same place when it is lost; NOT_SUPPORTED where
+   * there is none, or the model needs what it does not do. auto: the CPU there. Default wasm.
+   */
+  device?: Device;
+  /**
+   * Bytes that weights, keys, values and activations may take on the card; weights that do not fit stream.
+   * Default: as many as the model wants, at most 4 GiB.
+   */
+  gpuBudget?: number;
   /** Kernel table by name, for tests and measurements. Default: the best. */
   kernels?: string;
   /** Aborts the loading. */

@@ -229,6 +229,8 @@ export interface EngineBinding {
   unitStates(): Uint8Array;
   kernelName(): string;
   threads(): number;
+  /** Of engine.gpu.wasm: a graphics card computes from now on (gpu/gpu.ts); JSON of what it has to know. */
+  attachCard?(): string;
   delete(): void;
 }
 
