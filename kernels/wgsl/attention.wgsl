@@ -76,9 +76,12 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
   let my_group = lane / QUADS;
   let my_quad = lane % QUADS;
   var values: array<vec4f, OWN * TIMES>;
+  var dots: array<f32, ROWS / 2u>;
 
   for (var tile = begin / TILE * TILE; tile < until; tile += TILE) {
-    var dots: array<f32, ROWS / 2u>;
+    for (var i = 0u; i < ROWS / 2u; i++) {
+      dots[i] = 0.0;  // a declaration here would not do it in every implementation
+    }
     for (var d0 = 0u; d0 < p.dk; d0 += 32u) {
       workgroupBarrier();
       for (var i = lane; i < TILE * 8u; i += WG) {
