@@ -343,7 +343,7 @@ void Worker::settle(Task& task) {
 
 void Worker::tell(Task& task, Event event) {
   if (task.unread.empty()) {
-    if (task.job->channel.push(event)) return;
+    if (task.job->channel.push(std::move(event))) return;
     task.full_since = monotonic_ms();
   }
   task.unread.push_back(std::move(event));
@@ -351,7 +351,7 @@ void Worker::tell(Task& task, Event event) {
 
 // Hands over what the channel has room for; while something is left, the request's answers wait.
 void Worker::show(Task& task) {
-  while (!task.unread.empty() && task.job->channel.push(task.unread.front())) {
+  while (!task.unread.empty() && task.job->channel.push(std::move(task.unread.front()))) {
     task.unread.pop_front();
     task.full_since = monotonic_ms();
   }

@@ -91,7 +91,7 @@ std::vector<Text> together(const Reference& r, session::EngineOptions options) {
     }
     if (!busy) return texts;
     if (round == 2) {
-      EXPECT_TRUE(opened.session->sync(r.prompt).ok());
+      EXPECT_TRUE(opened.session->sync({r.prompt.data(), 1}).ok());
     }
     int steps = 0;
     const Status driven = opened.model->drive([&](int32_t) {
@@ -117,7 +117,7 @@ TEST_P(BatchTest, SessionsInOnePassGetTheBitsOfEachAlone) {
     options.memory_budget = resident ? 0 : 1;
     const std::vector<Text> got = together(r, options);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      ASSERT_EQ(got[i].answer, wanted[i].answer) << "text " << i;
+      EXPECT_EQ(got[i].answer, wanted[i].answer) << "text " << i;
       ASSERT_EQ(got[i].logits.size(), wanted[i].logits.size());
       EXPECT_EQ(std::memcmp(got[i].logits.data(), wanted[i].logits.data(),
                             wanted[i].logits.size() * sizeof(float)),
