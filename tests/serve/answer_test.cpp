@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <cstring>
+#include <utility>
 
 #include "native/model_file.h"
 
