@@ -11,6 +11,9 @@
 #include "base/aligned.h"
 #include "embed/embedder.h"
 #include "generate/generation.h"
+#ifdef SLUICE_GPU
+#include "gpu/gpu_executor.h"
+#endif
 #include "open/opener.h"
 #include "session/session.h"
 #include "session/speed.h"
@@ -232,6 +235,7 @@ class EngineBinding {
     };
     session::report_model(opener_->header(), *found, sink);
     session::report_plan(found->plan, sink);
+    session::report_kv_types(*found, sink);
     if (options["storeBandwidth"].isNumber()) {
       const double rate = number_or(options, "storeBandwidth", 0);
       const bool shared = options["directReads"].isTrue() && rate > 1e6 * residency::kMemorySpeed;
@@ -453,6 +457,16 @@ class EngineBinding {
     return checked(session_->write_state({stage_.data(), length}));
   }
 
+#ifdef SLUICE_GPU
+  // --- the graphics card, which computes from now on
+  std::string attach_card() {
+    auto executor = std::make_unique<gpu::GpuExecutor>(*engine_);
+    const std::string about = executor->describe();
+    engine_->compute_with(std::move(executor));
+    return about;
+  }
+#endif
+
   // --- insight
   std::string memory() {
     val out = val::object();
@@ -517,12 +531,19 @@ class EngineBinding {
       if (!types.ok()) return types.status();
       options.kv = *types;
     }
+    if (const val policy = o["kvPolicy"]; policy.isString()) {
+      const Result<kv::KvPolicy> parsed = kv::parse_kv_policy(
+          policy.as<std::string>(), static_cast<int32_t>(number_or(o, "kvKeep", -1)),
+          static_cast<int32_t>(number_or(o, "kvSize", 0)));
+      if (!parsed.ok()) return parsed.status();
+      options.kv_policy = *parsed;
+    }
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.
     options.page_bytes = 65536;
     options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
     options.memory_budget -= options.memory_budget % options.page_bytes;
-    options.base_bytes = base_bytes_;
+    options.base_bytes = base_bytes_ + static_cast<uint64_t>(number_or(o, "held", 0));
     options.grammars = o["grammars"].isTrue();
     options.draft_max = o["draft"].isTrue() ? -1 : 0;
     options.spare = beside_heap;
@@ -680,6 +701,9 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("readState", &EngineBinding::read_state)
       .function("beginRestore", &EngineBinding::begin_restore)
       .function("writeState", &EngineBinding::write_state)
+#ifdef SLUICE_GPU
+      .function("attachCard", &EngineBinding::attach_card)
+#endif
       .function("memory", &EngineBinding::memory)
       .function("stats", &EngineBinding::stats)
       .function("unitStates", &EngineBinding::unit_states)

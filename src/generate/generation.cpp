@@ -284,6 +284,7 @@ Step Generation::Impl::go_on() {
   state = State::kGuess;
   if (!drafter) return begin_pass();
   int64_t most = std::min<int64_t>(room, plan.draft_batch - static_cast<int64_t>(upcoming.size()));
+  most = std::min<int64_t>(most, session.rows_share() - 1);
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);
   drafter->begin(upcoming, static_cast<int32_t>(most));
   return Step::kProgress;
@@ -463,6 +464,10 @@ const Counts& Generation::counts() const {
 
 bool Generation::in_prompt() const {
   return impl_->in_prompt;
+}
+
+bool Generation::waits_for_pass() const {
+  return impl_->state == Impl::State::kPass && impl_->session.busy();
 }
 
 bool Generation::drafting() const {

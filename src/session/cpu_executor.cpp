@@ -10,20 +10,52 @@ CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_f
   }
   products_.reserve(products);
   tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
+  tokens_.reserve(static_cast<size_t>(engine.largest_batch()));
+  lanes_.reserve(static_cast<size_t>(engine.plan().parallel));
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
-  timeline_ = &timeline;
   batch_ = n;
   spec_ = spec;
+  spec_.parts = {};
   active_ = true;
   failure_ = {};
+  lanes_.clear();
+  tokens_.clear();
+  const BatchPart alone{&timeline, n, spec.first_row, spec.n_rows};
+  for (const BatchPart& part :
+       spec.parts.empty() ? std::span<const BatchPart>(&alone, 1) : spec.parts) {
+    const int32_t first = part.timeline->position();
+    lanes_.push_back({part, 0, 0, first, 0});
+    for (int32_t t = 0; t < part.n; ++t) tokens_.push_back(part.timeline->token(first + t));
+  }
   restart();
+}
+
+void CpuExecutor::drop(const Timeline& timeline) {
+  for (Lane& lane : lanes_) {
+    if (lane.part.timeline == &timeline) lane.part.timeline = nullptr;
+  }
+}
+
+void CpuExecutor::enter(const Lane& lane) {
+  timeline_ = lane.part.timeline;
+  row_ = lane.row;
+  rows_ = lane.rows;
+  first_ = lane.first;
+  token_ = lane.token;
 }
 
 // The batch from its first operation on: when it begins, and when what it has computed is lost.
 void CpuExecutor::restart() {
-  first_ = timeline_->position();
+  int32_t row = 0;
+  for (Lane& lane : lanes_) {
+    if (lane.part.timeline != nullptr) lane.first = lane.part.timeline->position();
+    lane.row = lane.token = row;
+    lane.rows = lane.part.n;
+    row += lane.rows;
+  }
+  enter(lanes_[0]);
   rows_ = batch_;
   pc_ = spec_.encode || spec_.embed ? 0 : static_cast<size_t>(engine_.program().decoder);
   mark_ = 0;

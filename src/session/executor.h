@@ -14,6 +14,14 @@ namespace sluice::session {
 
 enum class Step : uint8_t { kBlocked = 0, kProgress = 1, kDone = 2, kFailed = 3 };
 
+// One timeline's share of a batch: `n` tokens from its position on.
+struct BatchPart {
+  Timeline* timeline = nullptr;
+  int32_t n = 0;
+  // Of its rows those whose logits are wanted, as in BatchSpec.
+  int32_t first_row = 0, n_rows = 0;
+};
+
 // What a batch is computed for.
 struct BatchSpec {
   // Rows whose logits are wanted, [first_row, first_row + n_rows); none: the batch ends early.
@@ -26,6 +34,9 @@ struct BatchSpec {
   model::Pooling pooling = model::Pooling::kNone;
   // Of one text in several batches: pooling begins, or is done, in this one.
   bool begins = true, completes = true;
+  // Several timelines, the first of them the batch's own: their rows lie one after another, and
+  // wanted logits likewise. Empty: one. Read by begin() alone.
+  std::span<const BatchPart> parts;
 };
 
 // Observes a checkpoint: `name` such as "Qcur-0.ROPE"; row t at data + t * stride, [ne0 * ne1].
@@ -49,6 +60,10 @@ class Executor {
   // Works on it, at most *max_ops operations, which it counts down. kBlocked: weights are missing;
   // kDone: the batch is computed; kFailed: failure() says why, and the batch is given up.
   [[nodiscard]] virtual Step step(int32_t* max_ops) = 0;
+  // Timelines that a batch may have.
+  [[nodiscard]] virtual int32_t most_parts() const { return 1; }
+  // Of a batch of several, gives one up; the others go on.
+  virtual void drop(const Timeline& timeline) { static_cast<void>(timeline); }
   // Gives up what is being computed.
   virtual void abandon() = 0;
   // What is being computed, or was last: logits belong to it. Null: nothing.

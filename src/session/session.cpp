@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "session/batcher.h"
 
 namespace sluice::session {
 
@@ -22,8 +23,14 @@ Session::Session(Engine& engine, kv::KvCache cache) : engine_(engine), timeline_
 }
 
 Session::~Session() {
+  if (batcher_ != nullptr) batcher_->remove(*this);
   cancel();
   engine_.pool_of_timelines().release(timeline_.cache());
+}
+
+Status adapters_changed() {
+  return error(Code::kInvalidArgument,
+               "the adapters have changed: what was computed before cannot be continued");
 }
 
 // Whether `tokens` can follow the first `kept` of the timeline.
@@ -31,11 +38,8 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
   if (active_) return error(Code::kInvalidArgument, "a pass is already under way");
-  if (kept > 0 && outdated()) {
-    return error(Code::kInvalidArgument,
-                 "the adapters have changed: what was computed before cannot be continued");
-  }
-  if (engine_.pass_under_way()) {
+  if (kept > 0 && outdated()) return adapters_changed();
+  if (batcher_ == nullptr && engine_.pass_under_way()) {
     return error(Code::kInvalidArgument, "another session's pass is under way");
   }
   if (tokens.empty()) return error(Code::kPromptEmpty, "there are no tokens to process");
@@ -157,6 +161,9 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
 }
 
 Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& pass) {
+  if (batcher_ != nullptr) {
+    return error(Code::kInvalidArgument, "embeddings are not computed with other sessions' passes");
+  }
   const int32_t kept = pass.begins ? 0 : position();
   SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
   SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
@@ -196,8 +203,12 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   active_ = true;
   failure_ = {};
   stats_ = {};
+  pass_ = 0;
+  first_logits_ = 0;
+  if (batcher_ != nullptr) return;
   pass_ = engine_.begin_pass();
-  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
+  began_ms_ = monotonic_ms();
+  pins_absent_ = engine_.residency().pins_absent();
   begin_batch();
 }
 
@@ -222,6 +233,7 @@ void Session::begin_batch() {
 Step Session::step(int32_t max_ops) {
   if (active_ && !engine_.failure().ok()) fail(engine_.failure());
   if (!active_) return failure_.ok() ? Step::kDone : Step::kFailed;
+  if (batcher_ != nullptr) return Step::kBlocked;
   const double start = monotonic_ms();
   int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
   Step result = Step::kProgress;
@@ -242,7 +254,8 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
-      if (began_ms_ > 0 && !spec_.embed) {
+      // Not of one that waited for what stays.
+      if (engine_.residency().pins_absent() == pins_absent_ && !spec_.embed) {
         engine_.costs().note(static_cast<int32_t>(stats_.tokens), monotonic_ms() - began_ms_);
       }
       engine_.end_pass();
@@ -268,14 +281,19 @@ void Session::cancel() {
   failure_ = {};
   if (!active_) return;
   active_ = false;
+  pass_ = 0;
+  if (batcher_ != nullptr) return batcher_->drop(*this);
   engine_.executor().abandon();
   engine_.end_pass();
-  pass_ = 0;
+}
+
+int32_t Session::rows_share() const {
+  return batcher_ != nullptr ? batcher_->rows_share() : engine_.plan().logits_rows;
 }
 
 std::span<float> Session::logits(int32_t row) const {
   if (active_ || pass_ == 0 || pass_ != engine_.last_pass() || spec_.embed) return {};
-  return engine_.executor().logits(row);
+  return engine_.executor().logits(first_logits_ + row);
 }
 
 std::span<float> Session::embedding(int32_t i) const {
@@ -309,6 +327,21 @@ Status Session::begin_restore(uint64_t bytes) {
   pass_ = 0;
   computed_by_ = engine_.identity();
   return timeline_.begin_restore(bytes);
+}
+
+Status Session::fork_from(const Session& other) {
+  constexpr uint64_t kPiece = 64 << 10;
+  clear();
+  if (other.position() == 0) return {};
+  const uint64_t total = other.state_bytes();
+  SLUICE_RETURN_IF_ERROR(begin_restore(total));
+  std::vector<uint8_t> piece(static_cast<size_t>(std::min(total, kPiece)));
+  for (uint64_t at = 0; at < total; at += piece.size()) {
+    piece.resize(static_cast<size_t>(std::min<uint64_t>(piece.size(), total - at)));
+    SLUICE_RETURN_IF_ERROR(other.read_state(at, piece));
+    SLUICE_RETURN_IF_ERROR(write_state(piece));
+  }
+  return {};
 }
 
 Status Session::write_state(std::span<const uint8_t> piece) {

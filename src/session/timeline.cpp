@@ -53,7 +53,7 @@ int32_t Timeline::reachable(int32_t n) const {
   }
   for (const kv::LayerShape& layer : cache_.shape().layers) {
     if (layer.heads == 0 || layer.window == 0) continue;
-    if (std::max(0, target + 1 - layer.window) < held_from(layer)) return 0;
+    if (layer.seen_from(target) < held_from(layer)) return 0;
   }
   return target;
 }

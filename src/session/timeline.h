@@ -85,6 +85,8 @@ class Timeline {
                                    std::span<const uint8_t> piece);
   // Gives a restoring up.
   void end_restore() { restore_ = {}; }
+  // How often one has begun: what the cache held before it, it does not hold any more.
+  [[nodiscard]] uint32_t restores() const { return restores_; }
 
  private:
   friend struct StateForm;
@@ -114,6 +116,7 @@ class Timeline {
   bool recurrent_ = false;
   std::vector<Checkpoint> checkpoints_, due_;  // ascending
   Restore restore_;
+  uint32_t restores_ = 0;
 };
 
 }  // namespace sluice::session

@@ -92,6 +92,7 @@ uint64_t smallest_budget(const std::string& path, session::EngineOptions options
   options.memory_budget = 0;
   auto header = native::read_header(path, {});
   EXPECT_TRUE(header.ok()) << header.status().message();
+  options.base_bytes += header->held;
   auto found = session::inspect(header->header, options);
   EXPECT_TRUE(found.ok()) << found.status().message();
   return found.ok() ? found->plan.minimum : 0;

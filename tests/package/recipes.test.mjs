@@ -1,10 +1,12 @@
 // web/docs/recipes.md cannot rot: every TypeScript block is checked against the package's own
 // declarations, and the plain page, the worker, Node and the service worker are run.
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { build } from 'esbuild';
 import { inRoot, root } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
@@ -169,4 +171,24 @@ test('a service worker brings isolation to a host without headers, and says that
     });
     assert.equal(threads, 2);
   });
+});
+
+test('this device answers, or the server where it cannot', async () => {
+  const file = join(folder, 'where.mjs');
+  await build({ stdin: { contents: recipe('This device or a server', 'ts'), loader: 'ts', resolveDir: folder }, bundle: true, platform: 'node', format: 'esm', outfile: file, external: ['sluice-llm'] });
+  const { answer, chatOf } = await import(pathToFileURL(file).href);
+  const server = spawn(process.execPath, [inRoot('dist', 'cli.js'), 'serve', model, '--port', '0', '--json', '--threads', '1'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    const [line] = await once(server.stdout.setEncoding('utf8'), 'data');
+    const at = { server: { baseURL: `${JSON.parse(line).url}/v1`, apiKey: 'none', model: 'tales' } };
+    for (const [where, here] of [[{ model }, true], [{ model, least: 1e9 }, false], [{ model: inRoot('package.json') }, false]]) {
+      assert.equal((await chatOf({ ...where, ...at })).constructor.name === 'ChatCompletions', here);
+      let text = '';
+      await answer({ ...where, ...at }, 'Tell me a story about a fox.', (more) => (text += more));
+      assert.ok(text.length > 40, text);
+    }
+  } finally {
+    server.kill();
+    await once(server, 'exit');
+  }
 });

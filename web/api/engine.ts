@@ -2,7 +2,7 @@
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
-import { PromptRenderer } from '../chat/prompt.js';
+import { LazyPrompts } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../wire/calls.js';
 import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
@@ -55,7 +55,7 @@ export class Engine {
   readonly completions = new Completions(this);
   /** OpenAI's embeddings.create on this engine. */
   readonly embeddings = new Embeddings(this);
-  #renderer: PromptRenderer | null = null;
+  #renderer: LazyPrompts | null = null;
   /** The worker that has the model, and one that is to follow it. */
   #link: Link;
   #next: Link | null = null;
@@ -158,8 +158,8 @@ export class Engine {
   }
 
   /** @internal */
-  get prompts(): PromptRenderer {
-    return (this.#renderer ??= new PromptRenderer(this.info, (message) => {
+  get prompts(): LazyPrompts {
+    return (this.#renderer ??= new LazyPrompts(this.info, (message) => {
       if (!this.#options.onProgress) console.warn(message);
       this.#options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
     }, () => this.call('controlTexts')));
@@ -309,6 +309,8 @@ export class Engine {
         ...spec,
         memoryBudget,
         contextLength: this.info.plan.contextLength,
+        kvType: this.info.plan.kvType,
+        kvSize: spec.kvPolicy === 'window' ? this.info.plan.kvPositions : 0,
         wasm: { ...spec.wasm, module: left.module },
         // What is stored is not asked for again, and what has been fetched anew is new.
         io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },

@@ -2,7 +2,7 @@
 // is in api/options.ts.
 
 import type { IoTuning } from './protocol.js';
-import type { CacheMode, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, Device, ProgressEvent, SamplingOptions } from './types.js';
 
 /** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
 export type ModelSource = string | URL | Blob | readonly Blob[];
@@ -27,15 +27,35 @@ export interface InspectOptions {
   contextLength?: number;
   /**
    * What keys and values are kept as: f16, q8_0, q4_0 or q2, or one for each, such as 'q8_0,q4_0'. The
-   * fewer bits, the longer the context in the same bytes. Default f16.
+   * fewer bits, the longer the context in the same bytes. auto: the best that takes a quarter of the
+   * budget. Default f16.
    */
   kvType?: string;
+  /**
+   * A cache that is full: 'full', an error, or 'window', which forgets all but the first and the last
+   * positions, as if those between had never been: a text goes on without end. Default full.
+   */
+  kvPolicy?: 'full' | 'window';
+  /** Of window: how many first positions are kept. Default 4. */
+  kvKeep?: number;
+  /** Of window: the positions that there is memory for. Default `contextLength`. */
+  kvSize?: number;
   /**
    * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
    * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no
    * store, or a store that opens a file once).
    */
   threads?: number;
+  /**
+   * webgpu: a graphics card computes, and the CPU goes on at the same place when it is lost; NOT_SUPPORTED where
+   * there is none, or the model needs what it does not do. auto: the CPU there. Default wasm.
+   */
+  device?: Device;
+  /**
+   * Bytes that weights, keys, values and activations may take on the card; weights that do not fit stream.
+   * Default: as many as the model wants, at most 4 GiB.
+   */
+  gpuBudget?: number;
   /** Kernel table by name, for tests and measurements. Default: the best. */
   kernels?: string;
   /** Aborts the loading. */

@@ -3,7 +3,7 @@
 // structured-clone types travel.
 
 import type { PlainError } from './errors.js';
-import type { CacheMode, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, Device, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
 
 /** What the model is read from, in the form that travels: a URL, files, or a path (Node). */
 export type SourceSpec =
@@ -55,12 +55,18 @@ export interface LoadSpec {
   memoryBudget: number;
   contextLength: number;
   kvType: string;
+  kvPolicy: string | undefined;
+  kvKeep: number;
+  kvSize: number;
   /** 0: choose. */
   threads: number;
   kernels: string;
   grammars: boolean;
   draft: boolean;
   lora: AdapterSpec[];
+  device: Device;
+  /** Bytes on the graphics card; 0: choose. */
+  gpuBudget: number;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }

@@ -127,6 +127,7 @@ export class Host {
   async #dispose(handedOver: boolean): Promise<void> {
     if (this.#running) this.#running.closed = true;
     await this.#line;
+    this.#engine?.gpu?.close();
     if (!handedOver) await this.#timelines?.forgetAll();
     await this.#io?.close();
     this.#engine?.binding.delete(); // its threads hear of nothing until they are over
