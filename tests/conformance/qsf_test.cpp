@@ -45,7 +45,8 @@ std::vector<float> logits_of(const std::string& path, const std::vector<int32_t>
   options.n_threads = 2;
   options.memory_budget = budget == 1 ? smallest_budget(path, options) : budget;
   Opened opened = open_model(path, options);
-  return opened.session == nullptr ? std::vector<float>() : all_logits(opened, tokens, 8);
+  return opened.session == nullptr ? std::vector<float>()
+                                   : all_logits(opened, tokens, budget == 1 ? 1 : 8);
 }
 
 void expect_same(const std::string& path, const std::vector<int32_t>& tokens,
