@@ -82,6 +82,19 @@ TEST(Qsf, GivesTheSampleModelsLogits) {
               {Packing::kNone, Packing::kLz4, Packing::kLz4Hc, Packing::kZstd, Packing::kAuto});
 }
 
+// Files that were written before.
+TEST(Qsf, OpensWhatIsCommitted) {
+  const std::string data = std::string(SLUICE_SOURCE_DIR) + "/tests/data/";
+  const std::pair<const char*, const char*> files[] = {
+      {"none", "llama4-chunks"}, {"lz4", "llama4-chunks"}, {"zstd", "qwen3moe"}};
+  const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 50};
+  for (const auto& [name, made_of] : files) {
+    const std::vector<float> wanted = logits_of(data + "families/" + made_of + ".gguf", tokens, 0);
+    ASSERT_FALSE(wanted.empty());
+    EXPECT_EQ(logits_of(data + "qsf/" + name + ".qsf", tokens, 0), wanted) << name;
+  }
+}
+
 TEST(Qsf, GivesEveryFamilysLogits) {
   const std::string folder = fixture_folder("families");
   if (folder.empty()) GTEST_SKIP() << "../shared/fixtures is not here";
