@@ -171,7 +171,7 @@ int serve_model(ServeOptions options) {
   const session::Engine& engine = model->engine();
   serve::Metrics metrics;
   set_memory(engine.plan(), metrics);
-  serve::Worker worker(*model, metrics, options.parallel, static_cast<size_t>(options.queue));
+  serve::Worker worker(*model, metrics, static_cast<size_t>(options.queue));
   serve::Service service(worker, metrics,
                          {.name = described.name,
                           .tokenizer = &engine.tokenizer(),

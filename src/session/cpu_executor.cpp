@@ -57,7 +57,7 @@ void CpuExecutor::restart() {
   }
   enter(lanes_[0]);
   rows_ = batch_;
-  pc_ = 0;
+  pc_ = spec_.encode || spec_.embed ? 0 : static_cast<size_t>(engine_.program().decoder);
   mark_ = 0;
   read_failed_ = false;
   cursor_ = {};
@@ -80,7 +80,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
   const std::vector<model::Op>& ops = engine_.program().ops;
   engine_.poll();
   for (; *max_ops > 0; --*max_ops) {
-    if (pc_ > 0) row_feed_.request();
+    if (ops[pc_].kind != model::OpKind::kEmbed) row_feed_.request();
     observe_before(ops[pc_]);
     const bool ran = run_op(ops[pc_]);
     if (!engine_.failure().ok()) {  // of weights that it has met
@@ -102,11 +102,22 @@ Step CpuExecutor::step(int32_t* max_ops) {
     if (pc_ == ops.size() || cut) {
       active_ = false;
       --*max_ops;
+      expect_decoder();
       engine_.poll();  // prefetch for the next batch
       return Step::kDone;
     }
   }
   return Step::kProgress;
+}
+
+// What follows any pass of an encoder and a decoder are the decoder's weights.
+void CpuExecutor::expect_decoder() {
+  const model::Program& p = engine_.program();
+  size_t op = static_cast<size_t>(p.decoder);
+  if (op == 0) return;
+  while (p.ops[op].n_parts == 0) ++op;
+  const int32_t item = engine_.item_of_mat(p.ops[op].parts[0].mat);
+  engine_.residency().set_cursor(engine_.residency().first_unit(item));
 }
 
 bool CpuExecutor::run_products() {
@@ -138,6 +149,7 @@ size_t CpuExecutor::after(size_t pc) const {
   const model::Program& p = engine_.program();
   const size_t end = p.ops.size(), pool = static_cast<size_t>(p.pool);
   const size_t next = pc + 1;
+  if (spec_.encode && next == static_cast<size_t>(p.decoder)) return end;
   if (!spec_.embed) return next == pool ? end : next;
   if (next == static_cast<size_t>(p.hidden)) return pool;
   if (next <= pool) return next;

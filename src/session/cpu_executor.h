@@ -41,6 +41,8 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] std::span<float> logits(int32_t row) const override;
   [[nodiscard]] std::span<float> embedding(int32_t i) const override;
   [[nodiscard]] int32_t layer() const override;
+  // The operation that is next.
+  [[nodiscard]] size_t at() const { return pc_; }
   void observe(Observer observer) override { observer_ = std::move(observer); }
   void watch_products(ProductWatch watch) override { watch_ = watch; }
 
@@ -66,6 +68,7 @@ class CpuExecutor final : public Executor {
   void add_low_rank(const Product& product);
   void add_low_rank_rows(const model::Op& op);
   void next_op();
+  void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
 
@@ -120,8 +123,18 @@ class CpuExecutor final : public Executor {
   void rotate_heads(const model::Op& op);
   void attend(const model::Op& op);
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
-  void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
-  void merge_splits(const model::Op& op, int32_t head);
+  // What the query at a position sees: positions from `begin` on, in parts that begin at multiples
+  // of `length`, and `kept` first ones apart.
+  struct Parts {
+    int32_t begin, length, first, last, kept;
+    [[nodiscard]] int32_t count() const { return last + 1 - first + (kept > 0 ? 1 : 0); }
+  };
+  [[nodiscard]] int32_t part_length(const kv::LayerShape& layer) const;
+  [[nodiscard]] Parts parts_of(const model::Op& op, int32_t position) const;
+  void attend_first(const model::Op& op, int32_t head, const TileScratch& s, int32_t from,
+                    int32_t rows, int32_t position, kernels::AttentionArgs a);
+  void attend_part(const model::Op& op, int32_t head, int32_t index, int thread);
+  void merge_parts(const model::Op& op, int32_t head);
   struct TextTile {
     int32_t text, length;  // the text's first row, its tokens
     int32_t first, count;  // the tile's, in the text
@@ -159,6 +172,10 @@ class CpuExecutor final : public Executor {
     rows_ = all;
   }
 
+  // The first position that a query of the timeline sees: an answer does not attend to its source.
+  [[nodiscard]] int32_t seen_from(const model::Op& op, int32_t position) const {
+    return std::max(timeline_->source(), window_begin(op, position));
+  }
   // The position of row t, in its own text.
   [[nodiscard]] int32_t position_of(int32_t t) const;
   // Calls body(first row, tokens) for each text of the batch.

@@ -29,7 +29,8 @@ struct BatchSpec {
   // Where each of several texts ends in the batch, ascending: they begin at position 0 and see only
   // themselves. Empty: the batch goes on from the timeline. Outlives the batch.
   std::span<const int32_t> ends;
-  bool embed = false;  // embeddings are wanted instead, pooled so; of kNone, every row as it is
+  bool encode = false;  // the batch is the source that a decoder answers
+  bool embed = false;   // embeddings are wanted instead, pooled so; of kNone, every row as it is
   model::Pooling pooling = model::Pooling::kNone;
   // Of one text in several batches: pooling begins, or is done, in this one.
   bool begins = true, completes = true;

@@ -112,22 +112,35 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kSparsify:
       op_vectors(op);
       return true;
+    case OpKind::kStore:
+      store_kv(op);
+      return true;
+    case OpKind::kCross:
+      attend_texts(op);
+      return true;
   }
   return true;
 }
 
 void CpuExecutor::fill_rope_tables() {
   const model::Program& p = engine_.program();
+  const KvRoom& room = engine_.plan().kv_room;
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     const model::Rope& r = p.ropes[i];
     const bool is_long =
-        r.hp.scaling == model::RopeScaling::kLongRope && engine_.plan().n_ctx > r.hp.n_ctx_orig;
+        r.hp.scaling == model::RopeScaling::kLongRope && room.positions > r.hp.n_ctx_orig;
     const int32_t factors = is_long ? r.factors_long : r.factors_short;
     const float* by = factors >= 0 ? engine_.vec(factors) : nullptr;
     float* table = engine_.working().rope_table(i);
     if (spec_.ends.empty()) {
-      for_lanes(
-          [&] { fill_rope_table(r.hp, by, first_, rows_, table + int64_t{token_} * r.hp.n_rot); });
+      for_lanes([&] {
+        fill_rope_table(r.hp, by, first_, rows_, table + int64_t{token_} * r.hp.n_rot);
+        const int32_t turned = first_ + 1 - room.keep - room.window;  // by so much the first row
+        if (room.keep > 0 && turned + rows_ > 0) {
+          float* back = engine_.working().turn_table(i) + int64_t{token_} * r.hp.n_rot;
+          fill_rope_table(r.hp, by, turned, rows_, back, /*back=*/true);
+        }
+      });
       continue;
     }
     // Texts begin at the same position: what one has in common with the longest before is copied.
@@ -285,6 +298,9 @@ void CpuExecutor::activate(model::Activation act, float* gate, int64_t n,
       break;
     case model::Activation::kReluMul:
       for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * up[i];
+      break;
+    case model::Activation::kRelu:
+      for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f);
       break;
     case model::Activation::kReluSquared:
       for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);

@@ -63,7 +63,15 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   if (n_rows > 1 && n_rows > rows) {
     return error(Code::kInvalidArgument, "logits are kept for %d tokens at most", rows);
   }
-  for (const Token token : tokens) {
+  const bool whole_text = answers() && kept == 0 && n_rows > 0;
+  const int32_t source = whole_text ? source_of(tokens) : 0;
+  if (whole_text && (source == 0 || static_cast<size_t>(source) == tokens.size())) {
+    return error(Code::kInvalidArgument,
+                 "a \"%s\" model answers a text that it has read whole: it needs tokens of both",
+                 engine_.program().hp.arch.c_str());
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const Token token = i < static_cast<size_t>(source) ? ~tokens[i] : tokens[i];
     if (token < 0 || token >= engine_.program().hp.n_vocab) {
       return error(Code::kInvalidArgument, "the token %d is not in the vocabulary", token);
     }
@@ -75,7 +83,8 @@ namespace {
 
 // Of a pass over `tokens`.
 int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
-  return wanted == Wanted::kAllLogits ? static_cast<int32_t>(tokens.size()) : 1;
+  if (wanted == Wanted::kLastLogits) return 1;
+  return static_cast<int32_t>(tokens.size()) - source_of(tokens);
 }
 
 }  // namespace
@@ -84,7 +93,8 @@ Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t most = static_cast<int32_t>(
       std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
   const int32_t prefix = outdated() ? 0 : timeline_.shared_prefix(tokens);
-  const int32_t shared = std::min(prefix, std::max(most, 1) - 1);
+  int32_t shared = std::min(prefix, std::max(most, 1) - 1);
+  if (shared < source_of(tokens)) shared = 0;  // a source is read whole
   const int32_t kept = timeline_.reachable(shared);
   const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
   SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
@@ -141,7 +151,7 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
   if (pass.ends.size() > 1 && (alone || in_parts)) {
     return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
   }
-  if (in_parts && whole()) {
+  if (in_parts && (whole() || answers())) {
     return error(Code::kInvalidArgument, "this model reads a text whole, not in parts");
   }
   if (pass.pooling == model::Pooling::kRank && program.rank_tail.width == 0) {
@@ -177,7 +187,8 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
   BatchSpec spec;
   spec.n_rows = n_rows;
   spec.first_row = first >= 0 ? first : n - n_rows;
-  begin_pass(tokens, spec, {&n, whole() ? size_t{1} : size_t{0}});
+  const int32_t text = whole() ? n : source_of(tokens);
+  begin_pass(tokens, spec, {&text, text > 0 ? size_t{1} : size_t{0}});
 }
 
 void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
@@ -196,17 +207,26 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   first_logits_ = 0;
   if (batcher_ != nullptr) return;
   pass_ = engine_.begin_pass();
-  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
+  began_ms_ = monotonic_ms();
+  pins_absent_ = engine_.residency().pins_absent();
   begin_batch();
 }
 
 void Session::begin_batch() {
-  batch_ = std::min(engine_.plan().n_batch, pass_end_ - position());
+  const int32_t source = timeline_.source() - position();  // that is to be read
+  batch_ = source > 0 ? source : std::min(engine_.plan().n_batch, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
   timeline_.begin_batch(batch_);
   BatchSpec spec = last ? spec_ : BatchSpec{};
   // All of several rows come of one batch; the last one of the last.
-  if (last && !spec.embed && !whole()) spec.first_row = batch_ - spec.n_rows;
+  if (last && !spec.embed && !whole()) {
+    spec.first_row = batch_ - spec.n_rows;
+    spec.ends = {};
+  }
+  if (source > 0) {
+    spec.encode = true;
+    spec.ends = ends_;
+  }
   engine_.executor().begin(timeline_, batch_, spec);
 }
 
@@ -234,11 +254,13 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
-      if (began_ms_ > 0 && !spec_.embed) {
+      // Not of one that waited for what stays.
+      if (engine_.residency().pins_absent() == pins_absent_ && !spec_.embed) {
         engine_.costs().note(static_cast<int32_t>(stats_.tokens), monotonic_ms() - began_ms_);
       }
       engine_.end_pass();
-      if (ends_.size() > 1) timeline_.clear();  // it holds texts side by side, not one
+      // It holds texts side by side, or a decoder's cache another text's keys: nothing goes on.
+      if (ends_.size() > 1 || (spec_.embed && answers())) timeline_.clear();
       break;
     }
     begin_batch();

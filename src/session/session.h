@@ -73,6 +73,7 @@ class Session {
   // that has computed the pass.
   [[nodiscard]] Step step(int32_t max_ops = 0);
   [[nodiscard]] bool busy() const { return active_; }
+  [[nodiscard]] bool in_batcher() const { return batcher_ != nullptr; }
   [[nodiscard]] const Status& failure() const { return failure_; }
   // Gives the pass up; batches that were complete stay.
   void cancel();
@@ -123,6 +124,7 @@ class Session {
   friend class Batcher;
   Session(Engine& engine, kv::KvCache cache);
   [[nodiscard]] bool whole() const { return timeline_.cache().shape().whole; }
+  [[nodiscard]] bool answers() const { return timeline_.cache().shape().answers; }
   [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
   [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;
   void begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first = -1);
@@ -149,7 +151,8 @@ class Session {
   uint64_t computed_by_ = 0;   // Engine::identity() when the timeline began
   Status failure_;
   PassStats stats_;
-  double began_ms_ = 0;  // of the pass; 0: nothing is to be learned from how long it takes
+  double began_ms_ = 0;       // of the pass
+  uint32_t pins_absent_ = 0;  // when it began
 };
 
 }  // namespace sluice::session

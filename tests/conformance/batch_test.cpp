@@ -239,6 +239,16 @@ TEST(Scheduler, AnswersWithGuessesAreThoseOfEachAlone) {
     EXPECT_EQ(got[i], wanted[i]) << prompts[i];
   }
   EXPECT_GT(answers[1]->counts().accepted, 0);
+  // On a session in no batcher an answer takes its passes by itself.
+  scheduler.remove(*sessions[0]);
+  for (const auto& answer : answers) scheduler.remove(*answer);
+  auto alone = std::move(
+      *generate::Generation::begin(*sessions[0], engine.tokenizer().encode(prompts[2], {}), plain));
+  scheduler.add(*alone);
+  ASSERT_TRUE(opened.model->drive([&](int32_t n) { return scheduler.step(n); }).ok());
+  Tokens by_itself;
+  collect(*alone, &by_itself);
+  EXPECT_EQ(by_itself, wanted[2]);
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Random sequences of public calls, each answer held against an engine of its own that computes the
 // whole text anew with room for everything: conversations that go on, go back and begin again, on
 // three timelines at a time and others saved, each alone or all in one pass, where they come, fork
-// and go; answers cut at random moments; budgets that move, also
-// in the middle of a pass; prompts that are refused; keys and values of any type. Whatever came
-// before, the tokens and the bits of the logits are those of the text alone, or the call is a typed
-// error after which everything goes on. Half of the answers are guessed ahead, rightly and wrongly.
+// and go; answers cut at random moments; budgets that move, also in the middle of a pass; prompts
+// that are refused; keys and values of any type; caches that forget. Whatever came before, the
+// tokens and the bits of the logits are those of the text alone, or the call is a typed error after
+// which everything goes on. Half of the answers are guessed ahead, rightly and wrongly.
 // SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the seed.
 #include <gtest/gtest.h>
 
@@ -37,9 +37,11 @@ struct Answer {
 // The truth: one session, emptied before each answer, everything resident, one thread.
 class Fresh {
  public:
-  Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types) {
+  Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types,
+        const kv::KvPolicy& policy) {
     session::EngineOptions options;
     options.kv = types;
+    options.kv_policy = policy;
     options.n_ctx = n_ctx;
     options.n_threads = 1;
     opened_ = open_model(path, options);
@@ -83,9 +85,14 @@ class Guesses final : public generate::GuessSource {
 class Operations {
  public:
   Operations(const std::string& path, int32_t n_ctx, int threads, uint64_t seed)
-      : random_(seed), n_ctx_(n_ctx), types_(random_types(path)), fresh_(path, n_ctx, types_) {
+      : random_(seed),
+        n_ctx_(n_ctx),
+        types_(random_types(path)),
+        policy_(random_policy(path)),
+        fresh_(path, n_ctx, types_, policy_) {
     options_.n_ctx = n_ctx;
     options_.kv = types_;
+    options_.kv_policy = policy_;
     options_.n_threads = threads;
     options_.parallel = 3;
     options_.n_checkpoints = static_cast<int32_t>(2 + random_() % 6);
@@ -155,6 +162,20 @@ class Operations {
     session::EngineOptions options;
     options.kv = types;
     return session::inspect(header->header, options).ok() ? types : kv::KvTypes();
+  }
+
+  // Every other time a cache that is shorter than the texts and forgets, where the model can.
+  kv::KvPolicy random_policy(const std::string& path) {
+    kv::KvPolicy policy;
+    policy.keep = static_cast<int32_t>(random_() % 7);
+    policy.size = static_cast<int32_t>(128 + random_() % 385);
+    policy.window = random_() % 2 == 0 && policy.size + kv::kLeastPositions < n_ctx_;
+    auto header = native::read_header(path, {});
+    if (!header.ok()) return {};
+    session::EngineOptions options;
+    options.kv = types_;
+    options.kv_policy = policy;
+    return session::inspect(header->header, options).ok() ? policy : kv::KvPolicy();
   }
 
   // At and near the smallest, somewhat above it, or without a limit.
@@ -401,6 +422,7 @@ class Operations {
   std::mt19937_64 random_;
   int32_t n_ctx_;
   kv::KvTypes types_;
+  kv::KvPolicy policy_;
   Fresh fresh_;
   session::EngineOptions options_;
   uint64_t least_ = 0;
