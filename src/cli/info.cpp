@@ -115,6 +115,7 @@ int info(const Common& common) {
   Result<native::AdapterFiles> adapters = native::AdapterFiles::open(load->adapters, load->source);
   if (!adapters.ok()) return fail(adapters.status());
   load->engine.adapters = adapters->sources();
+  load->engine.base_bytes += header->held;
   Result<session::Inspection> found = session::inspect(header->header, load->engine);
   if (!found.ok()) return fail(found.status());
   json out;

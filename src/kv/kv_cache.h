@@ -59,7 +59,8 @@ struct LayerShape {
 struct KvShape {
   std::vector<LayerShape> layers;
   int32_t n_ctx = 0;
-  bool whole = false;         // a text is read whole: one that is longer begins anew
+  bool whole = false;    // a text is read whole: one that is longer begins anew
+  bool answers = false;  // the first positions are a source's, read whole; the others answer it
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
 
   [[nodiscard]] bool recurrent() const;

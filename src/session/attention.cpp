@@ -200,6 +200,12 @@ void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const Tile
     a.slope = s.slope;
     a.position = s.position;
   }
+  if (op.relative >= 0) {
+    a.relative = engine_.vec(op.vec1) + head;
+    a.relative_stride = op.att.heads;
+    a.buckets = engine_.program().buckets[static_cast<size_t>(op.relative)].data();
+    a.position = s.position;
+  }
   if (op.vec0 >= 0) {
     for (int32_t r = 0; r < rows; ++r) s.sink[r] = sink(op, head * group + r % group);
     a.sink = s.sink;
@@ -215,7 +221,7 @@ int32_t CpuExecutor::part_length(const kv::LayerShape& layer) const {
 CpuExecutor::Parts CpuExecutor::parts_of(const Op& op, int32_t position) const {
   const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
   Parts parts;
-  parts.begin = window_begin(op, position);
+  parts.begin = seen_from(op, position);
   if (layer.forgets) parts.begin = std::max(parts.begin, layer.seen_from(position));
   parts.length = part_length(layer);
   parts.first = parts.begin / parts.length;
@@ -246,7 +252,7 @@ void CpuExecutor::attend_first(const Op& op, int32_t head, const TileScratch& s,
     if (rope != nullptr) {
       const size_t index = static_cast<size_t>(rope->rope);
       const model::RopeHParams& hp = engine_.program().ropes[index].hp;
-      const float* cos = engine_.working().turn_table(index) + static_cast<int64_t>(t) * hp.n_rot;
+      const float* cos = engine_.working().turn_table(index) + int64_t{token_ + t} * hp.n_rot;
       rotate();
       engine_.table().rope(q + rope->in_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
       rotate();
@@ -329,11 +335,16 @@ void CpuExecutor::attend_texts(const Op& op) {
   const int32_t n_kv = op.att.kv_heads;
   const int32_t most = attention_tile_tokens(op.att, engine_.plan().n_batch);
   tiles_.clear();
-  for_texts([&](int32_t text, int32_t length) {
+  const auto cut = [&](int32_t text, int32_t length) {
     for (int32_t first = 0; first < length; first += most) {
       tiles_.push_back({text, length, first, std::min(most, length - first)});
     }
-  });
+  };
+  if (op.kind == model::OpKind::kCross) {
+    cut(0, rows_);
+  } else {
+    for_texts(cut);
+  }
   engine_.pool().parallel_for(static_cast<int64_t>(tiles_.size()) * n_kv,
                               [&](int64_t task, int thread) {
                                 attend_text_tile(op, static_cast<int32_t>(task % n_kv),
@@ -354,8 +365,9 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
                      static_cast<int64_t>(head * group + r % group) * a.dk;
     std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
     const int32_t position = tile.first + r / group;
-    s.begin[r] = window_begin(op, position);
-    s.end[r] = window_end(op, position, tile.length);
+    const bool cross = op.kind == model::OpKind::kCross;
+    s.begin[r] = cross ? 0 : window_begin(op, position);
+    s.end[r] = cross ? timeline_->source() : window_end(op, position, tile.length);
     s.position[r] = position;
   }
   row_terms(op, head, rows, s, a);
@@ -397,7 +409,7 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
   if (shape.attention_parts() == 1) {
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = s.position[r] = first_ + first + r / group;
-      s.begin[r] = window_begin(op, position);
+      s.begin[r] = seen_from(op, position);
       s.end[r] = position + 1;
     }
     a.q = s.q;

@@ -184,6 +184,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
 
 Engine::~Engine() = default;
 
+void Engine::compute_with(std::unique_ptr<Executor> executor) {
+  executor_ = std::move(executor);
+}
+
 Result<const grammar::Vocabulary*> Engine::vocabulary() {
   if (plan_.budget > 0 && plan_.grammar == 0) {
     return error(Code::kBudgetTooSmall,

@@ -23,7 +23,7 @@ bool uneven_after_rope(const model::Program& p, const Op& attention) {
 
 // Why the model cannot forget; null: it can.
 const char* obstacle(const model::Program& p, const KvRoom& room) {
-  if (!p.hp.causal) return "this model reads texts whole";
+  if (!p.hp.causal || p.decoder > 0) return "this model reads texts whole";
   if (p.max_context < model::kMaxContext) return "this model has learned its positions one by one";
   for (const Op& op : p.ops) {
     if (op.kind == OpKind::kTemperature) return "this model's queries grow with their position";

@@ -108,6 +108,12 @@ int32_t recent_capacity(int32_t positions) {
   return std::min((positions + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
 }
 
+// Whether passes are as long as a text: in several, each layer's weights would be read again for
+// every one, and all rows kept between layers anyway. So the context bounds the activations.
+bool reads_whole(const Program& p) {
+  return !p.hp.causal || p.decoder > 0;
+}
+
 // Whether the model can have such keys and values.
 Status check_kv_types(const Program& p, const kv::KvTypes& types) {
   if (types.f16()) return {};
@@ -115,7 +121,7 @@ Status check_kv_types(const Program& p, const kv::KvTypes& types) {
     return error(Code::kInvalidArgument, "the KV type %s is not possible here: %s",
                  kv::kv_types_name(types).c_str(), why);
   };
-  if (!p.hp.causal) return refuse("this model reads texts whole and keeps f16");
+  if (reads_whole(p)) return refuse("this model reads texts whole and keeps f16");
   for (const model::Op& op : p.ops) {
     if (op.kind != model::OpKind::kAttention || !op.att.values_in_keys) continue;
     if (types.k != types.v) return refuse("one vector is both key and value, of one type");
@@ -130,6 +136,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
   shape.whole = !p.hp.causal;
+  shape.answers = p.decoder > 0;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
   for (const model::Op& op : p.ops) {
     if (op.layer < 0) continue;
@@ -194,14 +201,16 @@ uint64_t vector_bytes(const Program& p) {
   return bytes;
 }
 
-// What a generation holds beside the pass: the sampler's candidates, the timeline's tokens and a
+// What the generations hold beside the pass: the sampler's candidates, the timeline's tokens and a
 // prompt's, pieces of text on their way out.
 uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
   constexpr uint64_t kCandidateBytes = 8, kPieces = 32 << 10;
   const uint64_t tokens = static_cast<uint64_t>(plan.n_ctx) * sizeof(int32_t);
   const uint64_t index = plan.draft_max > 0 ? draft::NgramIndex::memory_bytes(plan.n_ctx) : 0;
-  return static_cast<uint64_t>(plan.n_sessions) * tokens + 2 * tokens + index +
-         static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
+  const uint64_t each =
+      2 * tokens + index + static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
+  return static_cast<uint64_t>(plan.n_sessions) * tokens +
+         static_cast<uint64_t>(plan.parallel) * each;
 }
 
 // Guesses in one pass; of a number that is chosen, the logits take a thirty-second of the budget at
@@ -219,9 +228,9 @@ int32_t most_batch(const KvRoom& room) {
 
 void set_draft(const Program& p, const EngineOptions& options, int32_t guesses, MemoryPlan& plan) {
   const int32_t room = plan.kv_room.forgets() ? most_batch(plan.kv_room) : plan.n_ctx;
-  const int32_t most = p.hp.causal ? std::min(draft::kMostGuesses, (room - 1) / 2) : 0;
+  const int32_t most = reads_whole(p) ? 0 : std::min(draft::kMostGuesses, (room - 1) / 2);
   plan.draft_max = std::clamp(guesses, 0, most);
-  plan.logits_rows = std::max({1, options.logits_rows, plan.draft_max + 1});
+  plan.logits_rows = std::max(options.logits_rows, plan.parallel + plan.draft_max);
   // A recurrent state goes back to where the batch began: what was right of it is computed again.
   const bool twice = plan.draft_max > 0 && plan.kv_shape.recurrent();
   plan.draft_batch = (plan.draft_max + 1) * (twice ? 2 : 1);
@@ -238,7 +247,8 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
   if (grammars) {
     plan.grammar =
         grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
-        grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory();
+        static_cast<uint64_t>(plan.parallel) *
+            (grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory());
   }
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
@@ -254,14 +264,15 @@ uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::
   const int32_t n_ctx = static_cast<int32_t>(positions);
   const kv::KvShape shape = kv_shape(p, n_ctx, {n_ctx}, types);
   const uint64_t kv = shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
-  if (p.hp.causal) return kv;
+  if (!reads_whole(p)) return kv;
   return kv + WorkingMemory::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
 }
 
 int32_t choose_context(const Program& p, const kernels::Table& table,
                        const EngineOptions& options) {
-  const int64_t most = p.hp.causal ? kDefaultContext : kDefaultWholeContext;
-  const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, most});
+  const int64_t most = reads_whole(p) ? kDefaultWholeContext : kDefaultContext;
+  const int64_t texts = p.decoder > 0 ? 2 : 1;  // a source and its answer
+  const int64_t own = std::min<int64_t>({texts * p.hp.n_ctx_train, p.max_context, most});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
          context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
@@ -349,7 +360,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv));
   plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
-  plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);
+  plan.parallel = reads_whole(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
+  plan.n_sessions = std::clamp(std::max(options.n_sessions, options.parallel), 1, kMaxSessions);
   Result<KvRoom> room_for = plan_room(program, options.kv_policy, plan.n_ctx);
   if (!room_for.ok()) return room_for.status();
   plan.kv_room = *room_for;
@@ -377,11 +389,9 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.mat_item = order.mat_item;
   plan.vec_item = order.vec_item;
 
-  // A text that is seen whole is one batch: in several, each layer's weights would be read again
-  // for every one, and all rows kept between layers anyway. So the context bounds the activations.
-  const bool whole = plan.kv_shape.whole;
+  const bool whole = reads_whole(program);
   const auto least_batch = [&plan, &options, whole] {
-    const int32_t wanted = std::max(plan.draft_batch, options.min_batch);
+    const int32_t wanted = std::max({plan.draft_batch, plan.parallel, options.min_batch});
     return whole ? plan.n_ctx : std::min(plan.n_ctx, wanted);
   };
   const auto units_bytes = [](const residency::Plan& weights) {
@@ -430,8 +440,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   const int32_t longest = most_batch(plan.kv_room);
   const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, longest) : longest;
   const int32_t least = least_batch();
-  const int32_t wanted =
-      whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(plan.draft_batch, most));
+  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(least, most));
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, options.grammars, plan);

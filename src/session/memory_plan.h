@@ -50,6 +50,9 @@ struct EngineOptions {
   bool grammars = false;                      // room for generations that are bound to a grammar
   std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened
   int32_t draft_max = 0;  // tokens guessed ahead that one pass checks; 0: none, -1: chosen
+  // Sessions whose passes may be computed together, each with an answer under way: as many
+  // timelines, at least.
+  int32_t parallel = 1;
 };
 
 inline constexpr int32_t kMaxBatch = 256;
@@ -62,6 +65,7 @@ inline constexpr int32_t kMaxCheckpoints = 256;
 
 struct MemoryPlan {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
+  int32_t parallel = 1;
   // Guesses that one pass may check, and the tokens of a pass that is one batch under any budget.
   int32_t draft_max = 0, draft_batch = 1;
   uint64_t budget = 0;  // 0: unlimited
@@ -71,8 +75,8 @@ struct MemoryPlan {
   uint64_t kv = 0;               // of all sessions
   uint64_t activations = 0;      // buffers, logits, RoPE tables
   uint64_t scratch = 0;          // all threads
-  uint64_t request = 0;          // what a generation holds: sampler, tokens, pieces
-  uint64_t grammar = 0;          // the vocabulary's bytes sorted, one grammar and its states
+  uint64_t request = 0;          // what generations hold: sampler, tokens, pieces
+  uint64_t grammar = 0;          // the vocabulary's bytes sorted, each grammar and its states
   uint64_t adapters = 0;         // and what reading them takes
   uint64_t adapter_scratch = 0;  // part of each thread's
   uint64_t other = 0;            // stacks, directory, queue

@@ -163,6 +163,7 @@ Status Timeline::read_state(uint64_t identity, uint64_t offset, std::span<uint8_
 Status Timeline::begin_restore(uint64_t bytes) {
   clear();
   if (bytes < sizeof(StateHeader) + kSumBytes) return foreign();
+  ++restores_;
   restore_.active = true;
   restore_.total = bytes;
   return {};
@@ -264,8 +265,11 @@ Status Timeline::write_state(uint64_t identity, int64_t n_vocab, std::span<const
 // All bytes are in their places: whether they are what was saved.
 Status Timeline::finish_restore(const StateForm& form, int64_t n_vocab) {
   const int32_t position = static_cast<int32_t>(form.header.position);
-  const bool known = std::all_of(tokens_.begin(), tokens_.begin() + position,
-                                 [n_vocab](Token t) { return t >= 0 && t < n_vocab; });
+  source_ = source_of({tokens_.data(), static_cast<size_t>(position)});
+  bool known = cache_.shape().answers ? position == 0 || source_ > 0 : source_ == 0;
+  for (int32_t i = 0; i < position; ++i) {
+    known = known && token(i) < n_vocab && (tokens_[static_cast<size_t>(i)] < 0) == (i < source_);
+  }
   if (!known || restore_.hash.value() != restore_.sum) {
     clear();
     return foreign();

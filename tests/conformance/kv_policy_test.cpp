@@ -208,7 +208,7 @@ TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
     session::EngineOptions options = window_options("f16", keep);
     options.n_ctx = 0;
     options.n_threads = 1;
-    Opened opened = open_model(path, options), judge = open_model(path, session::EngineOptions());
+    Opened opened = open_model(path, options), judge = open_model(path, session::EngineOptions{});
     ASSERT_NE(opened.session, nullptr);
     const session::MemoryPlan plan = opened.model->engine().plan();
     Tokens text = opened.model->engine().tokenizer().encode("Once", {});

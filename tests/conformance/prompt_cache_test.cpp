@@ -126,7 +126,9 @@ TEST_F(PromptCacheTest, AnEntryThatIsWrongAnywhereIsRefused) {
     }
     EXPECT_EQ(opened.session->position(), 0) << i;
     EXPECT_FALSE(fs::exists(file) && bytes.size() != n) << i << ": cut short, and still there";
-    if (i % 10 == 0) EXPECT_EQ(logits_after(opened, prompt), expected) << i;
+    if (i % 10 == 0) {
+      EXPECT_EQ(logits_after(opened, prompt), expected) << i;
+    }
     fs::remove(file);
   }
 }
