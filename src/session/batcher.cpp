@@ -82,6 +82,10 @@ bool Batcher::take(Session& session, int32_t most, Room* room) {
   int32_t n = std::min({left, most, room->tokens});
   if (n == left && rows > room->rows) n = rows > 1 ? 0 : left - 1;
   if (n < left && rows > 1) n = 0;
+  // A source is read whole; a model that has one is planned for one session in a pass.
+  if (session.timeline_.source() > session.position()) {
+    n = session.timeline_.source() - session.position();
+  }
   if (n <= 0) return false;
   const bool last = n == left;
   session.timeline_.begin_batch(n);
@@ -138,6 +142,10 @@ bool Batcher::begin() {
   spec.first_row = parts_[0].first_row;
   spec.n_rows = parts_[0].n_rows;
   if (parts_.size() > 1) spec.parts = parts_;
+  if (taken_[0]->timeline_.source() > taken_[0]->position()) {
+    spec.encode = true;
+    spec.ends = taken_[0]->ends_;
+  }
   engine_.executor().begin(*parts_[0].timeline, parts_[0].n, spec);
   under_way_ = true;
   return true;

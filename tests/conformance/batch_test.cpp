@@ -131,7 +131,7 @@ std::vector<Reference> references() {
   std::vector<Reference> out;
   const auto add = [&out](std::vector<Reference> some) {
     for (Reference& r : some) {
-      if (r.causal && r.prompt.size() > 8) out.push_back(std::move(r));
+      if (r.causal && r.source() == 0 && r.prompt.size() > 8) out.push_back(std::move(r));
     }
   };
   add(read_manifest(fixture_folder("arch")));
