@@ -3,7 +3,8 @@
 
 import * as library from '@huggingface/jinja';
 
-import { pythonInterpreter, type Jinja, type Node } from './jinja-python.js';
+import { pythonInterpreter } from './jinja-python.js';
+import type { Jinja, Node } from './python-values.js';
 import { marked, Quotation } from './quoted.js';
 
 const jinja = library as unknown as Jinja;

@@ -48,8 +48,8 @@ export interface Io {
   addFile(index: number, bytes: Uint8Array): Promise<void>;
   /** The whole of a small file of at most `most` bytes; when it is not there, what says so. */
   readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
-  /** Bytes of an open file's header. */
-  read(index: number, offset: number, length: number): Promise<Uint8Array>;
+  /** Bytes of an open file, of its header unless they are `weights`. */
+  read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array>;
   /** Serves this queue from now on, and no other. */
   attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void>;
   /** The engine may have pushed requests. */
@@ -148,7 +148,7 @@ export class LocalIo implements Io {
     }
   }
 
-  async read(index: number, offset: number, length: number): Promise<Uint8Array> {
+  async read(index: number, offset: number, length: number, weights = false): Promise<Uint8Array> {
     const file = this.#files[index]!;
     const bytes = new Uint8Array(length);
     await file.read(offset, bytes);
@@ -157,7 +157,7 @@ export class LocalIo implements Io {
       this.#ways[index] = async () => unpacked(await open());
       this.#files[index] = await unpacked(file);
     }
-    this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
+    if (!weights) this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
     return bytes;
   }
 
