@@ -118,7 +118,7 @@ export interface Rows {
 export interface Options { subgroups?: boolean; f16?: boolean }
 export interface Memory { arena: GPUBuffer; vectors: GPUBuffer }
 
-const kFewTokens = 8;         // the most that products take as vectors
+export const kFewTokens = 8;         // the most that products take as vectors
 const kRows = 4;              // of a workgroup there
 const kTileRows = 64, kTileTokens = 32;
 const kGroupsOfOneDimension = 65535;
