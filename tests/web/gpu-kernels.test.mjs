@@ -10,7 +10,7 @@ import { launchChromiumGpu, launchFirefoxGpu, noLavapipe } from './gpu-drivers.m
 import { root } from './helpers.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
-const groups = ['everyType', 'products', 'rows', 'norms', 'vectors', 'attention'];
+const groups = ['everyType', 'products', 'rows', 'norms', 'vectors', 'attention', 'layer'];
 const limits = { timeout: 300_000 };
 
 before(() => build({
@@ -38,7 +38,7 @@ function checkIn(name, skip, launch, newPage, paths) {
           if (feature) assert.ok(verdict.features.includes(feature), `no ${feature} among ${verdict.features}`);
           t.diagnostic(`${verdict.calls} calls, ${verdict.dispatches} dispatches, ${verdict.pipelines} pipelines, worst error ${verdict.worst.toExponential(1)}, ${(verdict.ms / 1000).toFixed(1)} s`);
           assert.deepEqual(verdict.failures, []);
-          assert.ok(verdict.dispatches >= verdict.calls);
+          if (group === 'layer') assert.ok(verdict.dispatches <= 8, `${verdict.dispatches} dispatches of a token`);
         });
       }
     }
@@ -55,6 +55,5 @@ checkIn('Chromium on SwiftShader', false, launchChromiumGpu, async (browser, url
 ]);
 
 checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [
-  { path: 'with shader-f16', options: {}, feature: 'shader-f16' },
-  { path: 'without shader-f16', options: { f16: false } },
+  { path: 'as it is', options: {} },
 ]);

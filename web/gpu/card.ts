@@ -119,8 +119,6 @@ export class Card {
     const { limits } = device;
     const kernels = await Kernels.create(device, {
       subgroups: device.features.has('subgroups' as GPUFeatureName),
-      f16: device.features.has('shader-f16'),
-
     });
     const layout = layOut(program, program.nBatch);
     const cache = cacheBytes(program);

@@ -11,6 +11,13 @@ export type SourceSpec =
   | { kind: 'blob'; blobs: Blob[]; names: string[] }
   | { kind: 'path'; path: string };
 
+/** A LoRA adapter. */
+export interface AdapterSpec {
+  name: string;
+  data: Blob;
+  scale: number;
+}
+
 export interface IoOptions {
   cache: CacheMode;
   /** Node: the directory of the store; undefined: no store. */
@@ -48,11 +55,15 @@ export interface LoadSpec {
   memoryBudget: number;
   contextLength: number;
   kvType: string;
+  kvPolicy: string | undefined;
+  kvKeep: number;
+  kvSize: number;
   /** 0: choose. */
   threads: number;
   kernels: string;
   grammars: boolean;
   draft: boolean;
+  lora: AdapterSpec[];
   device: Device;
   /** Bytes on the graphics card; 0: choose. */
   gpuBudget: number;

@@ -177,6 +177,8 @@ export interface MemoryReport {
   tokenizer: number;
   /** Working memory of the kernels. */
   scratch: number;
+  /** LoRA adapters. */
+  adapters: number;
   /** Everything else. */
   other: number;
   /** What the wasm memory holds now. */
@@ -216,6 +218,8 @@ export interface MemoryPlan {
   kv: number;
   /** What keys and values are kept as. */
   kvType: string;
+  /** Positions that there is memory for; fewer than `contextLength` where the cache forgets. */
+  kvPositions: number;
   /** Activations of a pass. */
   activations: number;
   /** Vocabulary and merges. */
@@ -312,6 +316,10 @@ export interface ModelInfo {
   unkToken?: string;
   /** Fills batches. */
   padToken?: string;
+  /** Bytes that the plan's KV cache would take, by `kvType`. */
+  kvBytes: Record<string, number>;
+  /** The longest context that would fit, by `kvType`. */
+  kvPositions: Record<string, number>;
   /** How it would lie in memory under the budget. */
   plan: MemoryPlan;
   /** How fast it would run here; of Engine.inspect only. */

@@ -7,7 +7,7 @@ import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../wire/errors.js';
-import type { LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
+import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
 import type { ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
@@ -80,10 +80,11 @@ export class Loading {
       await this.#refuseBudget(compiled, options);
     }
     const { binding, memory } = wasm;
-    let info = describe(binding, options);
+    options.held = this.#io.stats.held;
+    let info = await describe(binding, options, spec.lora);
     if (card && !spec.memoryBudget) {
       options.memoryBudget = Math.min(budget, info.plan.minimum + kBesideCard);
-      info = describe(binding, options);
+      info = await describe(binding, options, spec.lora);
     }
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
     if (directReads) await wasm.shareFiles(this.#io.shared);
@@ -93,6 +94,7 @@ export class Loading {
       throw error;
     }
     this.#opening.over();
+    binding.forgetAdapters();
     const io = this.#io;
     const warn = (code: string, message: string): void => this.#reporter.progress({ phase: 'warning', code, message });
     const read = (file: number, offset: number, length: number): Promise<Uint8Array> => io.read(file, offset, length, true);
@@ -111,7 +113,8 @@ export class Loading {
     await this.#opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), directReads, storeBandwidth });
+    const opened = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
+    const info = await describe(wasm.binding, opened, spec.lora);
     info.speed = { ...info.speed, ...network };
     return info;
   }
@@ -170,7 +173,7 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#opening.read(wasm);
-    const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
+    const { plan } = await describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held }, this.#spec.lora);
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
   }
 
@@ -193,8 +196,19 @@ export class Loading {
   }
 }
 
+/** Adapters for what the binding does next. */
+export async function giveAdapters(binding: EngineBinding, lora: AdapterSpec[]): Promise<void> {
+  binding.forgetAdapters();
+  for (const { name, data, scale } of lora) {
+    if (binding.adapter(new Uint8Array(await data.arrayBuffer()), scale)) continue;
+    const { code, message } = errorOf(binding);
+    throw new SluiceError(code, `${name}: ${message}`);
+  }
+}
+
 /** What the header says; must come before open(), which lets the header go. */
-function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
+async function describe(binding: EngineBinding, options: OpenOptions, lora: AdapterSpec[]): Promise<ModelInfo> {
+  await giveAdapters(binding, lora);
   const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
   if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
   return info;
@@ -206,6 +220,6 @@ export function tooSmall(budget: number, least: number, context: number): Sluice
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const { contextLength, kvType, kernels, grammars, draft } = spec;
-  return { memoryBudget: budget, contextLength, kvType, threads, kernels, grammars, draft };
+  const { contextLength, kvType, kvPolicy, kvKeep, kvSize, kernels, grammars, draft } = spec;
+  return { memoryBudget: budget, contextLength, kvType, kvPolicy, kvKeep, kvSize, threads, kernels, grammars, draft };
 }

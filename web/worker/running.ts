@@ -130,6 +130,16 @@ export class Running {
     this.#idling = false;
   }
 
+  /** Waits for the reads under way. */
+  async quiet(): Promise<void> {
+    for (let seen = 0; (seen = this.#queue.completed) !== this.#queue.pushed; ) {
+      if (this.ioError !== null) throw this.ioError;
+      this.#engine.io.poke();
+      await this.#queue.waitCompleted(seen, kReportMs);
+      await yieldToEvents();
+    }
+  }
+
   /** Steps to the end; false when `ticket` was cancelled before. */
   async #steps(ticket: Ticket, onStep: () => void): Promise<boolean> {
     const { binding, io, gpu } = this.#engine;

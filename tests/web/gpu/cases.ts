@@ -141,7 +141,7 @@ export function rows(h: Harness): void {
   for (const [type, cols, column, n] of [[q6k, 512, 0, 512], [q40, 96, 33, 50], [f16, 45, 3, 42], [0, 9, 0, 9]] as const) {
     const bytes = randomWeights(h.random, type, 20, cols);
     const ids = [19, 0, 7];
-    const at = h.place(1, 3, (_, i) => floatOfBits(ids[i]!));
+    const at = h.place(1, 3, (_, i) => ids[i]!);
     for (const add of [false, true]) {
       const out = h.place(3, n);
       const before = (t: number, i: number) => h.get(out, t, i);
@@ -378,7 +378,6 @@ function upToBf16(x: number): number {
 
 export function attention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 0, rot: 16 });
-  attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 0, rot: 0 });
   attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 20 });
   attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 40, rot: 64, neox: true });
   attend(h, { heads: 4, kvHeads: 1, dk: 16, dv: 16, tokens: 1, first: 800, rot: 8 });
@@ -398,4 +397,13 @@ export function attention(h: Harness): void {
   attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
 }
 
-export const groups: Record<string, (h: Harness) => void> = { everyType, products, rows, norms, vectors, attention };
+/** A token through a layer of a Llama as files mix types: at most 8 dispatches. */
+export function layer(h: Harness): void {
+  product(h, { types: [q4k, q4k, q6k], rows: [64, 32, 32], cols: 256, tokens: 1, norm: true });
+  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 300, rot: 16 });
+  product(h, { types: [q80], rows: [64], cols: 64, tokens: 1, add: true });
+  product(h, { types: [q4k, q4k], rows: [20, 20], cols: 256, tokens: 1, norm: true, activation: 0 });
+  product(h, { types: [q6k], rows: [64], cols: 256, tokens: 1, add: true });
+}
+
+export const groups: Record<string, (h: Harness) => void> = { everyType, products, rows, norms, vectors, attention, layer };
