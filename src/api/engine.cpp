@@ -117,10 +117,11 @@ Status inspect(const char* path, const sluice_load_options* options, sluice_fact
                void* user) {
   sluice_load_options given = default_load_options();
   if (options != nullptr) SLUICE_RETURN_IF_ERROR(read_struct(options, &given));
-  const Result<native::LoadOptions> how = load_options(given);
+  Result<native::LoadOptions> how = load_options(given);
   if (!how.ok()) return how.status();
   const Result<native::ModelHeader> header = native::read_header(path, how->source);
   if (!header.ok()) return header.status();
+  how->engine.base_bytes += header->held;
   const Result<session::Inspection> found = session::inspect(header->header, how->engine);
   if (!found.ok()) return found.status();
   const session::ReportSink sink = [callback, user](const char* section, const char* key,

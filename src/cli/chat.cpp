@@ -31,6 +31,7 @@ constexpr const char* kHelp =
 struct ChatOptions {
   Common common;
   Drafting drafting;
+  Remembering remembering;
   generate::Options generation;
   std::string seed = "0", system;
   int n = -1;
@@ -96,6 +97,7 @@ Status Chat::open() {
                  "been trained on\n");
   }
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers_, options_.drafting, &options_.generation));
+  SLUICE_RETURN_IF_ERROR(options_.remembering.open(*speakers_.models.model));
   terminal_ = isatty(STDOUT_FILENO) != 0;
   const char* kind = std::getenv("TERM");
   styled_ = terminal_ && kind != nullptr && std::string_view(kind) != "dumb";
@@ -246,6 +248,7 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   generate::Options options = options_.generation;
   options.sampling.seed += answers_;
   options.stop.insert(options.stop.end(), prompt.stop.begin(), prompt.stop.end());
+  if (speakers_.session->position() == 0) options_.remembering.recall(*speakers_.session, tokens);
   auto generation = generate::Generation::begin(*speakers_.session, tokens, options);
   if (!generation.ok()) return generation.status();
   chat::ThinkFilter filter(prompt.opens_thought());
@@ -263,6 +266,7 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   });
   take(filter.finish());
   end_answer(**generation);
+  options_.remembering.keep(*speakers_.session);
   if (!answer.content.empty() || !answer.thought.empty()) messages_.push_back(std::move(answer));
   return status;
 }
@@ -316,6 +320,7 @@ void add_chat(CLI::App& app, int* status) {
   sub->add_flag("--ignore-eos", options->generation.ignore_eos,
                 "go on after the end-of-text token");
   add_drafting(*sub, options->drafting);
+  add_remembering(*sub, options->remembering);
   sub->callback([options, status] {
     Signals signals;
     Chat chat(*options, signals);

@@ -100,6 +100,8 @@ class Generation {
   [[nodiscard]] const Counts& counts() const;
   // True until the first token is being chosen.
   [[nodiscard]] bool in_prompt() const;
+  // True while its session's pass is computed: what a batcher of several sessions does.
+  [[nodiscard]] bool waits_for_pass() const;
   // True while the model of Options::drafts computes.
   [[nodiscard]] bool drafting() const;
 

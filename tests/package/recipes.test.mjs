@@ -100,6 +100,34 @@ test('a worker of your own tells it', async () => {
   });
 });
 
+test('notes are found again, and embedded once', async () => {
+  const { outputFiles } = await build({ stdin: { contents: recipe("Searching one's own notes", 'ts'), loader: 'ts' }, format: 'esm', write: false });
+  writeFileSync(join(folder, 'notes.js'), outputFiles[0].text.replace('"sluice-llm"', '"/node_modules/sluice-llm/dist/index.js"'));
+  writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>');
+  await withPage({}, async (page, url) => {
+    await page.goto(`${url}/empty.html`);
+    const told = await page.evaluate(async () => {
+      const { openNotes } = await import('/notes.js');
+      const texts = { bear: 'The bear slept in the snow.', boat: 'A boat sailed over the sea.', bread: 'They baked bread.' };
+      const out = [];
+      for (const change of [{}, {}, { boat: 'A ship sailed over the sea.' }]) {
+        const notes = await openNotes('/model.gguf');
+        out.push(await notes.keep(Object.assign(texts, change)));
+        out.push(await notes.search(texts.boat, 2));
+        await notes.close();
+      }
+      return out;
+    });
+    const [first, found, again, same, changed, other] = told;
+    assert.deepEqual([first, again, changed], [3, 0, 1]);
+    assert.equal(found[0].id, 'boat');
+    assert.ok(Math.abs(found[0].score - 1) < 1e-3, JSON.stringify(found));
+    assert.deepEqual(same, found);
+    assert.equal(other[0].text, 'A ship sailed over the sea.');
+    assert.equal(other.length, 2);
+  });
+});
+
 test('Node answers', async () => {
   await build({ stdin: { contents: recipe('Node', 'ts'), loader: 'ts' }, format: 'esm', outfile: join(folder, 'node.mjs') });
   const run = spawnSync(process.execPath, ['node.mjs', model], { cwd: folder, encoding: 'utf8', timeout: 240_000 });

@@ -227,13 +227,15 @@ test('a client that leaves stops its answer', async () => {
     assert.ok(chunk);
     break;
   }
-  await server.until(aborted, (n) => n === before + 1);
+  await server.until(aborted, (n) => n > before);
+  await server.until('sluice_running', (n) => n === 0);
+  const between = await server.metric(aborted);
   const controller = new AbortController();
   const whole = client.completions.create(params, { signal: controller.signal });
   await server.until('sluice_running', (n) => n === 1);
   controller.abort();
   await assert.rejects(whole, OpenAI.APIUserAbortError);
-  await server.until(aborted, (n) => n === before + 2);
+  await server.until(aborted, (n) => n > between);
   await server.until('sluice_running', (n) => n === 0);
   assert.ok(await server.metric('sluice_generated_tokens_total') < 2 * 16 * 400);
 });
@@ -256,6 +258,29 @@ test('32 clients at once, some of which leave, are each told what one alone is',
   }));
   for (const [i, text] of outcomes) if (text !== null) assert.equal(text, wanted[i % 4]);
   assert.ok(outcomes.filter(([, text]) => text !== null).length >= 24);
+});
+
+test('eight streams in one pass, and the choices of one', async () => {
+  const wide = await Server.start('--parallel', '8', '--ctx', `${context}`);
+  const wanted = prompts.map((prompt) => alone(prompt, 24));
+  const ask = { max_tokens: 24, temperature: 0, stream: true };
+  const streams = await Promise.all(Array.from({ length: 12 }, async (_, i) => {
+    const controller = new AbortController();
+    const response = await wide.post('/v1/completions', { ...ask, prompt: prompts[i % 4] }, { signal: controller.signal });
+    if (i % 3 === 2) {
+      controller.abort();
+      return null;
+    }
+    return (await events(response)).map(({ choices }) => choices[0].text).join('');
+  }));
+  for (const [i, text] of streams.entries()) if (text !== null) assert.equal(text, wanted[i % 4]);
+  const chunks = await events(await wide.post('/v1/completions', { ...ask, prompt: prompts.slice(0, 2), n: 3 }));
+  const order = chunks.map(({ choices }) => choices[0].index);
+  assert.notDeepEqual(order, order.toSorted((a, b) => a - b)); // side by side, not one after the other
+  for (let i = 0; i < 6; i++) {
+    assert.equal(chunks.filter(({ choices }) => choices[0].index === i).map(({ choices }) => choices[0].text).join(''), wanted[Math.floor(i / 3)]);
+  }
+  assert.equal(await wide.stop(), 0);
 });
 
 test('malformed requests are refused, and hurt nobody', async () => {
@@ -308,7 +333,7 @@ test('a connection takes several requests, also at once', async () => {
   assert.match(old, /^HTTP\/1\.1 200[^]*\r\n\r\ndata: \{[^]*data: \[DONE\]\n\n$/);
 });
 
-test('a client that does not read holds up the engine, not memory', async () => {
+test('a client that does not read holds up its answers, not memory', async () => {
   const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))[1]);
   const before = memory();
   const messages = [{ role: 'user', content: 'a' }];

@@ -13,7 +13,7 @@ import { randomSchema, shrunk } from './random-schemas.mjs';
 import { read, rendered } from './tool-rounds.mjs';
 
 const { ChatCompletions, Completions } = await importWeb('chat/completions');
-const { PromptRenderer } = await importWeb('chat/prompt');
+const { PromptRenderer } = await importWeb('chat/renderer');
 const { sluice } = await importWeb('ai-sdk');
 const { ToolCallFilter } = await importWeb('chat/tool-calls');
 const { HarmonyReader } = await importWeb('chat/harmony');
