@@ -208,10 +208,9 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--calibrate", options->calibrate,
                   "a text; weights count by what it multiplies them with")
       ->excludes(imatrix);
-  sub->add_option(
-      "--compress", options->compress,
-      "of a QSF file's layers: none (default), lz4, lz4hc, zstd, or auto, which is zstd for "
-      "layers of floating point");
+  sub->add_option("--compress", options->compress,
+                  "of a QSF file's layers: none (default), lz4, lz4hc, zstd, or auto, which is "
+                  "zstd where it pays: for bf16");
   sub->add_option("--memory-budget", options->memory_budget,
                   "bytes that the conversion may hold (default: 512M)");
   sub->add_option("--threads", options->threads, "threads (default: chosen)")

@@ -29,7 +29,8 @@ enum class Packing : uint8_t {
   kLz4,
   kLz4Hc,
   kZstd,
-  kAuto,  // Zstandard for layers of floating point, of which it saves an eighth and more; else none
+  kAuto,  // Zstandard for layers that are bf16 for the most part, of which it saves a fifth; else
+          // none
 };
 // By its name on the command line. kInvalidArgument lists the names.
 [[nodiscard]] Result<Packing> find_packing(std::string_view name);

@@ -51,10 +51,6 @@ uint8_t code_of(TensorType type) {
   return static_cast<uint8_t>(kGgmlTypes + static_cast<uint32_t>(type));
 }
 
-bool floating(TensorType type) {
-  return type == TensorType::kF32 || type == TensorType::kF16 || type == TensorType::kBF16;
-}
-
 // "blk.7." of "blk.7.attn_q.weight"; empty for a tensor of no layer.
 std::string_view layer_key(std::string_view name) {
   const size_t stack = name.starts_with("enc.") || name.starts_with("dec.") ? 4 : 0;
@@ -284,15 +280,15 @@ Status QsfLayout::close() {
 
 Compression QsfLayout::compression_of(size_t first) const {
   if (packing_ != Packing::kAuto) return static_cast<Compression>(packing_);
-  uint64_t bytes = 0, of_floats = 0;
+  uint64_t bytes = 0, of_bf16 = 0;
   const std::string_view key = layer_key(header_->tensors[first].name);
   for (size_t i = first; i < header_->tensors.size(); ++i) {
     const Tensor& t = header_->tensors[i];
     if (layer_key(t.name) != key) break;
     bytes += t.bytes;
-    if (floating(t.type)) of_floats += t.bytes;
+    if (t.type == TensorType::kBF16) of_bf16 += t.bytes;
   }
-  return 2 * of_floats > bytes ? Compression::kZstd : Compression::kNone;
+  return 2 * of_bf16 > bytes ? Compression::kZstd : Compression::kNone;
 }
 
 // --- bytes of the section that is open

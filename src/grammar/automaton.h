@@ -37,9 +37,19 @@ class Automaton {
   [[nodiscard]] State start();  // kFull as below
   // Where a byte leads; kDead: nowhere. kFull: compact() and ask again.
   [[nodiscard]] State step(State from, uint8_t byte) {
-    const State known = rows_[from * n_classes_ + grammar_->byte_class[byte]];
+    const State known = rows().next(from, byte);
     return known != kUnknown ? known : find(from, grammar_->byte_class[byte]);
   }
+  // What step() has found so far, for loops: kFull or more where it has to be asked.
+  struct Rows {
+    const State* rows;
+    const uint8_t* byte_class;
+    uint32_t n_classes;
+    [[nodiscard]] State next(State from, uint8_t byte) const {
+      return rows[from * n_classes + byte_class[byte]];
+    }
+  };
+  [[nodiscard]] Rows rows() const { return {rows_, grammar_->byte_class, n_classes_}; }
   // Where a token leads by the grammar's own tokens, or by its bytes to `by_bytes`, or both.
   [[nodiscard]] State step_token(State from, Token token, State by_bytes);
 

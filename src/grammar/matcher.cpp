@@ -167,31 +167,27 @@ void Matcher::walk(Vocabulary::Group group, uint64_t* bits) {
   const uint32_t* const offset = vocabulary_->offset();
   const uint8_t* const text = vocabulary_->text();
   const Token* const ids = vocabulary_->ids();
+  const Automaton::Rows rows = automaton_->rows();
   path_[0] = state_;
-  path_length_ = 1;
   for (uint32_t i = group.begin; i < group.end;) {
     size_t depth = lcp[i];
-    bool alive = true;
-    for (uint32_t at = offset[i]; at < offset[i + 1]; ++at) {
-      State to = automaton_->step(path_[depth], text[at]);
-      if (to == kFull) {
+    State at = path_[depth];
+    for (uint32_t k = offset[i]; k < offset[i + 1] && at != kDead; ++k) {
+      State to = rows.next(at, text[k]);
+      if (to >= kFull) {
         path_length_ = depth + 1;
-        to = step(path_[depth], text[at]);
+        to = step(at, text[k]);
         path_[0] = state_;
       }
-      if (to == kDead) {
-        alive = false;
-        break;
-      }
-      path_[++depth] = to;
+      if (to != kDead) path_[++depth] = to;
+      at = to;
     }
-    if (alive) {
-      const uint32_t id = static_cast<uint32_t>(ids[i]);
-      bits[id / 64] |= uint64_t{1} << (id % 64);
-      ++i;
+    if (at == kDead) {
+      i = next_apart(i + 1, group.end, depth);
       continue;
     }
-    i = next_apart(i + 1, group.end, depth);
+    const uint32_t id = static_cast<uint32_t>(ids[i++]);
+    bits[id / 64] |= uint64_t{1} << (id % 64);
   }
   path_length_ = 0;
 }

@@ -54,9 +54,12 @@ class Stack {
 
 void build_t5(Builder& b) {
   const HParams& hp = b.hp();
-  if (hp.n_head_kv != hp.n_head || !hp.n_head_of.empty() || !hp.n_head_kv_of.empty()) {
+  if (hp.n_head_kv != hp.n_head || !hp.n_head_of.empty() || !hp.n_head_kv_of.empty() ||
+      !hp.n_ff_of.empty()) {
     b.fail(error(Code::kUnsupportedArchitecture,
-                 "heads that share keys and values are not supported in \"%s\"", hp.arch.c_str()));
+                 "heads that share keys and values, and sizes by layer, are not supported in "
+                 "\"%s\"",
+                 hp.arch.c_str()));
     return;
   }
   b.unscaled_scores();

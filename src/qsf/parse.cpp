@@ -79,8 +79,14 @@ Status read_entry(Bytes in, uint32_t layer, Run* run) {
   }
   run->frame = field<uint32_t>(in, 28);
   run->address = kUnpacked + (static_cast<uint64_t>(layer) << kUnpackedBits);
-  return run->bytes <= kMaxExpansion * run->stored ? Status()
-                                                   : bad("a layer of an impossible size");
+  const bool listed = run->frame > 0 && run->frame < run->bytes;
+  const uint64_t frame = listed ? run->frame : run->bytes;
+  if (listed && (run->bytes + frame - 1) / frame > run->stored / 8) {
+    return bad("a layer has more frames than bytes for their list");
+  }
+  return frame <= kSmallFrame || frame <= kMaxExpansion * run->stored
+             ? Status()
+             : bad("a layer of an impossible size");
 }
 
 // Every run lies in the file, behind the header and apart from the others.

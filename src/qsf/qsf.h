@@ -40,7 +40,8 @@ inline constexpr uint32_t kNamed = 0x80000000u;  // a tensor type that says how 
 // Caps for untrusted headers.
 inline constexpr uint32_t kMaxLayers = 1u << 12;
 inline constexpr uint32_t kMaxSections = 16;
-inline constexpr uint64_t kMaxExpansion = 255;  // of a compressed layer: LZ4 can do no more
+inline constexpr uint64_t kMaxExpansion = 255;    // of a large frame: LZ4 can do no more
+inline constexpr uint64_t kSmallFrame = 1 << 20;  // of which it does not matter
 
 inline constexpr uint64_t kUnpacked = 1ull << 48;
 inline constexpr int kUnpackedBits = 32;  // address bits of one layer

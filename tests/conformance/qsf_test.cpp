@@ -45,7 +45,8 @@ std::vector<float> logits_of(const std::string& path, const std::vector<int32_t>
   options.n_threads = 2;
   options.memory_budget = budget == 1 ? smallest_budget(path, options) : budget;
   Opened opened = open_model(path, options);
-  return opened.session == nullptr ? std::vector<float>() : all_logits(opened, tokens, 8);
+  return opened.session == nullptr ? std::vector<float>()
+                                   : all_logits(opened, tokens, budget == 1 ? 1 : 8);
 }
 
 void expect_same(const std::string& path, const std::vector<int32_t>& tokens,
@@ -79,6 +80,19 @@ TEST(Qsf, GivesTheSampleModelsLogits) {
   expect_same(folder + "F16.gguf", tokens, {Packing::kZstd});
   expect_same(folder + "Q8_0.gguf", tokens,
               {Packing::kNone, Packing::kLz4, Packing::kLz4Hc, Packing::kZstd, Packing::kAuto});
+}
+
+// Files that were written before.
+TEST(Qsf, OpensWhatIsCommitted) {
+  const std::string data = std::string(SLUICE_SOURCE_DIR) + "/tests/data/";
+  const std::pair<const char*, const char*> files[] = {
+      {"none", "llama4-chunks"}, {"lz4", "llama4-chunks"}, {"zstd", "qwen3moe"}};
+  const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 50};
+  for (const auto& [name, made_of] : files) {
+    const std::vector<float> wanted = logits_of(data + "families/" + made_of + ".gguf", tokens, 0);
+    ASSERT_FALSE(wanted.empty());
+    EXPECT_EQ(logits_of(data + "qsf/" + name + ".qsf", tokens, 0), wanted) << name;
+  }
 }
 
 TEST(Qsf, GivesEveryFamilysLogits) {

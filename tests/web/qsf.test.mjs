@@ -2,7 +2,6 @@
 // the store, resident and at the smallest budget, compressed or not, they give the bits of the GGUF
 // file that they were made of; a layer that arrives damaged is fetched again, and an error if it stays so.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
@@ -14,16 +13,14 @@ import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { importWeb, random, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
-const sluice = join(root, 'build', 'native', 'sluice');
-const gguf = join(root, 'examples', 'models', 'sluice-tales-Q8_0.gguf');
-const packings = ['none', 'lz4', 'zstd'];
-const tokens = [1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41];
+const data = join(root, 'tests', 'data');
+/** How a file of tests/data/qsf is compressed, which is its name, and what it was made of. */
+const models = { none: 'llama4-chunks', lz4: 'llama4-chunks', zstd: 'qwen3moe' };
+const packings = Object.keys(models);
+const tokens = [1, 17, 29, 45, 31, 8, 12, 50, 5, 9, 20, 41];
+const path = (packing) => join(data, 'qsf', `${packing}.qsf`);
+const original = (packing) => join(data, 'families', `${models[packing]}.gguf`);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-qsf-'));
-const path = (packing) => join(folder, `${packing}.qsf`);
-
-before(() => {
-  for (const packing of packings) execFileSync(sluice, ['convert', gguf, path(packing), '--compress', packing]);
-});
 after(() => rmSync(folder, { recursive: true }));
 
 /** Runs in Node or in the page: the logits, resident or at the smallest budget. */
@@ -63,18 +60,18 @@ test('CRC-32 is zlib’s, LZ4’s blocks unpack, and what are none are refused',
 });
 
 describe('in Node', () => {
-  let wanted;
+  const wanted = {};
   before(async () => {
     globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
-    wanted = (await measure({ source: gguf, tokens, options: { threads: 1 } })).logits;
+    for (const packing of packings) wanted[packing] = (await measure({ source: original(packing), tokens, options: { threads: 1 } })).logits;
   });
 
   for (const packing of packings) {
     test(`from a path, ${packing}`, async () => {
-      assert.deepEqual((await measure({ source: path(packing), tokens, options: { threads: 1 } })).logits, wanted);
+      assert.deepEqual((await measure({ source: path(packing), tokens, options: { threads: 1 } })).logits, wanted[packing]);
       const streamed = await measure({ source: path(packing), tokens, smallest: true, options: { threads: 2 } });
       assert.equal(streamed.resident, false);
-      assert.deepEqual(streamed.logits, wanted);
+      assert.deepEqual(streamed.logits, wanted[packing]);
     });
   }
 
@@ -96,7 +93,7 @@ describe('in Node', () => {
       for (const [times, cacheDir] of [[1, join(folder, 'once')], [Infinity, join(folder, 'ever')]]) {
         damaged = times;
         const told = measure({ source, tokens, options: { threads: 1, cacheDir } });
-        if (times === 1) assert.deepEqual((await told).logits, wanted);
+        if (times === 1) assert.deepEqual((await told).logits, wanted.zstd);
         else await assert.rejects(told, { code: 'CORRUPT' });
       }
     } finally {
@@ -110,17 +107,16 @@ describe('in Chromium', () => {
   let browser, files;
   before(async () => {
     browser = await launch();
-    files = await serve([['/', folder], ['/gguf/', join(gguf, '..')]], crossOrigin);
+    files = await serve([['/', data]], crossOrigin);
   });
   after(() => Promise.all([browser.close(), files.close()]));
 
   for (const isolation of [true, false]) {
     test(`over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`, () => inTab(browser, dist, { isolation }, async ({ page }) => {
       const run = (args) => page.evaluate(measure, { tokens, options: {}, ...args });
-      await page.evaluate(`globalThis.measure = ${measure}`);
-      const { logits: wanted } = await run({ source: `${files.url}/gguf/sluice-tales-Q8_0.gguf`, options: { cache: 'none' } });
       for (const packing of packings) {
-        const source = `${files.url}/${packing}.qsf`;
+        const { logits: wanted } = await run({ source: `${files.url}/families/${models[packing]}.gguf`, options: { cache: 'none' } });
+        const source = `${files.url}/qsf/${packing}.qsf`;
         const first = await run({ source });
         assert.ok(first.fetched > 0);
         assert.deepEqual(first.logits, wanted, packing);

@@ -28,6 +28,7 @@ const kHeader = 128;
 const kEntry = 32;
 const kSection = 24;
 const kRead = 1 << 19;
+const kSmallFrame = 1 << 20;
 const kZstd = 3;
 /** What fzstd holds while it works, and a frame that did not become smaller beyond its own bytes. */
 const kTables = 1 << 18;
@@ -86,6 +87,10 @@ async function runsOf(file: ModelFile): Promise<Run[]> {
     const [offset, bytes] = [long(list, at), long(list, at + 8)];
     runs.push({ offset, stored: bytes, address: offset, bytes, crc: list.getUint32(at + 16, true), compression: 0, frame: 0 });
   }
+  for (const run of runs) {
+    const large = frameOf(run) > kSmallFrame && frameOf(run) > 255 * run.stored;
+    if (run.compression && (large || listBytes(run) > run.stored)) throw new SluiceError('BAD_HEADER', `A layer of ${file.name} has an impossible size.`);
+  }
   return runs.sort((a, b) => a.address - b.address);
 }
 
@@ -118,7 +123,7 @@ class QsfFile implements ModelFile {
     const most = (of: (run: Run) => number, from: Run[]): number => from.reduce((sum, run) => Math.max(sum, of(run)), 0);
     const stored = most((run) => (frames(run) > 1 ? Math.max(run.frame + kTables, listBytes(run)) : run.stored), packed);
     this.#stored = new Uint8Array(Math.max(Math.min(kRead, most((run) => run.stored, runs)), stored));
-    this.#frame = new Uint8Array(most((run) => (frames(run) > 1 ? run.frame : run.bytes), packed));
+    this.#frame = new Uint8Array(most(frameOf, packed));
   }
 
   get shared(): SharedFile | undefined {
@@ -225,7 +230,7 @@ class QsfFile implements ModelFile {
   }
 
   async #unpack(run: Run, at: number, into: Uint8Array): Promise<void> {
-    const size = frames(run) > 1 ? run.frame : run.bytes;
+    const size = frameOf(run);
     for (let done = 0; done < into.length; ) {
       const frame = Math.floor((at + done) / size);
       const bytes = this.#frame.subarray(0, Math.min(size, run.bytes - frame * size));
@@ -244,6 +249,7 @@ class QsfFile implements ModelFile {
   }
 }
 
+const frameOf = (run: Run): number => (frames(run) > 1 ? run.frame : run.bytes);
 const frames = (run: Run): number => (run.frame && run.frame < run.bytes ? Math.ceil(run.bytes / run.frame) : 1);
 const listBytes = (run: Run): number => (frames(run) > 1 ? 8 * frames(run) + 17 : 0);
 

@@ -113,8 +113,8 @@ export class Loading {
     await this.#opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const opened = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
-    const info = await describe(wasm.binding, opened, spec.lora);
+    const given = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
+    const info = await describe(wasm.binding, given, spec.lora);
     info.speed = { ...info.speed, ...network };
     return info;
   }
