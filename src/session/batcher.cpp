@@ -25,9 +25,14 @@ Batcher::~Batcher() {
   while (!members_.empty()) remove(*members_.back());
 }
 
+bool Batcher::takes(const Engine& engine) {
+  const kv::KvShape& shape = engine.plan().kv_shape;
+  return !shape.whole && !shape.answers;
+}
+
 Status Batcher::add(Session& session) {
   if (session.batcher_ == this) return {};
-  if (session.busy() || session.batcher_ != nullptr || session.whole() ||
+  if (session.busy() || session.batcher_ != nullptr || !takes(engine_) ||
       &session.engine() != &engine_) {
     return error(Code::kInvalidArgument, "the session cannot be computed with others now");
   }
