@@ -361,7 +361,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
   plan.parallel = reads_whole(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
-  plan.n_sessions = std::clamp(std::max(options.n_sessions, options.parallel), 1, kMaxSessions);
+  plan.n_sessions = std::clamp(std::max(options.n_sessions, plan.parallel), 1, kMaxSessions);
   Result<KvRoom> room_for = plan_room(program, options.kv_policy, plan.n_ctx);
   if (!room_for.ok()) return room_for.status();
   plan.kv_room = *room_for;
