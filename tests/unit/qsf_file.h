@@ -67,6 +67,15 @@ inline std::vector<uint8_t> gguf_file(size_t rows) {
   return file.build();
 }
 
+// Builds for another processor have no libraries to compress with.
+constexpr bool can_pack([[maybe_unused]] convert::Packing packing) {
+#if defined(SLUICE_NO_CODECS)
+  return packing == convert::Packing::kNone;
+#else
+  return true;
+#endif
+}
+
 inline std::vector<uint8_t> qsf_file(const std::vector<uint8_t>& gguf, convert::Packing packing) {
   gguf::Header header;
   EXPECT_TRUE(gguf::parse_header(gguf, gguf.size(), &header)->done);
