@@ -19,6 +19,10 @@ fn half_bits(x: f32) -> u32 {
   }
   return sign | (((magnitude + 0xfffu + ((magnitude >> 13u) & 1u)) >> 13u) - (112u << 10u));
 }
+// Two halves of a word.
+fn halves(word: u32) -> vec2f {
+  return unpack2x16float(word);
+}
 fn bytes(word: u32) -> vec4u {
   return (vec4u(word) >> vec4u(0u, 8u, 16u, 24u)) & vec4u(255u);
 }

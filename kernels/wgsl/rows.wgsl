@@ -1,5 +1,5 @@
-// out = (add ? out : 0) + scale * values [first, first + n) of rows whose numbers the arena has, as
-// u32 at `ids`: embeddings. One invocation a unit of eight values.
+// out = (add ? out : 0) + scale * values [first, first + n) of rows whose numbers the arena has at
+// `ids`, as floats: embeddings. One invocation a unit of eight values.
 struct Params {
   base: vec4u,
   ids: u32, y: u32, y_ld: u32, cols: u32,
@@ -20,7 +20,7 @@ fn main(@builtin(global_invocation_id) id: vec3u) {
   if (id.x >= p.units) {
     return;
   }
-  let w = decode0(p.base.x + bitcast<u32>(arena[p.ids + id.y]) * p.row_bytes, id.x);
+  let w = decode0(p.base.x + u32(arena[p.ids + id.y]) * p.row_bytes, id.x);
   let c = column(id.x);
   give(id.y, c, w[0]);
   give(id.y, c + PAIR, w[1]);

@@ -171,7 +171,7 @@ int serve_model(ServeOptions options) {
   const session::Engine& engine = model->engine();
   serve::Metrics metrics;
   set_memory(engine.plan(), metrics);
-  serve::Worker worker(*model, metrics, options.parallel, static_cast<size_t>(options.queue));
+  serve::Worker worker(*model, metrics, static_cast<size_t>(options.queue));
   serve::Service service(worker, metrics,
                          {.name = described.name,
                           .tokenizer = &engine.tokenizer(),
@@ -206,7 +206,8 @@ void add_serve(CLI::App& app, int* status) {
   sub->add_option("--port", options->http.port, "TCP port (default: 8080); 0: any free one")
       ->check(whole_number(0, 65535));
   sub->add_option("--host", options->http.host, "address to listen at (default: 127.0.0.1)");
-  sub->add_option("--parallel", options->parallel, "answers at once, and conversations kept in memory (default: 1)")
+  sub->add_option("--parallel", options->parallel,
+                  "answers at once, and conversations kept in memory (default: 1)")
       ->check(whole_number(1, session::kMaxSessions));
   sub->add_option("--queue", options->queue, "requests that may wait (default: 64)")
       ->check(whole_number(1, 4096));

@@ -467,7 +467,12 @@ bool Generation::in_prompt() const {
 }
 
 bool Generation::waits_for_pass() const {
-  return impl_->state == Impl::State::kPass && impl_->session.busy();
+  const session::Session& session = impl_->session;
+  return impl_->state == Impl::State::kPass && session.busy() && session.in_batcher();
+}
+
+bool Generation::computing() const {
+  return drafting() || (impl_->state == Impl::State::kPass && impl_->session.busy());
 }
 
 bool Generation::drafting() const {

@@ -100,7 +100,9 @@ class Generation {
   [[nodiscard]] const Counts& counts() const;
   // True until the first token is being chosen.
   [[nodiscard]] bool in_prompt() const;
-  // True while its session's pass is computed: what a batcher of several sessions does.
+  // True while a pass is computed.
+  [[nodiscard]] bool computing() const;
+  // True while that is for a batcher of several sessions to do.
   [[nodiscard]] bool waits_for_pass() const;
   // True while the model of Options::drafts computes.
   [[nodiscard]] bool drafting() const;

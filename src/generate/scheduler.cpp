@@ -2,12 +2,15 @@
 
 namespace sluice::generate {
 
-// Until it has ended or its next pass has begun: kDone. kProgress: its draft's model computes.
+// Until it has ended or waits for a pass: kDone. kProgress: its draft's model computes, or its own
+// where the session is in no batcher.
 Step Scheduler::advance(Generation& answer, int32_t max_ops) {
   while (answer.finish() == Finish::kNone && !answer.waits_for_pass()) {
     const Step step = answer.step(max_ops);
     if (step == Step::kBlocked && !answer.waits_for_pass()) return step;
-    if (answer.drafting() && step == Step::kProgress && max_ops > 0) return step;
+    if (answer.computing() && step == Step::kProgress && max_ops > 0) {
+      if (!answer.waits_for_pass()) return step;
+    }
   }
   return Step::kDone;
 }

@@ -19,7 +19,7 @@ class Scheduler {
   // Takes a session whose answers are to be computed with those of others. Errors: Batcher::add's.
   [[nodiscard]] Status add(session::Session& session) { return batcher_.add(session); }
   void remove(session::Session& session) { batcher_.remove(session); }
-  // Takes an answer that has begun on such a session; it outlives its time here.
+  // Takes an answer that has begun, on such a session, or alone; it outlives its time here.
   void add(Generation& answer) { answers_.push_back(&answer); }
   void remove(const Generation& answer) { std::erase(answers_, &answer); }
   // Leaves the passes of a session out while nobody takes what its answer says.

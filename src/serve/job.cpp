@@ -23,7 +23,7 @@ Channel::~Channel() {
   }
 }
 
-bool Channel::push(Event& event) {
+bool Channel::push(Event&& event) {
   const size_t size = size_of(event);
   const std::lock_guard<std::mutex> lock(mutex_);
   if (left_) return true;  // nobody misses it

@@ -44,7 +44,7 @@ class Channel {
   [[nodiscard]] bool usable() const { return ends_[0] >= 0; }
 
   // False, and the event stays the caller's, while the channel is full.
-  bool push(Event& event);
+  bool push(Event&& event);
   // False when there is nothing.
   bool pop(Event* out);
   // Readable when pop() has something: for poll().

@@ -26,10 +26,10 @@ int32_t answers_of(const Job& job) {
 
 }  // namespace
 
-Worker::Worker(native::Model& model, Metrics& metrics, int32_t parallel, size_t max_queued)
+Worker::Worker(native::Model& model, Metrics& metrics, size_t max_queued)
     : model_(model),
       metrics_(metrics),
-      parallel_(static_cast<size_t>(parallel)),
+      parallel_(static_cast<size_t>(model.engine().plan().parallel)),
       max_queued_(max_queued),
       scheduler_(model.engine()) {}
 
@@ -41,7 +41,7 @@ Status Worker::start() {
   for (size_t i = 0; i < parallel_; ++i) {
     auto session = session::Session::create(model_.engine());
     if (!session.ok()) return session.status();
-    if (model_.engine().program().hp.causal) {
+    if (session::Batcher::takes(model_.engine())) {
       SLUICE_RETURN_IF_ERROR(scheduler_.add(**session));
     }
     slots_.push_back({std::move(*session)});
@@ -312,7 +312,7 @@ void Worker::end_embedding(Task& task) {
   task.embedder.reset();
   session::Session& session = *task.slot->session;
   session.clear();
-  if (model_.engine().program().hp.causal) static_cast<void>(scheduler_.add(session));
+  if (session::Batcher::takes(model_.engine())) static_cast<void>(scheduler_.add(session));
   free_slot(*task.slot);
   task.slot = nullptr;
 }
@@ -343,7 +343,7 @@ void Worker::settle(Task& task) {
 
 void Worker::tell(Task& task, Event event) {
   if (task.unread.empty()) {
-    if (task.job->channel.push(event)) return;
+    if (task.job->channel.push(std::move(event))) return;
     task.full_since = monotonic_ms();
   }
   task.unread.push_back(std::move(event));
@@ -351,7 +351,7 @@ void Worker::tell(Task& task, Event event) {
 
 // Hands over what the channel has room for; while something is left, the request's answers wait.
 void Worker::show(Task& task) {
-  while (!task.unread.empty() && task.job->channel.push(task.unread.front())) {
+  while (!task.unread.empty() && task.job->channel.push(std::move(task.unread.front()))) {
     task.unread.pop_front();
     task.full_since = monotonic_ms();
   }

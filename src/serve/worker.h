@@ -25,9 +25,9 @@ class Worker {
  public:
   enum class Admission : uint8_t { kAdmitted, kFull, kClosed };
 
-  // `model`, opened for so many sessions in one pass (EngineOptions::parallel), and `metrics`
+  // `model`, opened for as many answers at once as EngineOptions::parallel says, and `metrics`
   // outlive this; from start() on the engine is the worker's alone.
-  Worker(native::Model& model, Metrics& metrics, int32_t parallel, size_t max_queued);
+  Worker(native::Model& model, Metrics& metrics, size_t max_queued);
   ~Worker();
   // Errors: Session::create's.
   [[nodiscard]] Status start();

@@ -241,7 +241,7 @@ void CpuExecutor::attend_first(const Op& op, int32_t head, const TileScratch& s,
   const bool rotated = rotates(layer.k_type, true);
   const int32_t inner = op.att.values_in_keys ? a.dv : a.dk;
   for (int32_t r = from; r < rows; ++r) {
-    const int32_t t = position + r / op.att.group() - timeline_->position();
+    const int32_t t = position + r / op.att.group() - first_;
     float* q = s.turned + static_cast<int64_t>(r) * a.dk;
     std::copy_n(a.q + static_cast<int64_t>(r) * a.dk, a.dk, q);
     const auto rotate = [&] {

@@ -25,9 +25,14 @@ Batcher::~Batcher() {
   while (!members_.empty()) remove(*members_.back());
 }
 
+bool Batcher::takes(const Engine& engine) {
+  const kv::KvShape& shape = engine.plan().kv_shape;
+  return !shape.whole && !shape.answers;
+}
+
 Status Batcher::add(Session& session) {
   if (session.batcher_ == this) return {};
-  if (session.busy() || session.batcher_ != nullptr || session.whole() ||
+  if (session.busy() || session.batcher_ != nullptr || !takes(engine_) ||
       &session.engine() != &engine_) {
     return error(Code::kInvalidArgument, "the session cannot be computed with others now");
   }
@@ -77,6 +82,10 @@ bool Batcher::take(Session& session, int32_t most, Room* room) {
   int32_t n = std::min({left, most, room->tokens});
   if (n == left && rows > room->rows) n = rows > 1 ? 0 : left - 1;
   if (n < left && rows > 1) n = 0;
+  // A source is read whole; a model that has one is planned for one session in a pass.
+  if (session.timeline_.source() > session.position()) {
+    n = session.timeline_.source() - session.position();
+  }
   if (n <= 0) return false;
   const bool last = n == left;
   session.timeline_.begin_batch(n);
@@ -133,6 +142,10 @@ bool Batcher::begin() {
   spec.first_row = parts_[0].first_row;
   spec.n_rows = parts_[0].n_rows;
   if (parts_.size() > 1) spec.parts = parts_;
+  if (taken_[0]->timeline_.source() > taken_[0]->position()) {
+    spec.encode = true;
+    spec.ends = taken_[0]->ends_;
+  }
   engine_.executor().begin(*parts_[0].timeline, parts_[0].n, spec);
   under_way_ = true;
   return true;

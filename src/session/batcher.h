@@ -21,7 +21,9 @@ class Batcher {
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  // Of the same engine; texts that are read whole, and embeddings, are computed outside.
+  // Not for models that read texts whole: a session of theirs is computed by itself.
+  [[nodiscard]] static bool takes(const Engine& engine);
+  // A session of the same engine; embeddings are computed outside.
   // Errors: kInvalidArgument (as many as the plan has room for, a pass under way).
   [[nodiscard]] Status add(Session& session);
   // Gives its pass up.

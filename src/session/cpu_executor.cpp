@@ -15,7 +15,6 @@ CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_f
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
-  batch_ = n;
   spec_ = spec;
   spec_.parts = {};
   active_ = true;
@@ -29,6 +28,7 @@ void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
     lanes_.push_back({part, 0, 0, first, 0});
     for (int32_t t = 0; t < part.n; ++t) tokens_.push_back(part.timeline->token(first + t));
   }
+  batch_ = static_cast<int32_t>(tokens_.size());
   restart();
 }
 

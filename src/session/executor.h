@@ -54,8 +54,9 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Begins `n` tokens of `timeline` from its position on; what was being computed is given up.
-  // The timeline knows of the batch (Timeline::begin_batch) and commits it when it is done.
+  // Begins `n` tokens of `timeline`, or as spec.parts say, from its position on; what was being
+  // computed is given up. The timeline knows of the batch (Timeline::begin_batch) and commits it
+  // when it is done.
   virtual void begin(Timeline& timeline, int32_t n, const BatchSpec& spec) = 0;
   // Works on it, at most *max_ops operations, which it counts down. kBlocked: weights are missing;
   // kDone: the batch is computed; kFailed: failure() says why, and the batch is given up.

@@ -365,6 +365,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   Result<KvRoom> room_for = plan_room(program, options.kv_policy, plan.n_ctx);
   if (!room_for.ok()) return room_for.status();
   plan.kv_room = *room_for;
+  plan.parallel = std::min(plan.parallel, most_batch(plan.kv_room));
   if (plan.kv_room.forgets() &&
       (options.kv_policy.size == 0 || options.n_ctx <= plan.kv_room.positions)) {
     plan.n_ctx = endless_text(options.memory_budget, plan.n_sessions);

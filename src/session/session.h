@@ -73,6 +73,7 @@ class Session {
   // that has computed the pass.
   [[nodiscard]] Step step(int32_t max_ops = 0);
   [[nodiscard]] bool busy() const { return active_; }
+  [[nodiscard]] bool in_batcher() const { return batcher_ != nullptr; }
   [[nodiscard]] const Status& failure() const { return failure_; }
   // Gives the pass up; batches that were complete stay.
   void cancel();

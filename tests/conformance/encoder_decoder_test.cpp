@@ -5,6 +5,7 @@
 
 #include "fixtures_util.h"
 #include "generate/generation.h"
+#include "session/batcher.h"
 
 namespace sluice::test {
 namespace {
@@ -105,6 +106,24 @@ TEST_F(EncoderDecoder, StatesTravelWithTheirSource) {
   EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()), expected);
   state[48] ^= 1;
   EXPECT_EQ(restore(state).code(), Code::kCorrupt);
+}
+
+TEST_F(EncoderDecoder, BatchesReadTheSourceByItself) {
+  const std::vector<Token> tokens = answer_to({3, 4, 5, 6}, {0, 20, 21});
+  const std::vector<float> expected = fresh(tokens);
+  Session& session = *opened_.session;
+  session.clear();
+  session::Batcher batcher(opened_.model->engine());
+  ASSERT_TRUE(batcher.add(session).ok());
+  ASSERT_TRUE(session.sync(tokens).ok());
+  const Status driven = opened_.model->drive([&](int32_t) { return batcher.step(2); });
+  ASSERT_TRUE(driven.ok()) << driven.message();
+  while (session.busy()) {
+    ASSERT_TRUE(opened_.model->drive([&](int32_t) { return batcher.step(2); }).ok());
+  }
+  const std::span<const float> logits = session.logits();
+  EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()), expected);
+  batcher.remove(session);
 }
 
 TEST_F(EncoderDecoder, GeneratesFromTheStartTokenOn) {

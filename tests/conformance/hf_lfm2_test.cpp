@@ -124,7 +124,7 @@ class HfLfm2 : public testing::TestWithParam<const char*> {
                     {"block_ff_dim", 190},  // two thirds, to the next multiple
                     {"block_multiple_of", 64},
                     {"num_key_value_heads", 1},
-                    {"full_attn_idxs", {1}}});
+                    {"full_attn_idxs", json::array({1})}});
     }
     return c;
   }
@@ -165,7 +165,7 @@ TEST_P(HfLfm2, NamesWhatItDoesNotKnow) {
   };
   refused({{"conv_bias", true}}, "conv_bias");
   refused({{"layer_types", {"conv", "mamba", "conv"}}}, "layer_types");
-  refused({{"full_attn_idxs", {-1}}, {"layer_types", {1, 2}}}, "layer_types");
+  refused({{"full_attn_idxs", json::array({-1})}, {"layer_types", {1, 2}}}, "layer_types");
   refused({{"intermediate_size", 0}, {"block_ff_dim", 0}}, "intermediate_size");
   refused({{"num_hidden_layers", 1 << 20}}, "num_hidden_layers");
 }

@@ -42,7 +42,7 @@ class ServeThreads : public testing::Test {
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     model_ = std::move(*opened);
     template_ = std::make_unique<chat::Template>(std::move(*chat::Template::create(texts_)));
-    worker_ = std::make_unique<Worker>(*model_, metrics_, parallel, max_queued);
+    worker_ = std::make_unique<Worker>(*model_, metrics_, max_queued);
     const session::Engine& engine = model_->engine();
     service_ = std::make_unique<Service>(*worker_, metrics_,
                                          ModelFacts{.name = "tales",

@@ -1,5 +1,5 @@
-// Browsers with WebGPU on a machine without a graphics card. Chromium's SwiftShader has subgroups and no
-// shader-f16, Firefox on Mesa's lavapipe has shader-f16 and no subgroups: together they run every path.
+// Browsers with WebGPU on a machine without a graphics card. Chromium's SwiftShader has subgroups, Firefox
+// on Mesa's lavapipe has not, and compiles WGSL by itself.
 import { existsSync } from 'node:fs';
 import { launch } from './chromium.mjs';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';

@@ -55,6 +55,5 @@ checkIn('Chromium on SwiftShader', false, launchChromiumGpu, async (browser, url
 ]);
 
 checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [
-  { path: 'with shader-f16', options: {}, feature: 'shader-f16' },
-  { path: 'without shader-f16', options: { f16: false } },
+  { path: 'as it is', options: {} },
 ]);

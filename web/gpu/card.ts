@@ -105,6 +105,7 @@ export class Card {
           if (step.op.kind === OpKind.Select) rows.tokens = 1;
           else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
           for (const u of this.#unitsOf(step)) this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
+          this.#writer.activate(recorder, step, rows);
         }
       }
     });
@@ -118,8 +119,6 @@ export class Card {
     const { limits } = device;
     const kernels = await Kernels.create(device, {
       subgroups: device.features.has('subgroups' as GPUFeatureName),
-      f16: device.features.has('shader-f16'),
-
     });
     const layout = layOut(program, program.nBatch);
     const cache = cacheBytes(program);
@@ -174,10 +173,9 @@ export class Card {
     if (this.lost || this.#words()[Word.State] !== PassState.Wanted) return false;
     while (this.#running && !stopped()) await this.#unless(stopped, this.#running);
     if (stopped()) return true;
-    const running = this.#pass().finally(() => {
-      if (this.#running === running) this.#running = null;
-    });
-    this.#running = running.catch(() => {});
+    const running = this.#pass();
+    const over = running.catch(() => {}).finally(() => (this.#running = null));
+    this.#running = over;
     await this.#unless(stopped, running);
     return true;
   }
@@ -261,6 +259,7 @@ export class Card {
         this.#writer.products(recording.to(), step, this.#plan.units[u]!, this.#place(u), rows);
         work += this.#plan.units[u]!.bytes * rows.tokens;
       }
+      this.#writer.activate(recording.to(), step, rows);
       if (work < kPieceWork || rows.tokens < kLongPass) continue;
       recording.submit();
       work = 0;

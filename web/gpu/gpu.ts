@@ -56,7 +56,7 @@ export async function findCard(device: Device): Promise<((host: GpuHost) => Prom
 /** A card that is a program on the CPU, which the engine's own kernels outrun. */
 const isSoftware = ({ info }: GPUAdapter): boolean => info.isFallbackAdapter || /swiftshader|llvmpipe/i.test(`${info.architecture} ${info.device} ${info.description}`);
 
-const kFeatures = ['subgroups', 'shader-f16'];
+const kFeatures = ['subgroups'];
 
 /** Has the card compute what this engine is asked from now on. Errors: Card.open's, NOT_SUPPORTED. */
 async function openCard(adapter: GPUAdapter, { binding, memory, read, gpuBudget, warn }: GpuHost): Promise<Gpu> {

@@ -109,16 +109,16 @@ export interface Groups {
 
 export interface Activate extends Activated { at: Place; tokens: number; n: number }
 
-/** out = scale * values [column, column + n) of rows (+ out); their numbers are u32 in the arena, below `count`. */
+/** out = scale * values [column, column + n) of rows (+ out); their numbers are in the arena, as floats, below `count`. */
 export interface Rows {
   weights: Weights; count: number; cols: number; ids: number; tokens: number; column?: number; n: number;
   out: Place; scale?: number; add?: boolean;
 }
 
-export interface Options { subgroups?: boolean; f16?: boolean }
+export interface Options { subgroups?: boolean }
 export interface Memory { arena: GPUBuffer; vectors: GPUBuffer }
 
-const kFewTokens = 8;         // the most that products take as vectors
+export const kFewTokens = 8;         // the most that products take as vectors
 const kRows = 4;              // of a workgroup there
 const kTileRows = 64, kTileTokens = 32;
 const kGroupsOfOneDimension = 65535;
@@ -137,11 +137,10 @@ export class Kernels {
     this.#pipelines = pipelines;
   }
 
-  /** Options that are not given are as the device has the features. */
+  /** Subgroups are used where the device has the feature; no other is needed. */
   static async create(device: GPUDevice, options: Options = {}): Promise<Kernels> {
-    const has = (name: string, wanted?: boolean) => (wanted ?? true) && device.features.has(name as GPUFeatureName);
-    const subgroups = has('subgroups', options.subgroups) && await linearSubgroups(device);
-    return new Kernels(device, new Pipelines(device, { subgroups, f16: has('shader-f16', options.f16) }));
+    const wanted = (options.subgroups ?? true) && device.features.has('subgroups');
+    return new Kernels(device, new Pipelines(device, { subgroups: wanted && await linearSubgroups(device) }));
   }
 
   /** Whether kernels read this weight type. All of kernels.h's are. */

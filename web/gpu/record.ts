@@ -2,7 +2,7 @@
 // numbers. The arena has the buffers of model/program.h one after the other, each [nBatch][width] of f32,
 // then the tables of RoPE and room for attention.
 
-import { attentionScratch, type Cache, type Part, type Place, type Recorder } from './kernels.js';
+import { attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';
 import { Buf, OpKind, type Op, type Program } from './program.js';
 import type { Step } from './steps.js';
 import type { Unit } from './plan.js';
@@ -71,8 +71,7 @@ export class Writer {
     const { mats, normEps } = this.#program;
     const parts = unit.pieces.map(({ part, row0, rows: n, at }): Part => {
       const { mat, bias, outCol, factor } = op.parts[part]!;
-      const column = (act ? act.inCol : outCol) + row0;
-      const piece: Part = { weights: { type: mats[mat]!.type, buffer, offset: at }, rows: n, column };
+      const piece: Part = { weights: { type: mats[mat]!.type, buffer, offset: at }, rows: n, column: outCol + row0 };
       if (bias >= 0) piece.bias = this.#vec(bias)! + row0;
       if (factor >= 0) piece.factor = this.#vec(factor)!;
       return piece;
@@ -86,8 +85,13 @@ export class Writer {
       scale: op.scale,
       add: op.add,
       ...(norm && { norm: { weight: this.#vec(norm.vec0), eps: norm.eps || normEps, scratch: this.place(op.in, op.inCol, rows) } }),
-      ...(act && { activation: activation(act) }),
+      ...(act && rows.tokens <= kFewTokens && { activation: activation(act) }),
     });
+  }
+
+  /** What products of many tokens leave to do once all rows are there. */
+  activate(to: Recorder, { act }: Step, rows: Rows): void {
+    if (act && rows.tokens > kFewTokens) to.activate({ at: this.place(act.in, act.inCol, rows), tokens: rows.tokens, n: act.n, ...activation(act) });
   }
 
   /** An operation without weights. */

@@ -141,7 +141,7 @@ export function rows(h: Harness): void {
   for (const [type, cols, column, n] of [[q6k, 512, 0, 512], [q40, 96, 33, 50], [f16, 45, 3, 42], [0, 9, 0, 9]] as const) {
     const bytes = randomWeights(h.random, type, 20, cols);
     const ids = [19, 0, 7];
-    const at = h.place(1, 3, (_, i) => floatOfBits(ids[i]!));
+    const at = h.place(1, 3, (_, i) => ids[i]!);
     for (const add of [false, true]) {
       const out = h.place(3, n);
       const before = (t: number, i: number) => h.get(out, t, i);

@@ -2,14 +2,12 @@
 // replaced words, and the parts that are pasted. Its struct Params is read here once more, so that
 // parameters are passed by name.
 import numbers from '../../../kernels/wgsl/numbers.wgsl';
-import halves from '../../../kernels/wgsl/halves.wgsl';
-import halvesF16 from '../../../kernels/wgsl/halves_f16.wgsl';
 import memory from '../../../kernels/wgsl/memory.wgsl';
 import sum from '../../../kernels/wgsl/sum.wgsl';
 import sumSubgroups from '../../../kernels/wgsl/sum_subgroups.wgsl';
 import functions from '../../../kernels/wgsl/functions.wgsl';
 
-export interface Features { subgroups: boolean; f16: boolean }
+export interface Features { subgroups: boolean }
 
 /** What is bound at 3 and up: so many read-only buffers, or one that is written. */
 export type Bound = 0 | 1 | 2 | 3 | 'written';
@@ -39,11 +37,10 @@ export function pasted(text: string, bindings: number): string {
 export function sourceOf(v: Variant, features: Features): string {
   const parts = [];
   if (v.sums && features.subgroups) parts.push('enable subgroups;\n');
-  if (features.f16) parts.push('enable f16;\n');
   for (const [name, value] of Object.entries(v.constants ?? {})) {
     parts.push(`const ${name} = ${typeof value === 'number' ? `${value}u` : value};\n`);
   }
-  parts.push(numbers, features.f16 ? halvesF16 : halves, memory, functions);
+  parts.push(numbers, memory, functions);
   if (v.sums) parts.push(features.subgroups ? sumSubgroups : sum);
   let text = [...parts, ...v.texts].join('\n');
   for (const [word, by] of Object.entries(v.words ?? {})) text = text.replace(new RegExp(`\\b${word}\\b`, 'g'), by);
