@@ -98,9 +98,12 @@ TEST(Qsf, OpensWhatIsCommitted) {
 TEST(Qsf, GivesEveryFamilysLogits) {
   const std::string folder = fixture_folder("families");
   if (folder.empty()) GTEST_SKIP() << "../shared/fixtures is not here";
+  const std::vector<std::string> runs = further_families();
   size_t n = 0;
-  for (const Reference& reference : read_manifest(folder)) {
-    if (!reference.causal || n++ % (kSanitized ? 16 : 4) != 0) continue;
+  for (const Reference& reference : read_manifest(folder, &runs)) {
+    // What sees all at once, or decodes what another stack has read, has tests of its own.
+    if (!reference.causal || reference.name.starts_with("t5") || n++ % (kSanitized ? 16 : 4) != 0)
+      continue;
     expect_same(reference.path, {reference.prompt.begin(), reference.prompt.begin() + 9},
                 {n % 8 == 1 ? Packing::kNone : Packing::kZstd});
   }
