@@ -240,8 +240,9 @@ export class Engine {
    * vocabulary's length a token. Every token is a pass of its own. Where the model has an encoder and a
    * decoder: those after each of the `decoderTokens`, which answer the others.
    */
-  logits(tokens: ArrayLike<number>, { decoderTokens, ...options }: CallOptions & { decoderTokens?: ArrayLike<number> } = {}): Promise<Float32Array> {
-    return abortable(options, async () => {
+  logits(tokens: ArrayLike<number>, options?: CallOptions & { decoderTokens?: ArrayLike<number> }): Promise<Float32Array> {
+    const { decoderTokens, ...call } = { ...options };
+    return abortable(options && call, async () => {
       const ids = (list: ArrayLike<number>): Int32Array => tokenIds(list, this.info.vocabulary);
       return this.call('logits', decoderTokens ? Int32Array.from([...ids(tokens).map((token) => ~token), ...ids(decoderTokens)]) : ids(tokens));
     });
