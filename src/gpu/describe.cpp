@@ -86,9 +86,8 @@ Json op_json(const model::Op& op) {
 }
 
 Json mat_json(const model::Mat& m) {
-  return {{"name", m.name},          {"type", number(m.type)},
-          {"rows", m.rows},          {"cols", m.cols},
-          {"file", m.file},          {"offset", m.offset},
+  return {{"name", m.name},          {"type", number(m.type)}, {"rows", m.rows},
+          {"cols", m.cols},          {"file", m.file},         {"offset", m.offset},
           {"rowBytes", m.row_bytes}, {"layer", m.layer}};
 }
 
@@ -120,12 +119,8 @@ Json moe_json(const model::Moe& m) {
 Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
   for (int i = 0; i < kv::LayerShape::kParts; ++i) head += l.part(i).total();
-  return {{"heads", l.heads},
-          {"dk", l.dk},
-          {"dv", l.own_values()},
-          {"capacity", l.capacity},
-          {"headBytes", head},
-          {"f16", !l.quantized()},
+  return {{"heads", l.heads},        {"dk", l.dk},        {"dv", l.own_values()},
+          {"capacity", l.capacity},  {"headBytes", head}, {"f16", !l.quantized() && !l.forgets},
           {"recurrent", l.state > 0}};
 }
 

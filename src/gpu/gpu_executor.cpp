@@ -26,8 +26,9 @@ GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine
 // The card reads rows of f16 that hold every position, and weights as the file has them.
 bool GpuExecutor::for_card(const session::BatchSpec& spec) const {
   const session::MemoryPlan& plan = engine_.plan();
-  return pass_.lost == 0 && !spec.embed && !spec.encode && spec.ends.empty() && !watched_ &&
-         engine_.adapters().sum() == 0 && plan.kv_types.f16() && !plan.kv_room.forgets();
+  return pass_.lost == 0 && !spec.embed && !spec.encode && spec.ends.empty() &&
+         spec.parts.empty() && !watched_ && engine_.adapters().sum() == 0 && plan.kv_types.f16() &&
+         !plan.kv_room.forgets();
 }
 
 void GpuExecutor::begin(session::Timeline& timeline, int32_t n, const session::BatchSpec& spec) {

@@ -21,11 +21,11 @@ struct CardPass {
   uint32_t serial = 0;  // of the pass: what comes of an earlier one is dropped
   int32_t n = 0, first = 0;
   int32_t first_row = 0, n_rows = 0;  // rows whose logits are wanted
-  int32_t held = 0;         // positions of the pool that the card's cache has, from the first on
-  int32_t layer = -1;       // that is being computed, as the card's side tells
-  uint32_t vectors = 0;     // address of [vecs] addresses of f32
-  uint32_t rows = 0;        // address of [layers][2] addresses: keys and values of the first head
-  uint32_t on_card = 0;     // passes that the card has computed
+  int32_t held = 0;      // positions of the pool that the card's cache has, from the first on
+  int32_t layer = -1;    // that is being computed, as the card's side tells
+  uint32_t vectors = 0;  // address of [vecs] addresses of f32
+  uint32_t rows = 0;     // address of [layers][2] addresses: keys and values of the first head
+  uint32_t on_card = 0;  // passes that the card has computed
 };
 
 class GpuExecutor final : public session::Executor {

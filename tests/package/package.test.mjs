@@ -14,6 +14,8 @@ const limits = {  // raw and gzipped bytes; what a page has to fetch before the 
   'engine.simd128.wasm': [1100 * kB, 350 * kB],
   'engine.relaxed.wasm': [1100 * kB, 350 * kB],
   'engine.relaxed16.wasm': [1100 * kB, 350 * kB],
+  'engine.gpu.wasm': [1150 * kB, 365 * kB],
+  'gpu.js': [110 * kB, 30 * kB],
   'index.js': [40 * kB, 14 * kB],
   'worker.js': [160 * kB, 50 * kB],
 };

@@ -5,12 +5,12 @@
 export const enum OpKind {
   Embed, Norm, Matmul, Rope, Attention, Activate, Add, Moe, Conv, Select, SoftCap, Scale, Gate, Clamp, Pool,
   Unary, Gated, Decay, Shift, Lerp, State, Scan, Rwkv7Keys, Rwkv7Mix, Rwkv7Bonus,
-  Rows, Copy, MulVec, HeadMatmul, Temperature, MixStreams, CorrectStreams, MatchNorm, Sparsify,
+  Rows, Copy, MulVec, HeadMatmul, Temperature, MixStreams, CorrectStreams, MatchNorm, Sparsify, Store, Cross,
 }
 
 /** Their names, for messages. */
 export const kOpNames =
-  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify'.split(' ');
+  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify store cross'.split(' ');
 
 export const enum Buf { X, H, Qkv, Att, GateUp, T, Router, Logits, First }
 

@@ -25,7 +25,7 @@ const kDone = new Set([
 export function missing(program: Program): string | null {
   const { ops, mats, caches, pool, whole, head } = program;
   if (whole || head < 0) return 'texts that are read whole';
-  if (caches.some(({ heads, f16 }) => heads > 0 && !f16)) return 'quantized keys and values';
+  if (caches.some(({ heads, f16 }) => heads > 0 && !f16)) return 'keys and values that are quantized or forgotten';
   let selected = false;
   for (const [i, op] of ops.slice(0, pool).entries()) {
     const name = kOpNames[op.kind];
