@@ -111,6 +111,8 @@ inline constexpr float kKvCurve4 = 0.008f, kKvCurve2 = 0.07f;
 
 inline constexpr int32_t kAttentionSplit = 512;
 inline constexpr float kNoSink = -__builtin_inff();
+inline constexpr int32_t kRelativeReach = 128;  // farther positions are as far as this
+
 struct AttentionArgs {
   const float* q;  // row i at q + i * q_stride, [dk]
   int64_t q_stride;
@@ -137,6 +139,11 @@ struct AttentionArgs {
   const f16 *recent_k, *recent_v;
   int32_t recent_size;
   int64_t recent_shift;
+  // What the product of a row and position p gains before `scale`, or null: relative[buckets[d +
+  // kRelativeReach] * relative_stride], d being p - position[i], at most kRelativeReach either way.
+  const float* relative;
+  int64_t relative_stride;
+  const uint8_t* buckets;  // [2 * kRelativeReach + 1]
 };
 
 // x > 0: positive x^2 + linear x; else negative (e^min(x, below) - 1 - x) + linear x

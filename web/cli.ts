@@ -1,11 +1,13 @@
 #!/usr/bin/env node
 // `npx sluice-llm`: the terminal program on the WebAssembly engine in Node, with the native program's
-// commands and flags: run (also as a chat), tokenize and info.
+// commands and flags: run (also as a chat), serve, tokenize and info.
 
 import * as fs from 'node:fs';
+import * as path from 'node:path';
 import { parseArgs, type ParseArgsConfig } from 'node:util';
 
 import { Engine, SluiceError } from './node.js';
+import { Server } from './serve/server.js';
 import type { EngineOptions } from './wire/options.js';
 import type { ModelInfo } from './wire/types.js';
 
@@ -23,6 +25,13 @@ const commands: Record<string, { options: ParseArgsConfig['options']; run: (mode
     },
     run: generate,
   },
+  serve: {
+    options: {
+      ...common, port: text, host: text, queue: text, 'api-key': text, cors: text, 'max-body': text, timeout: text, grace: text,
+      draft: text, 'no-grammars': flag, quiet: flag,
+    },
+    run: serve,
+  },
   tokenize: { options: { ...common, 'text-file': text, 'no-bos': flag, 'no-special': flag }, run: tokenize },
   info: { options: common, run: info },
 };
@@ -33,6 +42,9 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
   run MODEL -p TEXT    continue TEXT ("-": standard input); --chat: answer it as a user's message
       [-n N] [--temp T] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT]… [--ignore-eos]
       [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
+  serve MODEL          OpenAI's API over HTTP: chat, completions, embeddings, models
+      [--port 8080] [--host 127.0.0.1] [--api-key K] [--cors ORIGIN] [--queue 64] [--max-body 4M] [--timeout S]
+      [--grace S] [--draft ngram] [--no-grammars] [--quiet]
   tokenize MODEL --text-file F [--no-bos] [--no-special]    token ids, a JSON array on one line
   info MODEL                                                the header and the memory plan
 
@@ -118,6 +130,60 @@ async function generate(model: string, values: Values): Promise<void> {
   } finally {
     await engine.dispose();
   }
+}
+
+/** A whole number from an option; `fallback` where it is not given. */
+function within(values: Values, name: string, least: number, most: number, fallback: number): number {
+  const value = number(values, name) ?? fallback;
+  if (Number.isInteger(value) && value >= least && value <= most) return value;
+  throw new UsageError(`--${name} must be a whole number from ${least} to ${most}, not ${String(values[name])}`);
+}
+
+async function serve(model: string, values: Values): Promise<void> {
+  const maxBody = size(values, 'max-body') ?? 4 << 20;
+  if (maxBody < 1024 || maxBody > 64 << 20) throw new UsageError('--max-body must be from 1k to 64M');
+  if (values['draft'] !== undefined && !/^(ngram|off)$/.test(String(values['draft']))) throw new UsageError('--draft must be ngram or off');
+  const options = {
+    port: within(values, 'port', 0, 65535, 8080), host: String(values['host'] ?? '127.0.0.1'),
+    queue: within(values, 'queue', 1, 4096, 64), requestMs: 1000 * within(values, 'timeout', 1, 86400, 600),
+    apiKey: String(values['api-key'] ?? process.env['SLUICE_API_KEY'] ?? ''), cors: String(values['cors'] ?? ''), maxBody,
+    ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
+  };
+  const grace = within(values, 'grace', 0, 3600, 10);
+  const engine = await Engine.load(model, { ...engineOptions(values), grammars: !values['no-grammars'], ...(values['draft'] === 'ngram' && { draft: 'ngram' as const }) });
+  try {
+    const name = engine.info.name || path.parse(model).name;
+    const server = new Server(engine, { ...options, model: name });
+    const signalled = interrupts();
+    const url = await server.listen();
+    if (values['json']) process.stdout.write(`${JSON.stringify({ url, model: name })}\n`);
+    else process.stdout.write(`sluice: serving ${name} at ${url}\n`);
+    if (!/^(127\.|localhost$|::1$)/.test(options.host) && !options.apiKey) {
+      process.stderr.write(`sluice: anyone who reaches ${url} may use this server: --api-key is not set\n`);
+    }
+    await signalled.first;
+    const late = setTimeout(() => signalled.hurry.abort(), 1000 * grace);
+    await server.close(signalled.hurry.signal);
+    clearTimeout(late);
+  } finally {
+    await engine.dispose();
+  }
+}
+
+/** The first signal, and one that a second signal aborts. */
+function interrupts(): { first: Promise<void>; hurry: AbortController } {
+  const hurry = new AbortController();
+  const first = new Promise<void>((resolve) => {
+    let came = false;
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+      process.on(signal, () => {
+        if (came) hurry.abort();
+        came = true;
+        resolve();
+      });
+    }
+  });
+  return { first, hurry };
 }
 
 async function tokenize(model: string, values: Values): Promise<void> {

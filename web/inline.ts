@@ -22,7 +22,7 @@ function startWorker(url?: string | URL): Worker {
 }
 
 async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
-  const packed = { relaxed, relaxed16, simd128 }[variantFor(kernels)];
+  const packed = { relaxed, relaxed16, simd128 }[variantFor(kernels) as 'simd128'];
   const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
   return new Response(unpacked).arrayBuffer();

@@ -10,6 +10,7 @@ import { wrapWorker } from './api/node-port.js';
 import { setPlatform } from './api/platform.js';
 import { swapFolder } from './io/swap-node.js';
 import { nodeBackend } from './io/store-node.js';
+import { SluiceError } from './wire/errors.js';
 
 /** Where models are kept when `cache` asks for it and no directory is named. */
 export const defaultCacheDir = process.env['SLUICE_CACHE'] ?? path.join(os.homedir(), '.cache', 'sluice-llm');
@@ -31,6 +32,10 @@ setPlatform({
   startWorker: (workerUrl) => wrapWorker(new Worker(workerAt(workerUrl))),
   workerAddress: (workerUrl) => workerAt(workerUrl).href,
   storeBackend: async (cacheDir) => nodeBackend(cacheDir ?? defaultCacheDir),
+  readFile: (path) =>
+    fs.promises.readFile(path).catch((cause: Error) => {
+      throw new SluiceError('NOT_FOUND', `${path} cannot be read.`, { cause });
+    }),
   resolveSource(source) {
     const scheme = /^[a-z][\w+.-]+:/i.exec(source)?.[0].toLowerCase();
     if (scheme && (/^https?:/.test(scheme) || source.startsWith('//', scheme.length)) && scheme !== 'file:') return { kind: 'url', url: source };

@@ -37,6 +37,9 @@ const platform: HostPlatform = {
   store: async ({ cacheDir }) => (cacheDir ? nodeBackend(cacheDir) : null),
   openPath,
   swapFiles: () => nodeSwapFiles(),
+  gpu: async () => ({
+    findCard: async (device) => (device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', 'There is no WebGPU in Node.'))),
+  }),
   openShared: async (file) => new NodeFile(file as string, 'r'),
   compile: (source, kernels) =>
     compileWasm(source, kernels, async (variant, url) => {

@@ -2,6 +2,7 @@
 // bundler has one worker to find and nothing else.
 
 import { openShared, opfsBackend, opfsSwapFiles } from './io/store-opfs.js';
+import { SluiceError } from './wire/errors.js';
 import type { Port } from './wire/protocol.js';
 import type { HostPlatform } from './worker/loading.js';
 import { takeRole } from './worker/roles.js';
@@ -25,6 +26,7 @@ function budgetCap(): number {
 function wasmUrl(variant: Variant): URL {
   if (variant === 'relaxed') return new URL('./engine.relaxed.wasm', import.meta.url);
   if (variant === 'relaxed16') return new URL('./engine.relaxed16.wasm', import.meta.url);
+  if (variant === 'gpu') return new URL('./engine.gpu.wasm', import.meta.url);
   return new URL('./engine.simd128.wasm', import.meta.url);
 }
 
@@ -35,6 +37,11 @@ const platform: HostPlatform = {
   store: () => opfsBackend(),
   swapFiles: opfsSwapFiles,
   openShared,
+  // As an asset, which bundlers leave in one piece: a worker of theirs may not be split.
+  gpu: () =>
+    import(/* webpackIgnore: true */ /* @vite-ignore */ new URL('./gpu.js', import.meta.url).href).catch(({ message }) => {
+      throw new SluiceError('MODULE_LOAD', `gpu.js cannot be loaded: ${message}; copy the package's beside worker.js.`);
+    }),
   compile: (source, kernels) =>
     compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),
 };

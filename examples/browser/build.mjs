@@ -20,7 +20,7 @@ export async function buildSite({ dist = join(root, 'dist'), site = join(root, '
   rmSync(site, { recursive: true, force: true });
   mkdirSync(join(site, 'dist'), { recursive: true });
   for (const name of ['index.html', 'icon.svg', 'isolate.js', 'theme.js']) cpSync(join(here, name), join(site, name));
-  for (const name of readdirSync(dist).filter((n) => /^(index|worker|templates)\.js$|\.wasm$/.test(n))) {
+  for (const name of readdirSync(dist).filter((n) => /^(index|worker|templates|qsf)\.js$|\.wasm$/.test(n))) {
     cpSync(join(dist, name), join(site, 'dist', name));
   }
   mkdirSync(join(site, 'models'));

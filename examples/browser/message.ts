@@ -4,6 +4,7 @@
 import { announce, icon, iconButton, make } from './dom.js';
 import { render, splitThought } from './markup.js';
 import { Sentences } from './sentences.js';
+import { jsonOf, spoken, TreeView } from './tree.js';
 
 const kSpeakMs = 1500;
 
@@ -17,6 +18,8 @@ export class MessageView {
   private frame = 0;
   private spoken = 0;
   private spokenAt = 0;
+  private shown: { value: unknown } | null = null;
+  private readonly tree = new TreeView();
 
   constructor(
     readonly role: 'user' | 'assistant',
@@ -38,6 +41,7 @@ export class MessageView {
   push(text: string): void {
     this.text += text;
     this.frame ||= requestAnimationFrame(() => this.draw());
+    if (this.shown) return;
     this.sentences.push(text);
     const now = performance.now();
     if (now - this.spokenAt < kSpeakMs || this.sentences.end <= this.spoken) return;
@@ -45,11 +49,18 @@ export class MessageView {
     this.speak(this.sentences.end);
   }
 
+  /** What is known of the value that the text, which is JSON, is growing to. */
+  set value(value: unknown) {
+    this.shown = { value };
+    this.frame ||= requestAnimationFrame(() => this.draw());
+  }
+
   /** The answer is complete: says the rest, shows the buttons. */
   finish(note: string): void {
     cancelAnimationFrame(this.frame);
     this.draw();
-    this.speak(this.text.length);
+    if (this.shown) this.say(spoken(this.shown.value));
+    else this.speak(this.text.length);
     this.busy = false;
     this.foot.replaceChildren(this.copyButton(), make('span', { class: 'note' }, note));
   }
@@ -69,7 +80,10 @@ export class MessageView {
     const { answer } = splitThought(this.text.slice(0, end));
     const said = this.spoken;
     this.spoken = end;
-    const text = answer.slice(Math.max(0, said - (end - answer.length))).trim();
+    this.say(answer.slice(Math.max(0, said - (end - answer.length))).trim());
+  }
+
+  private say(text: string): void {
     if (text && this.element.isConnected && this.element.getAttribute('aria-busy') === 'true') announce(text);
   }
 
@@ -78,6 +92,11 @@ export class MessageView {
     if (this.role === 'user') return this.body.replaceChildren(this.text);
     const { thought, answer } = splitThought(this.text);
     const given = this.given && make('span', { class: 'given' }, this.given);
+    const json = this.shown ?? jsonOf(answer);
+    if (json) {
+      this.tree.show(json.value);
+      return this.body.replaceChildren(...(given ? [make('div', { class: 'prose' }, given)] : []), this.tree.element);
+    }
     // A text is shown as it is; an answer may hold code.
     if (given) return this.body.replaceChildren(make('div', { class: 'prose' }, given, this.text));
     const parts: Node[] = render(answer);

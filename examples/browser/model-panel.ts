@@ -9,6 +9,7 @@ import { announce, byId, make, on, run } from './dom.js';
 import { DownloadView } from './download.js';
 import { bytes } from './format.js';
 import { report } from './preflight.js';
+import { wantsSchema } from './sampling.js';
 import { SourcePicker } from './source.js';
 import { StoreList } from './store-list.js';
 
@@ -185,11 +186,12 @@ export class ModelPanel {
     this.budget.scale(info);
   }
 
-  private settings(): { memoryBudget?: number; contextLength?: number; threads?: number } {
+  private settings(): { memoryBudget?: number; contextLength?: number; threads?: number; grammars?: boolean } {
     return {
       memoryBudget: this.budget.value || undefined,
       contextLength: Number(byId<HTMLSelectElement>('context').value) || undefined,
       threads: Number(byId<HTMLSelectElement>('threads').value) || undefined,
+      grammars: wantsSchema() || undefined,
     };
   }
 

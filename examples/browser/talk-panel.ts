@@ -8,7 +8,7 @@ import { explain, isAbort, reloadHelps } from './advice.js';
 import { announce, byId, make, on, run } from './dom.js';
 import { rate } from './format.js';
 import { MessageView } from './message.js';
-import { sampling } from './sampling.js';
+import { sampling, wantsSchema } from './sampling.js';
 import { newTurn, type Marks, type Mode, type Talk, type Turn } from './talk.js';
 
 const kSaveMs = 1000;
@@ -170,6 +170,7 @@ export class TalkPanel {
     try {
       const generation = this.start(running, question.content);
       running.generation = generation;
+      if (wantsSchema()) run(() => this.grow(generation, view));
       for await (const piece of generation) {
         turn.content += piece.text;
         const follow = this.atEnd();
@@ -198,12 +199,26 @@ export class TalkPanel {
     this.onChange(talk, (marks) => marks.change(question, turn));
   }
 
+  /** Shows the value of an answer in JSON as far as it has come; a failure is the answer's own. */
+  private async grow(generation: Generation, view: MessageView): Promise<void> {
+    try {
+      for await (const value of generation.partials()) {
+        const follow = this.atEnd();
+        view.value = value;
+        if (follow) requestAnimationFrame(() => this.scroll());
+      }
+    } catch {
+      // answer() tells of it
+    }
+  }
+
   private failed({ turn, view }: Running, question: Turn, error: unknown): void {
     turn.failed = question.failed = true;
     turn.note = error instanceof SluiceError ? error.code : 'failed';
     const said = explain(error);
-    if (reloadHelps(error)) {
-      const again = make('button', { type: 'button', class: 'quiet' }, 'Load the model again');
+    const noRoom = turn.note === 'BUDGET_TOO_SMALL' && wantsSchema(); // loaded before there was a schema
+    if (reloadHelps(error) || noRoom) {
+      const again = make('button', { type: 'button', class: 'quiet' }, `Load the model again${noRoom ? ', with room for schemas' : ''}`);
       on(again, 'click', () => document.dispatchEvent(new CustomEvent('load-again')));
       said.append(again);
     }

@@ -220,9 +220,9 @@ SLUICE_INLINE F32 mask_scores(F32 s, int first, int lo, int hi) {
 
 // What the positions of a block add to scores: of a panel's row r, -slope[r] * |p - position[r]|.
 struct Bias {
-  const float* slope;  // null: nothing
-  const int32_t* position;
-  int64_t start;  // of the block
+  const float* slope;       // null: nothing
+  const int32_t* position;  // null where nothing asks for it
+  int64_t start;            // of the block
 
   // Of the kLanes positions from `first` of the block. Distances are integers: exact below 2^24.
   SLUICE_INLINE_METHOD F32 of(int r, int first) const {
@@ -232,11 +232,20 @@ struct Bias {
   }
 };
 
+SLUICE_NOINLINE void add_relative(const AttentionArgs& a, int64_t distance, float* p) {
+  constexpr int64_t kReach = kRelativeReach;
+  for (int i = 0; i < kPositions; ++i, ++distance) {
+    const int64_t d = distance < -kReach ? -kReach : distance < kReach ? distance : kReach;
+    p[i] += a.relative[a.buckets[d + kReach] * a.relative_stride];
+  }
+}
+
 // Turns a row's scores into weights relative to the greatest so far, rescaling what it has summed
 // when that has grown. Positions [lo, hi) of the block are the row's.
 void softmax_row(const AttentionArgs& a, const AttentionState& state, const Bias& bias, int r,
                  int lo, int hi) {
   float* p = state.p + r * kPositions;
+  if (a.relative != nullptr) add_relative(a, bias.start - bias.position[r], p);
   F32 s[kBlockVectors];
   F32 top = splat(kNegativeInfinity);
   const F32 factor = splat(a.scale);
@@ -474,7 +483,8 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   const int from = clip(panel.first), to = clip(panel.last);
   const int64_t v_stride = a.v_stride == 0 ? a.dv : a.v_stride;
   Bias bias{nullptr, nullptr, start};
-  if (a.slope != nullptr) bias = {a.slope + panel.row, a.position + panel.row, start};
+  if (a.slope != nullptr) bias.slope = a.slope + panel.row;
+  if (a.position != nullptr) bias.position = a.position + panel.row;
   if (!is_f16(a)) {
     const Side k{a.k_type, a.k, a.recent_k, a.dk, a.dk, s.ldk};
     const Side v{a.v_type, a.v, a.recent_v, v_stride, a.dv, s.ldv};

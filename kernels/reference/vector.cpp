@@ -1,5 +1,6 @@
 // The vector functions and attention as their papers write them, in double and without any trick:
 // softmax takes its maximum first, attention builds the whole row of scores.
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -109,6 +110,11 @@ void attention(const AttentionArgs& a, double* out) {
     for (int64_t p = a.begin[i]; p < a.end[i]; ++p) {
       double s = 0;
       for (int32_t d = 0; d < a.dk; ++d) s += double{q[d]} * seen_value(a, true, i, p, d);
+      if (a.relative != nullptr) {
+        const int64_t distance =
+            std::clamp<int64_t>(p - a.position[i], -kRelativeReach, kRelativeReach);
+        s += a.relative[a.buckets[distance + kRelativeReach] * a.relative_stride];
+      }
       s *= a.scale;
       if (a.softcap != 0.0f) s = a.softcap * std::tanh(s / a.softcap);
       if (a.slope != nullptr)

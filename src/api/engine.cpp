@@ -143,6 +143,7 @@ Status inspect(const char* path, const sluice_load_options* options, sluice_fact
       native::AdapterFiles::open(how->adapters, how->source);
   if (!adapters.ok()) return adapters.status();
   how->engine.adapters = adapters->sources();
+  how->engine.base_bytes += header->held;
   const Result<session::Inspection> found = session::inspect(header->header, how->engine);
   if (!found.ok()) return found.status();
   const session::ReportSink sink = [callback, user](const char* section, const char* key,

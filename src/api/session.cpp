@@ -4,8 +4,6 @@
 namespace sluice::api {
 namespace {
 
-constexpr size_t kPiece = 64 << 10;  // of a state that is copied
-
 Status create_session(const std::shared_ptr<Loaded>& loaded, sluice_session** out) {
   auto handle = std::make_unique<sluice_session>();
   auto session = session::Session::create(loaded->model().engine());
@@ -16,24 +14,11 @@ Status create_session(const std::shared_ptr<Loaded>& loaded, sluice_session** ou
   return {};
 }
 
-Status copy_state(const session::Session& from, session::Session& to) {
-  if (from.position() == 0) return {};
-  const uint64_t total = from.state_bytes();
-  SLUICE_RETURN_IF_ERROR(to.begin_restore(total));
-  std::vector<uint8_t> piece(static_cast<size_t>(std::min<uint64_t>(total, kPiece)));
-  for (uint64_t at = 0; at < total; at += piece.size()) {
-    piece.resize(static_cast<size_t>(std::min<uint64_t>(piece.size(), total - at)));
-    SLUICE_RETURN_IF_ERROR(from.read_state(at, piece));
-    SLUICE_RETURN_IF_ERROR(to.write_state(piece));
-  }
-  return {};
-}
-
 Status fork_session(const sluice_session& from, sluice_session** out) {
   sluice_session* made = nullptr;
   SLUICE_RETURN_IF_ERROR(create_session(from.loaded, &made));
   std::unique_ptr<sluice_session> owned(made);
-  SLUICE_RETURN_IF_ERROR(copy_state(*from.session, *owned->session));
+  SLUICE_RETURN_IF_ERROR(owned->session->fork_from(*from.session));
   *out = owned.release();
   return {};
 }

@@ -7,9 +7,13 @@
 
 #include <memory>
 
+#include "adapter/adapter.h"
 #include "base/aligned.h"
 #include "embed/embedder.h"
 #include "generate/generation.h"
+#ifdef SLUICE_GPU
+#include "gpu/gpu_executor.h"
+#endif
 #include "open/opener.h"
 #include "session/session.h"
 #include "session/speed.h"
@@ -162,6 +166,52 @@ class EngineBinding {
     return copy_out(bytes.data(), bytes.size(), "Uint8Array");
   }
 
+  // --- adapters: one more of those that inspect(), open() and set_adapters() take, a GGUF file
+  // whose bytes stay JavaScript's. PEFT's form is left to native programs: it would cost every
+  // page.
+  bool adapter(const val& bytes, float scale) {
+    auto read = std::make_unique<adapter::Adapter>();
+    const uint64_t size = bytes["length"].as<uint32_t>();
+    AlignedBuffer prefix;
+    uint64_t had = 0, need = kStageBytes;
+    for (;;) {
+      need = std::min({std::max(need, had + 1), size, adapter::kMaxDirectory});
+      if (!copy_in(bytes.call<val>("subarray", 0, static_cast<double>(need)), &prefix)) {
+        return false;
+      }
+      const auto parsed =
+          adapter::parse_gguf({prefix.as<uint8_t>(), prefix.size()}, size, read.get());
+      if (!parsed.ok()) return fail(parsed.status());
+      if (parsed->done) break;
+      if (need == had) {
+        return fail(sluice::error(Code::kBadHeader, "the adapter's description is impossible"));
+      }
+      had = need;
+      need = parsed->need_bytes;
+    }
+    const auto copy = [bytes](uint64_t offset, std::span<uint8_t> out) {
+      const double from = static_cast<double>(offset), n = static_cast<double>(out.size());
+      val(emscripten::typed_memory_view(out.size(), out.data()))
+          .call<void>("set", bytes.call<val>("subarray", from, from + n));
+      return Status();
+    };
+    sources_.push_back({read.get(), scale, copy});
+    adapters_.push_back(std::move(read));
+    prefix = {};
+    if (opener_) note_base();
+    return true;
+  }
+  bool set_adapters() {
+    drop_answer();
+    embedder_.reset();
+    engine_->residency().collect();
+    return checked(engine_->set_adapters(sources_));
+  }
+  void forget_adapters() {
+    sources_.clear();
+    adapters_.clear();
+  }
+
   std::string inspect(const val& options) {
     const Result<session::EngineOptions> engine_with = engine_options(options);
     Result<session::Inspection> found = engine_with.ok()
@@ -185,6 +235,7 @@ class EngineBinding {
     };
     session::report_model(opener_->header(), *found, sink);
     session::report_plan(found->plan, sink);
+    session::report_kv_types(*found, sink);
     if (options["storeBandwidth"].isNumber()) {
       const double rate = number_or(options, "storeBandwidth", 0);
       const bool shared = options["directReads"].isTrue() && rate > 1e6 * residency::kMemorySpeed;
@@ -406,6 +457,16 @@ class EngineBinding {
     return checked(session_->write_state({stage_.data(), length}));
   }
 
+#ifdef SLUICE_GPU
+  // --- the graphics card, which computes from now on
+  std::string attach_card() {
+    auto executor = std::make_unique<gpu::GpuExecutor>(*engine_);
+    const std::string about = executor->describe();
+    engine_->compute_with(std::move(executor));
+    return about;
+  }
+#endif
+
   // --- insight
   std::string memory() {
     val out = val::object();
@@ -470,12 +531,19 @@ class EngineBinding {
       if (!types.ok()) return types.status();
       options.kv = *types;
     }
+    if (const val policy = o["kvPolicy"]; policy.isString()) {
+      const Result<kv::KvPolicy> parsed = kv::parse_kv_policy(
+          policy.as<std::string>(), static_cast<int32_t>(number_or(o, "kvKeep", -1)),
+          static_cast<int32_t>(number_or(o, "kvSize", 0)));
+      if (!parsed.ok()) return parsed.status();
+      options.kv_policy = *parsed;
+    }
     // The budget is the memory's maximum, in whole pages; what lies below the heap's end (stack,
     // constants, the header just parsed) is taken from it already.
     options.page_bytes = 65536;
     options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
     options.memory_budget -= options.memory_budget % options.page_bytes;
-    options.base_bytes = base_bytes_;
+    options.base_bytes = base_bytes_ + static_cast<uint64_t>(number_or(o, "held", 0));
     options.grammars = o["grammars"].isTrue();
     options.draft_max = o["draft"].isTrue() ? -1 : 0;
     options.spare = beside_heap;
@@ -483,6 +551,7 @@ class EngineBinding {
     options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));
     const val kernels = o["kernels"];
     options.reader = &shared_files_;
+    options.adapters = sources_;
     if (o["directReads"].isTrue()) options.direct_reads = residency::DirectReads::kOnceLocal;
     kernels_ = kernels.isString() ? kernels.as<std::string>() : "";
     options.kernels = kernels_.c_str();
@@ -572,6 +641,8 @@ class EngineBinding {
 
   std::unique_ptr<open::Opener> opener_;  // until open(), which lets the header go
   uint64_t base_bytes_ = 0;               // of the heap, once the header is parsed
+  std::vector<std::unique_ptr<adapter::Adapter>> adapters_;
+  std::vector<adapter::Source> sources_;  // of them, until they are loaded
   SharedFiles shared_files_;
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
@@ -598,6 +669,9 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("reserve", &EngineBinding::reserve)
       .function("supply", &EngineBinding::supply)
       .function("synthesizedFile", &EngineBinding::synthesized_file)
+      .function("adapter", &EngineBinding::adapter)
+      .function("setAdapters", &EngineBinding::set_adapters)
+      .function("forgetAdapters", &EngineBinding::forget_adapters)
       .function("inspect", &EngineBinding::inspect)
       .function("open", &EngineBinding::open)
       .function("error", &EngineBinding::error)
@@ -627,6 +701,9 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("readState", &EngineBinding::read_state)
       .function("beginRestore", &EngineBinding::begin_restore)
       .function("writeState", &EngineBinding::write_state)
+#ifdef SLUICE_GPU
+      .function("attachCard", &EngineBinding::attach_card)
+#endif
       .function("memory", &EngineBinding::memory)
       .function("stats", &EngineBinding::stats)
       .function("unitStates", &EngineBinding::unit_states)

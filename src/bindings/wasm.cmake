@@ -46,4 +46,8 @@ if(SLUICE_WASM_RELAXED)
   endforeach()
 else()
   sluice_engine(engine-simd128)
+  # The same with a second executor, for pages that ask for a graphics card: no other page fetches it.
+  sluice_engine(engine-gpu)
+  target_link_libraries(engine-gpu PRIVATE sluice_gpu)
+  target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)
 endif()

@@ -32,6 +32,42 @@ void add_drafting(CLI::App& app, Drafting& drafting) {
       ->check(whole_number(1, draft::kMostGuesses));
 }
 
+void add_remembering(CLI::App& app, Remembering& remembering) {
+  app.add_option("--prompt-cache", remembering.directory,
+                 "a directory that keeps what prompts have computed, for later ones that begin so");
+  app.add_option("--prompt-cache-size", remembering.size,
+                 "bytes that it may take, such as 4G (default: 1G)");
+}
+
+Status Remembering::open(native::Model& model) {
+  uint64_t most = native::kDefaultPromptCacheBytes;
+  if (!size.empty()) {
+    const Result<uint64_t> given = parse_size(size);
+    if (!given.ok()) return given.status();
+    most = *given;
+  }
+  if (directory.empty()) {
+    if (size.empty()) return {};
+    return error(Code::kInvalidArgument, "--prompt-cache-size is of --prompt-cache");
+  }
+  Result<native::PromptCache> opened = native::PromptCache::open(directory, most, model);
+  if (!opened.ok()) return opened.status();
+  cache.emplace(std::move(*opened));
+  return {};
+}
+
+void Remembering::recall(session::Session& session, std::span<const session::Token> prompt) {
+  if (!cache) return;
+  const Result<int32_t> found = cache->restore(session, prompt);
+  if (!found.ok()) fail(found.status());
+}
+
+void Remembering::keep(const session::Session& session) {
+  if (!cache) return;
+  const Status saved = cache->save(session);
+  if (!saved.ok()) fail(saved);
+}
+
 Result<native::DraftPair> open_models(const std::string& model, const Drafting& drafting,
                                       native::LoadOptions load) {
   load.engine.draft_max = drafting.choice == "off" ? 0 : drafting.most;

@@ -9,6 +9,7 @@
 
 #include "generate/generation.h"
 #include "native/draft_pair.h"
+#include "native/prompt_cache.h"
 
 namespace sluice::cli {
 
@@ -16,6 +17,20 @@ struct Drafting {
   std::string choice = "off";  // ngram, or a model
   int most = -1;               // guesses in one pass; -1: chosen
 };
+
+// Where prompts outlive the process, if anywhere.
+struct Remembering {
+  std::string directory, size;  // "" for both: nowhere, the default
+  std::optional<native::PromptCache> cache;
+
+  // Errors: PromptCache::open's, parse_size's.
+  [[nodiscard]] Status open(native::Model& model);
+  // What is saved of the prompt, into the session; and what the session holds, to the directory.
+  // What cannot be read or written is said on standard error.
+  void recall(session::Session& session, std::span<const session::Token> prompt);
+  void keep(const session::Session& session);
+};
+void add_remembering(CLI::App& app, Remembering& remembering);
 
 // --temp, --top-k, … --seed, which is kept as text for sample::parse_seed.
 void add_sampling(CLI::App& app, sample::Params& params, std::string& seed);

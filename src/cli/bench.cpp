@@ -1,13 +1,14 @@
-// `sluice bench`: prefill and decode rates by thread count and context depth, with the memory
-// traffic and arithmetic that they amount to. Each figure is the best of several repetitions: other
-// load on the machine only ever slows a run down. With --past-cache it is their median: a disk has
-// better and worse moments of its own.
+// `sluice bench`: prefill and decode rates by thread count, context depth and how many sessions are
+// computed in one pass, with the memory traffic and arithmetic that they amount to. Each figure is
+// the best of several repetitions: other load on the machine only ever slows a run down. With
+// --past-cache it is their median: a disk has better and worse moments of its own.
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "session/batcher.h"
 #include "session/report.h"
 
 namespace sluice::cli {
@@ -18,12 +19,13 @@ struct BenchOptions {
   int prompt = 128, generate = 32, repeat = 3;
   std::vector<int> threads;
   std::vector<int> depths{0};
+  std::vector<int> parallel{1};
   std::string output = "table";
   bool past_cache = false;
 };
 
 struct Row {
-  int threads = 0, depth = 0;
+  int threads = 0, depth = 0, parallel = 1;
   double prefill = 0, decode = 0;  // tokens per second
   double gmacs_prefill = 0, gmacs_decode = 0;
   double gb_decode = 0;  // weight bytes touched per second
@@ -39,26 +41,59 @@ double typical(std::vector<double>& rates, bool past_cache) {
   return past_cache ? rates[rates.size() / 2] : rates.back();
 }
 
-Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
+// Sessions that each go on by the same tokens, all in one pass where they are several.
+class Conversations {
+ public:
+  explicit Conversations(native::Model& model) : model_(model), batcher_(model.engine()) {}
+  Status start(int n) {
+    for (int i = 0; i < n; ++i) {
+      auto session = session::Session::create(model_.engine());
+      if (!session.ok()) return session.status();
+      sessions_.push_back(std::move(*session));
+      if (n > 1) SLUICE_RETURN_IF_ERROR(batcher_.add(*sessions_.back()));
+    }
+    return {};
+  }
+  Status pass(std::span<const session::Token> tokens) {
+    for (auto& session : sessions_) SLUICE_RETURN_IF_ERROR(session->begin(tokens));
+    if (sessions_.size() == 1) return model_.run(*sessions_[0]);
+    while (batcher_.waiting()) {
+      SLUICE_RETURN_IF_ERROR(model_.drive([this](int32_t n) { return batcher_.step(n); }));
+    }
+    return sessions_[0]->failure();
+  }
+  int32_t rewind(int32_t n) {
+    int32_t at = 0;
+    for (auto& session : sessions_) at = session->rewind(n);
+    return at;
+  }
+
+ private:
+  native::Model& model_;
+  session::Batcher batcher_;
+  std::vector<std::unique_ptr<session::Session>> sessions_;
+};
+
+Status measure(const BenchOptions& options, int threads, int depth, int parallel, Row* row) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
   load->engine.n_threads = threads;
+  load->engine.parallel = parallel;
   load->source.past_cache = options.past_cache;
   const int longest = std::max(options.prompt, depth + options.generate) + 1;
   if (load->engine.n_ctx == 0) load->engine.n_ctx = longest;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return model.status();
   session::Engine& engine = (*model)->engine();
-  auto session = session::Session::create(engine);
-  if (!session.ok()) return session.status();
   const int64_t n_vocab = engine.program().hp.n_vocab;
   std::vector<session::Token> tokens(static_cast<size_t>(longest));
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<session::Token>((i * 7919 + 13) % static_cast<size_t>(n_vocab));
   }
-  const auto pass = [&](size_t first, size_t n) -> Status {
-    SLUICE_RETURN_IF_ERROR((*session)->begin({tokens.data() + first, n}));
-    return (*model)->run(**session);
+  Conversations sessions(**model);
+  SLUICE_RETURN_IF_ERROR(sessions.start(parallel));
+  const auto pass = [&](int first, int n) {
+    return sessions.pass({tokens.data() + first, static_cast<size_t>(n)});
   };
   SLUICE_RETURN_IF_ERROR(pass(0, 1));  // loads and packs the weights
   std::vector<double> prefills, decodes, stores;
@@ -72,20 +107,20 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
       stores.push_back(rate->bytes_per_second);
     }
     if (options.prompt > 0) {
-      (*session)->clear();
+      sessions.rewind(0);
       const double start = monotonic_ms();
-      SLUICE_RETURN_IF_ERROR(pass(0, static_cast<size_t>(options.prompt)));
-      prefills.push_back(options.prompt * 1000 / (monotonic_ms() - start));
+      SLUICE_RETURN_IF_ERROR(pass(0, options.prompt));
+      prefills.push_back(options.prompt * parallel * 1000 / (monotonic_ms() - start));
     }
     if (options.generate > 0) {
-      if (const int32_t at = (*session)->rewind(depth); at < depth) {
-        SLUICE_RETURN_IF_ERROR(pass(static_cast<size_t>(at), static_cast<size_t>(depth - at)));
+      if (const int32_t at = sessions.rewind(depth); at < depth) {
+        SLUICE_RETURN_IF_ERROR(pass(at, depth - at));
       }
       const double start = monotonic_ms();
       for (int t = 0; t < options.generate; ++t) {
-        SLUICE_RETURN_IF_ERROR(pass(static_cast<size_t>(depth + t), 1));
+        SLUICE_RETURN_IF_ERROR(pass(depth + t, 1));
       }
-      decodes.push_back(options.generate * 1000 / (monotonic_ms() - start));
+      decodes.push_back(options.generate * parallel * 1000 / (monotonic_ms() - start));
     }
   }
   const auto [macs, bytes] = session::work_per_token(engine.program());
@@ -93,11 +128,12 @@ Status measure(const BenchOptions& options, int threads, int depth, Row* row) {
   const double decode = typical(decodes, options.past_cache);
   *row = {engine.pool().n_threads(),
           depth,
+          parallel,
           prefill,
           decode,
           macs * prefill / 1e9,
           macs * decode / 1e9,
-          bytes * decode / 1e9,
+          bytes * decode / parallel / 1e9,
           streamed,
           typical(stores, options.past_cache),
           engine.plan().total(),
@@ -113,6 +149,7 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"kernels", r.kernels},
                      {"threads", r.threads},
                      {"depth", r.depth},
+                     {"parallel", r.parallel},
                      {"promptTokens", options.prompt},
                      {"prefillTokensPerSecond", r.prefill},
                      {"decodeTokensPerSecond", r.decode},
@@ -127,16 +164,17 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
     return;
   }
   const bool csv = options.output == "csv";
-  std::printf(csv ? "kernels,threads,depth,prefill_tok_s,decode_tok_s,prefill_gmac_s,"
-                    "decode_gmac_s,decode_gb_s,streamed_bytes\n"
-                  : "kernels     threads  depth  prefill tok/s  decode tok/s  prefill GMAC/s  "
-                    "decode GMAC/s  decode GB/s  streamed/pass\n");
+  std::printf(
+      csv ? "kernels,threads,depth,parallel,prefill_tok_s,decode_tok_s,prefill_gmac_s,"
+            "decode_gmac_s,decode_gb_s,streamed_bytes\n"
+          : "kernels     threads  depth  parallel  prefill tok/s  decode tok/s  prefill GMAC/s  "
+            "decode GMAC/s  decode GB/s  streamed/pass\n");
   for (const Row& r : rows) {
     std::printf(
-        csv ? "%s,%d,%d,%.2f,%.2f,%.2f,%.2f,%.2f,%s\n"
-            : "%-11s %7d %6d %14.2f %13.2f %15.2f %14.2f %12.2f  %s\n",
-        r.kernels.c_str(), r.threads, r.depth, r.prefill, r.decode, r.gmacs_prefill, r.gmacs_decode,
-        r.gb_decode,
+        csv ? "%s,%d,%d,%d,%.2f,%.2f,%.2f,%.2f,%.2f,%s\n"
+            : "%-11s %7d %6d %9d %14.2f %13.2f %15.2f %14.2f %12.2f  %s\n",
+        r.kernels.c_str(), r.threads, r.depth, r.parallel, r.prefill, r.decode, r.gmacs_prefill,
+        r.gmacs_decode, r.gb_decode,
         csv ? std::to_string(r.bytes_per_pass).c_str() : human_bytes(r.bytes_per_pass).c_str());
   }
 }
@@ -151,9 +189,11 @@ int bench(const BenchOptions& options) {
   if (threads.empty()) threads.push_back(options.common.threads);
   for (const int t : threads) {
     for (const int depth : options.depths) {
-      Row row;
-      if (Status s = measure(options, t, depth, &row); !s.ok()) return fail(s);
-      rows.push_back(row);
+      for (const int parallel : options.parallel) {
+        Row row;
+        if (Status s = measure(options, t, depth, parallel, &row); !s.ok()) return fail(s);
+        rows.push_back(row);
+      }
     }
   }
   print_rows(rows, options);
@@ -181,6 +221,10 @@ void add_bench(CLI::App& app, int* status) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(tokens);
+  sub->add_option("--parallel", options->parallel, "sessions in one pass, such as 1,8")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(whole_number(1, session::kMaxSessions));
   sub->add_option("-r,--repeat", options->repeat, "repetitions")->check(whole_number(1, 1 << 20));
   sub->add_flag("--past-cache", options->past_cache,
                 "read a file as if it were larger than the machine's memory");

@@ -29,6 +29,7 @@ constexpr const char* kHelp =
 struct ChatOptions {
   Common common;
   Drafting drafting;
+  Remembering remembering;
   generate::Options generation;
   std::string seed = "0", system;
   int n = -1;
@@ -94,6 +95,7 @@ Status Chat::open() {
                  "been trained on\n");
   }
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers_, options_.drafting, &options_.generation));
+  SLUICE_RETURN_IF_ERROR(options_.remembering.open(*speakers_.models.model));
   terminal_ = platform::is_terminal(platform::Stream::kOutput);
   styled_ = platform::shows_styles();
   if (platform::is_terminal(platform::Stream::kErrors)) {
@@ -243,6 +245,7 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   generate::Options options = options_.generation;
   options.sampling.seed += answers_;
   options.stop.insert(options.stop.end(), prompt.stop.begin(), prompt.stop.end());
+  if (speakers_.session->position() == 0) options_.remembering.recall(*speakers_.session, tokens);
   auto generation = generate::Generation::begin(*speakers_.session, tokens, options);
   if (!generation.ok()) return generation.status();
   chat::ThinkFilter filter(prompt.opens_thought());
@@ -260,6 +263,7 @@ Status Chat::generate(const chat::Prompt& prompt, std::span<const session::Token
   });
   take(filter.finish());
   end_answer(**generation);
+  options_.remembering.keep(*speakers_.session);
   if (!answer.content.empty() || !answer.thought.empty()) messages_.push_back(std::move(answer));
   return status;
 }
@@ -313,6 +317,7 @@ void add_chat(CLI::App& app, int* status) {
   sub->add_flag("--ignore-eos", options->generation.ignore_eos,
                 "go on after the end-of-text token");
   add_drafting(*sub, options->drafting);
+  add_remembering(*sub, options->remembering);
   sub->callback([options, status] {
     Signals signals;
     Chat chat(*options, signals);

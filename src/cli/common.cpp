@@ -36,7 +36,16 @@ void add_common(CLI::App& app, Common& common) {
       ->check(whole_number(0, model::kMaxContext));
   app.add_option("--kernels", common.kernels, "force an instruction set by name");
   app.add_option("--kv-type", common.kv_type,
-                 "keys and values as f16 (default), q8_0, q4_0 or q2; q8_0,q4_0 for each apart");
+                 "keys and values as f16 (default), q8_0, q4_0 or q2; q8_0,q4_0 for each apart; "
+                 "auto: the best that takes a quarter of the budget");
+  app.add_option("--kv-policy", common.kv_policy,
+                 "a cache that is full: full (an error, default), or window, which forgets all but "
+                 "the first and the last positions and goes on without end");
+  app.add_option("--kv-keep", common.kv_keep, "first positions that window keeps (default: 4)")
+      ->check(whole_number(0, model::kMaxContext));
+  app.add_option("--kv-size", common.kv_size,
+                 "positions that window has memory for (default: the context)")
+      ->check(whole_number(1, model::kMaxContext));
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
   app.add_flag("--json", common.json, "print JSON");
 }
@@ -138,6 +147,10 @@ Result<native::LoadOptions> load_options(const Common& common) {
     if (!types.ok()) return types.status();
     options.engine.kv = *types;
   }
+  Result<kv::KvPolicy> policy =
+      kv::parse_kv_policy(common.kv_policy, common.kv_keep, common.kv_size);
+  if (!policy.ok()) return policy.status();
+  options.engine.kv_policy = *policy;
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();

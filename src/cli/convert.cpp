@@ -1,4 +1,5 @@
-// `sluice convert`: a model as a GGUF file of other weight types, and what that did to each tensor.
+// `sluice convert`: a model as a GGUF or QSF file of other weight types, and what that did to each
+// tensor.
 #include "convert/convert.h"
 
 #include <cstdio>
@@ -15,7 +16,7 @@ namespace sluice::cli {
 namespace {
 
 struct ConvertOptions {
-  std::string in, out, type, imatrix, calibrate, memory_budget, cache_dir, target_size;
+  std::string in, out, type, imatrix, calibrate, memory_budget, cache_dir, target_size, compress;
   double least_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false;
@@ -26,11 +27,19 @@ class FileSink final : public convert::Sink {
   FileSink(OutputFile* file, const std::string& path) : file_(file), path_(path) {}
   [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
     file_->write(bytes.data(), bytes.size());
+    return state();
+  }
+  [[nodiscard]] Status patch(uint64_t offset, std::span<const uint8_t> bytes) override {
+    file_->write_at(offset, bytes.data(), bytes.size());
+    return state();
+  }
+
+ private:
+  [[nodiscard]] Status state() const {
     if (!file_->failed()) return {};
     return error(Code::kIo, "writing \"%.256s\" failed", path_.c_str());
   }
 
- private:
   OutputFile* file_;
   const std::string& path_;
 };
@@ -106,8 +115,12 @@ void print_report_json(const convert::Report& report) {
 }
 
 Status convert_model(const ConvertOptions& options, convert::Report* report) {
-  if (options.out.ends_with(".qsf")) {
-    return error(Code::kInvalidArgument, "QSF files are not written yet: OUT must be a GGUF file");
+  const bool qsf = options.out.ends_with(".qsf");
+  const Result<convert::Packing> packing =
+      convert::find_packing(options.compress.empty() ? "none" : options.compress);
+  if (!packing.ok()) return packing.status();
+  if (!qsf && !options.compress.empty()) {
+    return error(Code::kInvalidArgument, "--compress is for QSF files: OUT must end in .qsf");
   }
   convert::Options wanted;
   if (!options.memory_budget.empty()) {
@@ -152,6 +165,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report) {
   source_options.cache_dir = options.cache_dir;
   Result<native::ModelHeader> model = native::read_header(options.in, source_options);
   if (!model.ok()) return model.status();
+  wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
   if (!source.ok()) return source.status();
   Result<OutputFile> file = OutputFile::create(options.out, options.in);
@@ -159,7 +173,8 @@ Status convert_model(const ConvertOptions& options, convert::Report* report) {
   FileSink sink(&*file, options.out);
   ProgressLine line;
   wanted.on_progress = [&line](uint64_t done, uint64_t total) { line.show(done, total); };
-  Result<convert::Report> made = convert::to_gguf(*source, wanted, &sink);
+  Result<convert::Report> made = qsf ? convert::to_qsf(*source, wanted, *packing, &sink)
+                                     : convert::to_gguf(*source, wanted, &sink);
   if (!made.ok()) return made.status();
   SLUICE_RETURN_IF_ERROR(file->finish());
   *report = std::move(*made);
@@ -170,11 +185,13 @@ Status convert_model(const ConvertOptions& options, convert::Report* report) {
 
 void add_convert(CLI::App& app, int* status) {
   auto options = std::make_shared<ConvertOptions>();
-  CLI::App* sub =
-      app.add_subcommand("convert", "Write a model as a GGUF file of other weight types");
-  sub->add_option("IN", options->in, "GGUF file, Hugging Face directory, or URL of either")
+  CLI::App* sub = app.add_subcommand(
+      "convert", "Write a model as a GGUF or QSF file, of other weight types if wanted");
+  sub->add_option("IN", options->in, "GGUF or QSF file, Hugging Face directory, or URL of one")
       ->required();
-  sub->add_option("OUT", options->out, "the GGUF file to write")->required();
+  sub->add_option("OUT", options->out,
+                  "the file to write: QSF where its name ends in .qsf, else GGUF")
+      ->required();
   CLI::Option* type =
       sub->add_option("--type", options->type,
                       "a weight type or mixture, such as q8_0 or q4_k_m (default: as they are)");
@@ -190,6 +207,9 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--calibrate", options->calibrate,
                   "a text; weights count by what it multiplies them with")
       ->excludes(imatrix);
+  sub->add_option("--compress", options->compress,
+                  "of a QSF file's layers: none (default), lz4, lz4hc, zstd, or auto, which is "
+                  "zstd where it pays: for bf16");
   sub->add_option("--memory-budget", options->memory_budget,
                   "bytes that the conversion may hold (default: 512M)");
   sub->add_option("--threads", options->threads, "threads (default: chosen)")

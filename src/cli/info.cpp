@@ -48,11 +48,12 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   line("  pinned", human_bytes(plan.weights.pinned_bytes));
   line("  ring", human_bytes(plan.weights.ring_bytes()) + " (" +
                      std::to_string(plan.weights.n_slots) + " slots)");
-  std::string kv = human_bytes(plan.kv);
+  line("  KV cache", human_bytes(plan.kv) + " as " + kv::kv_types_name(plan.kv_types));
   for (const auto& [type, bytes] : model["kvBytes"].items()) {
-    kv += ", " + type + " " + human_bytes(bytes.get<uint64_t>());
+    const int64_t positions = model["kvPositions"][type].get<int64_t>();
+    line("", type + " " + human_bytes(bytes.get<uint64_t>()) + ", " + std::to_string(positions) +
+                 " positions would fit");
   }
-  line("  KV cache", kv);
   line("  activations", human_bytes(plan.activations));
   line("  tokenizer", human_bytes(plan.tokenizer));
   if (plan.adapters > 0) line("  adapters", human_bytes(plan.adapters));
@@ -114,6 +115,7 @@ int info(const Common& common) {
   Result<native::AdapterFiles> adapters = native::AdapterFiles::open(load->adapters, load->source);
   if (!adapters.ok()) return fail(adapters.status());
   load->engine.adapters = adapters->sources();
+  load->engine.base_bytes += header->held;
   Result<session::Inspection> found = session::inspect(header->header, load->engine);
   if (!found.ok()) return fail(found.status());
   json out;
@@ -123,12 +125,7 @@ int info(const Common& common) {
   };
   session::report_model(header->header, *found, sink);
   session::report_plan(found->plan, sink);
-  // What the same context would take with each type of keys and values.
-  for (const char* type : {"f16", "q8_0", "q4_0", "q2"}) {
-    const uint64_t bytes =
-        session::kv_bytes(found->program, found->plan, *kv::parse_kv_types(type));
-    if (bytes > 0) out["kvBytes"][type] = bytes;
-  }
+  session::report_kv_types(*found, sink);
   session::report_speed(*found, read_speed(*header, header_ms, sink), sink);
   if (common.json) {
     print_json(out, 2);

@@ -89,6 +89,13 @@ void OutputFile::write(const void* bytes, size_t n) {
   failed_ = std::fwrite(bytes, 1, n, file_.get()) != n || failed_;
 }
 
+void OutputFile::write_at(uint64_t offset, const void* bytes, size_t n) {
+  std::FILE* file = file_.get();
+  failed_ = ::fseeko(file, static_cast<off_t>(offset), SEEK_SET) != 0 || failed_;
+  write(bytes, n);
+  failed_ = ::fseeko(file, 0, SEEK_END) != 0 || failed_;
+}
+
 Status OutputFile::finish() {
   if (!failed_ && !beside_.empty()) {
     failed_ = !platform::sync(file_.get());

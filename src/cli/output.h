@@ -22,6 +22,8 @@ class OutputFile {
 
   // A failure is kept, and is what finish() returns.
   void write(const void* bytes, size_t n);
+  // The same over bytes that were written; a pipe cannot do that.
+  void write_at(uint64_t offset, const void* bytes, size_t n);
   // Whether a write has failed: what follows is in vain.
   [[nodiscard]] bool failed() const { return failed_; }
   // Closes the file, once it is on the disk, and gives it its name. Errors: kIo naming the file.

@@ -133,9 +133,11 @@ void print(native::Model& model, const PerplexityOptions& options, size_t stride
               model.engine().plan().n_ctx, stride);
 }
 
-// The context asked for, or the model's own up to the customary length.
+// The context asked for, or the model's own up to the customary length. With a cache that forgets
+// it is the cache's, and the whole text one window.
 Result<int32_t> window_length(const Common& common, const native::LoadOptions& load) {
   if (load.engine.n_ctx > 0) return load.engine.n_ctx;
+  if (load.engine.kv_policy.size > 0) return load.engine.kv_policy.size;
   Result<native::ModelHeader> header = native::read_header(common.model, load.source);
   if (!header.ok()) return header.status();
   Result<session::Inspection> found = session::inspect(header->header, load.engine);

@@ -22,6 +22,7 @@ struct RunOptions {
   std::string seed = "0";
   std::string grammar, schema;
   Drafting drafting;
+  Remembering remembering;
   generate::Options generation;
 };
 
@@ -157,7 +158,9 @@ int run(RunOptions options) {
   if (terminal) {
     if (Status s = model->preload(draw_progress); !s.ok()) return fail(s);
   }
+  if (Status s = options.remembering.open(*model); !s.ok()) return fail(s);
   watch.watch(*model);
+  options.remembering.recall(*speakers.session, tokens);
   Result<std::unique_ptr<Generation>> generation =
       Generation::begin(*speakers.session, tokens, options.generation);
   if (!generation.ok()) return fail(generation.status());
@@ -176,6 +179,7 @@ int run(RunOptions options) {
     show(outcome_json(speakers.models, **generation, text));
   }
   if (!status.ok()) return fail(status);
+  options.remembering.keep(*speakers.session);
   if (terminal) print_rates(*model, (*generation)->counts());
   const bool aborted = model->interrupted() && (*generation)->finish() == Finish::kCancelled;
   return finish_output(aborted ? 130 : 0);
@@ -198,6 +202,7 @@ void add_run(CLI::App& app, int* status) {
   sub->add_option("--grammar", options->grammar, "a file with a GBNF grammar for the answer");
   sub->add_option("--json-schema", options->schema, "a file with a JSON schema for the answer");
   add_drafting(*sub, options->drafting);
+  add_remembering(*sub, options->remembering);
   sub->add_flag("--ignore-eos", g.ignore_eos, "go on after the end-of-text token");
   sub->callback([options, status] { *status = run(*options); });
 }

@@ -133,7 +133,7 @@ int serve_model(ServeOptions options) {
   if (Status s = check(options, &limits); !s.ok()) return fail(s);
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
-  load->engine.n_sessions = options.parallel;
+  load->engine.parallel = options.parallel;
   load->engine.grammars = !options.no_grammars;
   load->engine.draft_max = options.draft == "ngram" ? -1 : 0;
   Described described;
@@ -152,7 +152,7 @@ int serve_model(ServeOptions options) {
   const session::Engine& engine = model->engine();
   serve::Metrics metrics;
   set_memory(engine.plan(), metrics);
-  serve::Worker worker(*model, metrics, options.parallel, static_cast<size_t>(options.queue));
+  serve::Worker worker(*model, metrics, static_cast<size_t>(options.queue));
   serve::Service service(worker, metrics,
                          {.name = described.name,
                           .tokenizer = &engine.tokenizer(),
@@ -187,7 +187,8 @@ void add_serve(CLI::App& app, int* status) {
   sub->add_option("--port", options->http.port, "TCP port (default: 8080); 0: any free one")
       ->check(whole_number(0, 65535));
   sub->add_option("--host", options->http.host, "address to listen at (default: 127.0.0.1)");
-  sub->add_option("--parallel", options->parallel, "conversations kept in memory")
+  sub->add_option("--parallel", options->parallel,
+                  "answers at once, and conversations kept in memory (default: 1)")
       ->check(whole_number(1, session::kMaxSessions));
   sub->add_option("--queue", options->queue, "requests that may wait (default: 64)")
       ->check(whole_number(1, 4096));

@@ -31,12 +31,18 @@ int tokenize(const TokenizeOptions& options) {
 
 struct LogitsOptions {
   Common common;
-  std::string tokens, out;
+  std::string tokens, decoder_tokens, out;
 };
 
 int logits(const LogitsOptions& options) {
   Result<std::vector<session::Token>> tokens = parse_tokens(options.tokens);
   if (!tokens.ok()) return fail(tokens.status());
+  if (!options.decoder_tokens.empty()) {  // they answer the others
+    Result<std::vector<session::Token>> answer = parse_tokens(options.decoder_tokens);
+    if (!answer.ok()) return fail(answer.status());
+    for (session::Token& token : *tokens) token = ~token;
+    tokens->insert(tokens->end(), answer->begin(), answer->end());
+  }
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return fail(load.status());
   if (load->engine.n_ctx == 0) load->engine.n_ctx = static_cast<int32_t>(tokens->size());
@@ -54,12 +60,19 @@ int logits(const LogitsOptions& options) {
       static_cast<size_t>(std::min(engine.plan().logits_rows, engine.plan().n_batch));
   Status status;
   session::Token likeliest = 0;
-  for (size_t at = 0; at < tokens->size() && status.ok(); at += step) {
+  const auto source = static_cast<size_t>(session::source_of(*tokens));
+  if (source > 0 && engine.program().decoder == 0) {
+    return fail(error(Code::kInvalidArgument, "a \"%s\" model has no decoder for --decoder-tokens",
+                      engine.program().hp.arch.c_str()));
+  }
+  for (size_t at = source; at < tokens->size() && status.ok(); at += step) {
     const size_t n = std::min(step, tokens->size() - at);
+    const size_t before = at == source ? source : 0;  // read with the first of those that answer
     // A text that is read whole is read anew for each so many rows.
     status =
         engine.program().hp.causal
-            ? (*session)->begin({tokens->data() + at, n}, session::Wanted::kAllLogits)
+            ? (*session)->begin({tokens->data() + at - before, before + n},
+                                session::Wanted::kAllLogits)
             : (*session)->begin_rows(*tokens, static_cast<int32_t>(at), static_cast<int32_t>(n));
     if (status.ok()) status = (*model)->run(**session);
     for (size_t row = 0; row < n && status.ok(); ++row) {
@@ -71,7 +84,7 @@ int logits(const LogitsOptions& options) {
   }
   if (status.ok()) status = file->finish();
   if (!status.ok()) return fail(status);
-  print_json({{"tokens", tokens->size()},
+  print_json({{"tokens", tokens->size() - source},
               {"vocabulary", engine.program().hp.n_vocab},
               {"kernels", engine.table().name},
               {"argmax", likeliest},
@@ -98,6 +111,8 @@ void add_logits(CLI::App& app, int* status) {
   add_common(*sub, options->common);
   add_lora(*sub, options->common);
   sub->add_option("--tokens", options->tokens, "ids, such as 1,2,3")->required();
+  sub->add_option("--decoder-tokens", options->decoder_tokens,
+                  "ids that answer the others, whose logits are written, where there is a decoder");
   sub->add_option("--out", options->out, "little-endian f32, [tokens x vocabulary]")->required();
   sub->callback([options, status] { *status = logits(*options); });
 }

@@ -1,9 +1,10 @@
-// The header is complete before the first weight is read, because a type's sizes follow from
-// shapes; so the file is written front to back.
+// Types and sizes are known before the first weight is read, because they follow from shapes; so
+// the file is written front to back.
 #include "convert/convert.h"
 
 #include <algorithm>
 
+#include "convert/layout.h"
 #include "convert/pieces.h"
 #include "convert/target.h"
 #include "gguf/metadata_writer.h"
@@ -53,13 +54,17 @@ Status check_readable(const Tensor& tensor, gguf::TensorType to) {
                gguf::printable(tensor.name).c_str(), gguf::type_info(tensor.type)->name);
 }
 
-Plan in_order(const Source& model) {
+Plan in_order(const Source& model, const Layout& layout) {
   Plan plan;
   plan.header = model.header();
   plan.header.tensors.clear();
   for (const uint32_t i : order_of_use(model.header())) {
     plan.header.tensors.push_back(model.header().tensors[i]);
   }
+  std::stable_sort(plan.header.tensors.begin(), plan.header.tensors.end(),
+                   [&layout](const Tensor& a, const Tensor& b) {
+                     return layout.place(a.name) < layout.place(b.name);
+                   });
   plan.from = plan.header.tensors;
   return plan;
 }
@@ -87,73 +92,104 @@ Status choose(const Options& options, PieceMaker* maker, Plan* plan) {
   return {};
 }
 
-// Counts what is written, and pads.
-class Output {
+class GgufLayout final : public Layout {
  public:
-  Output(Sink* sink, const Options& options) : sink_(sink), options_(options) {}
-
-  void expect(uint64_t total) { total_ = total; }
-  [[nodiscard]] Status write(std::span<const uint8_t> bytes) {
-    SLUICE_RETURN_IF_ERROR(sink_->write(bytes));
-    done_ += bytes.size();
-    if (options_.on_progress) options_.on_progress(done_, total_);
-    return {};
+  [[nodiscard]] Status begin(Header* header, Output* output) override {
+    header_ = header;
+    output_ = output;
+    const std::string bytes = gguf::place_and_write(header);
+    output->expect(header->tensors.empty()
+                       ? bytes.size()
+                       : header->tensors.back().offset + header->tensors.back().bytes);
+    return output->write({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
   }
-  [[nodiscard]] Status pad_to(uint64_t offset) {
-    static constexpr uint8_t kZeros[4096] = {};
-    while (done_ < offset) {
-      SLUICE_RETURN_IF_ERROR(
-          write(std::span(kZeros).first(std::min<uint64_t>(sizeof kZeros, offset - done_))));
-    }
-    return {};
+  [[nodiscard]] Status start(size_t i) override {
+    return output_->pad_to(header_->tensors[i].offset);
   }
-  [[nodiscard]] uint64_t done() const { return done_; }
+  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
+    return output_->write(bytes);
+  }
+  [[nodiscard]] Status finish() override {
+    const uint64_t whole = header_->alignment;
+    return output_->pad_to((output_->done() + whole - 1) / whole * whole);
+  }
 
  private:
-  Sink* sink_;
-  const Options& options_;
-  uint64_t done_ = 0, total_ = 0;
+  Header* header_ = nullptr;
+  Output* output_ = nullptr;
 };
 
-}  // namespace
-
-Result<Report> to_gguf(const Source& model, const Options& options, Sink* sink) {
-  Plan plan = in_order(model);
+Result<Report> write_model(const Source& model, const Options& options, Layout* layout,
+                           Sink* sink) {
+  Plan plan = in_order(model, *layout);
   SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
-  const uint64_t held =
-      held_for(model.header()) + (options.importance != nullptr ? options.importance->bytes() : 0);
+  const uint64_t held = options.held + held_for(model.header()) + layout->memory(model.header()) +
+                        (options.importance != nullptr ? options.importance->bytes() : 0);
   Result<std::unique_ptr<PieceMaker>> maker =
       PieceMaker::create(model, options.threads, options.memory_budget, held);
   if (!maker.ok()) return maker.status();
   SLUICE_RETURN_IF_ERROR(choose(options, maker->get(), &plan));
 
   Output output(sink, options);
-  const std::string header = gguf::place_and_write(&plan.header);
-  const std::vector<Tensor>& tensors = plan.header.tensors;
-  output.expect(tensors.empty() ? header.size() : tensors.back().offset + tensors.back().bytes);
-  SLUICE_RETURN_IF_ERROR(
-      output.write({reinterpret_cast<const uint8_t*>(header.data()), header.size()}));
+  SLUICE_RETURN_IF_ERROR(layout->begin(&plan.header, &output));
   Report report;
   report.memory = (*maker)->memory();
-  for (size_t i = 0; i < tensors.size(); ++i) {
+  for (size_t i = 0; i < plan.header.tensors.size(); ++i) {
     const Tensor& from = plan.from[i];
+    const gguf::TensorType to = plan.header.tensors[i].type;
     const Result<const std::vector<float>*> importance = importance_of(options, from);
     if (!importance.ok()) return importance.status();
     TensorReport& line = report.tensors.emplace_back();
     line.name = std::string(from.name);
     line.from = from.type;
-    line.to = tensors[i].type;
+    line.to = to;
     line.fallback = plan.choices[i].fallback;
-    SLUICE_RETURN_IF_ERROR(output.pad_to(tensors[i].offset));
+    SLUICE_RETURN_IF_ERROR(layout->start(i));
     SLUICE_RETURN_IF_ERROR((*maker)->make(
-        from, tensors[i].type, *importance,
-        [&output](std::span<const uint8_t> bytes) { return output.write(bytes); }, &line));
+        from, to, *importance,
+        [layout](std::span<const uint8_t> bytes) { return layout->write(bytes); }, &line));
     report.bytes_before += line.bytes_before;
   }
-  SLUICE_RETURN_IF_ERROR(output.pad_to((output.done() + plan.header.alignment - 1) /
-                                       plan.header.alignment * plan.header.alignment));
+  SLUICE_RETURN_IF_ERROR(layout->finish());
   report.bytes = output.done();
   return report;
+}
+
+}  // namespace
+
+Status Output::write(std::span<const uint8_t> bytes) {
+  SLUICE_RETURN_IF_ERROR(sink_->write(bytes));
+  done_ += bytes.size();
+  if (options_.on_progress) options_.on_progress(done_, std::max(done_, total_));
+  return {};
+}
+
+Status Output::pad_to(uint64_t offset) {
+  static constexpr uint8_t kZeros[4096] = {};
+  while (done_ < offset) {
+    SLUICE_RETURN_IF_ERROR(
+        write(std::span(kZeros).first(std::min<uint64_t>(sizeof kZeros, offset - done_))));
+  }
+  return {};
+}
+
+Result<Report> to_gguf(const Source& model, const Options& options, Sink* sink) {
+  GgufLayout layout;
+  return write_model(model, options, &layout, sink);
+}
+
+Result<Report> to_qsf(const Source& model, const Options& options, Packing packing, Sink* sink) {
+  const std::unique_ptr<Layout> layout = make_qsf_layout(packing);
+  return write_model(model, options, layout.get(), sink);
+}
+
+Result<Packing> find_packing(std::string_view name) {
+  constexpr std::string_view kNames[] = {"none", "lz4", "lz4hc", "zstd", "auto"};
+  const auto found = std::find(std::begin(kNames), std::end(kNames), name);
+  if (found != std::end(kNames)) return static_cast<Packing>(found - std::begin(kNames));
+  return error(Code::kInvalidArgument,
+               "there is no compression \"%.40s\": none, lz4, lz4hc, zstd, auto",
+               std::string(name).c_str());
 }
 
 }  // namespace sluice::convert

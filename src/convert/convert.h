@@ -14,12 +14,26 @@
 
 namespace sluice::convert {
 
-// Where the file goes, from its first byte to its last.
+// Where the file goes, from its first byte to its last; what stands at its front may come last.
 class Sink {
  public:
   virtual ~Sink() = default;
   [[nodiscard]] virtual Status write(std::span<const uint8_t> bytes) = 0;
+  // Writes over bytes that were written.
+  [[nodiscard]] virtual Status patch(uint64_t offset, std::span<const uint8_t> bytes) = 0;
 };
+
+// How a QSF file's layers are compressed.
+enum class Packing : uint8_t {
+  kNone,
+  kLz4,
+  kLz4Hc,
+  kZstd,
+  kAuto,  // Zstandard for layers that are bf16 for the most part, of which it saves a fifth; else
+          // none
+};
+// By its name on the command line. kInvalidArgument lists the names.
+[[nodiscard]] Result<Packing> find_packing(std::string_view name);
 
 struct Options {
   std::string type;  // a recipe's name; empty: every tensor keeps its type
@@ -28,6 +42,7 @@ struct Options {
       0;  // of the file; types are then chosen by what they lose, tensor by tensor
   double least_cosine = 0.99;  // of a tensor and its weights as decoded, for those chosen types
   int threads = 0;             // 0: as many as serve well here
+  uint64_t held = 0;           // of the budget, by the source's files
   uint64_t memory_budget = 512ull << 20;   // for everything that the conversion holds
   const Importance* importance = nullptr;  // none: errors of all weights count alike
   // Told now and then, in bytes of the output.
@@ -54,5 +69,8 @@ struct Report {
 // weights that cannot be read; kBadWeights for values that are no numbers or beyond the type's
 // range; kBudgetTooSmall.
 [[nodiscard]] Result<Report> to_gguf(const Source& model, const Options& options, Sink* sink);
+// The same as QSF. Errors: kInvalidArgument, too, for layers that are too large for that.
+[[nodiscard]] Result<Report> to_qsf(const Source& model, const Options& options, Packing packing,
+                                    Sink* sink);
 
 }  // namespace sluice::convert

@@ -9,12 +9,16 @@
 namespace sluice::generate {
 namespace {
 
+constexpr int kFirstTrust = 6;     // guesses that it is taken to have had right
 constexpr int32_t kAskAgain = 64;  // tokens after which a model that guessed badly gets a chance
 
 }  // namespace
 
+// A model that was chosen for it is asked until it has guessed badly.
 Drafter::Drafter(session::Session& target, const Drafts& options)
-    : target_(target), options_(options) {}
+    : target_(target), options_(options) {
+  for (int i = 0; i < kFirstTrust; ++i) model_trust_.note(0, true);
+}
 
 Status Drafter::start(std::span<const Token> prompt) {
   const session::MemoryPlan& plan = target_.engine().plan();

@@ -56,6 +56,14 @@ Status no_token(std::span<const float> logits) {
   return error(Code::kCorrupt, "the model's logits are not numbers: its weights are damaged");
 }
 
+// A prompt that is answered by another part of the model, and the token that answers begin with.
+std::vector<Token> as_source(std::span<const Token> prompt, Token start) {
+  std::vector<Token> out;
+  for (const Token token : prompt) out.push_back(~token);
+  out.push_back(start);
+  return out;
+}
+
 double rate(int32_t tokens, double ms) {
   return tokens > 0 && ms > 0 ? tokens * 1000 / ms : 0;
 }
@@ -80,7 +88,8 @@ struct Generation::Impl {
         sampler(o.sampling, s.engine().program().hp.n_vocab),
         decoder(tokenizer),
         filter(options.stop) {
-    if (o.drafts.any()) drafter.emplace(s, o.drafts);
+    // A decoder's passes are not planned for guesses, which change no answer.
+    if (o.drafts.any() && s.engine().program().decoder == 0) drafter.emplace(s, o.drafts);
   }
   ~Impl() { cancel(); }
   Impl(const Impl&) = delete;
@@ -145,6 +154,9 @@ Status Generation::Impl::constrain() {
 }
 
 Status Generation::Impl::start(std::span<const Token> prompt) {
+  const model::Program& program = session.engine().program();
+  std::vector<Token> framed;
+  if (program.decoder > 0) prompt = framed = as_source(prompt, program.hp.decoder_start);
   Result<int32_t> kept = session.sync(prompt);
   if (!kept.ok()) return kept.status();
   if (!options.reuse_prefix && *kept > 0) {  // what sync() has accepted can begin anywhere
@@ -180,7 +192,8 @@ Step Generation::Impl::advance(int32_t max_ops) {
 // to the same distribution.
 Result<Token> Generation::Impl::pick() {
   const std::span<const float> row = logits();
-  const std::span<const Token> text = session.tokens().first(static_cast<size_t>(length));
+  std::span<const Token> text = session.tokens().first(static_cast<size_t>(length));
+  text = text.subspan(static_cast<size_t>(session::source_of(text)));
   Token token = sampler.sample(row, text);
   if (token == sample::kNoToken) return no_token(row);
   if (!matcher || matcher->accepts(token)) return token;
@@ -271,6 +284,7 @@ Step Generation::Impl::go_on() {
   state = State::kGuess;
   if (!drafter) return begin_pass();
   int64_t most = std::min<int64_t>(room, plan.draft_batch - static_cast<int64_t>(upcoming.size()));
+  most = std::min<int64_t>(most, session.rows_share() - 1);
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);
   drafter->begin(upcoming, static_cast<int32_t>(most));
   return Step::kProgress;
@@ -450,6 +464,15 @@ const Counts& Generation::counts() const {
 
 bool Generation::in_prompt() const {
   return impl_->in_prompt;
+}
+
+bool Generation::waits_for_pass() const {
+  const session::Session& session = impl_->session;
+  return impl_->state == Impl::State::kPass && session.busy() && session.in_batcher();
+}
+
+bool Generation::computing() const {
+  return drafting() || (impl_->state == Impl::State::kPass && impl_->session.busy());
 }
 
 bool Generation::drafting() const {

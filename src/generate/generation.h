@@ -100,6 +100,10 @@ class Generation {
   [[nodiscard]] const Counts& counts() const;
   // True until the first token is being chosen.
   [[nodiscard]] bool in_prompt() const;
+  // True while a pass is computed.
+  [[nodiscard]] bool computing() const;
+  // True while that is for a batcher of several sessions to do.
+  [[nodiscard]] bool waits_for_pass() const;
   // True while the model of Options::drafts computes.
   [[nodiscard]] bool drafting() const;
 

@@ -5,8 +5,6 @@
 #include <bit>
 #include <cstring>
 
-#include "grammar/vocabulary.h"
-
 namespace sluice::grammar {
 namespace {
 
@@ -69,7 +67,7 @@ Status Automaton::allocate(uint64_t workspace) {
   reset_tables();
   // The dead state, whose successors are itself; the bottom, and the stack of the root.
   states_[0] = {};
-  states_[0].plain_most = 0;
+  for (PlainBounds& plain : states_[0].plain) plain.most = 0;
   std::fill_n(rows_, n_classes_, kDead);
   n_states_ = 1;
   stacks_[0] = {};
@@ -220,7 +218,7 @@ State Automaton::intern_state() {
   }
   if (n_states_ == max_states_ || found_.size() > max_items_ - n_items_) return kFull;
   StateRecord& made = states_[n_states_];
-  made = {n_items_, static_cast<uint32_t>(found_.size()), final_, false, 0, 0xFF};
+  made = {n_items_, static_cast<uint32_t>(found_.size()), final_, false, {}};
   for (const Item& i : found_) {
     const Op op = grammar_->nodes[i.node].op;
     made.takes_tokens |= op == Op::kToken || op == Op::kNotToken;
@@ -271,42 +269,8 @@ State Automaton::step_token(State from, Token token, State by_bytes) {
   return close();
 }
 
-// The states that one plain character leads to; 0 when some character leads nowhere, or there are
-// too many, or the workspace is full.
-size_t Automaton::plain_successors(State s, State* out) {
-  size_t n = continuations({&s, 1}, 0x20, 0x21, out);
-  if (n == 0) return 0;
-  const auto join = [&](const State* more, size_t count) {
-    for (size_t i = 0; i < count && n <= kMostPlain; ++i) {
-      if (std::find(out, out + n, more[i]) == out + n) out[n++] = more[i];
-    }
-    return count > 0 && n <= kMostPlain;
-  };
-  State a[kMostPlain + 1], b[kMostPlain + 1], c[kMostPlain + 1];
-  for (const auto& [lo, hi] : {std::pair{0x23, 0x5B}, std::pair{0x5D, 0x7E}}) {
-    const size_t count =
-        continuations({&s, 1}, static_cast<uint8_t>(lo), static_cast<uint8_t>(hi), a);
-    if (!join(a, count)) return 0;
-  }
-  for (const PlainLead& lead : kPlainLeads) {
-    size_t count = continuations({&s, 1}, lead.first, lead.last, a);
-    if (count == 0) return 0;
-    State* from = a;
-    State* to = b;
-    for (int i = 1; i < lead.length; ++i) {
-      const uint8_t lo = i == 1 ? lead.lo : 0x80, hi = i == 1 ? lead.hi : 0xBF;
-      count = continuations({from, count}, lo, hi, to);
-      if (count == 0) return 0;
-      from = to;
-      to = to == b ? c : b;
-    }
-    if (!join(from, count)) return 0;
-  }
-  return n;
-}
-
-size_t Automaton::continuations(std::span<const State> from, uint8_t lo, uint8_t hi, State* out) {
-  size_t n = 0;
+bool Automaton::continuations(std::span<const State> from, uint8_t lo, uint8_t hi, bool all,
+                              State* out, size_t* n) {
   for (const State s : from) {
     uint32_t last_class = kNone;
     for (uint32_t byte = lo; byte <= hi; ++byte) {
@@ -314,28 +278,76 @@ size_t Automaton::continuations(std::span<const State> from, uint8_t lo, uint8_t
       if (byte_class == last_class) continue;
       last_class = byte_class;
       const State to = step(s, static_cast<uint8_t>(byte));
-      if (to == kDead || to == kFull) return 0;
-      if (std::find(out, out + n, to) != out + n) continue;
-      if (n == kMostPlain) return 0;
-      out[n++] = to;
+      if (to == kFull || (all && to == kDead)) return false;
+      if (to == kDead || std::find(out, out + *n, to) != out + *n) continue;
+      if (*n == kMostPlain) return false;
+      out[(*n)++] = to;
     }
   }
-  return n;
+  return true;
 }
 
-bool Automaton::takes_plain(State s, uint32_t length) {
-  if (length == 0 || states_[s].plain_least >= length) return true;
-  if (states_[s].plain_most < length) return false;
-  State next[kMostPlain + 1];
-  const size_t n = plain_successors(s, next);
-  bool all = n > 0;
-  for (size_t i = 0; all && i < n; ++i) all = next[i] == s || takes_plain(next[i], length - 1);
+bool Automaton::successors(State s, Plain kind, bool all, State* out, size_t* n) {
+  struct Bytes {
+    uint8_t lo, hi;
+  };
+  static constexpr Bytes kBytes[] = {{'a', 'z'},   {'0', '9'},   {'A', 'Z'},
+                                     {0x20, 0x21}, {0x23, 0x5B}, {0x5D, 0x7E}};
+  static constexpr uint8_t kFirst[] = {0, 0, 3}, kEnd[] = {1, 3, 6};
+  const auto k = static_cast<size_t>(kind);
+  for (size_t i = kFirst[k]; i < kEnd[k]; ++i) {
+    if (!continuations({&s, 1}, kBytes[i].lo, kBytes[i].hi, all, out, n)) return false;
+  }
+  if (kind != Plain::kAny) return true;
+  for (const PlainLead& lead : kPlainLeads) {
+    State between[2][kMostPlain];
+    size_t count = 0;
+    if (!continuations({&s, 1}, lead.first, lead.last, all, between[0], &count)) return false;
+    for (int i = 1; i < lead.length; ++i) {
+      const uint8_t lo = i == 1 ? lead.lo : 0x80, hi = i == 1 ? lead.hi : 0xBF;
+      const std::span<const State> from{between[(i - 1) & 1], count};
+      count = 0;
+      const bool last = i + 1 == lead.length;
+      if (!continuations(from, lo, hi, all, last ? out : between[i & 1], last ? n : &count)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+bool Automaton::takes_plain(State s, Plain kind, uint32_t length) {
+  PlainBounds& known = states_[s].plain[static_cast<size_t>(kind)];
+  if (length <= known.least) return true;
+  if (length > known.most) return false;
+  State next[kMostPlain];
+  size_t n = 0;
+  bool all = successors(s, kind, /*all=*/true, next, &n);
+  for (size_t i = 0; all && i < n; ++i)
+    all = next[i] == s || takes_plain(next[i], kind, length - 1);
   if (all) {
-    states_[s].plain_least = static_cast<uint8_t>(length);
+    known.least = static_cast<uint8_t>(length);
   } else {
-    states_[s].plain_most = static_cast<uint8_t>(length - 1);
+    known.most = static_cast<uint8_t>(length - 1);
   }
   return all;
+}
+
+uint32_t Automaton::plain_reach(State s, Plain kind, uint32_t most) {
+  State sets[2][kMostPlain] = {{s}};
+  size_t count = 1;
+  for (uint32_t length = 0; length < most; ++length) {
+    const State* const from = sets[length & 1];
+    State* const to = sets[(length + 1) & 1];
+    size_t n = 0;
+    for (size_t i = 0; i < count; ++i) {
+      if (!successors(from[i], kind, /*all=*/false, to, &n)) return most;
+    }
+    if (n == 0) return length;
+    if (n == count && std::equal(from, from + n, to)) return most;
+    count = n;
+  }
+  return most;
 }
 
 // Everything slides down in its order: a stack lies behind those below it, so that all numbers keep

@@ -20,6 +20,7 @@
 
 #include "base/aligned.h"
 #include "grammar/grammar.h"
+#include "grammar/vocabulary.h"
 
 namespace sluice::grammar {
 
@@ -36,9 +37,19 @@ class Automaton {
   [[nodiscard]] State start();  // kFull as below
   // Where a byte leads; kDead: nowhere. kFull: compact() and ask again.
   [[nodiscard]] State step(State from, uint8_t byte) {
-    const State known = rows_[from * n_classes_ + grammar_->byte_class[byte]];
+    const State known = rows().next(from, byte);
     return known != kUnknown ? known : find(from, grammar_->byte_class[byte]);
   }
+  // What step() has found so far, for loops: kFull or more where it has to be asked.
+  struct Rows {
+    const State* rows;
+    const uint8_t* byte_class;
+    uint32_t n_classes;
+    [[nodiscard]] State next(State from, uint8_t byte) const {
+      return rows[from * n_classes + byte_class[byte]];
+    }
+  };
+  [[nodiscard]] Rows rows() const { return {rows_, grammar_->byte_class, n_classes_}; }
   // Where a token leads by the grammar's own tokens, or by its bytes to `by_bytes`, or both.
   [[nodiscard]] State step_token(State from, Token token, State by_bytes);
 
@@ -54,8 +65,10 @@ class Automaton {
       if (n.op == Op::kNotToken) use(static_cast<Token>(n.a), true);
     }
   }
-  // True when every text of at most `length` plain characters (vocabulary.h) may follow.
-  [[nodiscard]] bool takes_plain(State s, uint32_t length);
+  // True when every text of at most `length` plain characters of the kind may follow.
+  [[nodiscard]] bool takes_plain(State s, Plain kind, uint32_t length);
+  // How many such characters may follow: `most` where they are more, or too hard to tell.
+  [[nodiscard]] uint32_t plain_reach(State s, Plain kind, uint32_t most);
 
   // Forgets all states but these, which get new numbers in place. False when little came free.
   [[nodiscard]] bool compact(std::span<State* const> keep);
@@ -69,11 +82,14 @@ class Automaton {
     uint32_t node, stack;
     auto operator<=>(const Item&) const = default;
   };
+  struct PlainBounds {   // what is known of takes_plain():
+    uint8_t least = 0;   // true up to this length,
+    uint8_t most = 255;  // false beyond that one
+  };
   struct StateRecord {
     uint32_t first = 0, count = 0;  // items
     bool final = false, takes_tokens = false;
-    uint8_t plain_least = 0;    // plain characters that may follow at least,
-    uint8_t plain_most = 0xFF;  // and at most
+    PlainBounds plain[kPlainKinds];
   };
   struct Frame {
     uint32_t node, stack;
@@ -104,8 +120,11 @@ class Automaton {
   uint32_t intern_stack(std::span<const Frame> frames);
   State intern_state();
   void reset_tables();
-  size_t plain_successors(State s, State* out);
-  size_t continuations(std::span<const State> from, uint8_t lo, uint8_t hi, State* out);
+  // Add what a byte of a range, or a character of a kind, leads to. False: `all` and some lead
+  // nowhere, or there are too many, or the workspace is full.
+  bool continuations(std::span<const State> from, uint8_t lo, uint8_t hi, bool all, State* out,
+                     size_t* n);
+  bool successors(State s, Plain kind, bool all, State* out, size_t* n);
 
   const Grammar* grammar_;
   uint32_t n_classes_ = 0;

@@ -2,6 +2,8 @@
 #include "grammar/matcher.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 namespace sluice::grammar {
 
@@ -111,22 +113,52 @@ std::span<const uint64_t> Matcher::mask() {
 }
 
 void Matcher::fill(uint64_t* bits) {
-  const size_t words = vocabulary_->mask_words();
-  std::fill_n(bits, words, 0);
+  std::fill_n(bits, vocabulary_->mask_words(), 0);
   path_length_ = 0;
-  for (uint32_t g = 0; g < Vocabulary::kGroups && !failed_; ++g) {
-    const uint32_t length = Vocabulary::kPlainLength[g];
-    if (length > 0 && automaton_->takes_plain(state_, length)) {
-      const uint64_t* const group = vocabulary_->group_mask(g);
-      for (size_t i = 0; i < words; ++i) bits[i] |= group[i];
-    } else {
-      walk(vocabulary_->group(g), bits);
-    }
-  }
+  for (uint32_t kind = 0; kind < kPlainKinds; ++kind) fill_plain(kind, bits);
+  walk(vocabulary_->group(Vocabulary::kGroups - 1), bits);
   if (automaton_->takes_tokens(state_)) allow_named(bits);
   for (const Token t : vocabulary_->ends()) {
     if (can_end()) bits[t / 64] |= uint64_t{1} << (t % 64);
   }
+}
+
+// A group of plain tokens is allowed as a whole, or none of it is, or they are tried.
+void Matcher::fill_plain(uint32_t kind, uint64_t* bits) {
+  const auto takes_all = [&](uint32_t length) {
+    for (uint32_t k = kPlainKinds; k > kind; --k) {
+      if (automaton_->takes_plain(state_, static_cast<Plain>(k - 1), length)) return true;
+    }
+    return false;
+  };
+  constexpr uint32_t kLongest = Vocabulary::kLeast[Vocabulary::kLengths - 1];
+  const size_t words = vocabulary_->mask_words();
+  int64_t reach = -1;
+  for (uint32_t i = 0; i < Vocabulary::kLengths && !failed_; ++i) {
+    const uint32_t g = kind * Vocabulary::kLengths + i;
+    if (takes_all(Vocabulary::kMost[i])) {
+      const uint64_t* const group = vocabulary_->group_mask(g);
+      for (size_t w = 0; w < words; ++w) bits[w] |= group[w];
+      continue;
+    }
+    if (reach < 0) reach = automaton_->plain_reach(state_, static_cast<Plain>(kind), kLongest);
+    if (reach >= Vocabulary::kLeast[i]) walk(vocabulary_->group(g), bits);
+  }
+}
+
+// The first entry from i on that shares at most `depth` bytes with the one before it.
+uint32_t Matcher::next_apart(uint32_t i, uint32_t end, size_t depth) const {
+  static_assert(std::endian::native == std::endian::little);
+  constexpr uint64_t kOnes = 0x0101010101010101;
+  const uint8_t* const lcp = vocabulary_->lcp();
+  for (; depth < 127 && i + 8 <= end; i += 8) {
+    uint64_t eight;
+    std::memcpy(&eight, lcp + i, 8);
+    const uint64_t less = (eight - kOnes * (depth + 1)) & ~eight & (kOnes << 7);
+    if (less != 0) return i + static_cast<uint32_t>(std::countr_zero(less)) / 8;
+  }
+  while (i < end && lcp[i] > depth) ++i;
+  return i;
 }
 
 // Entries whose shared beginning has been refused are passed over without a look at their bytes.
@@ -135,31 +167,27 @@ void Matcher::walk(Vocabulary::Group group, uint64_t* bits) {
   const uint32_t* const offset = vocabulary_->offset();
   const uint8_t* const text = vocabulary_->text();
   const Token* const ids = vocabulary_->ids();
+  const Automaton::Rows rows = automaton_->rows();
   path_[0] = state_;
-  path_length_ = 1;
   for (uint32_t i = group.begin; i < group.end;) {
     size_t depth = lcp[i];
-    bool alive = true;
-    for (uint32_t at = offset[i]; at < offset[i + 1]; ++at) {
-      State to = automaton_->step(path_[depth], text[at]);
-      if (to == kFull) {
+    State at = path_[depth];
+    for (uint32_t k = offset[i]; k < offset[i + 1] && at != kDead; ++k) {
+      State to = rows.next(at, text[k]);
+      if (to >= kFull) {
         path_length_ = depth + 1;
-        to = step(path_[depth], text[at]);
+        to = step(at, text[k]);
         path_[0] = state_;
       }
-      if (to == kDead) {
-        alive = false;
-        break;
-      }
-      path_[++depth] = to;
+      if (to != kDead) path_[++depth] = to;
+      at = to;
     }
-    if (alive) {
-      const uint32_t id = static_cast<uint32_t>(ids[i]);
-      bits[id / 64] |= uint64_t{1} << (id % 64);
-      ++i;
+    if (at == kDead) {
+      i = next_apart(i + 1, group.end, depth);
       continue;
     }
-    for (++i; i < group.end && lcp[i] > depth;) ++i;
+    const uint32_t id = static_cast<uint32_t>(ids[i++]);
+    bits[id / 64] |= uint64_t{1} << (id % 64);
   }
   path_length_ = 0;
 }

@@ -57,6 +57,8 @@ class Matcher {
   bool make_room(State* extra);
   int only_byte(State* from);
   void fill(uint64_t* bits);
+  void fill_plain(uint32_t kind, uint64_t* bits);
+  uint32_t next_apart(uint32_t i, uint32_t end, size_t depth) const;
   void walk(Vocabulary::Group group, uint64_t* bits);
   void allow_named(uint64_t* bits);
 

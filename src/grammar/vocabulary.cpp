@@ -29,10 +29,21 @@ uint32_t plain_length(std::string_view text) {
   return n;
 }
 
+Plain kind_of(std::string_view text) {
+  const auto lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto word = [&](char c) {
+    return lower(c) || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  if (std::all_of(text.begin(), text.end(), lower)) return Plain::kLower;
+  return std::all_of(text.begin(), text.end(), word) ? Plain::kWord : Plain::kAny;
+}
+
 uint32_t group_of(std::string_view text) {
   const uint32_t n = plain_length(text);
-  for (uint32_t g = 0; g + 1 < Vocabulary::kGroups; ++g) {
-    if (n > 0 && n <= Vocabulary::kPlainLength[g]) return g;
+  for (uint32_t i = 0; i < Vocabulary::kLengths; ++i) {
+    if (n >= Vocabulary::kLeast[i] && n <= Vocabulary::kMost[i]) {
+      return static_cast<uint32_t>(kind_of(text)) * Vocabulary::kLengths + i;
+    }
   }
   return Vocabulary::kGroups - 1;
 }
@@ -55,7 +66,7 @@ Result<std::unique_ptr<Vocabulary>> Vocabulary::create(const TokenSource& source
 Status Vocabulary::build() {
   struct Entry {
     uint32_t at;
-    uint32_t length : 8, group : 2, unused : 22;
+    uint32_t length : 8, group : 4, unused : 20;
     Token id;
   };
   const uint32_t n = static_cast<uint32_t>(n_tokens_);
@@ -76,7 +87,7 @@ Status Vocabulary::build() {
     if (bytes.empty() || bytes.size() > kMaxTokenBytes || source_->ends(t)) continue;
     std::memcpy(copy.data() + at, bytes.data(), bytes.size());
     list[count++] = {at, static_cast<uint8_t>(bytes.size()),
-                     static_cast<uint8_t>(group_of(bytes) & 3), 0, t};
+                     static_cast<uint8_t>(group_of(bytes) & 15), 0, t};
     at += static_cast<uint32_t>(bytes.size());
   }
   const auto view = [text](const Entry& e) { return std::string_view(text + e.at, e.length); };

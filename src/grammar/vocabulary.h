@@ -3,8 +3,9 @@
 // at each shared beginning once.
 //
 // Tokens of whole, plain characters (nothing that ends or escapes in a JSON string: no controls, no
-// '"', no '\') are most of a vocabulary and are allowed all together inside strings and free text:
-// they stand in groups by their number of characters, each with its own mask.
+// '"', no '\') are most of a vocabulary and are allowed all together inside strings and free text,
+// those of letters and digits alone in most patterns and formats as well: they stand in groups by
+// their kind and number of characters, each with its own mask.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +41,16 @@ inline constexpr PlainLead kPlainLeads[] = {
     {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4},
     {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4}};
 
+// What all characters of a plain token are; each kind belongs to the next one too.
+enum class Plain : uint8_t { kLower, kWord, kAny };  // a-z; letters and digits of ASCII
+inline constexpr uint32_t kPlainKinds = 3;
+
 class Vocabulary {
  public:
-  // Plain tokens of 1 to 4, 5 to 8 and 9 to 16 characters, and all others.
-  static constexpr uint32_t kGroups = 4;
-  static constexpr uint32_t kPlainLength[kGroups] = {4, 8, 16, 0};
+  // Of each kind plain tokens of 1 to 4, 5 to 8 and 9 to 16 characters, and all others.
+  static constexpr uint32_t kLengths = 3;
+  static constexpr uint32_t kLeast[kLengths] = {1, 5, 9}, kMost[kLengths] = {4, 8, 16};
+  static constexpr uint32_t kGroups = kPlainKinds * kLengths + 1;
   static constexpr uint32_t kMaxTokenBytes = 255;  // longer ones are never allowed
 
   // `source` outlives it. Errors: kOutOfMemory.

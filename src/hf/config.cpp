@@ -9,6 +9,7 @@
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
 #include "hf/json.h"
+#include "hf/lfm2.h"
 #include "hf/tokenizer.h"
 
 namespace sluice::hf {
@@ -31,6 +32,7 @@ struct Family {
   bool permuted = false;        // GGUF's converter permutes queries and keys
   bool windowed = false;        // sliding_window always applies where it is set
   bool tied = false;            // the head is the embedding unless the config says otherwise
+  bool lfm2 = false;            // lfm2.h
 };
 
 constexpr Family kFamilies[] = {
@@ -39,6 +41,8 @@ constexpr Family kFamilies[] = {
     {.model_type = "smollm3", .arch = "smollm3", .permuted = true, .tied = true},
     {.model_type = "qwen2", .arch = "qwen2"},
     {.model_type = "qwen3", .arch = "qwen3"},
+    {.model_type = "lfm2", .arch = "lfm2", .tied = true, .lfm2 = true},
+    {.model_type = "lfm2_moe", .arch = "lfm2moe", .tied = true, .lfm2 = true},
     {.model_type = "gemma", .arch = "gemma", .gemma = true, .tied = true},
     {.model_type = "gemma2",
      .arch = "gemma2",
@@ -65,6 +69,7 @@ class ConfigReader {
     read_sizes();
     read_rope();
     read_attention();
+    if (family_.lfm2) read_lfm2();
     if (status_.ok() && family_.permuted) out_->boolean("sluice.rope_neox", true);
     if (status_.ok() && family_.gemma) out_->number("sluice.norm_offset", 1.0f);
     return status_;
@@ -134,19 +139,23 @@ class ConfigReader {
     put("context_length", context_);
     put("embedding_length", hidden_);
     put("block_count", n_layer_ = size("num_hidden_layers"));
-    put("feed_forward_length", size("intermediate_size"));
     put("attention.head_count", head_count_);
-    put("attention.head_count_kv", size("num_key_value_heads", head_count_));
+    if (!family_.lfm2) {
+      put("feed_forward_length", size("intermediate_size"));
+      put("attention.head_count_kv", size("num_key_value_heads", head_count_));
+    }
     put("attention.key_length", head_dim_);
     put("attention.value_length", head_dim_);
-    put("attention.layer_norm_rms_epsilon", real(config_, "rms_norm_eps", 1e-6));
+    put("attention.layer_norm_rms_epsilon",
+        family_.lfm2 ? real(config_, "norm_eps", 1e-5) : real(config_, "rms_norm_eps", 1e-6));
   }
 
   // "rope_parameters" of newer configs holds what "rope_theta" and "rope_scaling" held.
   void read_rope() {
     const Json none = Json::object();
     const Json* scaling = json_find(config_, "rope_scaling");
-    double base = real(config_, "rope_theta", family_.arch == "gemma3" ? 1e6 : 10000);
+    double base =
+        real(config_, "rope_theta", family_.arch == "gemma3" || family_.lfm2 ? 1e6 : 10000);
     double local = real(config_, "rope_local_base_freq", 10000);
     if (const Json* parameters = json_find(config_, "rope_parameters")) {
       const Json* global = json_find(*parameters, "full_attention");
@@ -267,6 +276,33 @@ class ConfigReader {
     return static_cast<int64_t>(first + 1);
   }
 
+  void read_lfm2() {
+    const bool mixture = family_.arch == "lfm2moe";
+    if (json_bool(config_, "conv_bias").value_or(false)) unsupported("conv_bias");
+    const int64_t n_ff = mixture ? size("intermediate_size") : lfm2_feed_forward(config_);
+    if (n_ff < 1) fail(error(Code::kBadHeader, "config.json: intermediate_size is impossible"));
+    put("feed_forward_length", n_ff);
+    put("shortconv.l_cache", size("conv_L_cache", 3));
+    constexpr int64_t kMostLayers = 1024;
+    if (n_layer_ > kMostLayers) {
+      return fail(error(Code::kBadHeader, "config.json: num_hidden_layers is impossible"));
+    }
+    const int64_t heads = size("num_key_value_heads", head_count_);
+    const std::vector<int32_t> by_layer = lfm2_heads(config_, n_layer_, heads);
+    if (by_layer.empty()) {
+      return fail(error(Code::kBadHeader, "config.json: layer_types does not list the layers"));
+    }
+    out_->integers(prefix_ + "attention.head_count_kv", by_layer);
+    if (!mixture) return;
+    put("expert_count", size("num_experts"));
+    put("expert_used_count", size("num_experts_per_tok"));
+    put("expert_feed_forward_length", size("moe_intermediate_size"));
+    put("expert_weights_scale", real(config_, "routed_scaling_factor", 1));
+    put("expert_gating_func", int64_t{2});
+    out_->boolean(prefix_ + "expert_weights_norm",
+                  json_bool(config_, "norm_topk_prob").value_or(true));
+  }
+
   void check_smollm3() {
     const Json* list = json_find(config_, "no_rope_layers");
     if (list == nullptr) return;
@@ -289,6 +325,7 @@ std::string gguf_name(std::string_view name, const Family& family) {
   if (name.substr(0, 6) == "model.") name.remove_prefix(6);  // absent in some checkpoints
   if (name == "embed_tokens.weight") return "token_embd.weight";
   if (name == "norm.weight") return "output_norm.weight";
+  if (family.lfm2 && name == "embedding_norm.weight") return "token_embd_norm.weight";
   if (name == "lm_head.weight") return "output.weight";
   constexpr std::string_view kLayers = "layers.";
   if (name.substr(0, kLayers.size()) != kLayers) return {};
@@ -302,6 +339,13 @@ std::string gguf_name(std::string_view name, const Family& family) {
   }
   const std::string_view part = name.substr(digits + 1, last_dot - digits - 1);
   const std::string_view suffix = name.substr(last_dot);
+  const auto of_layer = [&](std::string_view ours) {
+    return std::string("blk.").append(name.substr(0, digits)).append(".").append(ours);
+  };
+  if (family.lfm2) {
+    const std::string ours = lfm2_name(part, suffix);
+    return ours.empty() ? ours : of_layer(ours);
+  }
   if (suffix != ".weight" && suffix != ".bias") return {};
   const std::pair<std::string_view, std::string_view> kParts[] = {
       {"input_layernorm", "attn_norm"},
@@ -320,11 +364,7 @@ std::string gguf_name(std::string_view name, const Family& family) {
   };
   for (const auto& [theirs, ours] : kParts) {
     if (part == theirs && !ours.empty()) {
-      return std::string("blk.")
-          .append(name.substr(0, digits))
-          .append(".")
-          .append(ours)
-          .append(suffix);
+      return of_layer(ours).append(suffix);
     }
   }
   return {};
@@ -459,7 +499,9 @@ Result<Model> describe_model(const Directory& directory) {
   ConfigReader reader(*config, **family, &writer);
   SLUICE_RETURN_IF_ERROR(reader.read());
 
-  const bool tied = json_bool(*config, "tie_word_embeddings").value_or((*family)->tied);
+  const auto tie = json_bool(*config, "tie_embedding");  // LFM2's
+  const bool tied =
+      tie.value_or(json_bool(*config, "tie_word_embeddings").value_or((*family)->tied));
   TensorReader tensors(**family, tied, &h, &writer);
   for (uint32_t i = 0; i < h.n_files; i++) {
     SLUICE_RETURN_IF_ERROR(tensors.read(directory.shards[i], i));

@@ -32,7 +32,8 @@ struct Model {
   std::string made;     // when not empty: the bytes of file number shards.size()
 };
 
-// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text).
+// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text), lfm2,
+// lfm2_moe.
 // Errors: kBadHeader, kUnsupportedArchitecture, kUnsupportedType, kBadTokenizer,
 // kUnsupportedTokenizer.
 [[nodiscard]] Result<Model> describe_model(const Directory& directory);

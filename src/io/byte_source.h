@@ -27,6 +27,9 @@ class ByteSource {
   [[nodiscard]] virtual uint64_t bytes_from_store() const { return 0; }
   // Bytes that no local store has.
   [[nodiscard]] virtual uint64_t bytes_missing() const { return 0; }
+  // These bytes are not what they should be: local copies of them go, and the next read of them is
+  // answered by where they came from.
+  [[nodiscard]] virtual Status refresh(uint64_t /*offset*/, uint64_t /*length*/) { return {}; }
   // Makes a read that is under way in another thread return kAborted soon (within 100 ms).
   virtual void abort() {}
 };

@@ -55,8 +55,9 @@ class ChunkStore {
   [[nodiscard]] uint64_t chunk_bytes(uint64_t chunk) const;
   [[nodiscard]] bool has(uint64_t chunk) const;
 
-  // Forgets all chunks.
+  // Forgets all chunks, or one.
   void clear();
+  void drop(uint64_t chunk);
 
   // Reads a part of a chunk that has() says is there. The first read of a chunk checks all of it.
   // kCorrupt: it was not intact and has been dropped.
@@ -101,7 +102,6 @@ class ChunkStore {
   ChunkStore(platform::File meta, platform::File data, uint64_t size, std::string base = {});
   [[nodiscard]] Status check(uint64_t chunk);
   [[nodiscard]] bool read_record(uint64_t chunk, Record* record) const;
-  void drop(uint64_t chunk);
   void set_checked(uint64_t chunk, bool value);
   [[nodiscard]] bool is_checked(uint64_t chunk);
 

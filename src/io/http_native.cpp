@@ -62,6 +62,16 @@ class HttpSource final : public ByteSource {
     changed_.notify_all();
   }
 
+  [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
+    if (store_ == nullptr) return {};
+    if (!offline_.ok()) return offline_;
+    for (uint64_t at = offset; at < offset + length; at += ChunkStore::kChunkBytes) {
+      store_->drop(at / ChunkStore::kChunkBytes);
+    }
+    store_->drop((offset + length - 1) / ChunkStore::kChunkBytes);
+    return {};
+  }
+
   [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
     if (offset > size_ || out.size() > size_ - offset) {
       return error(Code::kTruncated, "%s ends before byte %llu", client_->name().c_str(),
@@ -280,8 +290,10 @@ Result<Bytes> read_head(HttpClient& client, size_t most) {
 
 bool is_model(const Bytes& head) {
   constexpr uint8_t kGguf[] = {'G', 'G', 'U', 'F'};
+  constexpr uint8_t kQsf[] = {'Q', 'S', 'F', '1'};
   constexpr uint8_t kSafetensors[] = {0, 0, 0, '{'};  // the top of a length, then JSON
   return (head.size() >= 4 && std::equal(kGguf, kGguf + 4, head.begin())) ||
+         (head.size() >= 4 && std::equal(kQsf, kQsf + 4, head.begin())) ||
          (head.size() >= 9 && std::equal(kSafetensors, kSafetensors + 4, head.begin() + 5));
 }
 

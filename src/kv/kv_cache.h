@@ -9,6 +9,9 @@
 // query sees the group that it is in itself as f16 and all before it quantized, also where the rest
 // of its group is in the same batch. So going on from the first position of a group needs no
 // copies: where a timeline goes back further than the ring reaches, it goes to such a position.
+//
+// A layer that forgets (kv_policy.h) keeps f16 copies of the text's first positions beside its
+// ring.
 #pragma once
 
 #include <cstdint>
@@ -30,26 +33,34 @@ struct LayerShape {
   int64_t state = 0;            // f32 values that a recurrent layer carries on; 0: none
   bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
   KvType k_type = KvType::kF16, v_type = KvType::kF16;
-  int32_t recent = 0;  // positions of the ring of f16 copies where either type is grouped
+  int32_t recent = 0;    // positions of the ring of f16 copies where either type is grouped
+  bool forgets = false;  // the window is not the model's: the first `keep` positions are seen too
+  int32_t keep = 0;
 
+  // The first position, those kept apart, that the query at `position` sees.
+  [[nodiscard]] int32_t seen_from(int32_t position) const {
+    return window == 0 || position < window + keep ? 0 : position + 1 - window;
+  }
   [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
   // Values kept apart from the key, of one position and head.
   [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
-  // What is kept for one head, in order: keys, values, copies of keys, copies of values. Each is
-  // [units] of so many positions and bytes, in places that come round.
+  // What is kept for one head, in order: keys, values, copies of keys, copies of values, the first
+  // keys, the first values. Each is [units] of so many positions and bytes, in places that come
+  // round but for the first positions.
   struct Part {
     int32_t positions = 1;  // of a unit
     int64_t units = 0, bytes = 0;
     [[nodiscard]] int64_t total() const { return units * bytes; }
   };
   [[nodiscard]] Part part(int i) const;
-  static constexpr int kParts = 4;
+  static constexpr int kParts = 6;
 };
 
 struct KvShape {
   std::vector<LayerShape> layers;
   int32_t n_ctx = 0;
-  bool whole = false;         // a text is read whole: one that is longer begins anew
+  bool whole = false;    // a text is read whole: one that is longer begins anew
+  bool answers = false;  // the first positions are a source's, read whole; the others answer it
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
 
   [[nodiscard]] bool recurrent() const;
@@ -75,7 +86,7 @@ class KvCache {
   // are in their keys are dk apart.
   [[nodiscard]] uint8_t* keys(int32_t layer, int32_t head) const { return part(layer, head, 0); }
   [[nodiscard]] uint8_t* values(int32_t layer, int32_t head) const {
-    return part(layer, head, this->layer(layer).values_in_keys ? 0 : 1);
+    return part(layer, head, values_part(layer, 0));
   }
   // [recent][dk] and [recent][dv]; position p is at p % recent.
   [[nodiscard]] kernels::f16* recent_keys(int32_t layer, int32_t head) const {
@@ -83,6 +94,13 @@ class KvCache {
   }
   [[nodiscard]] kernels::f16* recent_values(int32_t layer, int32_t head) const {
     return reinterpret_cast<kernels::f16*>(part(layer, head, 3));
+  }
+  // [keep][dk] and [keep][dv].
+  [[nodiscard]] kernels::f16* first_keys(int32_t layer, int32_t head) const {
+    return reinterpret_cast<kernels::f16*>(part(layer, head, 4));
+  }
+  [[nodiscard]] kernels::f16* first_values(int32_t layer, int32_t head) const {
+    return reinterpret_cast<kernels::f16*>(part(layer, head, values_part(layer, 4)));
   }
   [[nodiscard]] int64_t place(int32_t layer, int64_t position) const {
     return position % this->layer(layer).capacity;
@@ -93,6 +111,9 @@ class KvCache {
 
  private:
   friend class KvPool;
+  [[nodiscard]] int values_part(int32_t layer, int keys) const {
+    return this->layer(layer).values_in_keys ? keys : keys + 1;
+  }
   struct Layout {
     KvShape shape;
     std::vector<uint64_t> offset;  // of each layer, bytes

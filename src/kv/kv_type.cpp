@@ -21,13 +21,15 @@ Result<KvTypes> parse_kv_types(std::string_view text) {
   const size_t comma = text.find(',');
   const std::string_view k = text.substr(0, comma);
   KvTypes types;
+  types.automatic = text == "auto";
+  if (types.automatic) return types;
   if (find(k, &types.k) && find(comma == text.npos ? k : text.substr(comma + 1), &types.v)) {
     return types;
   }
   return error(
       Code::kInvalidArgument,
-      "the KV type \"%.*s\" is unknown: it is f16, q8_0, q4_0 or q2, or two of them such as "
-      "q8_0,q4_0 for keys and values",
+      "the KV type \"%.*s\" is unknown: it is f16, q8_0, q4_0, q2 or auto, or two of the first "
+      "four such as q8_0,q4_0 for keys and values",
       static_cast<int>(std::min<size_t>(text.size(), 64)), text.data());
 }
 

@@ -1,5 +1,5 @@
 // What keys and values are kept as, by name: "f16", "q8_0", "q4_0", "q2", or two of them for keys
-// and values apart ("q8_0,q4_0").
+// and values apart ("q8_0,q4_0"); or "auto", which a plan turns into one of them.
 #pragma once
 
 #include <string>
@@ -14,6 +14,7 @@ using kernels::KvType;
 
 struct KvTypes {
   KvType k = KvType::kF16, v = KvType::kF16;
+  bool automatic = false;  // the best that there is room for: session/kv_room.h
   [[nodiscard]] bool f16() const { return k == KvType::kF16 && v == KvType::kF16; }
   friend bool operator==(const KvTypes&, const KvTypes&) = default;
 };

@@ -10,16 +10,6 @@
 namespace sluice::model {
 namespace {
 
-std::string full_name(int64_t layer, const char* name, const char* suffix) {
-  char text[160];
-  if (layer >= 0) {
-    std::snprintf(text, sizeof text, "blk.%lld.%s%s", static_cast<long long>(layer), name, suffix);
-  } else {
-    std::snprintf(text, sizeof text, "%s%s", name, suffix);
-  }
-  return text;
-}
-
 bool has_kernel(gguf::TensorType type) {
   using T = gguf::TensorType;
   switch (type) {
@@ -55,6 +45,17 @@ Status bad_shape(const gguf::Tensor& t, const std::string& name, int64_t cols, i
 }
 
 }  // namespace
+
+std::string Builder::full_name(int64_t layer, const char* name, const char* suffix) const {
+  char text[160];
+  if (layer >= 0) {
+    std::snprintf(text, sizeof text, "%sblk.%lld.%s%s", prefix_,
+                  static_cast<long long>(layer - first_layer_), name, suffix);
+  } else {
+    std::snprintf(text, sizeof text, "%s%s", name, suffix);
+  }
+  return text;
+}
 
 const gguf::Tensor* Builder::tensor(int64_t layer, const char* name, const char* suffix) const {
   return header_.find_tensor(full_name(layer, name, suffix));
@@ -248,6 +249,14 @@ int32_t Builder::add_rope(const RopeHParams& rope, bool factors) {
 void Builder::embed(float scale, int32_t positions, int32_t types) {
   p.embedding = mat(-1, "token_embd", hp().n_vocab, hp().n_embd);
   p.tables.push_back(p.embedding);
+  embed_tokens(scale, positions, types);
+  if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
+  widen(Buf::kX, hp().n_embd);
+  widen(Buf::kH, hp().n_embd);
+  mark("embd", "GET_ROWS", -1, Buf::kX, 0, hp().n_embd);
+}
+
+void Builder::embed_tokens(float scale, int32_t positions, int32_t types) {
   Op& o = op(OpKind::kEmbed, -1);
   o.out = Buf::kX;
   o.n = static_cast<int32_t>(hp().n_embd);
@@ -255,10 +264,6 @@ void Builder::embed(float scale, int32_t positions, int32_t types) {
   o.vec0 = positions;
   o.vec1 = types;
   o.table = 0;
-  if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
-  widen(Buf::kX, hp().n_embd);
-  widen(Buf::kH, hp().n_embd);
-  mark("embd", "GET_ROWS", -1, Buf::kX, 0, hp().n_embd);
 }
 
 void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind,
@@ -479,7 +484,7 @@ AttentionShape Builder::attention_shape(int64_t layer, const AttentionSpec& spec
   att.dv = static_cast<int32_t>(spec.dv > 0 ? spec.dv : hp().head_dim_v);
   att.cache = spec.cache >= 0 ? spec.cache : static_cast<int32_t>(layer);
   if (!hp().causal) att.cache = 0;
-  att.causal = hp().causal;
+  att.causal = hp().causal && !spec.whole;
   return att;
 }
 
@@ -548,6 +553,8 @@ void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionSh
   o.att = att;
   o.vec0 = sinks;
   o.alibi = spec.alibi;
+  o.relative = spec.relative;
+  o.vec1 = spec.relative_bias;
   att_width_ = int64_t{att.heads} * att.dv;
   widen(Buf::kAtt, att_width_);
   if (spec.gated) {
@@ -634,7 +641,7 @@ void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
 void Builder::head(NormKind kind, const char* norm_name) {
   select(hp().n_embd);
   norm(-1, norm_name, Buf::kX, Buf::kH, kind, "result_norm");
-  p.hidden = static_cast<int32_t>(p.ops.size());
+  if (p.decoder == 0) p.hidden = static_cast<int32_t>(p.ops.size());
   p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, true);
   if (p.head < 0) p.head = p.embedding;
   const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");

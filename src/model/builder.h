@@ -28,6 +28,8 @@ struct AttentionSpec {
   bool chunked = false;         // the window is cut at its multiples
   int64_t dk = 0, dv = 0;       // of this layer's heads; 0: the model's
   int32_t cache = -1;           // the layer whose keys and values are read; -1: its own
+  bool whole = false;           // all of a text is seen, though the model is causal
+  int32_t relative = -1, relative_bias = -1;  // Op::relative and its vec
 };
 
 // A place in the rows of a buffer: groups of values from `col`, `step` apart (0: the same for all).
@@ -82,6 +84,12 @@ class Builder {
   int32_t vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
                          const char* suffix = ".weight");
 
+  // Layers from `first` on have names "<prefix>blk.<layer - first>...".
+  void name_layers(const char* prefix, int64_t first) {
+    prefix_ = prefix;
+    first_layer_ = first;
+  }
+
   // --- single operations
   // ---------------------------------------------------------------------------
   void embed(float scale, int32_t positions = -1, int32_t types = -1);
@@ -125,6 +133,18 @@ class Builder {
   // kH -> kAtt, or kGateUp: latent attention (MLA), whose keys and values are made of one short
   // vector. Returns where its output is. `rope`: -1 for none.
   Buf latent_attention(int64_t layer, int32_t rope, float score_scale);
+  // Attention of a decoder's tokens to their source: keys and values of the source, kH -> the
+  // layer's cache; then kH -> kAtt.
+  void store_source(int64_t layer);
+  void cross_attention(int64_t layer);
+  // From here on the operations are the decoder's: they begin with the embedding of its tokens.
+  void begin_decoder();
+  // Scores are the products themselves.
+  void unscaled_scores() {
+    if (p.hp.attn_scale == 0) p.hp.attn_scale = 1;
+  }
+  // Buckets of distances for Op::relative, whose number it returns.
+  int32_t add_buckets(bool both_ways);
   // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`. What is
   // before it is normed where there is an attn_sub_norm, in the FFN an ffn_sub_norm (BitNet).
   void attention_output(int64_t layer, Buf out, bool add, float scale = 1, Buf in = Buf::kAtt);
@@ -156,6 +176,8 @@ class Builder {
   }
 
  private:
+  [[nodiscard]] std::string full_name(int64_t layer, const char* name, const char* suffix) const;
+  void embed_tokens(float scale, int32_t positions = -1, int32_t types = -1);
   // An operation over `heads` groups of n values.
   Op& grouped(OpKind kind, int64_t layer, Columns in, Columns out, int64_t n, int64_t heads);
   int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
@@ -189,6 +211,8 @@ class Builder {
   const gguf::Header& header_;
   Program& p;
   Status status_;
+  const char* prefix_ = "";  // of layers' names
+  int64_t first_layer_ = 0;
   int64_t att_width_ = 0;    // of the attention just added
   int64_t n_head_mats_ = 0;  // of all layers
   bool selected_ = false;

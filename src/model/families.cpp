@@ -41,6 +41,8 @@ const Family* find_family(std::string_view arch) {
       {"llama4", false, build_llama4},
       {"llada", false, build_llama},
       {"dream", true, build_qwen},
+      {"t5", false, build_t5},
+      {"t5encoder", false, build_t5},
       {"bert", false, build_bert},
       {"nomic-bert", true, build_bert},
       {"nomic-bert-moe", true, build_bert},
@@ -122,8 +124,8 @@ const Family* find_family(std::string_view arch) {
 
 bool reads_whole_texts(std::string_view arch) {
   constexpr std::string_view kNames[] = {
-      "llada",          "dream",        "bert",        "nomic-bert",
-      "nomic-bert-moe", "jina-bert-v2", "modern-bert", "gemma-embedding",
+      "llada",       "dream",           "bert",      "nomic-bert", "nomic-bert-moe", "jina-bert-v2",
+      "modern-bert", "gemma-embedding", "t5encoder",
   };
   return std::find(std::begin(kNames), std::end(kNames), arch) != std::end(kNames);
 }

@@ -44,5 +44,6 @@ void build_minicpm3(Builder& b);
 void build_deepseek2(Builder& b);
 void build_kimi_linear(Builder& b);
 void build_llama4(Builder& b);
+void build_t5(Builder& b);
 
 }  // namespace sluice::model

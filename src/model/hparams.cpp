@@ -478,6 +478,17 @@ void read_dense(const gguf::Header& header, Reader& r, HParams& hp) {
   }
 }
 
+// T5. The decoder's layers follow the encoder's.
+void read_t5(Reader& r, HParams& hp) {
+  if (hp.arch != "t5" && hp.arch != "t5encoder") return;
+  hp.n_relative_buckets = r.integer("attention.relative_buckets_count", 4, kMaxRelativeBuckets, -1);
+  if (hp.arch == "t5encoder") return;
+  hp.n_layer_encoder = hp.n_layer;
+  hp.n_layer += r.integer("decoder_block_count", 1, kMaxLayers, hp.n_layer);
+  hp.decoder_start =
+      static_cast<int32_t>(r.integer("decoder_start_token_id", 0, hp.n_vocab - 1, 0));
+}
+
 int64_t vocabulary_size(const gguf::Header& header, Reader& r) {
   if (const gguf::Tensor* embedding = header.find_tensor("token_embd.weight")) {
     if (embedding->ne[1] <= static_cast<uint64_t>(kMaxVocab)) {
@@ -533,6 +544,7 @@ Result<HParams> read_hparams(const gguf::Header& header) {
   if (dense) read_dense(header, r, hp);
   if (family->recurrent) read_recurrent(r, hp);
   read_llama4(r, hp);
+  read_t5(r, hp);
   hp.norm_eps =
       r.real("attention.layer_norm_rms_epsilon", r.real("attention.layer_norm_epsilon", 1e-5f));
   hp.attn_scale = r.real("attention.scale", 0);

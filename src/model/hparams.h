@@ -23,7 +23,8 @@ inline constexpr int64_t kMaxContext = 1 << 24;
 inline constexpr int64_t kMaxTaps = 64;        // of a convolution
 inline constexpr int64_t kMaxState = 1 << 12;  // of a recurrent channel
 inline constexpr int64_t kMaxExpertGating = 3;
-inline constexpr int64_t kMaxHeadMats = 1 << 16;       // of all layers
+inline constexpr int64_t kMaxHeadMats = 1 << 16;  // of all layers
+inline constexpr int64_t kMaxRelativeBuckets = 256;
 inline constexpr int64_t kMaxStreams = 8;              // of AltUp
 inline constexpr int64_t kMaxPerLayerWidth = 1 << 24;  // of a token's embeddings of all layers
 
@@ -116,6 +117,12 @@ struct HParams {
   std::string hidden_activation;      // likewise
   std::vector<kernels::Xielu> xielu;  // by layer, empty in other families than Apertus
   std::vector<int64_t> n_head_of;     // by layer, when it varies; n_head is the largest
+
+  // An encoder and a decoder: the first of n_layer that are the encoder's, 0 where there is none;
+  // the token that every answer begins with.
+  int64_t n_layer_encoder = 0;
+  int32_t decoder_start = 0;
+  int64_t n_relative_buckets = 0;  // of distances between tokens
 
   [[nodiscard]] int64_t heads(int64_t layer) const {
     return n_head_of.empty() ? n_head : n_head_of[static_cast<size_t>(layer)];

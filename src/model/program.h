@@ -69,6 +69,9 @@ enum class OpKind : uint8_t {
   kCorrectStreams,  // AltUp: each of them += (1 + its weight) * (in - the active one, at out_col)
   kMatchNorm,       // each of `heads` groups of out is scaled to the Euclidean norm of in
   kSparsify,        // out = max(0, out - (mean + scale * deviation)) of its n values
+
+  kStore,  // stores keys and values in kQkv: those of a source, for kCross
+  kCross,  // out = attention of a decoder's tokens to all of their source
 };
 
 enum class NormKind : uint8_t { kRms, kLayer, kL2 };  // L2: scale * x / max(|x|, eps)
@@ -83,11 +86,13 @@ enum class Activation : uint8_t {
   kTanh,
   kReluSquaredMul,  // max(gate, 0)^2 * up
   kXielu,           // without up; Op::xielu
+  kRelu,            // max(x, 0), without up
 };
 // Whether the activation multiplies two products, gate and up; else it is a function of one.
 [[nodiscard]] constexpr bool is_gated(Activation act) {
   return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
-         act != Activation::kGeluErf && act != Activation::kTanh && act != Activation::kXielu;
+         act != Activation::kGeluErf && act != Activation::kTanh && act != Activation::kXielu &&
+         act != Activation::kRelu;
 }
 enum class Unary : uint8_t {
   kNone,
@@ -150,6 +155,7 @@ struct Op {
   int32_t window = 0;         // attention: sliding window in tokens, 0 none
   bool chunked = false;       // the window is the query's own of the pieces of that length
   float alibi = 0;            // attention: ALiBi's greatest bias, 0 none; vec0: sinks [heads]
+  int32_t relative = -1;      // attention: index into Program::buckets; vec1: biases [bucket][head]
   AttentionShape att;         // rope and attention
   Unary unary = Unary::kNone;
   Place gate;
@@ -288,6 +294,15 @@ struct Program {
     const auto is = [mat](int32_t m) { return m >= 0 && static_cast<size_t>(m) == mat; };
     return !is(head) && std::any_of(tables.begin(), tables.end(), is);
   }
+
+  // Bucket of each distance from a query to a key, from -kRelativeReach on.
+  using Buckets = std::array<uint8_t, 2 * kernels::kRelativeReach + 1>;
+  std::vector<Buckets> buckets;
+
+  // An encoder and a decoder: operations before `decoder` read a text, the source, whole, and leave
+  // its keys and values in the decoder's layers; those from there on compute the tokens that answer
+  // it. 0: there is no encoder.
+  int32_t decoder = 0;
 
   // A pass for logits ends before operation `pool`. One for embeddings leaves after `hidden`
   // operations, when kH has a row of each token, pools them, and runs a tail.

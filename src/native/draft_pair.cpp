@@ -25,7 +25,9 @@ Status check_same_vocabulary(const tokenizer::Tokenizer& model, const tokenizer:
 Result<session::MemoryPlan> plan_of(const std::string& path, const LoadOptions& options) {
   Result<ModelHeader> header = read_header(path, options.source);
   if (!header.ok()) return header.status();
-  Result<session::Inspection> found = session::inspect(header->header, options.engine);
+  session::EngineOptions engine = options.engine;
+  engine.base_bytes += header->held;
+  Result<session::Inspection> found = session::inspect(header->header, engine);
   if (!found.ok()) return found.status();
   return std::move(found->plan);
 }

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/clock.h"
+#include "native/qsf_source.h"
 #include "platform/file.h"
 
 namespace sluice::native {
@@ -77,6 +78,13 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
     SLUICE_RETURN_IF_ERROR(answer(*need, open_file, &out));
   }
   out.header = std::move(out.opener->header());
+  if (std::vector<qsf::Run>& runs = out.opener->qsf_runs(); !runs.empty()) {
+    Result<std::unique_ptr<QsfSource>> unpacked =
+        QsfSource::open(std::move(out.sources[0]), std::move(runs));
+    if (!unpacked.ok()) return unpacked.status();
+    out.held = (*unpacked)->memory();
+    out.sources[0] = std::move(*unpacked);
+  }
   const std::span<const uint8_t> made = out.opener->synthesized_file();
   if (!made.empty()) out.sources.push_back(std::make_unique<OwnedSource>(made));
   return out;
@@ -116,6 +124,7 @@ Result<std::unique_ptr<Model>> Model::open(ModelHeader header,
     engine_options.reader = model.get();
     engine_options.direct_reads = residency::DirectReads::kAlways;
   }
+  engine_options.base_bytes += header.held;
   Result<std::unique_ptr<session::Engine>> engine =
       session::Engine::open(header.header, engine_options);
   if (!engine.ok()) return engine.status();

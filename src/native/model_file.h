@@ -37,6 +37,7 @@ struct ModelHeader {
   gguf::Header header;
   std::vector<std::unique_ptr<io::ByteSource>> sources;
   bool remote = false;  // the sources are URLs
+  uint64_t held = 0;    // bytes of a budget that the sources take
 };
 
 // Reads the headers of `path` (a file or an http(s) URL; the first part of a split model; or a

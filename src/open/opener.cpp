@@ -80,6 +80,7 @@ struct Opener::Impl {
   [[nodiscard]] std::optional<uint32_t> chosen(std::string_view name) const;
 
   Status parse_gguf();
+  Status parse_qsf();
   Status parse_shard();
   Status ask_for(uint64_t bytes);
   Status describe();
@@ -106,6 +107,7 @@ struct Opener::Impl {
   uint64_t n_tensors = 0;
 
   gguf::Header header;
+  std::vector<qsf::Run> runs;  // of a QSF file
   std::string made;
 };
 
@@ -249,6 +251,7 @@ Status Opener::Impl::ask_for(uint64_t bytes) {
 
 Status Opener::Impl::parse_gguf() {
   File& file = files[n_parsed];
+  if (n_parsed == 0 && qsf::is_qsf(file.prefix.bytes())) return parse_qsf();
   gguf::Header part;
   const Result<gguf::ParseProgress> parsed =
       gguf::parse_header(file.prefix.bytes(), file.size, n_parsed == 0 ? &header : &part);
@@ -261,6 +264,16 @@ Status Opener::Impl::parse_gguf() {
   } else {
     SLUICE_RETURN_IF_ERROR(gguf::merge_split(&header, part, n_parsed));
   }
+  ++n_parsed;
+  return {};
+}
+
+Status Opener::Impl::parse_qsf() {
+  File& file = files[0];
+  const Result<gguf::ParseProgress> parsed =
+      qsf::parse(file.prefix.bytes(), file.size, &header, &runs);
+  if (!parsed.ok()) return parsed.status();
+  if (!parsed->done) return ask_for(parsed->need_bytes);
   ++n_parsed;
   return {};
 }
@@ -375,6 +388,10 @@ Status Opener::supply() {
 
 gguf::Header& Opener::header() {
   return impl_->header;
+}
+
+std::vector<qsf::Run>& Opener::qsf_runs() {
+  return impl_->runs;
 }
 
 std::span<const uint8_t> Opener::synthesized_file() const {

@@ -1,7 +1,7 @@
-// What has to be read before a model can be planned: the header of a GGUF file, those of all parts
-// of a split one, or the small files and shard headers of a Hugging Face directory. Without I/O:
-// the opener says what it wants next, whoever drives it reads that and hands it over, natively and
-// in the browser alike. Every count and length is capped before it is believed, and memory that
+// What has to be read before a model can be planned: the header of a GGUF or QSF file, those of all
+// parts of a split one, or the small files and shard headers of a Hugging Face directory. Without
+// I/O: the opener says what it wants next, whoever drives it reads that and hands it over, natively
+// and in the browser alike. Every count and length is capped before it is believed, and memory that
 // cannot be had is an error.
 #pragma once
 
@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "qsf/qsf.h"
 
 namespace sluice::open {
 
@@ -65,6 +66,8 @@ class Opener {
 
   // The model, once need() says kDone. Views in the header live as long as the opener.
   [[nodiscard]] gguf::Header& header();
+  // Of a QSF file the runs that its header's tensors lie in; empty for every other model.
+  [[nodiscard]] std::vector<qsf::Run>& qsf_runs();
   // Bytes that were computed and are read as the last file of the model; empty: there are none.
   [[nodiscard]] std::span<const uint8_t> synthesized_file() const;
 

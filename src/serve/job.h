@@ -1,10 +1,9 @@
 // One request on its way through the engine, and the channel in which its answer comes back. The
 // engine's thread pushes, the connection's thread pops. The channel holds a bounded number of
-// bytes: the engine waits for a reader that is slow, and works no more for one that has gone.
+// bytes: an answer waits for a reader that is slow, and ends for one that has gone.
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -41,9 +40,8 @@ class Channel {
   // False where the platform gave no descriptors.
   [[nodiscard]] bool usable() const { return there_.usable(); }
 
-  // Waits while the channel is full. False when the reader has gone, or does not read until
-  // `deadline` (monotonic_ms).
-  bool push(Event event, double deadline);
+  // False, and the event stays the caller's, while the channel is full.
+  bool push(Event&& event);
   // False when there is nothing.
   bool pop(Event* out);
   // Readable when pop() has something: for poll().
@@ -54,7 +52,6 @@ class Channel {
 
  private:
   std::mutex mutex_;
-  std::condition_variable room_;
   std::deque<Event> events_;
   size_t bytes_ = 0;
   std::atomic<bool> left_{false};
@@ -62,7 +59,7 @@ class Channel {
 };
 
 struct Job {
-  // Answers: n for each prompt, one after the other.
+  // Answers: n for each prompt.
   std::vector<std::vector<Token>> prompts;
   generate::Options options;
   int32_t n = 1;

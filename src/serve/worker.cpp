@@ -11,11 +11,8 @@ namespace {
 using generate::Finish;
 using session::Step;
 
-constexpr double kReaderMs = 10'000;  // that the engine waits for one that does not read
-
-Status late() {
-  return error(Code::kAborted, "the request took longer than this server allows");
-}
+constexpr double kReaderMs = 10'000;  // that an answer waits for a reader that does not read
+constexpr auto kLookAgain = std::chrono::milliseconds(5);  // for one, where all answers do
 
 size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
   const size_t n = std::min(a.size(), b.size());
@@ -23,22 +20,30 @@ size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
       std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(n), b.begin()).first - a.begin());
 }
 
+int32_t answers_of(const Job& job) {
+  return job.embedding ? 0 : static_cast<int32_t>(job.prompts.size()) * job.n;
+}
+
 }  // namespace
 
-Worker::Worker(native::Model& model, Metrics& metrics, int32_t n_sessions, size_t max_queued)
+Worker::Worker(native::Model& model, Metrics& metrics, size_t max_queued)
     : model_(model),
       metrics_(metrics),
-      n_sessions_(static_cast<size_t>(n_sessions)),
-      max_queued_(max_queued) {}
+      parallel_(static_cast<size_t>(model.engine().plan().parallel)),
+      max_queued_(max_queued),
+      scheduler_(model.engine()) {}
 
 Worker::~Worker() {
   stop();
 }
 
 Status Worker::start() {
-  for (size_t i = 0; i < n_sessions_; ++i) {
+  for (size_t i = 0; i < parallel_; ++i) {
     auto session = session::Session::create(model_.engine());
     if (!session.ok()) return session.status();
+    if (session::Batcher::takes(model_.engine())) {
+      SLUICE_RETURN_IF_ERROR(scheduler_.add(**session));
+    }
     slots_.push_back({std::move(*session)});
   }
   thread_ = std::thread([this] { loop(); });
@@ -58,8 +63,8 @@ Worker::Admission Worker::submit(const std::shared_ptr<Job>& job) {
 
 int Worker::retry_after() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const double seconds = std::ceil(mean_ms_ * static_cast<double>(queue_.size()) / 2e3);
-  return static_cast<int>(std::clamp(seconds, 1.0, 60.0));
+  const double turns = static_cast<double>(queue_.size()) / static_cast<double>(parallel_);
+  return static_cast<int>(std::clamp(std::ceil(mean_ms_ * turns / 2e3), 1.0, 60.0));
 }
 
 size_t Worker::queued() const {
@@ -91,21 +96,13 @@ void Worker::stop() {
 
 void Worker::loop() {
   for (;;) {
-    std::shared_ptr<Job> job;
     {
       std::unique_lock<std::mutex> lock(mutex_);
       wake_.wait(lock, [this] { return stop_ || !queue_.empty(); });
       if (queue_.empty()) return;
-      job = std::move(queue_.front());
-      queue_.pop_front();
-      running_ = 1;
     }
-    const double start = monotonic_ms();
-    compute(*job);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const double ms = monotonic_ms() - start;
-    mean_ms_ = mean_ms_ == 0 ? ms : 0.8 * mean_ms_ + 0.2 * ms;
-    running_ = 0;
+    const Status driven = model_.drive([this](int32_t max_ops) { return step(max_ops); });
+    if (!driven.ok()) end_all(driven);
   }
 }
 
@@ -113,111 +110,298 @@ bool Worker::abandoned(const Job& job) const {
   return stop_ || job.channel.left() || monotonic_ms() > job.deadline;
 }
 
-void Worker::compute(Job& job) {
-  job.begun = monotonic_ms();
-  Status status = job.embedding ? embed(job) : generate(job);
-  if (status.ok() && abandoned(job)) {
-    status = stop_ ? error(Code::kAborted, "the server is shutting down") : late();
-  }
-  Event last;
-  last.kind = status.ok() ? Event::Kind::kDone : Event::Kind::kFailed;
-  last.failure = std::move(status);
-  job.channel.push(std::move(last), monotonic_ms() + kReaderMs);
+// Why a request is given up.
+Status Worker::reason() const {
+  if (stop_) return error(Code::kAborted, "the server is shutting down");
+  return error(Code::kAborted, "the request took longer than this server allows");
 }
 
-Status Worker::generate(Job& job) {
-  for (int32_t i = 0; i < static_cast<int32_t>(job.prompts.size()) * job.n; ++i) {
-    if (abandoned(job)) return {};
-    SLUICE_RETURN_IF_ERROR(answer(job, job.prompts[static_cast<size_t>(i / job.n)], i));
-    ++job.options.sampling.seed;
+// One round: who is gone goes, who waits begins, then a part of a pass.
+Step Worker::step(int32_t max_ops) {
+  for (Task& task : tasks_) {
+    if (!task.ended && abandoned(*task.job)) give_up(task, reason());
   }
-  return {};
+  take_jobs();
+  const Step reached = compute(max_ops);
+  bool changed = false;
+  for (auto a = answers_.begin(); a != answers_.end();) {
+    take_pieces(*a);
+    const bool over = a->generation->finish() != Finish::kNone;
+    changed = changed || over;
+    if (over) end_answer(*a);
+    a = over ? answers_.erase(a) : std::next(a);
+  }
+  for (Task& task : tasks_) settle(task);
+  changed = std::erase_if(tasks_,
+                          [](const Task& task) { return task.ended && task.unread.empty(); }) > 0 ||
+            changed;
+  running_ = tasks_.size();
+  if (reached != Step::kDone) return reached;
+  if (tasks_.empty()) return Step::kDone;
+  const bool embeds = std::any_of(tasks_.begin(), tasks_.end(),
+                                  [](const Task& task) { return task.embedder != nullptr; });
+  if (!changed && !embeds) {  // until somebody reads
+    std::unique_lock<std::mutex> lock(mutex_);
+    wake_.wait_for(lock, kLookAgain);
+  }
+  return Step::kProgress;
 }
 
-Status Worker::answer(Job& job, const std::vector<Token>& prompt, int32_t index) {
-  auto generation = generate::Generation::begin(choose_session(prompt), prompt, job.options);
-  if (!generation.ok()) return generation.status();
-  generate::Generation& g = **generation;
-  const auto tell = [&](Event event) {
-    event.index = index;
-    return job.channel.push(std::move(event), monotonic_ms() + kReaderMs);
-  };
-  if (index == 0) static_cast<void>(tell({.kind = Event::Kind::kStarted}));
-  const Status driven = model_.drive([&](int32_t max_ops) {
-    if (abandoned(job)) {
-      g.cancel();
-      return Step::kDone;
+// Batches of answers and passes of embeddings take turns.
+Step Worker::compute(int32_t max_ops) {
+  if (embedding_ != nullptr) return embed(max_ops);
+  const Step chosen = scheduler_.choose(max_ops);
+  if (chosen != Step::kDone) return chosen;
+  const bool turn = !embedded_last_ || !scheduler_.waiting();
+  if (turn && !model_.engine().pass_under_way() && begin_embedding_pass()) return Step::kProgress;
+  const Step reached = scheduler_.step(max_ops);
+  if (!model_.engine().pass_under_way()) embedded_last_ = false;
+  return reached;
+}
+
+// Requests that wait begin in order, as many as there is room for.
+void Worker::take_jobs() {
+  for (Task& task : tasks_) {
+    begin(task);
+    if (!task.ended && task.begun < answers_of(*task.job)) return;  // it comes first
+  }
+  while (has_free_slot()) {
+    std::shared_ptr<Job> job = next_job();
+    if (job == nullptr) return;
+    Task& task = tasks_.emplace_back();
+    running_ = tasks_.size();
+    task.job = std::move(job);
+    task.job->begun = monotonic_ms();
+    if (abandoned(*task.job)) {
+      give_up(task, reason());
+    } else if (task.job->embedding) {
+      begin_embedding(task);
+    } else {
+      begin(task);
+      if (task.begun < answers_of(*task.job) && task.failure.ok()) return;
     }
-    const Step step = g.step(max_ops);
-    for (generate::Piece& piece : g.take_pieces()) {
-      if (tell({.kind = Event::Kind::kPiece, .piece = std::move(piece)})) continue;
-      job.channel.leave();
-      g.cancel();
-      return Step::kDone;
-    }
-    return step;
-  });
-  if (!driven.ok()) {
-    g.cancel();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    failure_ = driven;
-    return driven;
   }
-  metrics_.count_answer(g.counts(), g.finish(), job.begun - job.arrived);
-  if (g.finish() == Finish::kFailed) return g.failure();
-  static_cast<void>(
-      tell({.kind = Event::Kind::kAnswered, .finish = g.finish(), .counts = g.counts()}));
-  return {};
 }
 
-Status Worker::embed(Job& job) {
-  session::Session& session = oldest_session();
+std::shared_ptr<Job> Worker::next_job() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (queue_.empty()) return nullptr;
+  std::shared_ptr<Job> job = std::move(queue_.front());
+  queue_.pop_front();
+  return job;
+}
+
+void Worker::begin(Task& task) {
+  while (task.failure.ok() && task.begun < answers_of(*task.job) && has_free_slot()) {
+    if (!begin_answer(task)) return;
+  }
+}
+
+// False when it has to wait: a prompt that several answers have in common is computed once.
+bool Worker::begin_answer(Task& task) {
+  Job& job = *task.job;
+  const int32_t index = task.begun, first = index / job.n * job.n;
+  const std::vector<Token>& prompt = job.prompts[static_cast<size_t>(index / job.n)];
+  const session::Session* source = nullptr;
+  bool shared = false;
+  for (const Answering& a : answers_) {
+    if (a.task != &task || a.index < first) continue;
+    const session::Session& other = *a.slot->session;
+    shared = true;
+    if (!other.busy() && other.tokens().size() >= prompt.size()) source = &other;
+  }
+  if (shared && source == nullptr) return false;
+  Slot& slot = take_slot(prompt);
+  session::Session& session = *slot.session;
+  if (source != nullptr && common_prefix(session.tokens(), prompt) + 1 < prompt.size()) {
+    static_cast<void>(session.fork_from(*source));  // otherwise it is computed
+  }
+  generate::Options options = job.options;
+  options.sampling.seed += static_cast<decltype(options.sampling.seed)>(index);
+  auto generation = generate::Generation::begin(session, prompt, options);
+  if (!generation.ok()) {
+    free_slot(slot);
+    give_up(task, generation.status());
+    return false;
+  }
+  if (index == 0) tell(task, {.kind = Event::Kind::kStarted});
+  ++task.begun;
+  ++task.running;
+  scheduler_.add(**generation);
+  answers_.push_back({&task, index, &slot, std::move(*generation)});
+  return true;
+}
+
+void Worker::take_pieces(Answering& answering) {
+  for (generate::Piece& piece : answering.generation->take_pieces()) {
+    tell(*answering.task,
+         {.kind = Event::Kind::kPiece, .index = answering.index, .piece = std::move(piece)});
+  }
+}
+
+void Worker::end_answer(Answering& answering) {
+  const generate::Generation& g = *answering.generation;
+  Task& task = *answering.task;
+  metrics_.count_answer(g.counts(), g.finish(), task.job->begun - task.job->arrived);
+  scheduler_.remove(g);
+  scheduler_.hold(*answering.slot->session, false);
+  free_slot(*answering.slot);
+  --task.running;
+  if (g.finish() == Finish::kFailed) {
+    give_up(task, g.failure());
+  } else if (task.failure.ok()) {
+    tell(task, {.kind = Event::Kind::kAnswered,
+                .index = answering.index,
+                .finish = g.finish(),
+                .counts = g.counts()});
+  }
+}
+
+void Worker::begin_embedding(Task& task) {
+  task.slot = &take_slot({});
+  session::Session& session = *task.slot->session;
+  scheduler_.remove(session);
   session.clear();
-  embed::Embedder embedder(session);
-  SLUICE_RETURN_IF_ERROR(embedder.begin(job.tokens, job.ends, job.embed_options));
-  job.width = embedder.width();
+  task.embedder = std::make_unique<embed::Embedder>(session);
+  Job& job = *task.job;
+  const Status begun = task.embedder->begin(job.tokens, job.ends, job.embed_options);
+  if (!begun.ok()) return give_up(task, begun);
+  job.width = task.embedder->width();
   job.vectors.reserve(job.ends.size() * static_cast<size_t>(job.width));
-  Status status;
-  while (status.ok() && !abandoned(job)) {
-    const Result<bool> more = embedder.next();
-    if (!more.ok()) status = more.status();
-    if (!more.ok() || !*more) break;
-    Step last = Step::kDone;
-    const Status driven = model_.drive([&](int32_t max_ops) {
-      return abandoned(job) ? Step::kDone : (last = embedder.step(max_ops));
-    });
-    if (!driven.ok()) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      failure_ = status = driven;
-    } else if (last == Step::kFailed) {
-      status = embedder.failure();
-    }
-    for (int32_t i = 0; i < embedder.n_results() && status.ok() && !abandoned(job); ++i) {
-      const std::span<const float> row = embedder.result(i);
-      job.vectors.insert(job.vectors.end(), row.begin(), row.end());
+}
+
+// The next pass of the first request for embeddings; false when there is none.
+bool Worker::begin_embedding_pass() {
+  for (Task& task : tasks_) {
+    if (task.embedder == nullptr) continue;
+    const Result<bool> more = task.embedder->next();
+    if (!more.ok()) {
+      give_up(task, more.status());
+    } else if (*more) {
+      embedding_ = &task;
+      return true;
+    } else {
+      metrics_.count_embedding(task.job->ends.size(), task.job->tokens.size());
+      end_embedding(task);
     }
   }
-  session.cancel();
-  session.clear();  // nothing can be generated after texts alone
-  if (status.ok() && !abandoned(job)) metrics_.count_embedding(job.ends.size(), job.tokens.size());
-  return status;
+  return false;
 }
 
-session::Session& Worker::choose_session(const std::vector<Token>& prompt) {
-  const auto rank = [&](const Slot& slot) {
-    return std::pair(common_prefix(slot.session->tokens(), prompt), ~slot.used);
-  };
-  Slot& best = *std::max_element(slots_.begin(), slots_.end(),
-                                 [&](const Slot& a, const Slot& b) { return rank(a) < rank(b); });
-  best.used = ++n_used_;
-  return *best.session;
+Step Worker::embed(int32_t max_ops) {
+  Task& task = *embedding_;
+  const Step reached = task.embedder->step(max_ops);
+  if (reached == Step::kFailed) {
+    const Status why = task.embedder->failure();
+    give_up(task, why);
+  } else if (reached == Step::kDone) {
+    for (int32_t i = 0; i < task.embedder->n_results(); ++i) {
+      const std::span<const float> row = task.embedder->result(i);
+      task.job->vectors.insert(task.job->vectors.end(), row.begin(), row.end());
+    }
+    embedding_ = nullptr;
+    embedded_last_ = true;
+  }
+  return reached == Step::kBlocked ? reached : Step::kProgress;
 }
 
-session::Session& Worker::oldest_session() {
-  Slot& oldest = *std::min_element(slots_.begin(), slots_.end(),
-                                   [](const Slot& a, const Slot& b) { return a.used < b.used; });
-  oldest.used = ++n_used_;
-  return *oldest.session;
+// Nothing can be generated after texts alone: the session is emptied.
+void Worker::end_embedding(Task& task) {
+  if (embedding_ == &task) embedding_ = nullptr;
+  if (task.slot == nullptr) return;
+  task.embedder.reset();
+  session::Session& session = *task.slot->session;
+  session.clear();
+  if (session::Batcher::takes(model_.engine())) static_cast<void>(scheduler_.add(session));
+  free_slot(*task.slot);
+  task.slot = nullptr;
+}
+
+void Worker::give_up(Task& task, Status why) {
+  if (task.failure.ok()) task.failure = std::move(why);
+  end_embedding(task);
+  for (Answering& a : answers_) {
+    if (a.task == &task) a.generation->cancel();  // its slot is freed in the same round
+  }
+}
+
+// Says the end once there is nothing more to come, and what could not be said before.
+void Worker::settle(Task& task) {
+  const bool over = !task.failure.ok() || task.begun == answers_of(*task.job);
+  if (!task.ended && over && task.running == 0 && task.embedder == nullptr) {
+    Event last;
+    last.kind = task.failure.ok() ? Event::Kind::kDone : Event::Kind::kFailed;
+    last.failure = task.failure;
+    task.ended = true;
+    tell(task, std::move(last));
+    const double ms = monotonic_ms() - task.job->begun;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    mean_ms_ = mean_ms_ == 0 ? ms : 0.8 * mean_ms_ + 0.2 * ms;
+  }
+  show(task);
+}
+
+void Worker::tell(Task& task, Event event) {
+  if (task.unread.empty()) {
+    if (task.job->channel.push(std::move(event))) return;
+    task.full_since = monotonic_ms();
+  }
+  task.unread.push_back(std::move(event));
+}
+
+// Hands over what the channel has room for; while something is left, the request's answers wait.
+void Worker::show(Task& task) {
+  while (!task.unread.empty() && task.job->channel.push(std::move(task.unread.front()))) {
+    task.unread.pop_front();
+    task.full_since = monotonic_ms();
+  }
+  const bool full = !task.unread.empty();
+  if (full && (stop_ || monotonic_ms() - task.full_since > kReaderMs)) {
+    task.job->channel.leave();
+    task.unread.clear();
+  }
+  for (const Answering& a : answers_) {
+    if (a.task == &task) scheduler_.hold(*a.slot->session, full);
+  }
+}
+
+// The engine can do no more, or is to end.
+void Worker::end_all(const Status& why) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!stop_) failure_ = why;
+  }
+  while (std::shared_ptr<Job> job = next_job()) tasks_.emplace_back().job = std::move(job);
+  for (Task& task : tasks_) give_up(task, stop_ ? reason() : why);
+  for (Answering& a : answers_) {
+    take_pieces(a);
+    end_answer(a);
+  }
+  answers_.clear();
+  for (Task& task : tasks_) settle(task);
+  tasks_.clear();
+  running_ = 0;
+}
+
+bool Worker::has_free_slot() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.taken; });
+}
+
+// The free one that holds most of the prompt; of several the one that was used longest ago.
+Worker::Slot& Worker::take_slot(const std::vector<Token>& prompt) {
+  Slot* best = nullptr;
+  size_t longest = 0;
+  for (Slot& slot : slots_) {
+    if (slot.taken) continue;
+    const size_t prefix = common_prefix(slot.session->tokens(), prompt);
+    const bool older = best != nullptr && prefix == longest && slot.used < best->used;
+    if (best != nullptr && prefix <= longest && !older) continue;
+    best = &slot;
+    longest = prefix;
+  }
+  best->used = ++n_used_;
+  best->taken = true;
+  return *best;
 }
 
 }  // namespace sluice::serve

@@ -1,16 +1,20 @@
 // The one thread that touches the engine. It takes requests from a bounded queue, in order, and
-// computes one after the other. Each goes to the session that holds the longest beginning of its
-// prompt, so that a conversation finds its keys and values again; the answer does not depend on it.
+// computes the answers of as many at once as the engine was planned for: their passes are one
+// (generate/scheduler.h). Each answer goes to the session that holds the longest beginning of its
+// prompt, so that a conversation finds its keys and values again; the answer depends neither on
+// that nor on what is computed beside it.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "generate/scheduler.h"
 #include "native/model_file.h"
 #include "serve/job.h"
 #include "serve/metrics.h"
@@ -21,16 +25,16 @@ class Worker {
  public:
   enum class Admission : uint8_t { kAdmitted, kFull, kClosed };
 
-  // `model`, opened for `n_sessions`, and `metrics` outlive this; from start() on the engine is the
-  // worker's alone.
-  Worker(native::Model& model, Metrics& metrics, int32_t n_sessions, size_t max_queued);
+  // `model`, opened for as many answers at once as EngineOptions::parallel says, and `metrics`
+  // outlive this; from start() on the engine is the worker's alone.
+  Worker(native::Model& model, Metrics& metrics, size_t max_queued);
   ~Worker();
   // Errors: Session::create's.
   [[nodiscard]] Status start();
 
   // Takes a request, whose answer comes in its channel.
   [[nodiscard]] Admission submit(const std::shared_ptr<Job>& job);
-  // Has the engine look whether its reader is still there, also where it waits for weights.
+  // Has the engine look whether its readers are still there, also where it waits for weights.
   void look() { model_.wake(); }
   // Seconds until a request that comes now may find room, as far as the past tells.
   [[nodiscard]] int retry_after() const;
@@ -45,23 +49,63 @@ class Worker {
   void stop();
 
  private:
+  struct Slot {
+    std::unique_ptr<session::Session> session;
+    uint64_t used = 0;  // number of the answer that used it last
+    bool taken = false;
+  };
+  // A request that is being answered.
+  struct Task {
+    std::shared_ptr<Job> job;
+    double start = 0;                // monotonic_ms
+    int32_t begun = 0, running = 0;  // answers
+    bool ended = false;              // its last event is said
+    Status failure;
+    std::deque<Event> unread;  // that the channel has no room for
+    double full_since = 0;
+    Slot* slot = nullptr;  // of embeddings
+    std::unique_ptr<embed::Embedder> embedder;
+  };
+  struct Answering {
+    Task* task = nullptr;
+    int32_t index = 0;
+    Slot* slot = nullptr;
+    std::unique_ptr<generate::Generation> generation;
+  };
+
   void loop();
-  void compute(Job& job);
-  [[nodiscard]] Status generate(Job& job);
-  [[nodiscard]] Status answer(Job& job, const std::vector<Token>& prompt, int32_t index);
-  [[nodiscard]] Status embed(Job& job);
+  [[nodiscard]] session::Step step(int32_t max_ops);
+  [[nodiscard]] session::Step compute(int32_t max_ops);
+  void take_jobs();
+  [[nodiscard]] std::shared_ptr<Job> next_job();
+  void begin(Task& task);
+  [[nodiscard]] bool begin_answer(Task& task);
+  void take_pieces(Answering& answering);
+  void end_answer(Answering& answering);
+  void begin_embedding(Task& task);
+  [[nodiscard]] bool begin_embedding_pass();
+  [[nodiscard]] session::Step embed(int32_t max_ops);
+  void end_embedding(Task& task);
+  void settle(Task& task);
+  void tell(Task& task, Event event);
+  void show(Task& task);
+  void give_up(Task& task, Status why);
+  void end_all(const Status& why);
   [[nodiscard]] bool abandoned(const Job& job) const;
-  session::Session& choose_session(const std::vector<Token>& prompt);
-  session::Session& oldest_session();
+  [[nodiscard]] Status reason() const;
+  [[nodiscard]] bool has_free_slot() const;
+  [[nodiscard]] Slot& take_slot(const std::vector<Token>& prompt);
+  void free_slot(Slot& slot) { slot.taken = false; }
 
   native::Model& model_;
   Metrics& metrics_;
-  const size_t n_sessions_, max_queued_;
-  struct Slot {
-    std::unique_ptr<session::Session> session;
-    uint64_t used = 0;  // number of the request that used it last
-  };
+  const size_t parallel_, max_queued_;
   std::vector<Slot> slots_;
+  generate::Scheduler scheduler_;
+  std::list<Task> tasks_;
+  std::list<Answering> answers_;
+  Task* embedding_ = nullptr;  // whose pass is computed
+  bool embedded_last_ = false;
   uint64_t n_used_ = 0;
 
   mutable std::mutex mutex_;

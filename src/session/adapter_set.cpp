@@ -13,13 +13,6 @@
 namespace sluice::session {
 namespace {
 
-// The package has no way yet to give an engine adapters: what would read them is left out there.
-#ifdef __EMSCRIPTEN__
-constexpr bool kAdapters = false;
-#else
-constexpr bool kAdapters = true;
-#endif
-
 using adapter::Pair;
 using gguf::printable;
 using hf::RowOrder;
@@ -221,7 +214,7 @@ class AdapterSet::Binder {
 Result<AdapterSet> AdapterSet::bind(const model::Program& program, const kernels::Table& table,
                                     std::span<const adapter::Source> sources) {
   AdapterSet set;
-  if (!kAdapters || sources.empty()) return set;
+  if (sources.empty()) return set;
   if (sources.size() > adapter::kMaxAdapters) {
     return error(Code::kInvalidArgument, "%zu adapters are more than the %zu that are possible",
                  sources.size(), adapter::kMaxAdapters);
@@ -333,7 +326,7 @@ class AdapterSet::Loader {
 };
 
 Status AdapterSet::load(const kernels::Table& table, std::span<const adapter::Source> sources) {
-  if (!kAdapters || terms_.empty()) return {};
+  if (terms_.empty()) return {};
   SLUICE_RETURN_IF_ERROR(Loader(table, sources, this).run());
   origins_ = {};
   return {};

@@ -35,6 +35,12 @@ void CpuExecutor::store_kv(const Op& op) {
     for (int32_t h = 0; h < att.kv_heads; ++h) {
       store_vector(layer, layer.k_type, k + h * dk, dk, first_ + t, cache.keys(att.cache, h),
                    cache.recent_keys(att.cache, h));
+      if (first_ + t < layer.keep) {
+        kernels::f16* const values = cache.first_values(att.cache, h) + int64_t{first_ + t} * dv;
+        kernels::f16* const keys = cache.first_keys(att.cache, h) + int64_t{first_ + t} * dk;
+        if (!att.values_in_keys) engine_.table().f32_to_f16(v + h * dv, dv, values);
+        engine_.table().f32_to_f16(k + h * dk, dk, keys);
+      }
       if (att.values_in_keys) continue;
       store_vector(layer, layer.v_type, v + h * dv, dv, first_ + t, cache.values(att.cache, h),
                    cache.recent_values(att.cache, h));
@@ -123,16 +129,12 @@ void CpuExecutor::op_attention(const Op& op) {
 
 void CpuExecutor::attend(const Op& op) {
   const int32_t n_kv = op.att.kv_heads;
-  const int32_t splits = split_count(engine_.plan().n_ctx);
-  const int32_t split = attention_split(engine_.plan().n_ctx);
-  if (rows_ == 1 && splits > 1) {
-    const int32_t first = window_begin(op, first_) / split;
-    const int32_t n = first_ / split + 1 - first;
+  if (rows_ == 1 && engine_.plan().working().attention_parts() > 1) {
+    const int32_t n = parts_of(op, first_).count();
     engine_.pool().parallel_for(n_kv * n, [&](int64_t task, int thread) {
-      attend_split(op, static_cast<int32_t>(task / n), first + static_cast<int32_t>(task % n),
-                   thread);
+      attend_part(op, static_cast<int32_t>(task / n), static_cast<int32_t>(task % n), thread);
     });
-    for (int32_t h = 0; h < op.att.heads; ++h) merge_splits(op, h);
+    for (int32_t h = 0; h < op.att.heads; ++h) merge_parts(op, h);
     return;
   }
   const int32_t tile = attention_tile_tokens(op.att, engine_.plan().n_batch);
@@ -198,32 +200,104 @@ void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const Tile
     a.slope = s.slope;
     a.position = s.position;
   }
+  if (op.relative >= 0) {
+    a.relative = engine_.vec(op.vec1) + head;
+    a.relative_stride = op.att.heads;
+    a.buckets = engine_.program().buckets[static_cast<size_t>(op.relative)].data();
+    a.position = s.position;
+  }
   if (op.vec0 >= 0) {
     for (int32_t r = 0; r < rows; ++r) s.sink[r] = sink(op, head * group + r % group);
     a.sink = s.sink;
   }
 }
 
-// One part of the positions for the one token of a decode pass, into the shared partials:
-// [split][head][dv], then maxima [split][head], then sums.
-void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int thread) {
+int32_t CpuExecutor::part_length(const kv::LayerShape& layer) const {
+  const KvRoom& room = engine_.plan().kv_room;
+  const int32_t split = attention_split(room.positions);
+  return room.forgets() ? std::min(split, layer.capacity) : split;  // a ring may be shorter
+}
+
+CpuExecutor::Parts CpuExecutor::parts_of(const Op& op, int32_t position) const {
+  const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
+  Parts parts;
+  parts.begin = seen_from(op, position);
+  if (layer.forgets) parts.begin = std::max(parts.begin, layer.seen_from(position));
+  parts.length = part_length(layer);
+  parts.first = parts.begin / parts.length;
+  parts.last = position / parts.length;
+  parts.kept = parts.begin > 0 ? layer.keep : 0;
+  return parts;
+}
+
+// The first positions for rows [from, rows) of a tile whose row 0 is a query at `position`. Between
+// them and the last ones the query sees nothing, so it is turned back by as many positions: the
+// keys stay as they are, and no rounding adds up.
+void CpuExecutor::attend_first(const Op& op, int32_t head, const TileScratch& s, int32_t from,
+                               int32_t rows, int32_t position, kernels::AttentionArgs a) {
+  const kv::KvCache& cache = timeline_->cache();
+  const kv::LayerShape& layer = cache.layer(op.att.cache);
+  const Op* rope = rope_of(engine_.program(), op);
+  const bool rotated = rotates(layer.k_type, true);
+  const int32_t inner = op.att.values_in_keys ? a.dv : a.dk;
+  for (int32_t r = from; r < rows; ++r) {
+    const int32_t t = position + r / op.att.group() - first_;
+    float* q = s.turned + static_cast<int64_t>(r) * a.dk;
+    std::copy_n(a.q + static_cast<int64_t>(r) * a.dk, a.dk, q);
+    const auto rotate = [&] {
+      if (!rotated) return;
+      engine_.table().rotate(q, inner);
+      engine_.table().rotate(q + inner, a.dk - inner);
+    };
+    if (rope != nullptr) {
+      const size_t index = static_cast<size_t>(rope->rope);
+      const model::RopeHParams& hp = engine_.program().ropes[index].hp;
+      const float* cos = engine_.working().turn_table(index) + int64_t{token_ + t} * hp.n_rot;
+      rotate();
+      engine_.table().rope(q + rope->in_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
+      rotate();
+    }
+    s.begin[r] = 0;
+    s.end[r] = layer.keep;
+    s.position[r] = layer.keep + layer.window - 1;
+  }
+  a.k = cache.first_keys(op.att.cache, head);
+  a.v = cache.first_values(op.att.cache, head);
+  a.k_type = a.v_type = kernels::KvType::kF16;
+  a.recent_size = 0;
+  a.q = s.turned + static_cast<int64_t>(from) * a.dk;
+  a.n_rows = rows - from;
+  a.begin = s.begin + from;
+  a.end = s.end + from;
+  if (op.alibi != 0) {
+    a.position = s.position + from;
+    a.slope = s.slope + from;
+  }
+  engine_.table().attention(a);
+}
+
+// Part `index` of the positions for the one token of a decode pass, the first positions being the
+// last part, into the shared partials: [part][head][dv], then maxima [part][head], then sums.
+void CpuExecutor::attend_part(const Op& op, int32_t head, int32_t index, int thread) {
   const int32_t n_head = op.att.heads, group = op.att.group();
-  const int32_t length = attention_split(engine_.plan().n_ctx);
-  const int32_t splits = split_count(engine_.plan().n_ctx);
+  const WorkingShape shape = engine_.plan().working();
+  const Parts parts = parts_of(op, first_);
   kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
-  TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), group, a.dk, a.dv, 1);
-  const int32_t shift = part_shift(timeline_->cache(), op.att.cache, split * length);
+  TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), group, a.dk, a.dv, 1,
+                shape.forgets);
+  const int32_t start = (parts.first + index) * parts.length;
+  const int32_t shift = part_shift(timeline_->cache(), op.att.cache, start);
   for (int32_t g = 0; g < group; ++g) {
-    s.begin[g] = std::max(window_begin(op, first_), split * length) + shift;
-    s.end[g] = std::min(first_ + 1, (split + 1) * length) + shift;
+    s.begin[g] = std::max(parts.begin, start) + shift;
+    s.end[g] = std::min(first_ + 1, start + parts.length) + shift;
     s.position[g] = first_ + shift;
   }
   row_terms(op, head, group, s, a);
   a.recent_shift = -shift;
   float* partials = engine_.working().attention_partials();
-  float* maxima = partials + static_cast<int64_t>(splits) * n_head * a.dv;
-  float* sums = maxima + static_cast<int64_t>(splits) * n_head;
-  const int64_t row = static_cast<int64_t>(split) * n_head + head * group;
+  float* maxima = partials + static_cast<int64_t>(shape.attention_parts()) * n_head * a.dv;
+  float* sums = maxima + static_cast<int64_t>(shape.attention_parts()) * n_head;
+  const int64_t row = static_cast<int64_t>(index) * n_head + head * group;
   a.q = buffer(op.in) + static_cast<int64_t>(head) * group * a.dk;
   a.n_rows = group;
   a.begin = s.begin;
@@ -232,24 +306,25 @@ void CpuExecutor::attend_split(const Op& op, int32_t head, int32_t split, int th
   a.partial_max = maxima + row;
   a.partial_sum = sums + row;
   a.scratch = s.kernel;
+  if (parts.kept > 0 && index == parts.count() - 1) {
+    return attend_first(op, head, s, 0, group, first_, a);
+  }
   engine_.table().attention(a);
 }
 
-void CpuExecutor::merge_splits(const Op& op, int32_t head) {
+void CpuExecutor::merge_parts(const Op& op, int32_t head) {
   const int32_t n_head = op.att.heads, dv = op.att.dv;
-  const int32_t length = attention_split(engine_.plan().n_ctx);
-  const int32_t splits = split_count(engine_.plan().n_ctx);
-  const int32_t first = window_begin(op, first_) / length;
-  const int32_t n = first_ / length + 1 - first;
+  const int32_t most = engine_.plan().working().attention_parts();
+  const int32_t n = parts_of(op, first_).count();
   const float* partials = engine_.working().attention_partials();
-  const float* maxima = partials + static_cast<int64_t>(splits) * n_head * dv;
-  const float* sums = maxima + static_cast<int64_t>(splits) * n_head;
-  float max[kMaxSplits + 1], sum[kMaxSplits + 1];
+  const float* maxima = partials + static_cast<int64_t>(most) * n_head * dv;
+  const float* sums = maxima + static_cast<int64_t>(most) * n_head;
+  float max[kMaxSplits + 2], sum[kMaxSplits + 2];
   for (int32_t i = 0; i < n; ++i) {
-    max[i] = maxima[(first + i) * n_head + head];
-    sum[i] = sums[(first + i) * n_head + head];
+    max[i] = maxima[i * n_head + head];
+    sum[i] = sums[i * n_head + head];
   }
-  engine_.table().attention_merge(partials + (static_cast<int64_t>(first) * n_head + head) * dv,
+  engine_.table().attention_merge(partials + static_cast<int64_t>(head) * dv,
                                   static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
                                   sink(op, head), buffer(op.out) + static_cast<int64_t>(head) * dv);
 }
@@ -260,11 +335,16 @@ void CpuExecutor::attend_texts(const Op& op) {
   const int32_t n_kv = op.att.kv_heads;
   const int32_t most = attention_tile_tokens(op.att, engine_.plan().n_batch);
   tiles_.clear();
-  for_texts([&](int32_t text, int32_t length) {
+  const auto cut = [&](int32_t text, int32_t length) {
     for (int32_t first = 0; first < length; first += most) {
       tiles_.push_back({text, length, first, std::min(most, length - first)});
     }
-  });
+  };
+  if (op.kind == model::OpKind::kCross) {
+    cut(0, rows_);
+  } else {
+    for_texts(cut);
+  }
   engine_.pool().parallel_for(static_cast<int64_t>(tiles_.size()) * n_kv,
                               [&](int64_t task, int thread) {
                                 attend_text_tile(op, static_cast<int32_t>(task % n_kv),
@@ -277,15 +357,17 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
   kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
   a.k = static_cast<const kernels::f16*>(a.k) + int64_t{tile.text} * a.dk;
   a.v = static_cast<const kernels::f16*>(a.v) + int64_t{tile.text} * a.v_stride;
-  TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv, 1);
+  TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv, 1,
+                /*forgets=*/false);
   const auto row_of = [&](int32_t r) { return tile.text + tile.first + r / group; };
   for (int32_t r = 0; r < rows; ++r) {
     const float* q = buffer(op.in) + row_of(r) * engine_.width(op.in) +
                      static_cast<int64_t>(head * group + r % group) * a.dk;
     std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
     const int32_t position = tile.first + r / group;
-    s.begin[r] = window_begin(op, position);
-    s.end[r] = window_end(op, position, tile.length);
+    const bool cross = op.kind == model::OpKind::kCross;
+    s.begin[r] = cross ? 0 : window_begin(op, position);
+    s.end[r] = cross ? timeline_->source() : window_end(op, position, tile.length);
     s.position[r] = position;
   }
   row_terms(op, head, rows, s, a);
@@ -307,12 +389,11 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
 void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t count,
                               int thread) {
   const int32_t group = op.att.group();
-  const int32_t length = attention_split(engine_.plan().n_ctx);
-  const int32_t splits = split_count(engine_.plan().n_ctx);
+  const WorkingShape shape = engine_.plan().working();
   kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
   const int32_t rows = count * group;
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv,
-                splits);
+                shape.attention_parts(), shape.forgets);
   const int64_t ld_in = engine_.width(op.in), ld_out = engine_.width(op.out);
   for (int32_t r = 0; r < rows; ++r) {
     const float* q = buffer(op.in) + (first + r / group) * ld_in +
@@ -325,10 +406,10 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
   };
   a.scratch = s.kernel;
   row_terms(op, head, rows, s, a);
-  if (splits == 1) {
+  if (shape.attention_parts() == 1) {
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = s.position[r] = first_ + first + r / group;
-      s.begin[r] = window_begin(op, position);
+      s.begin[r] = seen_from(op, position);
       s.end[r] = position + 1;
     }
     a.q = s.q;
@@ -343,15 +424,16 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     }
     return;
   }
-  const int32_t last_position = first_ + first + count - 1;
-  const int32_t split0 = window_begin(op, first_ + first) / length;
-  for (int32_t split = split0; split <= last_position / length; ++split) {
+  const int32_t length = part_length(timeline_->cache().layer(op.att.cache));
+  const int32_t last = (first_ + first + count - 1) / length;
+  const int32_t split0 = parts_of(op, first_ + first).first;
+  for (int32_t split = split0; split <= last; ++split) {
     // Rows that see this part are contiguous: later tokens see later positions.
     const int32_t shift = part_shift(timeline_->cache(), op.att.cache, split * length);
     int32_t r0 = rows, r1 = 0;
     for (int32_t r = 0; r < rows; ++r) {
       const int32_t position = first_ + first + r / group;
-      const int32_t begin = std::max(window_begin(op, position), split * length);
+      const int32_t begin = std::max(parts_of(op, position).begin, split * length);
       const int32_t end = std::min(position + 1, (split + 1) * length);
       if (begin >= end) continue;
       r0 = std::min(r0, r);
@@ -374,14 +456,26 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
     a.partial_sum = s.sum + row;
     engine_.table().attention(a);
   }
+  // The first positions are the part behind the last one, of the rows that see them apart.
+  int32_t apart = 0;
+  while (apart < rows && parts_of(op, first_ + first + apart / group).kept == 0) ++apart;
+  if (apart < rows) {
+    const int64_t row = static_cast<int64_t>(last + 1 - split0) * rows + apart;
+    a.q = s.q;
+    a.out = s.out + row * a.dv;
+    a.partial_max = s.max + row;
+    a.partial_sum = s.sum + row;
+    attend_first(op, head, s, apart, rows, first_ + first, a);
+  }
   for (int32_t r = 0; r < rows; ++r) {
-    const int32_t position = first_ + first + r / group;
-    const int32_t from = window_begin(op, position) / length;
-    const int32_t n = position / length + 1 - from;
-    float max[kMaxSplits + 1], sum[kMaxSplits + 1];
+    const Parts parts = parts_of(op, first_ + first + r / group);
+    const int32_t from = parts.first, n = (r < apart ? parts.last : last + 1) + 1 - from;
+    float max[kMaxSplits + 2], sum[kMaxSplits + 2];
     for (int32_t i = 0; i < n; ++i) {
-      max[i] = s.max[static_cast<int64_t>(from + i - split0) * rows + r];
-      sum[i] = s.sum[static_cast<int64_t>(from + i - split0) * rows + r];
+      const int64_t row = static_cast<int64_t>(from + i - split0) * rows + r;
+      const bool there = from + i <= parts.last || from + i > last;
+      max[i] = there ? s.max[row] : kernels::kNoSink;
+      sum[i] = there ? s.sum[row] : 0;
     }
     const float* partial = s.out + (static_cast<int64_t>(from - split0) * rows + r) * a.dv;
     engine_.table().attention_merge(partial, static_cast<int64_t>(rows) * a.dv, max, sum, n, a.dv,

@@ -10,22 +10,54 @@ CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_f
   }
   products_.reserve(products);
   tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
+  tokens_.reserve(static_cast<size_t>(engine.largest_batch()));
+  lanes_.reserve(static_cast<size_t>(engine.plan().parallel));
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
-  timeline_ = &timeline;
-  batch_ = n;
   spec_ = spec;
+  spec_.parts = {};
   active_ = true;
   failure_ = {};
+  lanes_.clear();
+  tokens_.clear();
+  const BatchPart alone{&timeline, n, spec.first_row, spec.n_rows};
+  for (const BatchPart& part :
+       spec.parts.empty() ? std::span<const BatchPart>(&alone, 1) : spec.parts) {
+    const int32_t first = part.timeline->position();
+    lanes_.push_back({part, 0, 0, first, 0});
+    for (int32_t t = 0; t < part.n; ++t) tokens_.push_back(part.timeline->token(first + t));
+  }
+  batch_ = static_cast<int32_t>(tokens_.size());
   restart();
+}
+
+void CpuExecutor::drop(const Timeline& timeline) {
+  for (Lane& lane : lanes_) {
+    if (lane.part.timeline == &timeline) lane.part.timeline = nullptr;
+  }
+}
+
+void CpuExecutor::enter(const Lane& lane) {
+  timeline_ = lane.part.timeline;
+  row_ = lane.row;
+  rows_ = lane.rows;
+  first_ = lane.first;
+  token_ = lane.token;
 }
 
 // The batch from its first operation on: when it begins, and when what it has computed is lost.
 void CpuExecutor::restart() {
-  first_ = timeline_->position();
+  int32_t row = 0;
+  for (Lane& lane : lanes_) {
+    if (lane.part.timeline != nullptr) lane.first = lane.part.timeline->position();
+    lane.row = lane.token = row;
+    lane.rows = lane.part.n;
+    row += lane.rows;
+  }
+  enter(lanes_[0]);
   rows_ = batch_;
-  pc_ = 0;
+  pc_ = spec_.encode || spec_.embed ? 0 : static_cast<size_t>(engine_.program().decoder);
   mark_ = 0;
   read_failed_ = false;
   cursor_ = {};
@@ -48,7 +80,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
   const std::vector<model::Op>& ops = engine_.program().ops;
   engine_.poll();
   for (; *max_ops > 0; --*max_ops) {
-    if (pc_ > 0) row_feed_.request();
+    if (ops[pc_].kind != model::OpKind::kEmbed) row_feed_.request();
     observe_before(ops[pc_]);
     const bool ran = run_op(ops[pc_]);
     if (!engine_.failure().ok()) {  // of weights that it has met
@@ -70,11 +102,22 @@ Step CpuExecutor::step(int32_t* max_ops) {
     if (pc_ == ops.size() || cut) {
       active_ = false;
       --*max_ops;
+      expect_decoder();
       engine_.poll();  // prefetch for the next batch
       return Step::kDone;
     }
   }
   return Step::kProgress;
+}
+
+// What follows any pass of an encoder and a decoder are the decoder's weights.
+void CpuExecutor::expect_decoder() {
+  const model::Program& p = engine_.program();
+  size_t op = static_cast<size_t>(p.decoder);
+  if (op == 0) return;
+  while (p.ops[op].n_parts == 0) ++op;
+  const int32_t item = engine_.item_of_mat(p.ops[op].parts[0].mat);
+  engine_.residency().set_cursor(engine_.residency().first_unit(item));
 }
 
 bool CpuExecutor::run_products() {
@@ -106,6 +149,7 @@ size_t CpuExecutor::after(size_t pc) const {
   const model::Program& p = engine_.program();
   const size_t end = p.ops.size(), pool = static_cast<size_t>(p.pool);
   const size_t next = pc + 1;
+  if (spec_.encode && next == static_cast<size_t>(p.decoder)) return end;
   if (!spec_.embed) return next == pool ? end : next;
   if (next == static_cast<size_t>(p.hidden)) return pool;
   if (next <= pool) return next;

@@ -33,12 +33,16 @@ class CpuExecutor final : public Executor {
 
   void begin(Timeline& timeline, int32_t n, const BatchSpec& spec) override;
   [[nodiscard]] Step step(int32_t* max_ops) override;
+  [[nodiscard]] int32_t most_parts() const override { return kMaxSessions; }
+  void drop(const Timeline& timeline) override;
   void abandon() override { active_ = false; }
   [[nodiscard]] const Timeline* timeline() const override { return timeline_; }
   [[nodiscard]] const Status& failure() const override { return failure_; }
   [[nodiscard]] std::span<float> logits(int32_t row) const override;
   [[nodiscard]] std::span<float> embedding(int32_t i) const override;
   [[nodiscard]] int32_t layer() const override;
+  // The operation that is next.
+  [[nodiscard]] size_t at() const { return pc_; }
   void observe(Observer observer) override { observer_ = std::move(observer); }
   void watch_products(ProductWatch watch) override { watch_ = watch; }
 
@@ -49,12 +53,22 @@ class CpuExecutor final : public Executor {
     int32_t phase = 0;  // of an expert
   };
 
+  // The rows of one timeline among those that go on.
+  struct Lane {
+    BatchPart part;             // without a timeline: dropped, its rows mean nothing
+    int32_t row = 0, rows = 0;  // from which of them on, and how many
+    int32_t first = 0;          // position of the first
+    int32_t token = 0;          // its number among the batch's tokens
+  };
+
   void restart();
+  void enter(const Lane& lane);
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
   void add_low_rank(const Product& product);
   void add_low_rank_rows(const model::Op& op);
   void next_op();
+  void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
 
@@ -109,8 +123,18 @@ class CpuExecutor final : public Executor {
   void rotate_heads(const model::Op& op);
   void attend(const model::Op& op);
   void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
-  void attend_split(const model::Op& op, int32_t head, int32_t split, int thread);
-  void merge_splits(const model::Op& op, int32_t head);
+  // What the query at a position sees: positions from `begin` on, in parts that begin at multiples
+  // of `length`, and `kept` first ones apart.
+  struct Parts {
+    int32_t begin, length, first, last, kept;
+    [[nodiscard]] int32_t count() const { return last + 1 - first + (kept > 0 ? 1 : 0); }
+  };
+  [[nodiscard]] int32_t part_length(const kv::LayerShape& layer) const;
+  [[nodiscard]] Parts parts_of(const model::Op& op, int32_t position) const;
+  void attend_first(const model::Op& op, int32_t head, const TileScratch& s, int32_t from,
+                    int32_t rows, int32_t position, kernels::AttentionArgs a);
+  void attend_part(const model::Op& op, int32_t head, int32_t index, int thread);
+  void merge_parts(const model::Op& op, int32_t head);
   struct TextTile {
     int32_t text, length;  // the text's first row, its tokens
     int32_t first, count;  // the tile's, in the text
@@ -134,6 +158,24 @@ class CpuExecutor final : public Executor {
   void unweighted_norm(const model::Op& op);
   void observe_attention(const model::Op& op);
 
+  // Calls body() for each timeline of the batch: meanwhile the executor's rows are that one's.
+  template <typename Body>
+  void for_lanes(Body&& body) {
+    if (lanes_.size() == 1) return body();
+    const int32_t all = rows_;
+    for (const Lane& lane : lanes_) {
+      if (lane.part.timeline == nullptr || lane.rows == 0) continue;
+      enter(lane);
+      body();
+    }
+    row_ = 0;
+    rows_ = all;
+  }
+
+  // The first position that a query of the timeline sees: an answer does not attend to its source.
+  [[nodiscard]] int32_t seen_from(const model::Op& op, int32_t position) const {
+    return std::max(timeline_->source(), window_begin(op, position));
+  }
   // The position of row t, in its own text.
   [[nodiscard]] int32_t position_of(int32_t t) const;
   // Calls body(first row, tokens) for each text of the batch.
@@ -146,7 +188,9 @@ class CpuExecutor final : public Executor {
     }
   }
 
-  [[nodiscard]] float* buffer(model::Buf b) const { return engine_.working().buffer(b); }
+  [[nodiscard]] float* buffer(model::Buf b) const {
+    return engine_.working().buffer(b) + row_ * engine_.width(b);
+  }
   // Runs body(row) for each row of the batch, over threads when there are enough rows.
   template <typename Body>
   void for_rows(int32_t n, Body&& body) {
@@ -161,10 +205,14 @@ class CpuExecutor final : public Executor {
   Engine& engine_;
   WeightFeed feed_;
   RowFeed row_feed_;
+  std::vector<Lane> lanes_;
+  std::vector<Token> tokens_;  // of the batch
   Timeline* timeline_ = nullptr;
   bool active_ = false;
-  int32_t first_ = 0;  // position of row 0
-  int32_t batch_ = 0;  // its tokens
+  int32_t row_ = 0;    // the first of the lane that is computed
+  int32_t first_ = 0;  // its position
+  int32_t token_ = 0;  // its number among the batch's tokens
+  int32_t batch_ = 0;  // their number
   BatchSpec spec_;
   int32_t rows_ = 0;  // rows that go on (after kSelect only those with wanted logits)
   size_t pc_ = 0;

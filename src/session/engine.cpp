@@ -69,9 +69,13 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
 
 // What the header says of the model, for telling it from others, and how it keeps keys and values.
 // Weights are not read for it.
-uint64_t identity_of(const gguf::Header& header, const kv::KvTypes& types) {
+uint64_t identity_of(const gguf::Header& header, const MemoryPlan& plan) {
   Hash64 sum;
-  if (!types.f16()) sum.add(kv::kv_types_name(types));
+  if (!plan.kv_types.f16()) sum.add(kv::kv_types_name(plan.kv_types));
+  if (plan.kv_room.forgets()) {
+    sum.add(static_cast<uint64_t>(plan.kv_room.keep) << 32 |
+            static_cast<uint64_t>(plan.kv_room.window));
+  }
   for (const char* key : {"general.architecture", "general.name", "general.basename",
                           "general.finetune", "general.version", "general.uuid"}) {
     sum.add(header.get_string(key).value_or(""));
@@ -155,6 +159,8 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.kernels = "";  // the caller's
   engine->options_.adapters = {};
   engine->options_.n_ctx = plan.n_ctx;
+  engine->options_.kv = plan.kv_types;
+  if (plan.kv_room.forgets()) engine->options_.kv_policy.size = plan.kv_room.positions;
   engine->options_.n_batch = plan.n_batch;
   engine->options_.n_threads = plan.n_threads;
   engine->options_.n_checkpoints = plan.kv_shape.n_checkpoints;
@@ -162,7 +168,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
   engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
-  engine->model_identity_ = identity_of(header, plan.kv_types);
+  engine->model_identity_ = identity_of(header, plan);
   engine->identify();
   engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
   engine->map_items();
@@ -177,6 +183,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
 }
 
 Engine::~Engine() = default;
+
+void Engine::compute_with(std::unique_ptr<Executor> executor) {
+  executor_ = std::move(executor);
+}
 
 Result<const grammar::Vocabulary*> Engine::vocabulary() {
   if (plan_.budget > 0 && plan_.grammar == 0) {

@@ -82,6 +82,8 @@ class Engine {
   // --- passes, one at a time
   // ----------------------------------------------------------------------
   [[nodiscard]] Executor& executor() const { return *executor_; }
+  // In place of the CPU's, before the first pass.
+  void compute_with(std::unique_ptr<Executor> executor);
   [[nodiscard]] kv::KvPool& pool_of_timelines() { return timelines_; }
   // Number of the pass that begins.
   [[nodiscard]] uint64_t begin_pass() {

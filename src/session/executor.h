@@ -14,6 +14,14 @@ namespace sluice::session {
 
 enum class Step : uint8_t { kBlocked = 0, kProgress = 1, kDone = 2, kFailed = 3 };
 
+// One timeline's share of a batch: `n` tokens from its position on.
+struct BatchPart {
+  Timeline* timeline = nullptr;
+  int32_t n = 0;
+  // Of its rows those whose logits are wanted, as in BatchSpec.
+  int32_t first_row = 0, n_rows = 0;
+};
+
 // What a batch is computed for.
 struct BatchSpec {
   // Rows whose logits are wanted, [first_row, first_row + n_rows); none: the batch ends early.
@@ -21,10 +29,14 @@ struct BatchSpec {
   // Where each of several texts ends in the batch, ascending: they begin at position 0 and see only
   // themselves. Empty: the batch goes on from the timeline. Outlives the batch.
   std::span<const int32_t> ends;
-  bool embed = false;  // embeddings are wanted instead, pooled so; of kNone, every row as it is
+  bool encode = false;  // the batch is the source that a decoder answers
+  bool embed = false;   // embeddings are wanted instead, pooled so; of kNone, every row as it is
   model::Pooling pooling = model::Pooling::kNone;
   // Of one text in several batches: pooling begins, or is done, in this one.
   bool begins = true, completes = true;
+  // Several timelines, the first of them the batch's own: their rows lie one after another, and
+  // wanted logits likewise. Empty: one. Read by begin() alone.
+  std::span<const BatchPart> parts;
 };
 
 // Observes a checkpoint: `name` such as "Qcur-0.ROPE"; row t at data + t * stride, [ne0 * ne1].
@@ -42,12 +54,17 @@ class Executor {
  public:
   virtual ~Executor() = default;
 
-  // Begins `n` tokens of `timeline` from its position on; what was being computed is given up.
-  // The timeline knows of the batch (Timeline::begin_batch) and commits it when it is done.
+  // Begins `n` tokens of `timeline`, or as spec.parts say, from its position on; what was being
+  // computed is given up. The timeline knows of the batch (Timeline::begin_batch) and commits it
+  // when it is done.
   virtual void begin(Timeline& timeline, int32_t n, const BatchSpec& spec) = 0;
   // Works on it, at most *max_ops operations, which it counts down. kBlocked: weights are missing;
   // kDone: the batch is computed; kFailed: failure() says why, and the batch is given up.
   [[nodiscard]] virtual Step step(int32_t* max_ops) = 0;
+  // Timelines that a batch may have.
+  [[nodiscard]] virtual int32_t most_parts() const { return 1; }
+  // Of a batch of several, gives one up; the others go on.
+  virtual void drop(const Timeline& timeline) { static_cast<void>(timeline); }
   // Gives up what is being computed.
   virtual void abandon() = 0;
   // What is being computed, or was last: logits belong to it. Null: nothing.

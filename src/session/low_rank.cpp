@@ -59,7 +59,7 @@ void CpuExecutor::add_low_rank_rows(const Op& op) {
     for (int32_t first = 0; first < batch_; first += kLowRankTokens) {
       const int32_t n = std::min(kLowRankTokens, batch_ - first);
       for (int32_t i = 0; i < n; ++i) {
-        const Token token = timeline_->token(first_ + first + i);
+        const Token token = tokens_[static_cast<size_t>(first + i)];
         k.dequantize(term.a.type, static_cast<const uint8_t*>(term.a.data) + token * row_bytes,
                      rank, s.low + i * rank);
       }

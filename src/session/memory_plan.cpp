@@ -96,16 +96,22 @@ class Ordering {
 
 // A ring is as many whole parts of attention as keep the window, the longest batch, and as much
 // again to go back in: a part of the positions is then never broken by the ring's end.
-int32_t ring_capacity(int32_t window, int32_t n_ctx) {
-  const int32_t split = attention_split(n_ctx);
+int32_t ring_capacity(int32_t window, int32_t positions) {
+  const int32_t split = attention_split(positions);
   const int64_t wanted = static_cast<int64_t>(window) + 2 * kMaxBatch;
-  return static_cast<int32_t>(std::min<int64_t>(n_ctx, (wanted + split - 1) / split * split));
+  return static_cast<int32_t>(std::min<int64_t>(positions, (wanted + split - 1) / split * split));
 }
 
 // Positions of the ring of f16 copies: the group that the batch begins in, and the longest batch.
-int32_t recent_capacity(int32_t n_ctx) {
+int32_t recent_capacity(int32_t positions) {
   constexpr int32_t kGroup = kernels::kKvGroup;
-  return std::min((n_ctx + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
+  return std::min((positions + kGroup - 1) / kGroup, kMaxBatch / kGroup + 1) * kGroup;
+}
+
+// Whether passes are as long as a text: in several, each layer's weights would be read again for
+// every one, and all rows kept between layers anyway. So the context bounds the activations.
+bool reads_whole(const Program& p) {
+  return !p.hp.causal || p.decoder > 0;
 }
 
 // Whether the model can have such keys and values.
@@ -115,7 +121,7 @@ Status check_kv_types(const Program& p, const kv::KvTypes& types) {
     return error(Code::kInvalidArgument, "the KV type %s is not possible here: %s",
                  kv::kv_types_name(types).c_str(), why);
   };
-  if (!p.hp.causal) return refuse("this model reads texts whole and keeps f16");
+  if (reads_whole(p)) return refuse("this model reads texts whole and keeps f16");
   for (const model::Op& op : p.ops) {
     if (op.kind != model::OpKind::kAttention || !op.att.values_in_keys) continue;
     if (types.k != types.v) return refuse("one vector is both key and value, of one type");
@@ -125,10 +131,12 @@ Status check_kv_types(const Program& p, const kv::KvTypes& types) {
 }
 
 // What each layer keeps, from the operations that keep it.
-kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const kv::KvTypes& types) {
+kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
+                     const kv::KvTypes& types) {
   kv::KvShape shape;
   shape.n_ctx = n_ctx;
   shape.whole = !p.hp.causal;
+  shape.answers = p.decoder > 0;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
   for (const model::Op& op : p.ops) {
     if (op.layer < 0) continue;
@@ -145,11 +153,17 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const kv::KvTypes& types) 
       layer.dv = op.att.dv;
       layer.values_in_keys = op.att.values_in_keys;
       layer.window = op.window;
-      layer.capacity = op.window > 0 ? ring_capacity(op.window, n_ctx) : n_ctx;
+      layer.capacity = op.window > 0 ? ring_capacity(op.window, room.positions) : room.positions;
+      if (room.forgets(op)) {
+        layer.forgets = true;
+        layer.window = room.window;
+        layer.keep = room.keep;
+        layer.capacity = room.positions;
+      }
       layer.k_type = types.k;
       layer.v_type = types.v;
       if (kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v)) {
-        layer.recent = recent_capacity(n_ctx);
+        layer.recent = recent_capacity(room.positions);
       }
     }
     if (op.state > 0) layer.state = std::max(layer.state, op.state_at + op.state);
@@ -187,14 +201,16 @@ uint64_t vector_bytes(const Program& p) {
   return bytes;
 }
 
-// What a generation holds beside the pass: the sampler's candidates, the timeline's tokens and a
+// What the generations hold beside the pass: the sampler's candidates, the timeline's tokens and a
 // prompt's, pieces of text on their way out.
 uint64_t request_bytes(const Program& p, const MemoryPlan& plan) {
   constexpr uint64_t kCandidateBytes = 8, kPieces = 32 << 10;
   const uint64_t tokens = static_cast<uint64_t>(plan.n_ctx) * sizeof(int32_t);
   const uint64_t index = plan.draft_max > 0 ? draft::NgramIndex::memory_bytes(plan.n_ctx) : 0;
-  return static_cast<uint64_t>(plan.n_sessions) * tokens + 2 * tokens + index +
-         static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
+  const uint64_t each =
+      2 * tokens + index + static_cast<uint64_t>(p.hp.n_vocab) * kCandidateBytes + kPieces;
+  return static_cast<uint64_t>(plan.n_sessions) * tokens +
+         static_cast<uint64_t>(plan.parallel) * each;
 }
 
 // Guesses in one pass; of a number that is chosen, the logits take a thirty-second of the budget at
@@ -205,10 +221,16 @@ int32_t choose_draft(const Program& p, uint64_t budget) {
   return std::max(kLeastDraft, static_cast<int32_t>(std::min<uint64_t>(rows, kDefaultDraft)));
 }
 
+// Tokens of a batch: a ring that forgets has room for so many behind what its first query sees.
+int32_t most_batch(const KvRoom& room) {
+  return room.forgets() ? kv::KvPolicy::spare(room.positions) : kMaxBatch;
+}
+
 void set_draft(const Program& p, const EngineOptions& options, int32_t guesses, MemoryPlan& plan) {
-  const int32_t most = p.hp.causal ? std::min(draft::kMostGuesses, (plan.n_ctx - 1) / 2) : 0;
+  const int32_t room = plan.kv_room.forgets() ? most_batch(plan.kv_room) : plan.n_ctx;
+  const int32_t most = reads_whole(p) ? 0 : std::min(draft::kMostGuesses, (room - 1) / 2);
   plan.draft_max = std::clamp(guesses, 0, most);
-  plan.logits_rows = std::max({1, options.logits_rows, plan.draft_max + 1});
+  plan.logits_rows = std::max(options.logits_rows, plan.parallel + plan.draft_max);
   // A recurrent state goes back to where the batch began: what was right of it is computed again.
   const bool twice = plan.draft_max > 0 && plan.kv_shape.recurrent();
   plan.draft_batch = (plan.draft_max + 1) * (twice ? 2 : 1);
@@ -225,7 +247,8 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
   if (grammars) {
     plan.grammar =
         grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
-        grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory();
+        static_cast<uint64_t>(plan.parallel) *
+            (grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory());
   }
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {
@@ -239,16 +262,17 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
 uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::KvTypes& types,
                        int64_t positions) {
   const int32_t n_ctx = static_cast<int32_t>(positions);
-  const kv::KvShape shape = kv_shape(p, n_ctx, types);
+  const kv::KvShape shape = kv_shape(p, n_ctx, {n_ctx}, types);
   const uint64_t kv = shape.bytes() - std::min(shape.bytes(), 2 * shape.state_bytes());
-  if (p.hp.causal) return kv;
+  if (!reads_whole(p)) return kv;
   return kv + WorkingMemory::measure(p, table, {n_ctx, n_ctx, 1, 1}).activations;
 }
 
 int32_t choose_context(const Program& p, const kernels::Table& table,
                        const EngineOptions& options) {
-  const int64_t most = p.hp.causal ? kDefaultContext : kDefaultWholeContext;
-  const int64_t own = std::min<int64_t>({p.hp.n_ctx_train, p.max_context, most});
+  const int64_t most = reads_whole(p) ? kDefaultWholeContext : kDefaultContext;
+  const int64_t texts = p.decoder > 0 ? 2 : 1;  // a source and its answer
+  const int64_t own = std::min<int64_t>({texts * p.hp.n_ctx_train, p.max_context, most});
   int64_t n_ctx = own;
   while (options.memory_budget > 0 && n_ctx > kLeastContext &&
          context_bytes(p, table, options.kv, n_ctx) > options.memory_budget / 4) {
@@ -261,14 +285,62 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
 
 uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
   if (!check_kv_types(program, types).ok()) return 0;
-  kv::KvShape shape = kv_shape(program, plan.n_ctx, types);
+  kv::KvShape shape = kv_shape(program, plan.n_ctx, plan.kv_room, types);
   shape.n_checkpoints = plan.kv_shape.n_checkpoints;
   return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
 }
 
+int64_t kv_positions(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
+  const uint64_t others = plan.minimum - std::min(plan.minimum, plan.kv);
+  const uint64_t room = plan.budget == 0 ? plan.kv : plan.budget - std::min(plan.budget, others);
+  const auto fits = [&](int64_t n) {
+    const int32_t n_ctx = static_cast<int32_t>(n);
+    kv::KvShape shape = kv_shape(program, n_ctx, {n_ctx}, types);
+    shape.n_checkpoints = plan.kv_shape.n_checkpoints;
+    return static_cast<uint64_t>(plan.n_sessions) * shape.bytes() <= room;
+  };
+  int64_t least = 0, above = std::min(program.max_context, model::kMaxContext) + 1;
+  while (least + 1 < above) {
+    const int64_t middle = (least + above) / 2;
+    (fits(middle) ? least : above) = middle;
+  }
+  return least;
+}
+
+namespace {
+
+// The plan with the best types of keys and values that there is room for.
+Result<MemoryPlan> plan_with_best_types(const Program& program, const kernels::Table& table,
+                                        uint64_t tokenizer_bytes, EngineOptions options,
+                                        const AdapterNeeds& adapters) {
+  constexpr kv::KvType kTypes[] = {kv::KvType::kF16, kv::KvType::kQ8_0, kv::KvType::kQ4_0,
+                                   kv::KvType::kQ2};
+  options.kv = {};
+  EngineOptions unbounded = options;
+  unbounded.memory_budget = 0;  // the context that is wanted
+  const Result<MemoryPlan> wanted =
+      plan_memory(program, table, tokenizer_bytes, unbounded, adapters);
+  if (!wanted.ok()) return wanted;
+  uint64_t least = UINT64_MAX;
+  for (const kv::KvType type : kTypes) {
+    const kv::KvTypes types{type, type};
+    const uint64_t bytes = kv_bytes(program, *wanted, types);
+    if (bytes == 0 || bytes >= least) continue;  // not for this model, or of heads that are narrow
+    least = bytes;
+    options.kv = types;
+    if (options.memory_budget == 0 || bytes <= options.memory_budget / 4) break;
+  }
+  return plan_memory(program, table, tokenizer_bytes, options, adapters);
+}
+
+}  // namespace
+
 Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& table,
                                uint64_t tokenizer_bytes, const EngineOptions& options,
                                const AdapterNeeds& adapters) {
+  if (options.kv.automatic) {
+    return plan_with_best_types(program, table, tokenizer_bytes, options, adapters);
+  }
   MemoryPlan plan;
   plan.adapters = adapters.bytes;
   plan.adapter_scratch = adapters.scratch;
@@ -288,8 +360,17 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv));
   plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
-  plan.n_sessions = std::clamp(options.n_sessions, 1, kMaxSessions);
-  plan.kv_shape = kv_shape(program, plan.n_ctx, options.kv);
+  plan.parallel = reads_whole(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
+  plan.n_sessions = std::clamp(std::max(options.n_sessions, options.parallel), 1, kMaxSessions);
+  Result<KvRoom> room_for = plan_room(program, options.kv_policy, plan.n_ctx);
+  if (!room_for.ok()) return room_for.status();
+  plan.kv_room = *room_for;
+  plan.parallel = std::min(plan.parallel, most_batch(plan.kv_room));
+  if (plan.kv_room.forgets() &&
+      (options.kv_policy.size == 0 || options.n_ctx <= plan.kv_room.positions)) {
+    plan.n_ctx = endless_text(options.memory_budget, plan.n_sessions);
+  }
+  plan.kv_shape = kv_shape(program, plan.n_ctx, plan.kv_room, options.kv);
   if (plan.kv_shape.whole && plan.kv_shape.recurrent()) {
     return error(Code::kUnsupportedArchitecture,
                  "the metadata value attention.causal is false, but layers of this \"%s\" model "
@@ -309,11 +390,9 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.mat_item = order.mat_item;
   plan.vec_item = order.vec_item;
 
-  // A text that is seen whole is one batch: in several, each layer's weights would be read again
-  // for every one, and all rows kept between layers anyway. So the context bounds the activations.
-  const bool whole = plan.kv_shape.whole;
+  const bool whole = reads_whole(program);
   const auto least_batch = [&plan, &options, whole] {
-    const int32_t wanted = std::max(plan.draft_batch, options.min_batch);
+    const int32_t wanted = std::max({plan.draft_batch, plan.parallel, options.min_batch});
     return whole ? plan.n_ctx : std::min(plan.n_ctx, wanted);
   };
   const auto units_bytes = [](const residency::Plan& weights) {
@@ -332,7 +411,8 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   if (plan.budget > 0 && plan.budget < plan.minimum) {
     // A context that was chosen here may have been too long after all.
     EngineOptions shorter = options;
-    for (int32_t n = plan.n_ctx; options.n_ctx == 0 && n > kLeastContext;) {
+    const bool chosen = options.n_ctx == 0 && options.kv_policy.size == 0;
+    for (int32_t n = plan.kv_room.positions; chosen && n > kLeastContext;) {
       shorter.n_ctx = n = std::max(kLeastContext, n / 2);
       Result<MemoryPlan> found = plan_memory(program, table, tokenizer_bytes, shorter, adapters);
       if (found.ok() || n == kLeastContext) return found;
@@ -340,7 +420,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     return error(Code::kBudgetTooSmall,
                  "a memory budget of %llu bytes is too small for this model with a context of %d: "
                  "the smallest that works is %llu bytes",
-                 static_cast<unsigned long long>(plan.budget), plan.n_ctx,
+                 static_cast<unsigned long long>(plan.budget), plan.kv_room.positions,
                  static_cast<unsigned long long>(plan.minimum));
   }
   plan.base += spare(plan.budget);
@@ -358,10 +438,10 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     }
   }
   // The largest batch whose buffers take at most an eighth of the budget.
-  const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, kMaxBatch) : kMaxBatch;
+  const int32_t longest = most_batch(plan.kv_room);
+  const int32_t most = options.n_batch > 0 ? std::min(options.n_batch, longest) : longest;
   const int32_t least = least_batch();
-  const int32_t wanted =
-      whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(plan.draft_batch, most));
+  const int32_t wanted = whole ? plan.n_ctx : std::min(plan.n_ctx, std::max(least, most));
   for (plan.n_batch = wanted; plan.n_batch > least;
        plan.n_batch = std::max(least, (plan.n_batch + 1) / 2)) {
     size_fixed(program, table, options.grammars, plan);

@@ -13,6 +13,7 @@
 #include "model/program.h"
 #include "residency/residency.h"
 #include "session/adapter_set.h"
+#include "session/kv_room.h"
 #include "session/working_memory.h"
 
 namespace sluice::session {
@@ -41,10 +42,17 @@ struct EngineOptions {
   const char* kernels = "";       // table by name; "": the best
   RangeReader* reader = nullptr;  // of the caller, outlives the engine; null: no direct reads
   residency::DirectReads direct_reads = residency::DirectReads::kNone;
-  kv::KvTypes kv;                             // of keys and values
+  kv::KvTypes kv;  // of keys and values; auto: the best that take at most a quarter of the budget,
+                   // as a context is chosen; where none do, the smallest
+  // With a cache that forgets, `n_ctx` is the length of a text where it is greater than the cache's
+  // size, and else, where that is not given, the size; a text is then as good as endless.
+  kv::KvPolicy kv_policy;
   bool grammars = false;                      // room for generations that are bound to a grammar
   std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened
   int32_t draft_max = 0;  // tokens guessed ahead that one pass checks; 0: none, -1: chosen
+  // Sessions whose passes may be computed together, each with an answer under way: as many
+  // timelines, at least.
+  int32_t parallel = 1;
 };
 
 inline constexpr int32_t kMaxBatch = 256;
@@ -57,6 +65,7 @@ inline constexpr int32_t kMaxCheckpoints = 256;
 
 struct MemoryPlan {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
+  int32_t parallel = 1;
   // Guesses that one pass may check, and the tokens of a pass that is one batch under any budget.
   int32_t draft_max = 0, draft_batch = 1;
   uint64_t budget = 0;  // 0: unlimited
@@ -66,20 +75,21 @@ struct MemoryPlan {
   uint64_t kv = 0;               // of all sessions
   uint64_t activations = 0;      // buffers, logits, RoPE tables
   uint64_t scratch = 0;          // all threads
-  uint64_t request = 0;          // what a generation holds: sampler, tokens, pieces
-  uint64_t grammar = 0;          // the vocabulary's bytes sorted, one grammar and its states
+  uint64_t request = 0;          // what generations hold: sampler, tokens, pieces
+  uint64_t grammar = 0;          // the vocabulary's bytes sorted, each grammar and its states
   uint64_t adapters = 0;         // and what reading them takes
   uint64_t adapter_scratch = 0;  // part of each thread's
   uint64_t other = 0;            // stacks, directory, queue
   uint64_t minimum = 0;          // smallest budget for this context
   kv::KvTypes kv_types;
+  KvRoom kv_room;
   kv::KvShape kv_shape;
   residency::Plan weights;
   // Matrix of `weights` that holds each of the program's mats and vecs.
   std::vector<int32_t> mat_item, vec_item;
 
   [[nodiscard]] WorkingShape working() const {
-    return {n_ctx, n_batch, n_threads, logits_rows, adapter_scratch};
+    return {kv_room.positions, n_batch, n_threads, logits_rows, adapter_scratch, kv_room.forgets()};
   }
   [[nodiscard]] uint64_t fixed() const {
     return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + other;
@@ -100,5 +110,9 @@ struct MemoryPlan {
 // the model cannot have them.
 [[nodiscard]] uint64_t kv_bytes(const model::Program& program, const MemoryPlan& plan,
                                 const kv::KvTypes& types);
+// The longest context for which they would fit, all else being the least that works; without a
+// budget, in the bytes that the plan's take.
+[[nodiscard]] int64_t kv_positions(const model::Program& program, const MemoryPlan& plan,
+                                   const kv::KvTypes& types);
 
 }  // namespace sluice::session

@@ -39,10 +39,10 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kMatmul:
       return op_matmul(op);
     case OpKind::kRope:
-      op_rope(op);
+      for_lanes([&] { op_rope(op); });
       return true;
     case OpKind::kAttention:
-      op_attention(op);
+      for_lanes([&] { op_attention(op); });
       return true;
     case OpKind::kActivate:
       op_activate(op);
@@ -53,7 +53,7 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kMoe:
       return op_moe(op);
     case OpKind::kConv:
-      op_convolve(op);
+      for_lanes([&] { op_convolve(op); });
       return true;
     case OpKind::kSelect:
       op_select(op);
@@ -77,16 +77,16 @@ bool CpuExecutor::run_op(const Op& op) {
       op_decay(op);
       return true;
     case OpKind::kShift:
-      op_shift(op);
+      for_lanes([&] { op_shift(op); });
       return true;
     case OpKind::kLerp:
       op_lerp(op);
       return true;
     case OpKind::kState:
-      op_state(op);
+      for_lanes([&] { op_state(op); });
       return true;
     case OpKind::kScan:
-      op_scan(op);
+      for_lanes([&] { op_scan(op); });
       return true;
     case OpKind::kRwkv7Keys:
       op_rwkv7_keys(op);
@@ -102,7 +102,7 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kHeadMatmul:
       return op_head_matmul(op);
     case OpKind::kTemperature:
-      op_temperature(op);
+      for_lanes([&] { op_temperature(op); });
       return true;
     case OpKind::kCopy:
     case OpKind::kMulVec:
@@ -112,21 +112,35 @@ bool CpuExecutor::run_op(const Op& op) {
     case OpKind::kSparsify:
       op_vectors(op);
       return true;
+    case OpKind::kStore:
+      store_kv(op);
+      return true;
+    case OpKind::kCross:
+      attend_texts(op);
+      return true;
   }
   return true;
 }
 
 void CpuExecutor::fill_rope_tables() {
   const model::Program& p = engine_.program();
+  const KvRoom& room = engine_.plan().kv_room;
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     const model::Rope& r = p.ropes[i];
     const bool is_long =
-        r.hp.scaling == model::RopeScaling::kLongRope && engine_.plan().n_ctx > r.hp.n_ctx_orig;
+        r.hp.scaling == model::RopeScaling::kLongRope && room.positions > r.hp.n_ctx_orig;
     const int32_t factors = is_long ? r.factors_long : r.factors_short;
     const float* by = factors >= 0 ? engine_.vec(factors) : nullptr;
     float* table = engine_.working().rope_table(i);
     if (spec_.ends.empty()) {
-      fill_rope_table(r.hp, by, first_, batch_, table);
+      for_lanes([&] {
+        fill_rope_table(r.hp, by, first_, rows_, table + int64_t{token_} * r.hp.n_rot);
+        const int32_t turned = first_ + 1 - room.keep - room.window;  // by so much the first row
+        if (room.keep > 0 && turned + rows_ > 0) {
+          float* back = engine_.working().turn_table(i) + int64_t{token_} * r.hp.n_rot;
+          fill_rope_table(r.hp, by, turned, rows_, back, /*back=*/true);
+        }
+      });
       continue;
     }
     // Texts begin at the same position: what one has in common with the longest before is copied.
@@ -152,22 +166,29 @@ bool CpuExecutor::op_embed(const Op& op) {
         if (v >= 0 && engine_.vec(v) == nullptr && !feed_.need_vec(v)) return false;
       }
     }
-    if (!row_feed_.begin(*timeline_, batch_)) return false;
+    if (!row_feed_.begin(tokens_)) return false;
     fill_rope_tables();
     cursor_.started = true;
   }
   if (!row_feed_.ready(0)) return false;
   const float* positions = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
   const float* type = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
-  for (int32_t t = 0; t < batch_; ++t) {
-    float* x = buffer(op.out) + t * engine_.width(op.out);
-    row_feed_.read(0, t, 0, op.n, x);
-    if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
-    if (type != nullptr) engine_.table().add(x, type, op.n, x);
-    if (positions != nullptr) {
-      engine_.table().add(x, positions + int64_t{position_of(t)} * op.n, op.n, x);
-    }
+  for (const Lane& lane : lanes_) {
+    if (lane.part.timeline != nullptr) continue;
+    const int64_t ld = engine_.width(op.out);
+    std::fill_n(buffer(op.out) + lane.row * ld, lane.rows * ld, 0.0f);
   }
+  for_lanes([&] {
+    for (int32_t t = 0; t < rows_; ++t) {
+      float* x = buffer(op.out) + t * engine_.width(op.out);
+      row_feed_.read(0, token_ + t, 0, op.n, x);
+      if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
+      if (type != nullptr) engine_.table().add(x, type, op.n, x);
+      if (positions != nullptr) {
+        engine_.table().add(x, positions + int64_t{position_of(t)} * op.n, op.n, x);
+      }
+    }
+  });
   add_low_rank_rows(op);
   return true;
 }
@@ -251,9 +272,8 @@ void CpuExecutor::op_rope(const Op& op) {
   const int32_t half = rope.n_rot / 2;
   const model::AttentionShape& att = op.att;
   const int32_t heads = att.heads + (att.owned_by(op.layer) ? att.kv_heads : 0);
-  const int32_t skipped = first_ - timeline_->position();  // rows that are not computed any more
   for_rows(rows_, [&](int32_t t) {
-    const float* cos = table + static_cast<int64_t>(skipped + t) * rope.n_rot;
+    const float* cos = table + static_cast<int64_t>(token_ + t) * rope.n_rot;
     float* head = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
     for (int32_t h = 0; h < heads; ++h, head += att.dk) {
       engine_.table().rope(head, cos, cos + half, rope.n_rot, rope.neox);
@@ -278,6 +298,9 @@ void CpuExecutor::activate(model::Activation act, float* gate, int64_t n,
       break;
     case model::Activation::kReluMul:
       for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * up[i];
+      break;
+    case model::Activation::kRelu:
+      for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f);
       break;
     case model::Activation::kReluSquared:
       for (int64_t i = 0; i < n; ++i) gate[i] = std::max(gate[i], 0.0f) * std::max(gate[i], 0.0f);
@@ -346,18 +369,26 @@ void CpuExecutor::op_elementwise(const Op& op) {
   });
 }
 
-// Moves the rows whose logits are wanted to the front; row 0 is then at the last position.
+// Moves the rows whose logits are wanted to the front.
 void CpuExecutor::op_select(const Op& op) {
   if (spec_.embed) return;
-  rows_ = spec_.n_rows;
-  if (spec_.first_row == 0) return;
   float* x = buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
-  for (int32_t t = 0; t < rows_; ++t) {
-    std::memcpy(x + t * width, x + (spec_.first_row + t) * width,
-                static_cast<size_t>(op.n) * sizeof(float));
+  int32_t kept = 0;
+  for (Lane& lane : lanes_) {
+    const int32_t from = lane.row + lane.part.first_row;
+    lane.first += lane.part.first_row;
+    lane.token += lane.part.first_row;
+    lane.row = kept;
+    lane.rows = lane.part.n_rows;
+    for (int32_t t = 0; t < lane.rows; ++t, ++kept) {
+      if (from + t == kept) continue;
+      std::memcpy(x + kept * width, x + (from + t) * width,
+                  static_cast<size_t>(op.n) * sizeof(float));
+    }
   }
-  first_ += spec_.first_row;
+  enter(lanes_[0]);
+  rows_ = kept;
 }
 
 // One row of each text from its rows, or all of them as they are. Where a text takes several

@@ -101,6 +101,7 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("slotBytes", plan.weights.slot_bytes);
   number("kv", plan.kv);
   sink("plan", "kvType", kv::kv_types_name(plan.kv_types));
+  number("kvPositions", plan.kv_room.positions);
   number("activations", plan.activations);
   number("tokenizer", plan.tokenizer);
   number("vectors", plan.vectors);
@@ -111,6 +112,16 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("bytesPerPass", plan.weights.streamed_bytes);
   sink("plan", "embeddingHeld", plan.weights.embedding_held);
   sink("plan", "resident", plan.weights.streamed_bytes == 0);
+}
+
+void report_kv_types(const Inspection& found, const ReportSink& sink) {
+  for (const char* name : {"f16", "q8_0", "q4_0", "q2"}) {
+    const kv::KvTypes types = *kv::parse_kv_types(name);
+    const uint64_t bytes = kv_bytes(found.program, found.plan, types);
+    if (bytes == 0) continue;
+    sink("kvBytes", name, static_cast<double>(bytes));
+    sink("kvPositions", name, static_cast<double>(kv_positions(found.program, found.plan, types)));
+  }
 }
 
 std::vector<uint32_t> layer_units(const Inspection& found) {

@@ -32,7 +32,7 @@ Ramp yarn_ramp(const model::RopeHParams& rope) {
 }  // namespace
 
 void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32_t first, int32_t n,
-                     float* out) {
+                     float* out, bool back) {
   const int32_t half = rope.n_rot / 2;
   const bool yarn = rope.scaling == model::RopeScaling::kYarn;
   const Ramp ramp = yarn ? yarn_ramp(rope) : Ramp{};
@@ -41,6 +41,7 @@ void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32
     const double growth = 0.1 * std::log(1.0 / rope.freq_scale);
     magnitude *= (1 + growth) / (1 + rope.log_multiplier * growth);
   }
+  if (back) magnitude = 1;
   // Not by pow, whose tables add 5 kB to the wasm.
   const double log_base = std::log(static_cast<double>(rope.freq_base));
   for (int32_t i = 0; i < half; ++i) {
@@ -55,7 +56,7 @@ void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32
       const double angle = (first + t) * scaled;
       float* row = out + static_cast<int64_t>(t) * rope.n_rot;
       row[i] = static_cast<float>(std::cos(angle) * magnitude);
-      row[half + i] = static_cast<float>(std::sin(angle) * magnitude);
+      row[half + i] = static_cast<float>(std::sin(back ? -angle : angle) * magnitude);
     }
   }
 }

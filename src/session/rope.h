@@ -10,8 +10,8 @@ namespace sluice::session {
 
 // For tokens at positions first .. first + n - 1: row t holds n_rot/2 cosines then n_rot/2 sines,
 // both multiplied by the scaling's attention factor. `factors` [n_rot/2] divide the angles; may be
-// null.
+// null. With `back` it turns by so many positions back instead, and keeps magnitudes.
 void fill_rope_table(const model::RopeHParams& rope, const float* factors, int32_t first, int32_t n,
-                     float* out);
+                     float* out, bool back = false);
 
 }  // namespace sluice::session

@@ -18,13 +18,11 @@ uint8_t* RowFeed::row(size_t table, int32_t t) const {
   return engine_.working().table_rows(table) + t * mat(table).row_bytes;
 }
 
-bool RowFeed::begin(const Timeline& timeline, int32_t n) {
+bool RowFeed::begin(std::span<const Token> tokens) {
   for (size_t i = 0; i < model::kMaxTables; ++i) {
     if (engine_.residency().rows_under_way(i) > 0) return false;
   }
-  timeline_ = &timeline;
-  first_ = timeline.position();
-  n_ = n;
+  tokens_ = tokens;
   table_ = 0;
   asked_ = {};
   return true;
@@ -44,8 +42,8 @@ void RowFeed::request() {
   residency::Residency& r = engine_.residency();
   for (const size_t n = engine_.program().tables.size(); table_ < n; ++table_) {
     const model::Mat& m = mat(table_);
-    for (int32_t& t = asked_[table_].rows; t < n_; ++t) {
-      const Token token = timeline_->token(first_ + t);
+    for (int32_t& t = asked_[table_].rows; t < n_tokens(); ++t) {
+      const Token token = token_at(t);
       const uint32_t unit = table_ == 0 ? held(token) : residency::kNoUnit;
       if (table_ == 0) unit_of_[static_cast<size_t>(t)] = unit;
       if (unit != residency::kNoUnit) continue;
@@ -59,14 +57,14 @@ void RowFeed::request() {
 bool RowFeed::ready(size_t table) {
   request();
   Asked& asked = asked_[table];
-  if (asked.rows < n_ || engine_.residency().rows_under_way(table) > 0) return false;
+  if (asked.rows < n_tokens() || engine_.residency().rows_under_way(table) > 0) return false;
   if (asked.looked_at) return true;
   asked.looked_at = true;
   const model::Mat& m = mat(table);
-  for (int32_t t = 0; t < n_; ++t) {
+  for (int32_t t = 0; t < n_tokens(); ++t) {
     if (table == 0 && unit_of_[static_cast<size_t>(t)] != residency::kNoUnit) continue;
     if (kernels::all_finite(m.type, row(table, t), m.cols)) continue;
-    const Token token = timeline_->token(first_ + t);
+    const Token token = token_at(t);
     engine_.refuse_weights(m.name, token, token);
   }
   return true;
@@ -79,7 +77,7 @@ void RowFeed::read(size_t table, int32_t t, int64_t col, int64_t n, float* out) 
   if (u != residency::kNoUnit) {
     residency::Residency& r = engine_.residency();
     const residency::Unit& unit = r.plan().units[u];
-    const int64_t at = timeline_->token(first_ + t) - unit.row0;
+    const int64_t at = token_at(t) - unit.row0;
     if (r.packed(u)) {  // whole rows alone
       engine_.table().unpack_row({m.type, true, unit.rows, m.cols, r.data(u)}, at, out);
       return;

@@ -16,8 +16,9 @@ class RowFeed {
  public:
   explicit RowFeed(Engine& engine);
 
-  // The next n tokens of the timeline. False while rows of a batch that was given up are under way.
-  [[nodiscard]] bool begin(const Timeline& timeline, int32_t n);
+  // The tokens of a batch, which outlive it. False while rows of a batch that was given up are
+  // under way.
+  [[nodiscard]] bool begin(std::span<const Token> tokens);
   // Asks for as many rows as the queue takes.
   void request();
   // Whether all rows of the table are there; they have been looked at then.
@@ -36,8 +37,10 @@ class RowFeed {
   [[nodiscard]] uint32_t held(Token token) const;
 
   Engine& engine_;
-  const Timeline* timeline_ = nullptr;
-  int32_t first_ = 0, n_ = 0;
+  [[nodiscard]] Token token_at(int32_t t) const { return tokens_[static_cast<size_t>(t)]; }
+  [[nodiscard]] int32_t n_tokens() const { return static_cast<int32_t>(tokens_.size()); }
+
+  std::span<const Token> tokens_;
   size_t table_ = 0;  // that is being asked for
   std::array<Asked, model::kMaxTables> asked_{};
   std::vector<uint32_t> unit_of_;  // by token of the batch: of the token embedding, or kNoUnit

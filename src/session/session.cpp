@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "session/batcher.h"
 
 namespace sluice::session {
 
@@ -22,8 +23,14 @@ Session::Session(Engine& engine, kv::KvCache cache) : engine_(engine), timeline_
 }
 
 Session::~Session() {
+  if (batcher_ != nullptr) batcher_->remove(*this);
   cancel();
   engine_.pool_of_timelines().release(timeline_.cache());
+}
+
+Status adapters_changed() {
+  return error(Code::kInvalidArgument,
+               "the adapters have changed: what was computed before cannot be continued");
 }
 
 // Whether `tokens` can follow the first `kept` of the timeline.
@@ -31,11 +38,8 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   const MemoryPlan& plan = engine_.plan();
   if (!engine_.failure().ok()) return engine_.failure();
   if (active_) return error(Code::kInvalidArgument, "a pass is already under way");
-  if (kept > 0 && outdated()) {
-    return error(Code::kInvalidArgument,
-                 "the adapters have changed: what was computed before cannot be continued");
-  }
-  if (engine_.pass_under_way()) {
+  if (kept > 0 && outdated()) return adapters_changed();
+  if (batcher_ == nullptr && engine_.pass_under_way()) {
     return error(Code::kInvalidArgument, "another session's pass is under way");
   }
   if (tokens.empty()) return error(Code::kPromptEmpty, "there are no tokens to process");
@@ -59,7 +63,15 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   if (n_rows > 1 && n_rows > rows) {
     return error(Code::kInvalidArgument, "logits are kept for %d tokens at most", rows);
   }
-  for (const Token token : tokens) {
+  const bool whole_text = answers() && kept == 0 && n_rows > 0;
+  const int32_t source = whole_text ? source_of(tokens) : 0;
+  if (whole_text && (source == 0 || static_cast<size_t>(source) == tokens.size())) {
+    return error(Code::kInvalidArgument,
+                 "a \"%s\" model answers a text that it has read whole: it needs tokens of both",
+                 engine_.program().hp.arch.c_str());
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const Token token = i < static_cast<size_t>(source) ? ~tokens[i] : tokens[i];
     if (token < 0 || token >= engine_.program().hp.n_vocab) {
       return error(Code::kInvalidArgument, "the token %d is not in the vocabulary", token);
     }
@@ -71,7 +83,8 @@ namespace {
 
 // Of a pass over `tokens`.
 int32_t rows_of(std::span<const Token> tokens, Wanted wanted) {
-  return wanted == Wanted::kAllLogits ? static_cast<int32_t>(tokens.size()) : 1;
+  if (wanted == Wanted::kLastLogits) return 1;
+  return static_cast<int32_t>(tokens.size()) - source_of(tokens);
 }
 
 }  // namespace
@@ -80,7 +93,8 @@ Result<int32_t> Session::sync(std::span<const Token> tokens, Wanted wanted) {
   const int32_t most = static_cast<int32_t>(
       std::min<size_t>(tokens.size(), static_cast<size_t>(engine_.plan().n_ctx)));
   const int32_t prefix = outdated() ? 0 : timeline_.shared_prefix(tokens);
-  const int32_t shared = std::min(prefix, std::max(most, 1) - 1);
+  int32_t shared = std::min(prefix, std::max(most, 1) - 1);
+  if (shared < source_of(tokens)) shared = 0;  // a source is read whole
   const int32_t kept = timeline_.reachable(shared);
   const std::span<const Token> rest = tokens.subspan(static_cast<size_t>(kept));
   SLUICE_RETURN_IF_ERROR(admit(rest, kept, rows_of(rest, wanted)));
@@ -137,7 +151,7 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
   if (pass.ends.size() > 1 && (alone || in_parts)) {
     return error(Code::kInvalidArgument, "texts of this model are computed one at a time");
   }
-  if (in_parts && whole()) {
+  if (in_parts && (whole() || answers())) {
     return error(Code::kInvalidArgument, "this model reads a text whole, not in parts");
   }
   if (pass.pooling == model::Pooling::kRank && program.rank_tail.width == 0) {
@@ -147,6 +161,9 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
 }
 
 Status Session::begin_embedding(std::span<const Token> tokens, const EmbedPass& pass) {
+  if (batcher_ != nullptr) {
+    return error(Code::kInvalidArgument, "embeddings are not computed with other sessions' passes");
+  }
   const int32_t kept = pass.begins ? 0 : position();
   SLUICE_RETURN_IF_ERROR(admit_embedding(pass, static_cast<int64_t>(tokens.size())));
   SLUICE_RETURN_IF_ERROR(admit(tokens, kept, 0));
@@ -170,7 +187,8 @@ void Session::begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_
   BatchSpec spec;
   spec.n_rows = n_rows;
   spec.first_row = first >= 0 ? first : n - n_rows;
-  begin_pass(tokens, spec, {&n, whole() ? size_t{1} : size_t{0}});
+  const int32_t text = whole() ? n : source_of(tokens);
+  begin_pass(tokens, spec, {&text, text > 0 ? size_t{1} : size_t{0}});
 }
 
 void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
@@ -185,24 +203,37 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   active_ = true;
   failure_ = {};
   stats_ = {};
+  pass_ = 0;
+  first_logits_ = 0;
+  if (batcher_ != nullptr) return;
   pass_ = engine_.begin_pass();
-  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
+  began_ms_ = monotonic_ms();
+  pins_absent_ = engine_.residency().pins_absent();
   begin_batch();
 }
 
 void Session::begin_batch() {
-  batch_ = std::min(engine_.plan().n_batch, pass_end_ - position());
+  const int32_t source = timeline_.source() - position();  // that is to be read
+  batch_ = source > 0 ? source : std::min(engine_.plan().n_batch, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
   timeline_.begin_batch(batch_);
   BatchSpec spec = last ? spec_ : BatchSpec{};
   // All of several rows come of one batch; the last one of the last.
-  if (last && !spec.embed && !whole()) spec.first_row = batch_ - spec.n_rows;
+  if (last && !spec.embed && !whole()) {
+    spec.first_row = batch_ - spec.n_rows;
+    spec.ends = {};
+  }
+  if (source > 0) {
+    spec.encode = true;
+    spec.ends = ends_;
+  }
   engine_.executor().begin(timeline_, batch_, spec);
 }
 
 Step Session::step(int32_t max_ops) {
   if (active_ && !engine_.failure().ok()) fail(engine_.failure());
   if (!active_) return failure_.ok() ? Step::kDone : Step::kFailed;
+  if (batcher_ != nullptr) return Step::kBlocked;
   const double start = monotonic_ms();
   int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
   Step result = Step::kProgress;
@@ -223,11 +254,13 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
-      if (began_ms_ > 0 && !spec_.embed) {
+      // Not of one that waited for what stays.
+      if (engine_.residency().pins_absent() == pins_absent_ && !spec_.embed) {
         engine_.costs().note(static_cast<int32_t>(stats_.tokens), monotonic_ms() - began_ms_);
       }
       engine_.end_pass();
-      if (ends_.size() > 1) timeline_.clear();  // it holds texts side by side, not one
+      // It holds texts side by side, or a decoder's cache another text's keys: nothing goes on.
+      if (ends_.size() > 1 || (spec_.embed && answers())) timeline_.clear();
       break;
     }
     begin_batch();
@@ -248,14 +281,19 @@ void Session::cancel() {
   failure_ = {};
   if (!active_) return;
   active_ = false;
+  pass_ = 0;
+  if (batcher_ != nullptr) return batcher_->drop(*this);
   engine_.executor().abandon();
   engine_.end_pass();
-  pass_ = 0;
+}
+
+int32_t Session::rows_share() const {
+  return batcher_ != nullptr ? batcher_->rows_share() : engine_.plan().logits_rows;
 }
 
 std::span<float> Session::logits(int32_t row) const {
   if (active_ || pass_ == 0 || pass_ != engine_.last_pass() || spec_.embed) return {};
-  return engine_.executor().logits(row);
+  return engine_.executor().logits(first_logits_ + row);
 }
 
 std::span<float> Session::embedding(int32_t i) const {
@@ -289,6 +327,21 @@ Status Session::begin_restore(uint64_t bytes) {
   pass_ = 0;
   computed_by_ = engine_.identity();
   return timeline_.begin_restore(bytes);
+}
+
+Status Session::fork_from(const Session& other) {
+  constexpr uint64_t kPiece = 64 << 10;
+  clear();
+  if (other.position() == 0) return {};
+  const uint64_t total = other.state_bytes();
+  SLUICE_RETURN_IF_ERROR(begin_restore(total));
+  std::vector<uint8_t> piece(static_cast<size_t>(std::min(total, kPiece)));
+  for (uint64_t at = 0; at < total; at += piece.size()) {
+    piece.resize(static_cast<size_t>(std::min<uint64_t>(piece.size(), total - at)));
+    SLUICE_RETURN_IF_ERROR(other.read_state(at, piece));
+    SLUICE_RETURN_IF_ERROR(write_state(piece));
+  }
+  return {};
 }
 
 Status Session::write_state(std::span<const uint8_t> piece) {

@@ -3,7 +3,7 @@
 // or until logits are ready; nothing blocks and nothing is allocated per token. sync() alone
 // decides what is kept of what was computed before: nobody else has an idea of its own of what is
 // cached. Sessions of an engine share its executor: while one is inside a pass no other can begin
-// one.
+// one, unless a batcher (batcher.h) computes their passes together.
 #pragma once
 
 #include <memory>
@@ -26,11 +26,16 @@ struct EmbedPass {
   bool begins = true, completes = true;
 };
 
+// Why what was computed before cannot go on.
+[[nodiscard]] Status adapters_changed();
+
 struct PassStats {
   uint64_t tokens = 0;
   double compute_ms = 0;  // inside step()
   uint64_t blocked = 0;   // times step() had to wait for a unit
 };
+
+class Batcher;
 
 class Session {
  public:
@@ -64,12 +69,17 @@ class Session {
   // Errors: begin()'s, and kInvalidArgument for a pooling that the model has no head for.
   [[nodiscard]] Status begin_embedding(std::span<const Token> tokens, const EmbedPass& pass);
   // Works on the pass: at most `max_ops` operations (0: no limit). kFailed: failure() says why; the
-  // pass is given up, and position() says what the timeline holds.
+  // pass is given up, and position() says what the timeline holds. In a batcher: kBlocked until
+  // that has computed the pass.
   [[nodiscard]] Step step(int32_t max_ops = 0);
   [[nodiscard]] bool busy() const { return active_; }
+  [[nodiscard]] bool in_batcher() const { return batcher_ != nullptr; }
   [[nodiscard]] const Status& failure() const { return failure_; }
   // Gives the pass up; batches that were complete stay.
   void cancel();
+
+  // Rows of logits that a pass may ask for, besides what the plan says: fewer beside others.
+  [[nodiscard]] int32_t rows_share() const;
 
   // Raw logits [n_vocab] of row `row` of the finished pass (row 0 for kLastLogits); empty once
   // another pass has begun on the engine, or this timeline has been moved.
@@ -96,6 +106,8 @@ class Session {
   // completes it. Until then, and after any error, the timeline is empty.
   // Errors: kCorrupt, kContextFull, kInvalidArgument (a pass under way, nothing begun).
   [[nodiscard]] Status begin_restore(uint64_t bytes);
+  // Becomes what another session of the engine is between its passes. Errors: kInvalidArgument.
+  [[nodiscard]] Status fork_from(const Session& other);
   [[nodiscard]] Status write_state(std::span<const uint8_t> piece);
 
   // For checkpoints of one pass from position 0. Its attention runs in double precision over f32
@@ -109,8 +121,10 @@ class Session {
   [[nodiscard]] Engine& engine() const { return engine_; }
 
  private:
+  friend class Batcher;
   Session(Engine& engine, kv::KvCache cache);
   [[nodiscard]] bool whole() const { return timeline_.cache().shape().whole; }
+  [[nodiscard]] bool answers() const { return timeline_.cache().shape().answers; }
   [[nodiscard]] Status admit(std::span<const Token> tokens, int32_t kept, int64_t n_rows) const;
   [[nodiscard]] Status admit_embedding(const EmbedPass& pass, int64_t n_tokens) const;
   void begin_logits(std::span<const Token> tokens, int32_t n_rows, int32_t first = -1);
@@ -124,6 +138,8 @@ class Session {
   }
 
   Engine& engine_;
+  Batcher* batcher_ = nullptr;
+  bool held_ = false;  // by it
   Timeline timeline_;
   bool active_ = false;
   BatchSpec spec_;             // of the pass's last batch; the ones before want nothing
@@ -131,10 +147,12 @@ class Session {
   int32_t pass_end_ = 0;       // the pass's tokens end before this position
   int32_t batch_ = 0;          // tokens of the batch under way
   uint64_t pass_ = 0;          // number of the last pass on the engine; logits belong to it
+  int32_t first_logits_ = 0;   // their first row, of the rows of a batch of several sessions
   uint64_t computed_by_ = 0;   // Engine::identity() when the timeline began
   Status failure_;
   PassStats stats_;
-  double began_ms_ = 0;  // of the pass; 0: nothing is to be learned from how long it takes
+  double began_ms_ = 0;       // of the pass
+  uint32_t pins_absent_ = 0;  // when it began
 };
 
 }  // namespace sluice::session

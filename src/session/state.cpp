@@ -6,7 +6,8 @@
 //   u32         for each checkpoint: its position, ascending
 //   i32         the tokens
 //   for each layer, for each head: keys [position - first][dk], then values [...][dv], in the
-//               form of the cache; of one in groups whole groups, then f16 copies of what is left
+//               form of the cache; of one in groups whole groups, then f16 copies of what is left;
+//               then f16 copies of the first positions where the layer forgets
 //   for the live state, then for each checkpoint: the state of each recurrent layer, f32
 //   u64         sum over all of the above
 #include <algorithm>
@@ -76,9 +77,11 @@ struct StateForm {
       for (int32_t head = 0; head < l.heads; ++head) {
         for (int p = 0; p < kv::LayerShape::kParts; ++p) {
           const kv::LayerShape::Part part = l.part(p);
-          const int64_t from = p < 2 ? first[i] : position - position % kernels::kKvGroup;
+          const int64_t group = position - position % kernels::kKvGroup;
+          const int64_t from = p < 2 ? first[i] : p < 4 ? group : 0;
+          const int64_t to = p < 4 ? position : std::min<int64_t>(position, l.keep);
           visit_units(part, t.cache_.part(layer, head, p), from / part.positions,
-                      position / part.positions, segment);
+                      to / part.positions, segment);
         }
       }
     }
@@ -160,6 +163,7 @@ Status Timeline::read_state(uint64_t identity, uint64_t offset, std::span<uint8_
 Status Timeline::begin_restore(uint64_t bytes) {
   clear();
   if (bytes < sizeof(StateHeader) + kSumBytes) return foreign();
+  ++restores_;
   restore_.active = true;
   restore_.total = bytes;
   return {};
@@ -185,10 +189,8 @@ Status check_head(const StateHeader& h, const kv::KvShape& shape, uint64_t ident
 // Whether what the head lists can be.
 bool plausible(const StateForm& form, const kv::KvShape& shape) {
   for (size_t i = 0; i < form.first.size(); ++i) {
-    const int64_t needed = shape.layers[i].window == 0 || shape.layers[i].heads == 0
-                               ? 0
-                               : std::max<int64_t>(0, static_cast<int64_t>(form.header.position) +
-                                                          1 - shape.layers[i].window);
+    const int32_t position = static_cast<int32_t>(form.header.position);
+    const uint32_t needed = static_cast<uint32_t>(shape.layers[i].seen_from(position));
     if (shape.layers[i].heads > 0 && form.first[i] > needed) return false;
     if (form.first[i] > form.header.position) return false;
   }
@@ -263,8 +265,11 @@ Status Timeline::write_state(uint64_t identity, int64_t n_vocab, std::span<const
 // All bytes are in their places: whether they are what was saved.
 Status Timeline::finish_restore(const StateForm& form, int64_t n_vocab) {
   const int32_t position = static_cast<int32_t>(form.header.position);
-  const bool known = std::all_of(tokens_.begin(), tokens_.begin() + position,
-                                 [n_vocab](Token t) { return t >= 0 && t < n_vocab; });
+  source_ = source_of({tokens_.data(), static_cast<size_t>(position)});
+  bool known = cache_.shape().answers ? position == 0 || source_ > 0 : source_ == 0;
+  for (int32_t i = 0; i < position; ++i) {
+    known = known && token(i) < n_vocab && (tokens_[static_cast<size_t>(i)] < 0) == (i < source_);
+  }
   if (!known || restore_.hash.value() != restore_.sum) {
     clear();
     return foreign();

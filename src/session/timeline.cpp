@@ -39,7 +39,7 @@ bool Timeline::resumes(int32_t n) const {
 }
 
 int32_t Timeline::reachable(int32_t n) const {
-  if (cache_.shape().whole) return 0;
+  if (cache_.shape().whole || n < source_) return 0;
   int32_t target = std::clamp(n, 0, position_);
   if (recurrent_ && target < position_) {
     int32_t last = 0;
@@ -53,7 +53,7 @@ int32_t Timeline::reachable(int32_t n) const {
   }
   for (const kv::LayerShape& layer : cache_.shape().layers) {
     if (layer.heads == 0 || layer.window == 0) continue;
-    if (std::max(0, target + 1 - layer.window) < held_from(layer)) return 0;
+    if (layer.seen_from(target) < held_from(layer)) return 0;
   }
   return target;
 }
@@ -77,7 +77,7 @@ int32_t Timeline::rewind(int32_t n) {
   if (target < position_ || target == 0) undo_ = -1;
   if (target == 0) {
     checkpoints_.clear();
-    reached_ = restored_ = copied_ = 0;
+    reached_ = restored_ = copied_ = source_ = 0;
     for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
       const int32_t layer = static_cast<int32_t>(i);
       std::fill_n(cache_.state(layer, live_), cache_.layer(layer).state, 0.0f);
@@ -88,6 +88,7 @@ int32_t Timeline::rewind(int32_t n) {
 }
 
 void Timeline::append(std::span<const Token> tokens) {
+  if (position_ == 0) source_ = source_of(tokens);
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + position_);
 }
 

@@ -7,6 +7,7 @@
 // copies are used up, older ones are thinned out.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -17,7 +18,15 @@
 
 namespace sluice::session {
 
+// In the vocabulary; ~token of the source that a decoder's tokens answer, which comes before them.
+// So a sequence of tokens says by itself what is whose.
 using Token = int32_t;
+
+// How many tokens at the beginning are a source's.
+[[nodiscard]] inline int32_t source_of(std::span<const Token> tokens) {
+  const auto end = std::find_if(tokens.begin(), tokens.end(), [](Token t) { return t >= 0; });
+  return static_cast<int32_t>(end - tokens.begin());
+}
 
 struct StateForm;  // of a saved state: state.cpp
 
@@ -32,10 +41,13 @@ class Timeline {
   [[nodiscard]] std::span<const Token> tokens() const {
     return {tokens_.data(), static_cast<size_t>(position_)};
   }
-  // The token at any position of the pass under way.
+  // The token at any position of the pass under way, in the vocabulary.
   [[nodiscard]] Token token(int32_t position) const {
-    return tokens_[static_cast<size_t>(position)];
+    const Token token = tokens_[static_cast<size_t>(position)];
+    return std::max(token, ~token);
   }
+  // How many of the tokens are the source that the others answer.
+  [[nodiscard]] int32_t source() const { return source_; }
   [[nodiscard]] int32_t shared_prefix(std::span<const Token> tokens) const;
 
   // The largest position <= n from which the timeline can go on; 0 where texts are read whole.
@@ -73,6 +85,8 @@ class Timeline {
                                    std::span<const uint8_t> piece);
   // Gives a restoring up.
   void end_restore() { restore_ = {}; }
+  // How often one has begun: what the cache held before it, it does not hold any more.
+  [[nodiscard]] uint32_t restores() const { return restores_; }
 
  private:
   friend struct StateForm;
@@ -93,6 +107,7 @@ class Timeline {
   kv::KvCache cache_;
   std::vector<Token> tokens_;  // [n_ctx]
   int32_t position_ = 0;
+  int32_t source_ = 0;
   int32_t reached_ = 0;   // the furthest position whose keys were written: rings hold what is near
   int32_t restored_ = 0;  // layers with a window hold nothing before this
   int32_t copied_ = 0;    // f16 copies of what was restored begin here
@@ -101,6 +116,7 @@ class Timeline {
   bool recurrent_ = false;
   std::vector<Checkpoint> checkpoints_, due_;  // ascending
   Restore restore_;
+  uint32_t restores_ = 0;
 };
 
 }  // namespace sluice::session

@@ -126,11 +126,13 @@ bool CpuExecutor::op_rows(const Op& op) {
   const size_t table = static_cast<size_t>(op.table);
   if (!row_feed_.ready(table)) return false;
   float* values = reinterpret_cast<float*>(engine_.working().scratch(0));
-  for (int32_t t = 0; t < rows_; ++t) {
-    row_feed_.read(table, first_ - timeline_->position() + t, op.in_col, op.n, values);
-    float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
-    for (int32_t i = 0; i < op.n; ++i) out[i] = (op.add ? out[i] : 0) + op.scale * values[i];
-  }
+  for_lanes([&] {
+    for (int32_t t = 0; t < rows_; ++t) {
+      row_feed_.read(table, token_ + t, op.in_col, op.n, values);
+      float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
+      for (int32_t i = 0; i < op.n; ++i) out[i] = (op.add ? out[i] : 0) + op.scale * values[i];
+    }
+  });
   return true;
 }
 

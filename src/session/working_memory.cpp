@@ -33,7 +33,7 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
     if (op.kind != model::OpKind::kAttention) continue;
     const int32_t rows = attention_tile_tokens(op.att, shape.n_batch) * op.att.group();
     const TileScratch tile(Carver(nullptr), table, rows, op.att.dk, op.att.dv,
-                           split_count(shape.n_ctx));
+                           shape.attention_parts(), shape.forgets);
     bytes = std::max(bytes, tile.bytes);
   }
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
@@ -80,7 +80,7 @@ int32_t attention_tile_tokens(const model::AttentionShape& att, int32_t n_batch)
 }
 
 TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk,
-                         int32_t dv, int32_t splits) {
+                         int32_t dv, int32_t splits, bool forgets) {
   const uint64_t n = static_cast<uint64_t>(rows), parts = n * static_cast<uint64_t>(splits);
   kernel = carve.take<uint8_t>(table.attention_scratch(rows, dk, dv));
   q = carve.take<float>(n * static_cast<uint64_t>(dk));
@@ -92,6 +92,7 @@ TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows
   position = carve.take<int32_t>(n);
   slope = carve.take<float>(n);
   sink = carve.take<float>(n);
+  turned = carve.take<float>(forgets ? n * static_cast<uint64_t>(dk) : 0);
   bytes = carve.used();
 }
 
@@ -106,7 +107,9 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
   }
   at.q8 = carve.take<uint8_t>(n_batch * q8_bytes(p, table));
   for (const model::Rope& r : p.ropes) {
-    at.ropes.push_back(carve.take<float>(n_batch * static_cast<uint64_t>(r.hp.n_rot)));
+    const uint64_t n = n_batch * static_cast<uint64_t>(r.hp.n_rot);
+    at.ropes.push_back(carve.take<float>(n));
+    at.turns.push_back(carve.take<float>(shape.forgets ? n : 0));
   }
   for (size_t i = 0; i < p.tables.size(); ++i) {
     const model::Mat& table = p.mats[static_cast<size_t>(p.tables[i])];
@@ -119,8 +122,8 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
     at.routed = carve.take<Routed>(n_batch * n_used);
     at.expert_runs = carve.take<ExpertRun>(static_cast<uint64_t>(p.hp.n_expert));
   }
-  if (const uint64_t splits = static_cast<uint64_t>(split_count(shape.n_ctx)); splits > 1) {
-    at.partials = carve.take<float>(splits * partial_floats(p));
+  if (const uint64_t parts = static_cast<uint64_t>(shape.attention_parts()); parts > 1) {
+    at.partials = carve.take<float>(parts * partial_floats(p));
   }
   return at;
 }

@@ -17,7 +17,8 @@ inline constexpr int32_t kMaxSplits = 16;    // of the positions in attention
 inline constexpr int32_t kMinSplit = 512;    // positions
 inline constexpr int32_t kMaxTileRows = 64;  // query rows of one attention task
 
-// Positions of one part of a split attention, given the context; and how many parts there are.
+// Positions of one part of a split attention, given those of the cache; and how many parts there
+// are.
 [[nodiscard]] int32_t attention_split(int32_t n_ctx);
 [[nodiscard]] int32_t split_count(int32_t n_ctx);
 // Query tokens of one attention task.
@@ -43,17 +44,23 @@ class Carver {
 // A thread's scratch during an attention task: `rows` queries against the parts that they see.
 struct TileScratch {
   TileScratch(Carver carve, const kernels::Table& table, int32_t rows, int32_t dk, int32_t dv,
-              int32_t splits);
+              int32_t splits, bool forgets);
   uint8_t* kernel;
   float *q, *out, *max, *sum;       // [rows][dk], [splits][rows][dv], [splits][rows] twice
   int32_t *begin, *end, *position;  // [rows]
   float *slope, *sink;              // [rows]
+  float* turned;                    // [rows][dk] queries against the first positions
   uint64_t bytes;
 };
 
 struct WorkingShape {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
   uint64_t least_scratch = 0;  // bytes of a thread
+  bool forgets = false;        // layers do: kv_policy.h
+
+  // Results that an attention is merged from: where a ring comes round, the part that its place is
+  // in is begun twice, and the first positions are a part by themselves.
+  [[nodiscard]] int32_t attention_parts() const { return split_count(n_ctx) + (forgets ? 2 : 0); }
 };
 
 class WorkingMemory {
@@ -76,6 +83,8 @@ class WorkingMemory {
   [[nodiscard]] uint8_t* q8() const { return at_.q8; }
   // [n_batch][n_rot/2] cosines, then sines, of RoPE variant i.
   [[nodiscard]] float* rope_table(size_t i) const { return at_.ropes[i]; }
+  // The same by which queries are turned back for the first positions, where layers forget.
+  [[nodiscard]] float* turn_table(size_t i) const { return at_.turns[i]; }
   // Rows of a table of the program as they are in the file, [n_batch][row_bytes].
   [[nodiscard]] uint8_t* table_rows(size_t table) const { return at_.table_rows[table]; }
   // Tokens of one expert, gathered: its inputs, then its outputs, [2][n_batch][n_embd].
@@ -84,7 +93,7 @@ class WorkingMemory {
   [[nodiscard]] Choice* choices() const { return at_.choices; }
   [[nodiscard]] Routed* routed() const { return at_.routed; }
   [[nodiscard]] ExpertRun* expert_runs() const { return at_.expert_runs; }
-  // Of one token: outputs [splits][heads][dv], then maxima [splits][heads], then sums.
+  // Of one token: outputs [parts][heads][dv], then maxima [parts][heads], then sums.
   [[nodiscard]] float* attention_partials() const { return at_.partials; }
   // Sums over a text's rows while they are pooled, [2][n_embd]: of the batches before,
   // and with this one's. They stay as they are while memory is allocated anew.
@@ -96,7 +105,7 @@ class WorkingMemory {
  private:
   struct Places {
     std::array<float*, model::kBufCount> buffers{};
-    std::vector<float*> ropes;
+    std::vector<float*> ropes, turns;
     uint8_t* q8 = nullptr;
     std::array<uint8_t*, model::kMaxTables> table_rows{};
     float* experts = nullptr;

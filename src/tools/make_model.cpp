@@ -1,6 +1,8 @@
 // sluice-make-model: a GGUF file of random weights with a published shape, so that every speed
 // figure can be reproduced without a download. The data is cut into chunks with a random stream
-// each; threads take chunks and write them in place, so the file depends on the seed alone.
+// each, of the tensor's name and the place in it; threads take chunks and write them in place. So
+// the file depends on the seed alone, and models of one seed share the layers that both have: one
+// whose further layers add little (--faint) is a target that a shorter one drafts for.
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
@@ -24,6 +26,8 @@ struct Options {
   std::string shape = "tiny", type = "q4_0", arch, out;
   uint32_t n_layer = 0, n_embd = 0, n_head = 0, n_head_kv = 0, head_dim = 0, n_ff = 0, n_vocab = 0;
   uint32_t n_ctx = 0, n_expert = 0, n_expert_used = 2, threads = 2;
+  uint32_t faint_from = 0;
+  float faint = 1;
   uint64_t seed = 1;
   bool tied = false, pure = false, quiet = false;
 };
@@ -58,6 +62,11 @@ Shape wanted_shape(const Options& options) {
     shape.arch = options.arch;
     shape.recurrent = {};
     shape.n_rot = 0;
+    shape.lists_kv_heads = shape.two_attentions = false;
+    shape.value_dim = shape.n_dense = 0;
+    shape.plan = nullptr;
+    shape.plan_globals = nullptr;
+    shape.add_keys = nullptr;
     shape.llama3_rope = false;
     shape.vocabulary = options.arch != "llama" ? VocabularyKind::kQwen : shape.vocabulary;
   }
@@ -85,7 +94,7 @@ std::string complaint(const Shape& s) {
   if (s.n_vocab < smallest_vocabulary(s.vocabulary)) {
     return "--vocab must be at least " + std::to_string(smallest_vocabulary(s.vocabulary));
   }
-  if ((s.n_expert > 0) != (s.arch == "qwen3moe") && s.arch != "llama") {
+  if (s.plan == nullptr && (s.n_expert > 0) != (s.arch == "qwen3moe") && s.arch != "llama") {
     return "--experts is for --arch llama and qwen3moe";
   }
   if (s.n_expert_used > s.n_expert) return "--experts-used must be at most --experts";
@@ -107,6 +116,23 @@ std::vector<Chunk> cut(const std::vector<PlannedTensor>& tensors,
   return chunks;
 }
 
+// FNV-1a
+uint64_t stream_of(const Chunk& chunk) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : chunk.tensor->name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  return hash + chunk.first_block;
+}
+
+// What layers from `from` on add to the residual stream becomes `scale` times as large.
+void make_faint(std::vector<PlannedTensor>& tensors, uint32_t from, float scale) {
+  for (PlannedTensor& tensor : tensors) {
+    unsigned layer = 0;
+    if (std::sscanf(tensor.name.c_str(), "blk.%u.", &layer) != 1 || layer < from) continue;
+    const std::string_view part = std::string_view(tensor.name).substr(tensor.name.find('.', 4));
+    if (part.starts_with(".attn_output.") || part.starts_with(".ffn_down")) tensor.sigma *= scale;
+  }
+}
+
 bool write_chunks(const platform::File& file, const std::vector<Chunk>& chunks, uint64_t seed,
                   uint32_t n_threads) {
   std::atomic<size_t> next{0};
@@ -116,7 +142,7 @@ bool write_chunks(const platform::File& file, const std::vector<Chunk>& chunks, 
     for (size_t i = next++; i < chunks.size() && ok; i = next++) {
       const Chunk& chunk = chunks[i];
       const BlockType& block = block_type(chunk.tensor->type);
-      Random random(seed, i);
+      Random random(seed, stream_of(chunk));
       block.fill(buffer.data(), chunk.n_blocks, chunk.tensor->sigma, chunk.tensor->mean, random);
       const uint64_t bytes = chunk.n_blocks * block.block_bytes;
       if (!file.write_at(chunk.file_offset, buffer.data(), bytes)) ok = false;
@@ -143,7 +169,8 @@ int make(const Options& options) {
   const std::vector<float> factors = llama3_rope_factors(shape);
   uint64_t factors_offset = 0;
   std::vector<uint64_t> offsets;
-  const std::vector<PlannedTensor> tensors = plan_tensors(shape, type, options.pure);
+  std::vector<PlannedTensor> tensors = plan_tensors(shape, type, options.pure);
+  if (options.faint != 1) make_faint(tensors, options.faint_from, options.faint);
   for (const PlannedTensor& tensor : tensors) {
     if (shape.llama3_rope && tensor.name == "token_embd.weight") {
       const uint64_t ne[] = {factors.size()};
@@ -213,6 +240,10 @@ int main(int argc, char** argv) {
   app.add_option("--arch", o.arch, "The family")
       ->check(CLI::IsMember({"llama", "qwen3", "qwen3moe"}))
       ->group("Dimensions");
+  app.add_option("--faint", o.faint, "How much less the layers from --faint-from on add")
+      ->check(CLI::Range(0.0f, 1.0f))
+      ->group("Dimensions");
+  size("--faint-from", &o.faint_from, kMaxLayers, "The first of those layers");
   app.add_flag("--tied", o.tied, "Use the embedding as the output head")->group("Dimensions");
   app.add_option("--threads", o.threads, "Threads")->check(CLI::Range(1u, 64u));
   app.add_flag("-q,--quiet", o.quiet, "Print nothing");

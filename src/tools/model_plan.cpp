@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tools/planner.h"
 #include "tools/random_blocks.h"
 
 namespace sluice::tools {
@@ -108,6 +109,98 @@ const Shape kShapes[] = {
      .rope_freq_base = 1e11f,
      .vocabulary = VocabularyKind::kQwen,
      .recurrent = {.inner = 1536, .state = 128, .heads = 24, .groups = 1}},
+    {.name = "gpt-oss-20b-cut",
+     .arch = "gpt-oss",
+     .n_layer = 4,  // of 24
+     .n_embd = 2880,
+     .n_head = 64,
+     .n_head_kv = 8,
+     .head_dim = 64,
+     .n_ff = 2880,
+     .n_vocab = 201088,
+     .n_ctx = 131072,
+     .n_expert = 32,
+     .n_expert_used = 4,
+     .n_ff_expert = 2880,
+     .rope_freq_base = 150000.0f,
+     .vocabulary = VocabularyKind::kQwen,
+     .plan = plan_gpt_oss,
+     .add_keys = add_gpt_oss_keys},
+    {.name = "lfm2-8b-a1b-cut",
+     .arch = "lfm2moe",
+     .n_layer = 8,  // of 24
+     .n_embd = 2048,
+     .n_head = 32,
+     .n_head_kv = 8,
+     .head_dim = 64,
+     .n_ff = 7168,
+     .n_vocab = 65536,
+     .n_ctx = 128000,
+     .n_expert = 32,
+     .n_expert_used = 4,
+     .n_ff_expert = 1792,
+     .tied = true,
+     .rope_freq_base = 1e6f,
+     .vocabulary = VocabularyKind::kQwen,
+     .n_dense = 2,
+     .lists_kv_heads = true,
+     .plan = plan_lfm2moe,
+     .add_keys = add_lfm2moe_keys},
+    {.name = "deepseek-v2-lite-cut",
+     .arch = "deepseek2",
+     .n_layer = 4,  // of 27
+     .n_embd = 2048,
+     .n_head = 16,
+     .n_head_kv = 1,
+     .head_dim = 576,
+     .n_ff = 10944,
+     .n_vocab = 102400,
+     .n_ctx = 163840,
+     .n_expert = 64,
+     .n_expert_used = 6,
+     .n_ff_expert = 1408,
+     .rms_eps = 1e-6f,
+     .vocabulary = VocabularyKind::kQwen,
+     .n_rot = 64,
+     .n_dense = 1,
+     .value_dim = 512,
+     .plan = plan_deepseek2,
+     .add_keys = add_deepseek2_keys},
+    {.name = "gemma-3n-e2b",
+     .arch = "gemma3n",
+     .n_layer = 30,
+     .n_embd = 2048,
+     .n_head = 8,
+     .n_head_kv = 2,
+     .head_dim = 256,
+     .n_ff = 8192,
+     .n_vocab = 262144,
+     .n_ctx = 32768,
+     .tied = true,
+     .rms_eps = 1e-6f,
+     .rope_freq_base = 1e6f,
+     .vocabulary = VocabularyKind::kSentencePiece,
+     .plan = plan_gemma3n,
+     .plan_globals = plan_gemma3n_globals,
+     .add_keys = add_gemma3n_keys},
+    {.name = "gemma-4-e2b",
+     .arch = "gemma4",
+     .n_layer = 35,
+     .n_embd = 1536,
+     .n_head = 8,
+     .n_head_kv = 1,
+     .head_dim = 256,
+     .n_ff = 6144,
+     .n_vocab = 262144,
+     .n_ctx = 131072,
+     .tied = true,
+     .rms_eps = 1e-6f,
+     .rope_freq_base = 1e6f,
+     .vocabulary = VocabularyKind::kSentencePiece,
+     .two_attentions = true,
+     .plan = plan_gemma4,
+     .plan_globals = plan_gemma4_globals,
+     .add_keys = add_gemma4_keys},
     {.name = "tiny",
      .arch = "llama",
      .n_layer = 4,
@@ -143,38 +236,6 @@ constexpr FileType kFileTypes[] = {
     {"tq2_0", TensorType::kTQ2_0, TensorType::kQ6_K, false, 37},
 };
 
-// Rows that are no multiple of a type's block take the nearest type of blocks of 32, or F16.
-TensorType fitting(TensorType type, uint64_t cols) {
-  if (cols % block_type(type).block_size == 0) return type;
-  switch (type) {
-    case TensorType::kQ2_K:
-    case TensorType::kQ3_K:
-    case TensorType::kIQ4_XS:
-      type = TensorType::kIQ4_NL;
-      break;
-    case TensorType::kQ4_K:
-      type = TensorType::kQ5_0;
-      break;
-    case TensorType::kQ5_K:
-      type = TensorType::kQ5_1;
-      break;
-    case TensorType::kQ6_K:
-      type = TensorType::kQ8_0;
-      break;
-    default:
-      type = TensorType::kQ4_0;
-  }
-  return cols % 32 == 0 ? type : TensorType::kF16;
-}
-
-bool takes_more_bits(uint32_t layer, uint32_t n_layer) {
-  const uint32_t eighth = n_layer / 8;
-  return layer < eighth || layer >= 7 * n_layer / 8 || (layer - eighth) % 3 == 2;
-}
-
-// A matrix of deviation 1/sqrt(cols) keeps the size of what it multiplies. Queries and keys are
-// larger, so that attention chooses, and so are logits, so that some token leads.
-constexpr float kAttentionGain = 1.5f, kLogitGain = 2.0f;
 // About what one layer adds to the residual stream, as a root mean square.
 constexpr float kLayerRms = 0.5f;
 
@@ -186,48 +247,6 @@ float embedding_sigma(const Shape& s) {
   const float last_rms = kLayerRms * std::sqrt(static_cast<float>(s.n_layer));
   return 2.0f * last_rms / std::sqrt(static_cast<float>(s.n_embd));
 }
-
-class Planner {
- public:
-  Planner(const FileType& type, bool pure) : type_(type), pure_(pure) {}
-
-  void matrix(std::string name, std::vector<uint64_t> ne, TensorType type, float gain = 1.0f) {
-    const float sigma = gain / std::sqrt(static_cast<float>(ne[0]));
-    const TensorType fits = fitting(type, ne[0]);
-    add(std::move(name), fits, std::move(ne), sigma, 0.0f);
-  }
-  void matrix(std::string name, std::vector<uint64_t> ne) {
-    matrix(std::move(name), std::move(ne), type_.type);
-  }
-  // Small tensors that stay F32.
-  void values(std::string name, std::vector<uint64_t> ne, float sigma, float mean) {
-    add(std::move(name), TensorType::kF32, std::move(ne), sigma, mean);
-  }
-  void norm(std::string name, uint64_t n, float mean = 1.0f) {
-    add(std::move(name), TensorType::kF32, {n}, 0.1f * mean, mean);
-  }
-  [[nodiscard]] TensorType type() const { return type_.type; }
-  [[nodiscard]] TensorType head_type() const { return pure_ ? type_.type : type_.heads; }
-  [[nodiscard]] TensorType precious(uint32_t layer, uint32_t n_layer) const {
-    const bool more = type_.more_bits && takes_more_bits(layer, n_layer);
-    return more ? TensorType::kQ6_K : type_.type;
-  }
-
-  std::vector<PlannedTensor> tensors;
-
- private:
-  void add(std::string name, TensorType type, std::vector<uint64_t> ne, float sigma, float mean) {
-    PlannedTensor tensor{std::move(name), type, std::move(ne), sigma, mean};
-    tensor.n_weights = 1;
-    for (const uint64_t n : tensor.ne) tensor.n_weights *= n;
-    const BlockType& block = block_type(type);
-    tensor.bytes = tensor.n_weights / block.block_size * block.block_bytes;
-    tensors.push_back(std::move(tensor));
-  }
-
-  FileType type_;
-  bool pure_;
-};
 
 // Decays between a half and nearly one: exp(softplus(dt + bias) * a).
 constexpr float kStepBias = -3.0f, kRate = -4.0f;
@@ -285,6 +304,7 @@ std::string ffn_norm_name(const Shape& s) {
 }
 
 void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
+  if (s.plan != nullptr) return s.plan(plan, s, layer);
   const std::string prefix = "blk." + std::to_string(layer) + ".";
   const uint64_t n_embd = s.n_embd, n_ff = s.n_ff;
   const TensorType precious = plan->precious(layer, s.n_layer);
@@ -326,7 +346,9 @@ std::vector<PlannedTensor> plan_tensors(const Shape& shape, const FileType& type
   const std::vector<uint64_t> ne = {shape.n_embd, shape.n_vocab};
   const float sigma = embedding_sigma(shape), root = std::sqrt(static_cast<float>(shape.n_embd));
   if (!shape.tied) plan.matrix("output.weight", ne, plan.head_type(), kLogitGain);
-  plan.norm("output_norm.weight", shape.n_embd, shape.tied ? kLogitGain / (sigma * root) : 1.0f);
+  if (shape.plan_globals != nullptr) shape.plan_globals(&plan, shape);
+  plan.norm(shape.arch == "lfm2moe" ? "token_embd_norm.weight" : "output_norm.weight", shape.n_embd,
+            shape.tied ? kLogitGain / (sigma * root) : 1.0f);
   plan.matrix("token_embd.weight", ne, shape.tied ? plan.head_type() : embedding, sigma * root);
   for (uint32_t layer = 0; layer < shape.n_layer; ++layer) plan_layer(&plan, shape, layer);
   return std::move(plan.tensors);
@@ -357,13 +379,16 @@ void add_hyperparameters(GgufWriter* writer, const Shape& shape, const FileType&
   writer->add(key("context_length"), shape.n_ctx);
   writer->add(key("embedding_length"), shape.n_embd);
   writer->add(key("block_count"), shape.n_layer);
-  writer->add(key("feed_forward_length"), shape.n_ff);
+  if (!shape.two_attentions) writer->add(key("feed_forward_length"), shape.n_ff);
   writer->add(key("attention.head_count"), shape.n_head);
-  writer->add(key("attention.head_count_kv"), shape.n_head_kv);
+  if (!shape.lists_kv_heads) writer->add(key("attention.head_count_kv"), shape.n_head_kv);
   writer->add(key("attention.layer_norm_rms_epsilon"), shape.rms_eps);
-  writer->add(key("attention.key_length"), shape.head_dim);
-  writer->add(key("attention.value_length"), shape.head_dim);
-  writer->add(key("rope.dimension_count"), shape.n_rot > 0 ? shape.n_rot : shape.head_dim);
+  if (!shape.two_attentions) {
+    const uint32_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
+    writer->add(key("attention.key_length"), shape.head_dim);
+    writer->add(key("attention.value_length"), value_dim);
+    writer->add(key("rope.dimension_count"), shape.n_rot > 0 ? shape.n_rot : shape.head_dim);
+  }
   writer->add(key("rope.freq_base"), shape.rope_freq_base);
   if (const RecurrentShape& r = shape.recurrent; r.inner > 0) {
     writer->add(key("ssm.conv_kernel"), r.taps);
@@ -381,8 +406,10 @@ void add_hyperparameters(GgufWriter* writer, const Shape& shape, const FileType&
   if (shape.n_expert > 0) {
     writer->add(key("expert_count"), shape.n_expert);
     writer->add(key("expert_used_count"), shape.n_expert_used);
+    if (shape.add_keys != nullptr) writer->add(key("leading_dense_block_count"), shape.n_dense);
     if (shape.n_ff_expert > 0) writer->add(key("expert_feed_forward_length"), shape.n_ff_expert);
   }
+  if (shape.add_keys != nullptr) shape.add_keys(writer, shape);
 }
 
 }  // namespace sluice::tools

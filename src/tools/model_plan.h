@@ -20,9 +20,11 @@ struct RecurrentShape {
   uint32_t taps = 4, interval = 0;
 };
 
+class Planner;
+
 struct Shape {
   std::string name;
-  std::string arch;  // llama, qwen3, qwen3moe, qwen35 or falcon-h1
+  std::string arch;  // of the metadata
   uint32_t n_layer, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx;
   uint32_t n_expert = 0, n_expert_used = 0;  // > 0: a mixture in each layer; not arch qwen3
   uint32_t n_ff_expert = 0;                  // an expert's feed-forward size; 0: n_ff
@@ -32,6 +34,14 @@ struct Shape {
   VocabularyKind vocabulary = VocabularyKind::kSentencePiece;
   uint32_t n_rot = 0;  // rotated values of a head; 0: all
   RecurrentShape recurrent = {};
+  uint32_t n_dense = 0;    // layers before those with a mixture
+  uint32_t value_dim = 0;  // of a value head; 0: head_dim
+  // Whether add_keys says those keys: by layer, or of layers with a window apart.
+  bool lists_kv_heads = false, two_attentions = false;
+  // Where a family has parts of its own: planner.h. Null: model_plan.cpp does it.
+  void (*plan)(Planner* plan, const Shape& shape, uint32_t layer) = nullptr;
+  void (*plan_globals)(Planner* plan, const Shape& shape) = nullptr;
+  void (*add_keys)(GgufWriter* writer, const Shape& shape) = nullptr;
 };
 
 [[nodiscard]] std::span<const Shape> shapes();

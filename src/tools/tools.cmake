@@ -4,6 +4,9 @@ add_library(sluice_tools STATIC
   ${CMAKE_SOURCE_DIR}/src/tools/gguf_writer.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/made_vocabulary.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/model_plan.cpp
+  ${CMAKE_SOURCE_DIR}/src/tools/plan_gemma.cpp
+  ${CMAKE_SOURCE_DIR}/src/tools/plan_mixtures.cpp
+  ${CMAKE_SOURCE_DIR}/src/tools/planner.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/random_blocks.cpp)
 target_link_libraries(sluice_tools PUBLIC sluice_base sluice_flags)
 

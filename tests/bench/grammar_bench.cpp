@@ -1,12 +1,17 @@
-// Grammars with vocabularies of three sizes, made of random words (as many plain ones, with marks,
-// and in other scripts, as large vocabularies have): compiling, the first mask of a state, a mask
-// along a text, and a step.
-#include <benchmark/benchmark.h>
-
-#include <algorithm>
+// What a grammar costs: compiling a schema, a mask at each place of a text, a step. One program for
+// both platforms, without files of its own making, so that a tab runs the very measurement;
+// grammar.mjs makes its input and reads its output.
+//   grammar_bench VOCABULARY CASES ROUNDS
+// VOCABULARY: for each token its length as two bytes, lowest first, and its bytes; those without
+// bytes are control tokens, the last token ends the text. CASES: a line with a schema, a line with
+// the token ids of a text of it, and so on. Prints a line of JSON a case: microseconds of each
+// compilation, mask and step, in the order of the text, all rounds; the states are new in each.
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
-#include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -15,41 +20,19 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr const char* kSchema = R"({"type": "object", "properties": {
-  "name": {"type": "string", "maxLength": 64}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
-  "mail": {"type": "string", "format": "email"}, "tags": {"type": "array", "items": {"type": "string"}},
-  "kind": {"enum": ["red", "green", "blue"]}, "code": {"type": "string", "pattern": "^[A-Z]{2}-\\d+$"},
-  "more": {"type": "object", "additionalProperties": {"type": "number"}}},
-  "required": ["name", "age", "tags"]})";
-constexpr const char* kText =
-    R"({"name":"Ada Lovelace","age":36,"mail":"ada@example.org","tags":["first","of many"],)"
-    R"("kind":"green","code":"AL-1815","more":{"x":1.5,"longer name":-2}})";
+std::string read(const char* path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
 class Words final : public TokenSource {
  public:
-  explicit Words(int32_t n) {
-    for (int byte = 0; byte < 256; ++byte)
-      texts_.push_back(std::string(1, static_cast<char>(byte)));
-    std::mt19937 random(1);
-    const auto any = [&random](uint32_t n_of) { return static_cast<uint32_t>(random() % n_of); };
-    const char* const marks[] = {"\"", "\",", "\":", "\n",  "\n\n", "  ",
-                                 "{",  "}",   "\\",  "();", "=\"",  "\t"};
-    while (static_cast<int32_t>(texts_.size()) < n) {
-      std::string text = any(2) == 0 ? " " : "";
-      const uint32_t script = any(10);
-      for (uint32_t k = any(8) + 1; k > 0; --k) {
-        if (script < 7) {
-          text += static_cast<char>('a' + std::min(any(26), any(26)));
-        } else if (script < 9) {
-          text += "\xE4";
-          text += static_cast<char>(0xB8 + any(6));
-          text += static_cast<char>(0x80 + any(64));
-        } else {
-          text += static_cast<char>('0' + any(10));
-        }
-      }
-      if (any(12) == 0) text += marks[any(12)];
-      texts_.push_back(text);
+  explicit Words(const std::string& file) {
+    for (size_t at = 0; at + 2 <= file.size();) {
+      const size_t size =
+          static_cast<uint8_t>(file[at]) | size_t{static_cast<uint8_t>(file[at + 1])} << 8;
+      texts_.push_back(file.substr(at + 2, size));
+      at += 2 + size;
     }
   }
   [[nodiscard]] int32_t n_tokens() const override { return static_cast<int32_t>(texts_.size()); }
@@ -57,53 +40,86 @@ class Words final : public TokenSource {
   [[nodiscard]] std::string_view name(Token t) const override {
     return texts_[static_cast<size_t>(t)];
   }
-  [[nodiscard]] bool ends(Token) const override { return false; }
+  [[nodiscard]] bool ends(Token t) const override { return t + 1 == n_tokens(); }
 
  private:
   std::vector<std::string> texts_;
 };
 
-void compile_schema_bench(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(compile(Kind::kJsonSchema, kSchema, nullptr));
-}
-BENCHMARK(compile_schema_bench)->Unit(benchmark::kMicrosecond);
+using Clock = std::chrono::steady_clock;
 
-// Byte by byte along the text, a mask at each place; the states are new in each round.
-void masks(benchmark::State& state) {
-  const Words words(static_cast<int32_t>(state.range(0)));
-  const auto vocabulary = Vocabulary::create(words);
-  const auto grammar = compile(Kind::kJsonSchema, kSchema, nullptr);
-  std::vector<double> times, steps;
-  const auto since = [](std::chrono::steady_clock::time_point start) {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-        .count();
-  };
-  for (auto _ : state) {
-    auto matcher = Matcher::create(*grammar, **vocabulary);
-    for (const char* c = kText; *c != 0; ++c) {
-      auto start = std::chrono::steady_clock::now();
-      benchmark::DoNotOptimize((*matcher)->mask());
-      times.push_back(since(start));
-      start = std::chrono::steady_clock::now();
-      if (!(*matcher)->advance(static_cast<uint8_t>(*c)))
-        state.SkipWithError("the text is refused");
+double since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+void print(const char* name, const std::vector<double>& times) {
+  std::printf("\"%s\": [", name);
+  for (size_t i = 0; i < times.size(); ++i) std::printf(i == 0 ? "%.2f" : ",%.2f", times[i]);
+  std::printf("]");
+}
+
+int fail(const Status& status) {
+  std::fprintf(stderr, "grammar_bench: %s\n", status.message().c_str());
+  return 1;
+}
+
+int measure(const std::string& schema, const std::vector<Token>& text, const Vocabulary& vocabulary,
+            int rounds) {
+  std::vector<double> compiled, masks, steps;
+  for (int round = 0; round < rounds; ++round) {
+    auto start = Clock::now();
+    const auto grammar = compile(Kind::kJsonSchema, schema, &vocabulary);
+    compiled.push_back(since(start));
+    if (!grammar.ok()) return fail(grammar.status());
+    const auto matcher = Matcher::create(*grammar, vocabulary);
+    if (!matcher.ok()) return fail(matcher.status());
+    uint64_t allowed = 1;  // used, so that no mask is left out
+    for (const Token token : text) {
+      start = Clock::now();
+      const std::span<const uint64_t> mask = (*matcher)->mask();
+      masks.push_back(since(start));
+      allowed &= mask[static_cast<size_t>(token) / 64] >> (token % 64);
+      start = Clock::now();
+      const bool taken = (*matcher)->advance(token);
       steps.push_back(since(start));
+      if (!taken || allowed == 0) {
+        std::fprintf(stderr, "grammar_bench: token %d is refused\n", token);
+        return 1;
+      }
+    }
+    if (!(*matcher)->can_end()) {
+      std::fprintf(stderr, "grammar_bench: the text is not whole\n");
+      return 1;
     }
   }
-  const auto at = [](std::vector<double>& list, double share) {
-    std::sort(list.begin(), list.end());
-    return list[static_cast<size_t>(share * static_cast<double>(list.size() - 1))];
-  };
-  double sum = 0;
-  for (const double t : times) sum += t;
-  state.counters["mask_mean_us"] = sum / static_cast<double>(times.size());
-  state.counters["mask_p50_us"] = at(times, 0.5);
-  state.counters["mask_p99_us"] = at(times, 0.99);
-  state.counters["mask_max_us"] = at(times, 1);
-  state.counters["step_p50_us"] = at(steps, 0.5);
-  state.counters["step_p99_us"] = at(steps, 0.99);
+  std::printf("{");
+  print("compile", compiled);
+  std::printf(", ");
+  print("mask", masks);
+  std::printf(", ");
+  print("step", steps);
+  std::printf("}\n");
+  return 0;
 }
-BENCHMARK(masks)->Arg(32'000)->Arg(151'936)->Arg(262'144)->Unit(benchmark::kMillisecond);
+
+int run(const char* words_file, const char* cases_file, int rounds) {
+  const Words words(read(words_file));
+  const auto vocabulary = Vocabulary::create(words);
+  if (!vocabulary.ok()) return fail(vocabulary.status());
+  std::istringstream cases(read(cases_file));
+  for (std::string schema, ids; std::getline(cases, schema) && std::getline(cases, ids);) {
+    std::vector<Token> text;
+    std::istringstream list(ids);
+    for (Token id = 0; list >> id;) text.push_back(id);
+    if (measure(schema, text, **vocabulary, rounds) != 0) return 1;
+  }
+  return 0;
+}
 
 }  // namespace
 }  // namespace sluice::grammar
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  return sluice::grammar::run(argv[1], argv[2], std::atoi(argv[3]));
+}

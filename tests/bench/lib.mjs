@@ -63,15 +63,15 @@ export async function jsonOf(command, args) {
   return JSON.parse(output.slice(output.search(/^[[{]/m)));
 }
 
-const llamaFolder = inRoot('tests', 'bench', 'peer');
+const peerFolder = inRoot('tests', 'bench', 'peer');
 
-/** Installs llama.cpp's prebuilt library, once. */
-export function installLlama() {
-  if (existsSync(`${llamaFolder}/node_modules/node-llama-cpp`)) return;
-  // Without the optional packages: they are the same library for GPUs, hundreds of megabytes.
-  run('npm', ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: llamaFolder });
+/** Installs what the benchmarks compare with, once. */
+export function installPeer(name) {
+  if (existsSync(join(peerFolder, 'node_modules', name))) return;
+  // Without the optional packages: of llama.cpp they are the same library for GPUs, hundreds of megabytes.
+  run('npm', ['install', '--no-package-lock', '--omit=optional', '--ignore-scripts', '--loglevel=error'], { cwd: peerFolder });
 }
 
 /** llama.cpp natively: { prefill, decode } in tokens per second, the best of two runs. */
 export const measureLlama = (file, threads, nPrompt, nGenerate) =>
-  jsonOf(process.execPath, [`${llamaFolder}/llama.mjs`, file, String(threads), nPrompt, nGenerate, '2']);
+  jsonOf(process.execPath, [`${peerFolder}/llama.mjs`, file, String(threads), nPrompt, nGenerate, '2']);

@@ -6,7 +6,7 @@ import { parseArgs } from 'node:util';
 import { build } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
-import { inTurns, installLlama, jsonOf, measureLlama, modelFile, modelLabel, table } from './lib.mjs';
+import { inTurns, installPeer, jsonOf, measureLlama, modelFile, modelLabel, table } from './lib.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -35,7 +35,7 @@ async function measureOurs(file, threads) {
 
 setup('bench');
 if (!values['no-build']) await build(['native']);
-if (!values['ours-only']) installLlama();
+if (!values['ours-only']) installPeer('node-llama-cpp');
 const results = [];
 for (const file of values.model.map(modelFile)) {
   for (const threads of values.threads.split(',').map(Number)) {

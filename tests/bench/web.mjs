@@ -11,7 +11,7 @@ import { build } from '../../web/scripts/build.mjs';
 import { chromiumArgs, chromiumPath, inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
-import { inTurns, installLlama, measureLlama, modelFile, modelLabel, promptWords, table } from './lib.mjs';
+import { inTurns, installPeer, measureLlama, modelFile, modelLabel, promptWords, table } from './lib.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -131,7 +131,7 @@ async function compare(browser, file, threads) {
 
 setup('bench');
 if (!values['no-build']) await build(['wasm', 'web']);
-if (values.native) installLlama();
+if (values.native) installPeer('node-llama-cpp');
 const { chromium } = await import('playwright-core');
 const files = values.model.map(modelFile);
 const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });

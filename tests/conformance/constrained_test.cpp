@@ -140,6 +140,9 @@ TEST(Constrained, ForcedTextTakesFewerPasses) {
   ASSERT_TRUE(a.status.ok()) << a.status.message();
   EXPECT_EQ(a.text, whole);
   EXPECT_EQ(a.finish, Finish::kStop);
+  // All but the last token go into the pass of the first one.
+  EXPECT_GT(a.counts.generated, 10);
+  EXPECT_LE(a.counts.passes, 2);
 }
 
 TEST(Constrained, BadGrammarsAreErrorsAndLeaveTheSession) {

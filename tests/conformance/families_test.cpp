@@ -43,7 +43,7 @@ session::EngineOptions options_for(const Reference& r, const char* kernels, int 
   session::EngineOptions options;
   options.n_ctx = static_cast<int32_t>(r.prompt.size() + r.greedy.size());
   options.n_threads = threads;
-  options.logits_rows = static_cast<int32_t>(r.prompt.size());
+  options.logits_rows = static_cast<int32_t>(r.rows());
   options.kernels = kernels;
   return options;
 }
@@ -55,10 +55,10 @@ TEST_P(FamilyTest, LogitsOfEveryPositionMatch) {
   Opened opened = open_model(r.path, options_for(r, GetParam().kernels, 1));
   ASSERT_NE(opened.session, nullptr);
   EXPECT_STREQ(opened.model->engine().table().name, GetParam().kernels);
-  const std::vector<float> ours = all_logits(opened, r.prompt, r.prompt.size());
+  const std::vector<float> ours = all_logits(opened, r.prompt, r.rows());
   ASSERT_EQ(ours.size(), r.logits.size());
   const size_t n = static_cast<size_t>(r.n_vocab);
-  for (size_t t = 0; t < r.prompt.size(); ++t) {
+  for (size_t t = 0; t < r.rows(); ++t) {
     EXPECT_LE(nmse(&ours[t * n], &r.logits[t * n], n), kLogitsNmse) << "position " << t;
   }
 }
@@ -91,7 +91,7 @@ TEST_P(FamilyTest, BudgetThreadsAndPassLengthChangeNoBit) {
   session::EngineOptions options = options_for(r, GetParam().kernels, 1);
   Opened resident = open_model(r.path, options);
   ASSERT_NE(resident.session, nullptr);
-  const std::vector<float> expected = all_logits(resident, r.prompt, r.prompt.size());
+  const std::vector<float> expected = all_logits(resident, r.prompt, r.rows());
   const auto same = [&](const session::EngineOptions& other, size_t step, const char* what) {
     Opened opened = open_model(r.path, other);
     ASSERT_NE(opened.session, nullptr) << what;
@@ -101,7 +101,7 @@ TEST_P(FamilyTest, BudgetThreadsAndPassLengthChangeNoBit) {
         << what << ": NMSE " << nmse(ours.data(), expected.data(), ours.size());
   };
   options.n_threads = 3;
-  same(options, r.prompt.size(), "three threads");
+  same(options, r.rows(), "three threads");
   same(options, 1, "token by token");
   same(options, 7, "seven tokens a pass");
   options.n_threads = 2;
@@ -129,10 +129,11 @@ TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   const uint64_t least = smallest_budget(r.path, options);
   const uint64_t budgets[] = {least, least * 5 / 4, 0, least * 3 / 2, least};
   std::vector<float> ours;
-  for (size_t t = 0; t < r.prompt.size(); ++t) {
+  for (size_t t = r.source(); t < r.prompt.size(); ++t) {
     const uint64_t budget = budgets[t % std::size(budgets)];
     const int32_t row = static_cast<int32_t>(t);
-    ASSERT_TRUE((r.causal ? opened.session->begin({&r.prompt[t], 1})
+    const size_t before = t == r.source() ? t : 0;
+    ASSERT_TRUE((r.causal ? opened.session->begin({&r.prompt[t - before], before + 1})
                           : opened.session->begin_rows(r.prompt, row, 1))
                     .ok());
     for (size_t i = 0; i < t % 7; ++i) static_cast<void>(opened.session->step(1));

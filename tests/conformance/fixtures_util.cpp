@@ -52,6 +52,10 @@ std::vector<Reference> read_manifest(const std::string& folder,
     r.name = name;
     r.path = folder + "/" + entry["file"].get<std::string>();
     r.prompt = entry["prompt"].get<std::vector<int32_t>>();
+    if (entry.contains("decoder")) {
+      for (int32_t& token : r.prompt) token = ~token;
+      for (const int32_t token : entry["decoder"]) r.prompt.push_back(token);
+    }
     r.causal = entry.value("causal", true);
     if (r.causal) {
       r.greedy = entry["greedy"].get<std::vector<int32_t>>();
@@ -60,7 +64,7 @@ std::vector<Reference> read_manifest(const std::string& folder,
     r.n_vocab = entry["n_vocab"];
     if (entry.contains("llama_cpp_nmse")) r.llama_nmse = entry["llama_cpp_nmse"];
     r.logits = read_floats(folder + "/" + entry["logits"].get<std::string>());
-    EXPECT_EQ(r.logits.size(), r.prompt.size() * static_cast<size_t>(r.n_vocab)) << r.name;
+    EXPECT_EQ(r.logits.size(), r.rows() * static_cast<size_t>(r.n_vocab)) << r.name;
     out.push_back(std::move(r));
   }
   return out;
@@ -88,6 +92,7 @@ uint64_t smallest_budget(const std::string& path, session::EngineOptions options
   options.memory_budget = 0;
   auto header = native::read_header(path, {});
   EXPECT_TRUE(header.ok()) << header.status().message();
+  options.base_bytes += header->held;
   auto found = session::inspect(header->header, options);
   EXPECT_TRUE(found.ok()) << found.status().message();
   return found.ok() ? found->plan.minimum : 0;
@@ -95,11 +100,13 @@ uint64_t smallest_budget(const std::string& path, session::EngineOptions options
 
 std::vector<float> all_logits(Opened& opened, const std::vector<int32_t>& tokens, size_t step) {
   std::vector<float> out;
-  for (size_t at = 0; at < tokens.size(); at += step) {
-    const size_t n = std::min(step, tokens.size() - at);
+  const size_t source = static_cast<size_t>(session::source_of(tokens));
+  for (size_t at = source; at < tokens.size(); at += step) {
+    const size_t n = std::min(step, tokens.size() - at), before = at == source ? source : 0;
     Status status =
         opened.model->engine().program().hp.causal
-            ? opened.session->begin({tokens.data() + at, n}, session::Wanted::kAllLogits)
+            ? opened.session->begin({tokens.data() + at - before, before + n},
+                                    session::Wanted::kAllLogits)
             : opened.session->begin_rows(tokens, static_cast<int32_t>(at), static_cast<int32_t>(n));
     if (status.ok()) status = opened.model->run(*opened.session);
     EXPECT_TRUE(status.ok()) << status.message();

@@ -14,12 +14,15 @@ namespace sluice::test {
 
 struct Reference {
   std::string name, path;
-  std::vector<int32_t> prompt, greedy;
-  std::vector<float> logits;  // [prompt.size()][n_vocab]
+  std::vector<int32_t> prompt, greedy;  // of a decoder: ~source, then what answers it
+  std::vector<float> logits;            // [rows()][n_vocab]
   int64_t n_vocab = 0;
   double min_gap = 0;      // the smallest lead of a greedy token
   double llama_nmse = -1;  // error of llama.cpp on the same file, where known
   bool causal = true;      // else every position sees all, and nothing is generated
+
+  [[nodiscard]] size_t source() const { return static_cast<size_t>(session::source_of(prompt)); }
+  [[nodiscard]] size_t rows() const { return prompt.size() - source(); }
 };
 
 // "../shared/fixtures/<folder>", or tests/data/<folder> where that is absent; "" when neither is.

@@ -1,9 +1,10 @@
 // Random sequences of public calls, each answer held against an engine of its own that computes the
 // whole text anew with room for everything: conversations that go on, go back and begin again, on
-// two timelines at a time and others saved; answers cut at random moments; budgets that move, also
-// in the middle of a pass; prompts that are refused; keys and values of any type. Whatever came
-// before, the tokens and the bits of the logits are those of the text alone, or the call is a typed
-// error after which everything goes on. Half of the answers are guessed ahead, rightly and wrongly.
+// three timelines at a time and others saved, each alone or all in one pass, where they come, fork
+// and go; answers cut at random moments; budgets that move, also in the middle of a pass; prompts
+// that are refused; keys and values of any type; caches that forget. Whatever came before, the
+// tokens and the bits of the logits are those of the text alone, or the call is a typed error after
+// which everything goes on. Half of the answers are guessed ahead, rightly and wrongly.
 // SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the seed.
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@
 #include <random>
 
 #include "fixtures_util.h"
-#include "generate/generation.h"
+#include "generate/scheduler.h"
 
 namespace sluice::test {
 namespace {
@@ -36,9 +37,11 @@ struct Answer {
 // The truth: one session, emptied before each answer, everything resident, one thread.
 class Fresh {
  public:
-  Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types) {
+  Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types,
+        const kv::KvPolicy& policy) {
     session::EngineOptions options;
     options.kv = types;
+    options.kv_policy = policy;
     options.n_ctx = n_ctx;
     options.n_threads = 1;
     opened_ = open_model(path, options);
@@ -82,11 +85,16 @@ class Guesses final : public generate::GuessSource {
 class Operations {
  public:
   Operations(const std::string& path, int32_t n_ctx, int threads, uint64_t seed)
-      : random_(seed), n_ctx_(n_ctx), types_(random_types(path)), fresh_(path, n_ctx, types_) {
+      : random_(seed),
+        n_ctx_(n_ctx),
+        types_(random_types(path)),
+        policy_(random_policy(path)),
+        fresh_(path, n_ctx, types_, policy_) {
     options_.n_ctx = n_ctx;
     options_.kv = types_;
+    options_.kv_policy = policy_;
     options_.n_threads = threads;
-    options_.n_sessions = 2;
+    options_.parallel = 3;
     options_.n_checkpoints = static_cast<int32_t>(2 + random_() % 6);
     options_.draft_max = static_cast<int32_t>(random_() % 2 * 9);
     least_ = smallest_budget(path, options_);
@@ -109,7 +117,7 @@ class Operations {
 
   void run(uint64_t count) {
     for (uint64_t i = 0; i < count && !testing::Test::HasFailure(); ++i) {
-      const uint64_t kind = random_() % 16;
+      const uint64_t kind = random_() % 19;
       SCOPED_TRACE("operation " + std::to_string(i) + ", kind " + std::to_string(kind));
       Live& live = live_[random_() % std::size(live_)];
       if (kind < 7) {
@@ -126,8 +134,10 @@ class Operations {
         refuse(live);
       } else if (kind == 14) {
         rewind(live);
-      } else {
+      } else if (kind == 15) {
         damage(live);
+      } else {
+        together();
       }
     }
   }
@@ -152,6 +162,20 @@ class Operations {
     session::EngineOptions options;
     options.kv = types;
     return session::inspect(header->header, options).ok() ? types : kv::KvTypes();
+  }
+
+  // Every other time a cache that is shorter than the texts and forgets, where the model can.
+  kv::KvPolicy random_policy(const std::string& path) {
+    kv::KvPolicy policy;
+    policy.keep = static_cast<int32_t>(random_() % 7);
+    policy.size = static_cast<int32_t>(128 + random_() % 385);
+    policy.window = random_() % 2 == 0 && policy.size + kv::kLeastPositions < n_ctx_;
+    auto header = native::read_header(path, {});
+    if (!header.ok()) return {};
+    session::EngineOptions options;
+    options.kv = types_;
+    options.kv_policy = policy;
+    return session::inspect(header->header, options).ok() ? policy : kv::KvPolicy();
   }
 
   // At and near the smallest, somewhat above it, or without a limit.
@@ -247,9 +271,71 @@ class Operations {
         << "after " << text.size() << " tokens, " << (*generation)->counts().cached << " held";
   }
 
+  struct Answering {
+    session::Session* session = nullptr;
+    Tokens text, tokens;
+    std::unique_ptr<Guesses> guesses;
+    std::unique_ptr<generate::Generation> generation;
+    uint64_t begins = 0, cut = UINT64_MAX;  // after so many steps
+  };
+
+  // Answers that begin and end at random moments, all timelines in one pass.
+  void together() {
+    if (random_() % 3 == 0) {  // a fork
+      save(live_[0]);
+      ASSERT_TRUE(write(*live_[1].session, saved_.back().bytes).ok());
+    }
+    generate::Scheduler scheduler(model_->engine());
+    std::vector<Answering> answers(std::size(live_));
+    for (size_t i = 0; i < answers.size(); ++i) {
+      answers[i].session = live_[i].session.get();
+      answers[i].text = prompt(*live_[i].session);
+      answers[i].begins = random_() % 3 == 0 ? random_() % 40 : 0;
+      if (random_() % 4 == 0) answers[i].cut = answers[i].begins + random_() % 60;
+      ASSERT_TRUE(scheduler.add(*live_[i].session).ok());
+    }
+    int moves = random_() % 3 == 0 ? 4 : 0;
+    const int32_t max_ops = random_() % 2 == 0 ? 1 + static_cast<int32_t>(random_() % 20) : 0;
+    bool working = true;
+    for (uint64_t steps = 0; working; ++steps) {
+      working = false;
+      for (Answering& a : answers) {
+        if (steps == a.begins) begin(scheduler, a);
+        if (a.generation != nullptr && steps == a.cut) a.generation->cancel();
+        if (testing::Test::HasFatalFailure()) return;
+        working = working || steps < a.begins;
+      }
+      if (moves > 0 && random_() % 8 == 0) {
+        --moves;
+        move_budget();
+      }
+      working = drive(scheduler, max_ops) != session::Step::kDone || working;
+    }
+    for (Answering& a : answers) {
+      ASSERT_NE(a.generation->finish(), Finish::kFailed) << a.generation->failure().message();
+      for (const auto& piece : a.generation->take_pieces()) a.tokens.push_back(piece.token);
+      ASSERT_EQ(a.tokens, fresh_.answer(a.text, a.tokens.size()).tokens)
+          << "after " << a.text.size() << " tokens, " << a.generation->counts().cached << " held";
+    }
+  }
+
+  void begin(generate::Scheduler& scheduler, Answering& a) {
+    generate::Options options;
+    options.sampling.temperature = 0;
+    options.ignore_eos = true;
+    options.max_tokens = static_cast<int64_t>(random_() % 6);
+    a.guesses = std::make_unique<Guesses>(random_());
+    if (options_.draft_max > 0 && random_() % 2 == 0) options.drafts.source = a.guesses.get();
+    auto generation = generate::Generation::begin(*a.session, a.text, options);
+    ASSERT_TRUE(generation.ok()) << generation.status().message();
+    a.generation = std::move(*generation);
+    scheduler.add(*a.generation);
+  }
+
   // One step, and the reads that it waits for.
-  session::Step drive(generate::Generation& generation, int32_t max_ops) {
-    const session::Step step = generation.step(max_ops);
+  template <typename Steps>
+  session::Step drive(Steps& steps, int32_t max_ops) {
+    const session::Step step = steps.step(max_ops);
     if (step == session::Step::kBlocked) {
       const Status status = model_->wait();
       EXPECT_TRUE(status.ok()) << status.message();
@@ -336,11 +422,12 @@ class Operations {
   std::mt19937_64 random_;
   int32_t n_ctx_;
   kv::KvTypes types_;
+  kv::KvPolicy policy_;
   Fresh fresh_;
   session::EngineOptions options_;
   uint64_t least_ = 0;
   std::unique_ptr<native::Model> model_;
-  Live live_[2];
+  Live live_[3];
   std::vector<Saved> saved_;
   Token n_vocab_ = 0;
 };

@@ -61,6 +61,17 @@ struct Problem {
       position.push_back(i % 3 == 2 ? last / 2 : last);
     }
   }
+  // Biases by distance of the second of three heads, in buckets of nine.
+  void add_relative() {
+    for (int32_t i = 0; i < shape.n_rows; ++i) {
+      const int32_t last = end[static_cast<size_t>(i)] - 1;
+      position.push_back(i % 3 == 2 ? last / 2 : last);
+    }
+    for (int32_t i = 0; i < 3 * 30; ++i) relative.push_back(static_cast<float>(i * 7 % 23) / 5 - 2);
+    for (int32_t i = 0; i < 2 * kRelativeReach + 1; ++i) {
+      buckets.push_back(static_cast<uint8_t>(i / 9));
+    }
+  }
   // Sinks from far below the scores to far above.
   void add_sinks() {
     for (int32_t i = 0; i < shape.n_rows; ++i)
@@ -95,6 +106,12 @@ struct Problem {
       a.position = position.data();
     }
     if (!sink.empty()) a.sink = sink.data();
+    if (!relative.empty()) {
+      a.relative = &relative[1];
+      a.relative_stride = 3;
+      a.buckets = buckets.data();
+      a.position = position.data();
+    }
     return a;
   }
 
@@ -129,7 +146,8 @@ struct Problem {
   std::unique_ptr<float[]> q;
   std::unique_ptr<f16[]> k, v;
   std::vector<int32_t> begin, end, position;
-  std::vector<float> slope, sink;
+  std::vector<float> slope, sink, relative;
+  std::vector<uint8_t> buckets;
 };
 
 std::vector<const Table*> tables() {
@@ -270,6 +288,20 @@ TEST(Attention, Alibi) {
           p.expect_matches(*table);
           if (HasFatalFailure()) return;
         }
+      }
+    }
+  }
+}
+
+TEST(Attention, BiasesByDistance) {
+  for (const Table* table : tables()) {
+    for (const int32_t tokens : {1, 5, 33}) {
+      for (const bool whole : {false, true}) {
+        Problem p({tokens, 24, 32, 700}, 24);
+        if (!whole) p.make_causal(1, 0);
+        p.add_relative();
+        p.expect_matches(*table);
+        if (HasFatalFailure()) return;
       }
     }
   }

@@ -1,7 +1,8 @@
 // web/docs/recipes.md cannot rot: every TypeScript block is checked against the package's own
 // declarations, and the plain page, the worker, Node and the service worker are run.
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -99,6 +100,34 @@ test('a worker of your own tells it', async () => {
   });
 });
 
+test('notes are found again, and embedded once', async () => {
+  const { outputFiles } = await build({ stdin: { contents: recipe("Searching one's own notes", 'ts'), loader: 'ts' }, format: 'esm', write: false });
+  writeFileSync(join(folder, 'notes.js'), outputFiles[0].text.replace('"sluice-llm"', '"/node_modules/sluice-llm/dist/index.js"'));
+  writeFileSync(join(folder, 'empty.html'), '<!doctype html><title>empty</title>');
+  await withPage({}, async (page, url) => {
+    await page.goto(`${url}/empty.html`);
+    const told = await page.evaluate(async () => {
+      const { openNotes } = await import('/notes.js');
+      const texts = { bear: 'The bear slept in the snow.', boat: 'A boat sailed over the sea.', bread: 'They baked bread.' };
+      const out = [];
+      for (const change of [{}, {}, { boat: 'A ship sailed over the sea.' }]) {
+        const notes = await openNotes('/model.gguf');
+        out.push(await notes.keep(Object.assign(texts, change)));
+        out.push(await notes.search(texts.boat, 2));
+        await notes.close();
+      }
+      return out;
+    });
+    const [first, found, again, same, changed, other] = told;
+    assert.deepEqual([first, again, changed], [3, 0, 1]);
+    assert.equal(found[0].id, 'boat');
+    assert.ok(Math.abs(found[0].score - 1) < 1e-3, JSON.stringify(found));
+    assert.deepEqual(same, found);
+    assert.equal(other[0].text, 'A ship sailed over the sea.');
+    assert.equal(other.length, 2);
+  });
+});
+
 test('Node answers', async () => {
   await build({ stdin: { contents: recipe('Node', 'ts'), loader: 'ts' }, format: 'esm', outfile: join(folder, 'node.mjs') });
   const run = spawnSync(process.execPath, ['node.mjs', model], { cwd: folder, encoding: 'utf8', timeout: 240_000 });
@@ -141,4 +170,27 @@ test('a service worker brings isolation to a host without headers, and says that
     });
     assert.equal(threads, 2);
   });
+});
+
+test('this device answers, or the server where it cannot', async () => {
+  const file = join(folder, 'where.mjs');
+  const main = `${recipe('This device or a server', 'ts')}
+    const [given] = process.argv.slice(2).map((text) => JSON.parse(text));
+    let text = '';
+    await answer(given, 'Tell me a story about a fox.', (more) => (text += more));
+    console.log(text.length > 40, (await chatOf(given)) instanceof OpenAI.Chat.Completions ? 'server' : 'device');
+    process.exit();`; // the engines stay, as in a page
+  await build({ stdin: { contents: main, loader: 'ts', resolveDir: folder }, bundle: true, platform: 'node', format: 'esm', outfile: file, external: ['sluice-llm'] });
+  const server = spawn(process.execPath, [inRoot('dist', 'cli.js'), 'serve', model, '--port', '0', '--json', '--threads', '1', '--quiet'], { stdio: ['ignore', 'pipe', 'inherit'] });
+  try {
+    const [line] = await once(server.stdout.setEncoding('utf8'), 'data');
+    const at = { server: { baseURL: `${JSON.parse(line).url}/v1`, apiKey: 'none', model: 'tales' } };
+    for (const [where, who] of [[{ model }, 'device'], [{ model, least: 1e9 }, 'server'], [{ model: inRoot('package.json') }, 'server']]) {
+      const { stdout, stderr } = spawnSync(process.execPath, [file, JSON.stringify({ ...where, ...at })], { encoding: 'utf8' });
+      assert.equal(stdout, `true ${who}\n`, stderr);
+    }
+  } finally {
+    server.kill();
+    await once(server, 'exit');
+  }
 });

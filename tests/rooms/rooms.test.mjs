@@ -13,9 +13,9 @@ const levels = {
   platform: 0,
   kernels: 0, base: 0,
   gguf: 1, hf: 1, io: 1, residency: 1, grammar: 1, draft: 1,
-  open: 2, adapter: 2, tokenizer: 2, kv: 2, sample: 2, model: 2, convert: 2,
+  qsf: 2, open: 2, adapter: 2, tokenizer: 2, kv: 2, sample: 2, model: 2, convert: 2,
   session: 3, chat: 3,
-  generate: 4, embed: 4,
+  generate: 4, embed: 4, gpu: 4,
   native: 5, bindings: 5,
   api: 6, serve: 6,
   cli: 7, tools: 7,
@@ -112,7 +112,7 @@ test('no #include climbs out of its folder', () => {
 // --- web/ ---------------------------------------------------------------------------------------
 
 // A room imports from those of lower numbers; the entries beside the rooms from all of them.
-const webLevels = { wire: 0, io: 1, worker: 2, chat: 2, api: 3, entries: 4 };
+const webLevels = { wire: 0, io: 1, gpu: 2, worker: 3, chat: 3, api: 4, serve: 5, entries: 6 };
 const webRoom = (file) => (file.includes('/') ? file.split('/')[0] : 'entries');
 
 /** Every module of web/ with what it imports: modules of web/ by their path, packages by their name. */

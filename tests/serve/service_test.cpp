@@ -29,18 +29,20 @@ class Caller final : public Client {
 
 class ServeThreads : public testing::Test {
  protected:
-  void start(int32_t n_sessions, size_t max_queued, const std::string& key = "") {
+  void start(int32_t parallel, size_t max_queued, const std::string& key = "") {
+    service_.reset();
+    worker_.reset();  // before its model
     native::LoadOptions options;
     options.engine.n_ctx = 128;
     options.engine.n_threads = 1;
-    options.engine.n_sessions = n_sessions;
+    options.engine.parallel = parallel;
     options.on_header = [this](const gguf::Header& header) { texts_ = chat::read_texts(header); };
     auto opened = native::Model::open(
         std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf", options);
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     model_ = std::move(*opened);
     template_ = std::make_unique<chat::Template>(std::move(*chat::Template::create(texts_)));
-    worker_ = std::make_unique<Worker>(*model_, metrics_, n_sessions, max_queued);
+    worker_ = std::make_unique<Worker>(*model_, metrics_, max_queued);
     const session::Engine& engine = model_->engine();
     service_ = std::make_unique<Service>(*worker_, metrics_,
                                          ModelFacts{.name = "tales",
@@ -90,8 +92,11 @@ class ServeThreads : public testing::Test {
   std::unique_ptr<Service> service_;
 };
 
-TEST_F(ServeThreads, ManyAtOnceAreToldWhatEachAloneIs) {
-  start(2, 64);
+class ServeThreadsInOnePass : public ServeThreads, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Answers, ServeThreadsInOnePass, testing::Values(1, 2, 8));
+
+TEST_P(ServeThreadsInOnePass, ManyAtOnceAreToldWhatEachAloneIs) {
+  start(GetParam(), 64);
   std::string alone[3];
   for (int i = 0; i < 3; ++i) alone[i] = complete(i, false);
   EXPECT_NE(alone[0], alone[1]);
@@ -114,6 +119,37 @@ TEST_F(ServeThreads, ManyAtOnceAreToldWhatEachAloneIs) {
   for (std::thread& client : clients) client.join();
   EXPECT_GT(answered, 12);
   EXPECT_GT(gone, 0);
+}
+
+// Several answers to one prompt, beside embeddings: the same as one after the other.
+TEST_F(ServeThreads, SeveralAnswersAndEmbeddingsInOnePassAreThoseOfOneAfterTheOther) {
+  const char* several =
+      R"({"prompt":["The little fox","One day"],"n":4,"seed":5,"temperature":1,"max_tokens":10})";
+  const char* texts = R"({"input":["a fox","an owl","a dog that ran"]})";
+  const auto choices = [&](Client& client) {
+    const Json body = *parse_body(ask("POST", "/v1/completions", several, client).body);
+    return body["choices"].dump() + body["usage"]["completion_tokens"].dump();
+  };
+  const auto vectors = [&](Client& client) {
+    return ask("POST", "/v1/embeddings", texts, client).body;
+  };
+  start(1, 64);
+  Caller caller;
+  const std::string wanted = choices(caller), wanted_vectors = vectors(caller);
+  EXPECT_NE(wanted.find("\"index\":7"), std::string::npos) << wanted;
+  start(5, 64);
+  std::vector<std::thread> clients;
+  for (int t = 0; t < 4; ++t) {
+    clients.emplace_back([&, t] {
+      Caller own;
+      if (t % 2 == 0) {
+        EXPECT_EQ(choices(own), wanted);
+      } else {
+        EXPECT_EQ(vectors(own), wanted_vectors);
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
 }
 
 TEST_F(ServeThreads, AFullQueueAndAnEndAreSaid) {

@@ -196,6 +196,32 @@ class MakeModel : public testing::Test {
   fs::path folder_;
 };
 
+// What makes a shorter model a draft of a longer one.
+TEST_F(MakeModel, ModelsOfOneSeedShareTheLayersThatBothHave) {
+  const std::string dimensions = "-t q4_0 --embd 64 --heads 2 --heads-kv 2 --ff 64 --vocab 600";
+  const std::string draft = made("draft", dimensions + " --layers 1");
+  const std::string target = made("target", dimensions + " --layers 2 --faint-from 1 --faint 0.1");
+  const gguf::Header small = parsed(draft, draft.size());
+  const gguf::Header large = parsed(target, target.size());
+  for (const gguf::Tensor& tensor : small.tensors) {
+    const gguf::Tensor* other = large.find_tensor(tensor.name);
+    ASSERT_NE(other, nullptr) << tensor.name;
+    EXPECT_EQ(draft.substr(tensor.offset, tensor.bytes), target.substr(other->offset, tensor.bytes))
+        << tensor.name;
+  }
+  const auto spread = [&](const char* name) {
+    const gguf::Tensor* tensor = large.find_tensor(name);
+    std::vector<float> values(tensor->ne[0] * tensor->ne[1]);
+    kernels::reference::dequantize(kernels::Type::kQ4_0, target.data() + tensor->offset,
+                                   static_cast<int64_t>(values.size()), values.data());
+    double squares = 0;
+    for (const float v : values) squares += double{v} * v;
+    return std::sqrt(squares / static_cast<double>(values.size()));
+  };
+  EXPECT_NEAR(spread("blk.1.ffn_down.weight") / spread("blk.0.ffn_down.weight"), 0.1, 0.01);
+  EXPECT_NEAR(spread("blk.1.ffn_up.weight") / spread("blk.0.ffn_up.weight"), 1, 0.1);
+}
+
 TEST_F(MakeModel, SeedDecidesEveryByteAndThreadsNone) {
   const std::string dimensions = "-t f32 --layers 3 --embd 512 --ff 4096 --vocab 600 --seed ";
   const std::string one = made("one.gguf", dimensions + "5 --threads 1");

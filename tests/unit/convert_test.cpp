@@ -229,6 +229,10 @@ class MemorySink final : public Sink {
     file.insert(file.end(), bytes.begin(), bytes.end());
     return {};
   }
+  [[nodiscard]] Status patch(uint64_t offset, std::span<const uint8_t> bytes) override {
+    std::copy(bytes.begin(), bytes.end(), file.begin() + static_cast<ptrdiff_t>(offset));
+    return {};
+  }
   std::vector<uint8_t> file;
   size_t most = SIZE_MAX;
 };

@@ -203,8 +203,9 @@ class MadeTokens final : public TokenSource {
   MadeTokens() {
     for (int byte = 0; byte < 256; ++byte)
       texts_.push_back(std::string(1, static_cast<char>(byte)));
-    const char* const parts[] = {"\"", "{\"", "\":", "name", "a",   "é",     "\xF0\x9F", "\x98\x80",
-                                 "1",  "}",   "],",  " the", "\\n", "\",\"", "true",     "-0."};
+    const char* const parts[] = {"\"",       "{\"",      "\":",  "name", "a",  "é",
+                                 "\xF0\x9F", "\x98\x80", "1",    "}",    "],", " the",
+                                 "\\n",      "\",\"",    "true", "-0.",  "Qx"};
     std::mt19937 random(7);
     while (texts_.size() < 3000) {
       std::string text;
@@ -277,6 +278,9 @@ TEST(GrammarMask, SaysOfEveryTokenWhatATestOfItSays) {
          seed);
     walk(Kind::kGbnf, "root ::= <think> (!<end>)* \"name\" [^\\n]*", seed);
     walk(Kind::kRegex, "(name|a)+[^a-z\"]{3,9}.*", seed);
+    walk(Kind::kRegex, "[a-z]{0,6}[A-Za-z0-9]{1,12}( [a-z]*)?", seed);
+    walk(Kind::kRegex, "[a-z]+[A-Z][A-Za-z0-9]*|.{2}", seed);
+    walk(Kind::kJsonSchema, R"({"type": "string", "format": "email"})", seed);
   }
 }
 

@@ -219,6 +219,60 @@ TEST(MemoryPlan, KeysAndValuesTakeTheBytesOfTheirType) {
   }
 }
 
+// The best types that take a quarter of the budget, and the context is never shorter for them.
+TEST(MemoryPlan, TheBestTypesAreChosenThatFit) {
+  const auto program = program_of("llama", {.heads = 4});  // of 64, which q2 packs whole
+  EngineOptions o;
+  o.n_ctx = 8192;
+  o.kv.automatic = true;
+  for (const char* type : {"f16", "q8_0", "q4_0", "q2"}) {
+    EngineOptions named = o;
+    named.kv = *kv::parse_kv_types(type);
+    named.memory_budget = 0;
+    const auto alone = plan_of(program, named);
+    ASSERT_TRUE(alone.ok());
+    o.memory_budget = 4 * alone->kv;
+    const auto plan = plan_of(program, o);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(kv::kv_types_name(plan->kv_types), type);
+    EXPECT_EQ(plan->n_ctx, o.n_ctx);
+    EXPECT_GE(kv_positions(program, *plan, plan->kv_types), o.n_ctx);
+  }
+  o.memory_budget = 0;
+  EXPECT_TRUE(plan_of(program, o)->kv_types.f16());
+  EXPECT_EQ(kv_positions(program, *plan_of(program, o), {}), o.n_ctx);
+}
+
+// The ring and the first positions, and no more for a text without end.
+TEST(MemoryPlan, ACacheThatForgetsIsAsLargeAsItSays) {
+  const auto program = program_of("llama", {});
+  const int64_t position = int64_t{4} * 2 * 2 * 32 * 2;  // layers, heads, keys and values, f16
+  for (const int32_t size : {128, 256, 1024, 4096}) {
+    EngineOptions o;
+    o.kv_policy.window = true;
+    o.kv_policy.size = size;
+    const auto plan = plan_of(program, o);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->kv, static_cast<uint64_t>(position * (size + kv::kDefaultKeep)));
+    EXPECT_EQ(plan->n_ctx, 1 << 20);
+    EXPECT_LE(plan->n_batch, size - plan->kv_room.keep - plan->kv_room.window);
+    for (const kv::LayerShape& l : plan->kv_shape.layers) {
+      EXPECT_TRUE(l.forgets);
+      EXPECT_EQ(l.capacity, size);
+      EXPECT_GE(l.keep + l.window, size * 3 / 4);
+    }
+    o.n_ctx = 5000;
+    EXPECT_EQ(plan_of(program, o)->n_ctx, 5000);
+  }
+  EngineOptions o;
+  o.kv_policy.window = true;
+  for (const auto& [size, keep] : {std::pair(100, 4), {256, -1}, {256, 200}, {1 << 25, 4}}) {
+    o.kv_policy.size = size;
+    o.kv_policy.keep = keep;
+    EXPECT_EQ(plan_of(program, o).status().code(), Code::kInvalidArgument) << size << " " << keep;
+  }
+}
+
 TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
   EngineOptions o;
   o.n_ctx = 8000;

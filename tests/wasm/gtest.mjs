@@ -11,9 +11,10 @@ const presets = { simd128: 'wasm', relaxed: 'wasm-relaxed' };
 const folder = (variant) => inRoot('build', presets[variant], 'tests');
 
 /** Builds one variant of the program; its finished binary lies beside the linked one. */
-export function buildProgram(name, variant) {
-  cmakeBuild(presets[variant], { targets: [name], variables: ['-DSLUICE_TESTS=ON'], quiet: true });
-  finishBinary(`${folder(variant)}/${name}.wasm`, variant === 'relaxed', `${folder(variant)}/${name}.final.wasm`);
+export function buildProgram(name, variant, { below = '', variables = [] } = {}) {
+  cmakeBuild(presets[variant], { targets: [name], variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
+  const program = `${folder(variant)}/${below}${name}`;
+  finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.final.wasm`);
 }
 
 // The same few lines start the program in both places. Sent to the browser as text.

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
 const { ThinkFilter } = await importWeb('chat/think');
-const { PromptRenderer } = await importWeb('chat/prompt');
+const { PromptRenderer } = await importWeb('chat/renderer');
 
 function split(text, size, open = false) {
   const filter = new ThinkFilter(open);

@@ -4,7 +4,7 @@
 //   { open(url) → { evaluate(function, argument), png(), close() }, close() }
 // where function and argument pass as text and as JSON, and so does what the function resolves to.
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -87,11 +87,14 @@ export async function launchChromium() {
   };
 }
 
-export async function launchFirefox() {
+/** `preferences` by name; `env` beside this process's. */
+export async function launchFirefox({ preferences = {}, env = {} } = {}) {
   const profile = mkdtempSync(join(tmpdir(), 'sluice-firefox-'));
+  writeFileSync(join(profile, 'user.js'), Object.entries(preferences)
+    .map(([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`).join(''));
   const child = spawn(firefoxPath,
     ['--headless', '--no-remote', '--profile', profile, '--remote-debugging-port', '0', 'about:blank'],
-    { env: { ...process.env, HOME: profile, MOZ_DISABLE_CONTENT_SANDBOX: '1' } });
+    { env: { ...process.env, HOME: profile, MOZ_DISABLE_CONTENT_SANDBOX: '1', ...env } });
   leaving(child);
   const [, address] = await printed(child, /WebDriver BiDi listening on (ws:\S+)/);
   const socket = new WebSocket(`${address}/session`, { perMessageDeflate: false });

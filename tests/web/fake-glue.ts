@@ -138,6 +138,13 @@ class FakeEngine implements EngineBinding {
   synthesizedFile(): Uint8Array {
     return new Uint8Array(0);
   }
+  adapter(): boolean {
+    return false;
+  }
+  setAdapters(): boolean {
+    return false;
+  }
+  forgetAdapters(): void {}
   inspect(options: OpenOptions): string {
     const bytes = this.units.length * this.unitBytes;
     const minimum = kSlots + 2 * this.unitBytes;
@@ -452,7 +459,7 @@ class FakeEngine implements EngineBinding {
     const weights = this.units.filter((unit) => unit.slot).length * this.unitBytes;
     return JSON.stringify({
       budget: this.budget, weights, total: weights, pinned: weights, ring: 0, kv: 0, activations: 0,
-      tokenizer: 0, scratch: 0, other: kSlots,
+      tokenizer: 0, scratch: 0, adapters: 0, other: kSlots,
     });
   }
   stats(): string {

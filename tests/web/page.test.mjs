@@ -276,6 +276,53 @@ test('answers are read aloud by sentences, and nothing moves where that is not w
     assert.equal(await page.getAttribute('#announcer', 'aria-live'), 'polite');
   }, { query: model }));
 
+test('an answer in JSON of a schema grows as a tree, and stays one; the engine is asked for room', () =>
+  withPage({}, async (page) => {
+    await ready(page);
+    await page.click('.settings summary');
+    await page.fill('#schema', '{"type": "object", "properties": {');
+    await shows(page, '#schema-wrong', /^This is no schema: .*JSON/);
+    await holds(page, 'no schema');
+    const animals = { type: 'array', minItems: 2, maxItems: 2, items: { enum: ['dog', 'fox'] } };
+    const story = { type: 'string', minLength: 60, maxLength: 90 };
+    const properties = { animals, sure: { const: true }, text: { const: '5' }, story, place: { type: 'object', properties: { far: { type: 'boolean' } }, required: ['far'], additionalProperties: false } };
+    await page.fill('#schema', JSON.stringify({ type: 'object', properties, required: Object.keys(properties), additionalProperties: false }));
+    await page.waitForSelector('#schema-wrong', { state: 'hidden' });
+    await page.evaluate(() => {
+      window.stories = new Set();
+      new MutationObserver(() => stories.add(document.querySelector('.tree [data-name=story]')?.textContent ?? ''))
+        .observe(document.querySelector('#log'), { subtree: true, childList: true });
+    });
+
+    // The engine that runs was loaded before there was a schema.
+    await say(page, 'Tell me of animals.');
+    await page.click('.message .problem button');
+    await ready(page);
+    await limit(page, 400);
+    await say(page, 'Tell me of animals.');
+    await page.waitForSelector('.tree');
+    await idle(page);
+    const rows = () => page.locator('.tree li').evaluateAll((items) => items.map((item) => item.innerText.split('\n')[0].trim()));
+    const shown = await rows();
+    assert.match(shown[0], /^animals:?\s*2 items$/);
+    assert.ok(shown.slice(1, 3).every((item) => /^"(dog|fox)"$/.test(item)), `${shown}`);
+    assert.match(shown[3], /^sure.*true$/);
+    assert.match(shown[4], /^text.*"5"$/);
+    assert.match(shown.at(-1), /^far.*(true|false)$/);
+    const parts = await page.evaluate(() => [...stories].filter((text) => text.startsWith('story')));
+    assert.ok(parts.length > 2, `${parts.length} states of the story`); // at most one a frame
+    assert.ok(parts.every((part, i) => i === 0 || part.slice(0, -1).startsWith(parts[i - 1].slice(0, -1))), JSON.stringify(parts));
+    await holds(page, 'tree');
+    await shot(page, 'tree');
+
+    await page.click('.tree details:has([data-name="0"]) summary');
+    await page.waitForSelector('.tree [data-name="0"]', { state: 'hidden' });
+    await page.reload();
+    await page.waitForSelector('.tree');
+    assert.deepEqual(await rows(), shown);
+    assert.match(await page.inputValue('#schema'), /"animals"/);
+  }, { query: '?model=/models/sluice-tales-F16.gguf' }));
+
 test('lists what is stored, deletes it, evicts the oldest, and says when a model is in use', () =>
   withPage({}, async (page) => {
     for (const name of ['Q4_0', 'Q8_0']) {

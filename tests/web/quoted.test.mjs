@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { importWeb } from './helpers.mjs';
 
 const { ChatTemplate } = await importWeb('chat/templates');
-const { PromptRenderer } = await importWeb('chat/prompt');
+const { PromptRenderer } = await importWeb('chat/renderer');
 const fixtures = new URL('../../../shared/fixtures/templates/', import.meta.url);
 const noon = new Date(2024, 6, 26, 12);
 const [begin, end] = ['\uFDD0', '\uFDD1'];

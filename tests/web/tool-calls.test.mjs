@@ -10,7 +10,7 @@ const { ToolCallFilter } = await importWeb('chat/tool-calls');
 const { toolForm, formsToRead, hermes, llama, forms } = await importWeb('chat/tool-forms');
 const { callOpening } = await importWeb('chat/tool-grammar');
 const { ChatCompletions } = await importWeb('chat/completions');
-const { PromptRenderer } = await importWeb('chat/prompt');
+const { PromptRenderer } = await importWeb('chat/renderer');
 const { sluice } = await importWeb('ai-sdk');
 const names = ['weather', 'time'];
 

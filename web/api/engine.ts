@@ -2,7 +2,7 @@
 // worker sent, so that stats(), memory() and layers() answer at once; everything else is a call.
 
 import { ChatCompletions, Completions } from '../chat/completions.js';
-import { PromptRenderer } from '../chat/prompt.js';
+import { LazyPrompts } from '../chat/prompt.js';
 import { StoreManager } from '../io/store-manager.js';
 import type { EngineCalls } from '../wire/calls.js';
 import { abortable, deserializeError, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
@@ -12,7 +12,7 @@ import type { EngineStats, MemoryReport, ModelInfo, Piece, SavedState, UnitState
 import { Embeddings, embedTexts, rankDocuments, type EmbedOptions, type Ranked, type RerankOptions } from './embedding.js';
 import { begun, Generation } from './generation.js';
 import { Link } from './link.js';
-import { checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
+import { adapterSpecs, checkLoad, count, generateSpec, loadSpec, sourceSpec, tokenIds, tokenizeSpec } from './options.js';
 import { platform } from './platform.js';
 import { checkSaved, Session, type SessionOptions } from './session.js';
 import { startWorker } from './start.js';
@@ -55,7 +55,7 @@ export class Engine {
   readonly completions = new Completions(this);
   /** OpenAI's embeddings.create on this engine. */
   readonly embeddings = new Embeddings(this);
-  #renderer: PromptRenderer | null = null;
+  #renderer: LazyPrompts | null = null;
   /** The worker that has the model, and one that is to follow it. */
   #link: Link;
   #next: Link | null = null;
@@ -158,8 +158,8 @@ export class Engine {
   }
 
   /** @internal */
-  get prompts(): PromptRenderer {
-    return (this.#renderer ??= new PromptRenderer(this.info, (message) => {
+  get prompts(): LazyPrompts {
+    return (this.#renderer ??= new LazyPrompts(this.info, (message) => {
       if (!this.#options.onProgress) console.warn(message);
       this.#options.onProgress?.({ phase: 'warning', code: 'NO_TEMPLATE', message });
     }, () => this.call('controlTexts')));
@@ -237,10 +237,15 @@ export class Engine {
 
   /**
    * The raw logits after each token of a sequence that begins the context, one row of the
-   * vocabulary's length a token. Every token is a pass of its own.
+   * vocabulary's length a token. Every token is a pass of its own. Where the model has an encoder and a
+   * decoder: those after each of the `decoderTokens`, which answer the others.
    */
-  logits(tokens: ArrayLike<number>, options?: CallOptions): Promise<Float32Array> {
-    return abortable(options, async () => this.call('logits', tokenIds(tokens, this.info.vocabulary)));
+  logits(tokens: ArrayLike<number>, options?: CallOptions & { decoderTokens?: ArrayLike<number> }): Promise<Float32Array> {
+    const { decoderTokens, ...call } = { ...options };
+    return abortable(options && call, async () => {
+      const ids = (list: ArrayLike<number>): Int32Array => tokenIds(list, this.info.vocabulary);
+      return this.call('logits', decoderTokens ? Int32Array.from([...ids(tokens).map((token) => ~token), ...ids(decoderTokens)]) : ids(tokens));
+    });
   }
 
   /** Counters and rates as of the last moment the worker reported (ten times a second). */
@@ -280,6 +285,18 @@ export class Engine {
     });
   }
 
+  /**
+   * Other LoRA adapters than those before, in their place; none: the model alone. The model stays loaded, and
+   * what was computed with the others is computed again. When it throws everything is as before.
+   */
+  setAdapters(lora: NonNullable<EngineOptions['lora']>, options?: CallOptions): Promise<void> {
+    return abortable(options, async () => {
+      const specs = await adapterSpecs(lora);
+      await this.call('setAdapters', specs);
+      this.#spec = { ...this.#spec, lora: specs };
+    });
+  }
+
   async #move(memoryBudget: number): Promise<void> {
     const link = this.#link;
     const spec = this.#spec;
@@ -293,6 +310,8 @@ export class Engine {
         ...spec,
         memoryBudget,
         contextLength: this.info.plan.contextLength,
+        kvType: this.info.plan.kvType,
+        kvSize: spec.kvPolicy === 'window' ? this.info.plan.kvPositions : 0,
         wasm: { ...spec.wasm, module: left.module },
         // What is stored is not asked for again, and what has been fetched anew is new.
         io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },

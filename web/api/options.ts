@@ -6,13 +6,13 @@ import { huggingFaceUrl } from '../io/huggingface.js';
 import { publicUrl } from '../wire/address.js';
 import { invalid, onlyKnown, signalOf, SluiceError, throwIfAborted } from '../wire/errors.js';
 import type { GenerateOptions, InspectOptions, ModelSource, Same, TokenizeOptions, Words } from '../wire/options.js';
-import type { Constraint, GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from '../wire/protocol.js';
+import type { AdapterSpec, Constraint, GenerateSpec, LoadSpec, SourceSpec, TokenizeSpec } from '../wire/protocol.js';
 import type { CacheMode } from '../wire/types.js';
 import { platform } from './platform.js';
 import { schemaOf } from '../wire/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
-const kLoad = 'memoryBudget contextLength kvType threads kernels signal cache cacheDir onProgress grammars draft wasmUrl wasmBinary workerUrl ioWorker';
+const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize threads device gpuBudget kernels signal cache cacheDir onProgress grammars draft lora wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
@@ -37,7 +37,7 @@ export function checkGenerate(options: GenerateOptions): void {
 
 export async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
   throwIfAborted(options.signal);
-  const { wasmUrl, kernels = '', kvType = 'f16' } = options;
+  const { wasmUrl, kernels = '', kvType = 'f16', device = 'wasm' } = options;
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
@@ -48,10 +48,24 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     threads: Math.min(count('threads', nestedInFirefox ? 1 : options.threads), kMostThreads),
     kernels,
     kvType: `${kvType}`,
+    kvPolicy: options.kvPolicy,
+    kvKeep: options.kvKeep === undefined ? -1 : Math.min(count('kvKeep', options.kvKeep), kMostCount),
+    kvSize: Math.min(count('kvSize', options.kvSize), kMostCount),
     grammars: options.grammars === true,
     draft: (options.draft ?? 'ngram') === 'ngram' ? !!options.draft : invalid('draft must be ngram.'),
+    lora: await adapterSpecs(options.lora),
+    device: /^(wasm|webgpu|auto)$/.test(device) ? device : invalid('device must be wasm, webgpu or auto.'),
+    gpuBudget: count('gpuBudget', options.gpuBudget),
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
+}
+
+export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<AdapterSpec[]> {
+  if (list.length === 0) return [];
+  const module = await import('./adapters.js').catch((cause: Error) => {
+    throw new SluiceError('MODULE_LOAD', "The package's adapters.js cannot be loaded; copy it beside the script.", { cause });
+  });
+  return module.adapterSpecs(list, { sourceSpec, readFile: platform().readFile, SluiceError });
 }
 
 /**

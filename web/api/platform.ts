@@ -14,6 +14,8 @@ export interface Platform {
   storeBackend(cacheDir?: string): Promise<StoreBackend>;
   /** An address: a URL, a relative one, or a path in Node. */
   resolveSource(source: string): SourceSpec;
+  /** Node: a whole file. */
+  readFile?(path: string): Promise<Uint8Array>;
 }
 
 let current: Platform | null = null;

@@ -2,9 +2,7 @@
 // stand for it; each turn hands all of them to the engine's worker, which finds out how many of them it
 // has already (worker/timelines.ts). So a turn that fails, or is given up, leaves the session as it was.
 
-import type { ChatMessage, PromptOptions, RenderedPrompt } from '../chat/engine.js';
-import type { PromptRenderer } from '../chat/prompt.js';
-import { ThinkFilter } from '../chat/think.js';
+import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from '../chat/engine.js';
 import type { Caller, EngineCalls } from '../wire/calls.js';
 import { abortable, invalid, onlyKnown, SluiceError, throwIfAborted, type CallOptions } from '../wire/errors.js';
 import type { GenerateOptions, Same, TokenizeOptions, Words } from '../wire/options.js';
@@ -13,7 +11,7 @@ import { begun, Generation } from './generation.js';
 
 /** What sessions need of an engine. */
 export interface SessionEngine {
-  readonly prompts: PromptRenderer;
+  readonly prompts: Prompts;
   /** Begins an answer on a timeline, as soon as there is a prompt. */
   start(
     prompt: () => Promise<Int32Array>,
@@ -114,19 +112,17 @@ export class Session {
 
   #reply(said: string | ChatMessage | readonly ChatMessage[], options: GenerateOptions): Generation {
     const added: readonly ChatMessage[] = typeof said === 'string' ? [{ role: 'user', content: said }] : Array.isArray(said) ? said : [said as ChatMessage];
-    let thinking = false;
+    let spoken: RenderedPrompt['said'];
     const given = [options.stop ?? []].flat();
     const merged: GenerateOptions = { ...options, stop: given };
     const prompt = async (): Promise<Prompt> => {
       const rendered = await this.#engine.prompts.render([...this.#list, ...added], this.#options);
       merged.stop = [...given, ...rendered.stop];
-      thinking = /<think>\s*$/.test(rendered.text);
+      spoken = rendered.said;
       return rendered;
     };
     return this.#run(prompt, merged, (answer) => {
-      const filter = new ThinkFilter(thinking);
-      const content = filter.push(answer).content + filter.finish().content;
-      this.#list.push(...added, { role: 'assistant', content });
+      this.#list.push(...added, { role: 'assistant', content: spoken(answer) });
     });
   }
 

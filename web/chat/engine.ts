@@ -43,6 +43,8 @@ export interface RenderedPrompt {
   addBos: boolean;
   /** Strings that end a turn where the model's end tokens may not. */
   stop: string[];
+  /** What of an answer the model says: its thoughts left out. */
+  said(answer: string): string;
 }
 
 /** Renders prompts for one model. */

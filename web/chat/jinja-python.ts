@@ -6,336 +6,35 @@
 // capped: a template is part of a file that anybody may have written. What a caller says may hold
 // stand-ins (quoted.ts), which `plain` looks through wherever texts are compared, searched or cut.
 
-/** A value of the renderer; `value` is the JavaScript side of it. */
-export interface Value {
-  type: string;
-  value: any;
-  builtins: Map<string, Value>;
-  __bool__(): Value;
-  toString(): string;
-}
-export interface Node {
-  type: string;
-  [field: string]: any;
-}
-export interface Scope {
-  set(name: string, value: unknown): Value;
-  setVariable(name: string, value: Value): Value;
-  lookupVariable(name: string): Value;
-}
-interface Base {
-  evaluate(node: Node | undefined, scope: Scope): Value;
-  run(program: Node): Value;
-}
-/** What is used of the library. */
-export interface Jinja {
-  Environment: new (parent?: Scope) => Scope;
-  Interpreter: new (scope: Scope) => Base;
-  tokenize(source: string, options: { lstrip_blocks: boolean; trim_blocks: boolean }): unknown[];
-  parse(tokens: unknown[]): Node;
-}
-
-type Construct = new (value: unknown) => Value;
+import { fail, kThing, pythonValues, type Base, type Jinja, type Node, type Scope, type Value } from './python-values.js';
+import { countOf, stringMethods, strip } from './python-strings.js';
 
 const kMaxSteps = 2_000_000;
 const kMaxText = 1 << 24;
-/** Characters read and written by all operations together; a thing that is made counts for more. */
-const kMaxWork = 1 << 27;
-const kThing = 32;
 const kMaxIndent = 1000;
-const kSpace = '\\t\\n\\v\\f\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000';
 const kBlocks = ['body', 'alternate', 'defaultBlock'];
 const kSilent = new Set(['Set', 'If', 'For', 'Macro', 'CallStatement', 'FilterStatement', 'Break', 'Continue', 'Comment', 'StringLiteral']);
 
-function fail(message: string): never {
-  throw new Error(message);
-}
-
-/** Number of code points. */
-function countOf(text: string): number {
-  let n = text.length;
-  for (let i = 0; i + 1 < text.length; i++) if (text.charCodeAt(i) >> 10 === 0x36 && text.charCodeAt(i + 1) >> 10 === 0x37) n--;
-  return n;
-}
-
-/** str.strip and its sides, of white space or of the characters given. */
-function strip(text: string, side: 'l' | 'r' | '', chars?: string): string {
-  const set = chars === undefined ? kSpace : chars.replace(/[\]\\^-]/g, '\\$&');
-  if (set === '') return text;
-  if (side !== 'r') text = text.replace(new RegExp(`^[${set}]+`, 'u'), '');
-  if (side === 'l') return text;
-  // From the end by hand: an unanchored expression would look at every run of white space.
-  const member = new RegExp(`[${set}]`, 'u');
-  let end = text.length;
-  while (end > 0 && member.test(text[end - 1]!)) end--;
-  return text.slice(0, end);
-}
-
-function escapeHtml(text: string): string {
-  const names: Record<string, string> = { '&': '&amp;', '<': '&lt;', '>': '&gt;', "'": '&#39;', '"': '&#34;' };
-  return text.replace(/[&<>'"]/g, (char) => names[char]!);
-}
-
-function reprString(text: string): string {
-  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
-  const named: Record<string, string> = { '\n': '\\n', '\r': '\\r', '\t': '\\t', '\\': '\\\\', [quote]: `\\${quote}` };
-  const body = text.replace(/[\\'"\x00-\x1f\x7f-\xa0\xad]/g, (char) => {
-    if (named[char]) return named[char]!;
-    return char === "'" || char === '"' ? char : `\\x${char.charCodeAt(0).toString(16).padStart(2, '0')}`;
-  });
-  return quote + body + quote;
-}
-
 /** The interpreter's class over a loaded library. */
 export function pythonInterpreter(jinja: Jinja): new (scope: Scope, plain: (text: string) => string) => Base {
-  const probe = new jinja.Environment();
-  const classOf = (name: string, sample: unknown): Construct => probe.set(`class ${name}`, sample).constructor as Construct;
-  const Integer = classOf('int', 1);
-  const Float = classOf('float', 0.5);
-  const Text = classOf('str', '');
-  const Bool = classOf('bool', true);
-  const List = classOf('list', []);
-  const Dict = classOf('dict', {});
-  const None = classOf('none', null);
-  const Undefined = classOf('undefined', undefined);
-  const Func = classOf('function', () => null);
-
-  const is = (v: Value | undefined, C: Construct): boolean => v instanceof C;
-  const isNumber = (v: Value): boolean => is(v, Integer) || is(v, Float) || is(v, Bool);
-  const isList = (v: Value): boolean => is(v, List);
-  const functionOf = (run: (args: Value[]) => Value): Value => new Func(run);
-  const tuples = new WeakSet<Value>();
-  const generators = new WeakSet<Value>();
-  const markup = new WeakSet<Value>();
-  const keysOf = new WeakMap<Value, Map<string, Value>>();
-  /** Of the run under way. */
-  let work = 0;
-  let plain = (text: string): string => text;
-
-  function spend(amount: number): void {
-    work += amount;
-    if (work > kMaxWork) fail('The template takes too much work.');
-  }
-  /** What looking at a value costs, its items not included. */
-  function size(value: Value | undefined): number {
-    if (!value) return 0;
-    if (is(value, Text)) return value.value.length;
-    if (isList(value)) return 8 * value.value.length;
-    return value.value instanceof Map ? 8 * value.value.size : 0;
-  }
-  /** Pays for a value with all that is in it. */
-  function weigh(value: Value): void {
-    spend(kThing + size(value));
-    if (isList(value)) for (const item of value.value as Value[]) weigh(item);
-    else if (value.value instanceof Map) for (const [key, item] of value.value as Map<string, Value>) spend(key.length), weigh(item);
-  }
-
-  function str(value: Value): string {
-    if (is(value, Text)) return value.value;
-    return is(value, Undefined) ? '' : repr(value);
-  }
-  function repr(value: Value): string {
-    spend(16 + 2 * size(value));
-    if (is(value, Text)) return reprString(value.value);
-    if (is(value, Bool)) return value.value ? 'True' : 'False';
-    if (is(value, None)) return 'None';
-    if (is(value, Undefined)) return 'Undefined';
-    if (generators.has(value)) return '<generator object>';
-    if (isList(value)) {
-      const items = (value.value as Value[]).map(repr);
-      if (!tuples.has(value)) return `[${items.join(', ')}]`;
-      return items.length === 1 ? `(${items[0]},)` : `(${items.join(', ')})`;
-    }
-    if (is(value, Dict)) {
-      const keys = keysOf.get(value);
-      const pairs = [...(value.value as Map<string, Value>)].map(([key, item]) => {
-        const named = keys?.get(key);
-        return `${named ? repr(named) : reprString(key)}: ${repr(item)}`;
-      });
-      return `{${pairs.join(', ')}}`;
-    }
-    if (value.value instanceof Map) weigh(value);
-    return value.toString();
-  }
-  function equal(a: Value, b: Value): boolean {
-    spend(16);
-    if (isNumber(a) && isNumber(b)) return Number(a.value) === Number(b.value);
-    if (isList(a) && isList(b)) {
-      return a.value.length === b.value.length && a.value.every((item: Value, i: number) => equal(item, b.value[i]));
-    }
-    if (is(a, Dict) && is(b, Dict)) {
-      if (a.value.size !== b.value.size) return false;
-      for (const [key, item] of a.value) if (!b.value.has(key) || !equal(item, b.value.get(key))) return false;
-      return true;
-    }
-    if (!(is(a, Text) && is(b, Text))) return a.constructor === b.constructor && a.value === b.value;
-    if (a.value.length !== b.value.length) return false;
-    spend(a.value.length);
-    return a.value === b.value || plain(a.value) === plain(b.value);
-  }
-  function less(a: Value, b: Value): boolean {
-    if (isNumber(a) && isNumber(b)) return Number(a.value) < Number(b.value);
-    if (is(a, Text) && is(b, Text)) {
-      spend(Math.min(a.value.length, b.value.length));
-      return plain(a.value) < plain(b.value);
-    }
-    return fail(`'<' not supported between ${a.type} and ${b.type}`);
-  }
-  function items(value: Value): Value[] {
-    if (isList(value)) return value.value;
-    if (is(value, Text)) {
-      spend(kThing * value.value.length);
-      return Array.from(value.value as string, (char) => new Text(char));
-    }
-    if (is(value, Dict)) return [...value.value.keys()].map((key) => keysOf.get(value)?.get(key) ?? new Text(key));
-    if (is(value, Undefined)) return [];
-    return fail(`${value.type} is not iterable`);
-  }
-  function concat(a: Value, b: Value): Value {
-    if (!markup.has(a) && !markup.has(b)) return new Text(str(a) + str(b));
-    const part = (v: Value): string => (markup.has(v) ? v.value : str(v).replace(/[^\w\s]/g, (char) => (plain(char) === char ? escapeHtml(char) : escapeHtml(plain(char)))));
-    const out = new Text(part(a) + part(b));
-    markup.add(out);
-    return out;
-  }
-  function generator(values: Value[]): Value {
-    const out = new List(values);
-    generators.add(out);
-    return out;
-  }
-  function format(template: string, args: Value[]): string {
-    const named = args.at(-1)?.type === 'KeywordArgumentsValue' ? (args.at(-1)!.value as Map<string, Value>) : null;
-    let next = 0;
-    return template.replace(/\{\{|\}\}|\{([^{}]*)\}/g, (match, field?: string) => {
-      if (field === undefined) return match[0]!;
-      const index = field === '' ? next++ : /^\d+$/.test(field) ? Number(field) : -1;
-      const value = index >= 0 ? args[index] : named?.get(field);
-      spend(size(value));
-      return value ? str(value) : fail(`format() field '${field}' is not supported`);
-    });
-  }
-  /** A method of str that the library lacks or has with other semantics. */
-  function stringMethod(text: string, name: string): ((args: Value[]) => Value) | null {
-    const wrap = (value: unknown): Value => probe.set(`value ${++serial}`, value);
-    const arg = (args: Value[], i = 0): string => (is(args[i]!, Text) ? args[i]!.value : fail(`${name}() wants a string`));
-    const side = { strip: '', lstrip: 'l', rstrip: 'r' }[name] as '' | 'l' | 'r' | undefined;
-    if (side !== undefined) {
-      return (args) => {
-        const left = args[0] && !(is(args[0], None)) ? [plain(text), plain(arg(args))] as const : [text, undefined] as const;
-        const from = side === 'r' ? 0 : left[0].length - strip(left[0], 'l', left[1]).length;
-        return new Text(text.slice(from, side === 'l' ? undefined : Math.max(from, strip(left[0], 'r', left[1]).length)));
-      };
-    }
-    const seen = plain(text);
-    const sought = (args: Value[], i = 0): string => plain(arg(args, i));
-    const either = (args: Value[], test: (part: string) => boolean): Value =>
-      new Bool((args[0] && isList(args[0]) ? (args[0].value as Value[]) : args).slice(0, args[0] && isList(args[0]) ? undefined : 1).some((_, i, all) => test(sought(all as Value[], i))));
-    switch (name) {
-      case 'startswith': return (args) => either(args, (part) => seen.startsWith(part));
-      case 'endswith': return (args) => either(args, (part) => seen.endsWith(part));
-      case 'replace': return (args) => {
-        const parts = cut(text, seen, sought(args), most(args[2], 'count'));
-        const by = arg(args, 1);
-        spend(parts.length * (kThing + by.length));
-        return new Text(parts.join(by));
-      };
-      case 'format': return (args) => new Text(format(text, args));
-      case 'join': return (args) => new Text(items(args[0]!).map((v) => (is(v, Text) ? v.value : fail('join() wants strings'))).join(text));
-      case 'find': return (args) => {
-        const at = seen.indexOf(sought(args));
-        return new Integer(at < 0 ? at : countOf(text.slice(0, at)));
-      };
-      case 'count': return (args) => new Integer(sought(args) === '' ? countOf(text) + 1 : cut(text, seen, sought(args), -1).length - 1);
-      case 'removeprefix': return (args) => new Text(seen.startsWith(sought(args)) ? text.slice(arg(args).length) : text);
-      case 'removesuffix': return (args) => new Text(arg(args) && seen.endsWith(sought(args)) ? text.slice(0, -arg(args).length) : text);
-      case 'splitlines': return () => wrap(text.replace(/\r\n?|\n$/g, (m, at: number) => (at + m.length === text.length ? '' : '\n')).split('\n').filter((line, i, all) => line !== '' || all.length > 1 || i > 0));
-      case 'split':
-      case 'rsplit': return (args) => {
-        const separator = args[0] && is(args[0], Text) ? args[0].value : undefined;
-        if (separator === undefined) return name === 'split' ? words(text, most(args[1], 'maxsplit')) : fail('rsplit() wants a separator');
-        if (separator === '') fail('empty separator');
-        let parts = cut(text, seen, plain(separator), name === 'split' ? most(args[1], 'maxsplit') : -1);
-        const limit = name === 'rsplit' ? most(args[1], 'maxsplit') : -1;
-        if (limit >= 0 && parts.length > limit + 1) parts = [parts.slice(0, parts.length - limit).join(separator), ...parts.slice(parts.length - limit)];
-        return new List(parts.map((part) => new Text(part)));
-      };
-      case 'isdigit': return () => new Bool(/^\d+$/.test(text));
-      case 'isalpha': return () => new Bool(/^\p{L}+$/u.test(text));
-      case 'isalnum': return () => new Bool(/^[\p{L}\p{N}]+$/u.test(text));
-      case 'isspace': return () => new Bool(new RegExp(`^[${kSpace}]+$`).test(text));
-      case 'capitalize': return () => new Text(text.charAt(0).toUpperCase() + text.slice(1).toLowerCase());
-      default: return null;
-    }
-  }
-  let serial = 0;
-  /** The argument that limits splitting or replacing; -1: no limit. */
-  function most(value: Value | undefined, name: string): number {
-    const limit = value?.type === 'KeywordArgumentsValue' ? (value.value as Map<string, Value>).get(name) : value;
-    return limit && is(limit, Integer) ? limit.value : -1;
-  }
-  /** `text` without the places where `seen`, which has its length, holds the separator; each character alone for none. */
-  function cut(text: string, seen: string, separator: string, limit: number): string[] {
-    const parts: string[] = [];
-    let from = 0;
-    for (let at = 0; limit < 0 || parts.length < limit; ) {
-      at = separator ? seen.indexOf(separator, from) : parts.length === 0 ? 0 : from + 1;
-      if (at < 0 || at > text.length) break;
-      spend(kThing);
-      parts.push(text.slice(from, at));
-      from = at + separator.length;
-    }
-    return [...parts, text.slice(from)];
-  }
-  /** str.split() between runs of white space. */
-  function words(text: string, limit: number): Value {
-    const parts: Value[] = [];
-    text = text.trimStart();
-    for (const { 0: word, index } of text.matchAll(/\S+/g)) {
-      spend(kThing);
-      const last = limit >= 0 && parts.length >= limit;
-      parts.push(new Text(last ? text.slice(index) : word));
-      if (last) break;
-    }
-    return new List(parts);
-  }
-  /** A dictionary that has keys other than strings. */
-  function keyed(entries: [Value, Value][]): Value {
-    const keys = new Map<string, Value>();
-    const map = new Map<string, Value>();
-    for (const [key, value] of entries) {
-      const name = is(key, Text) ? key.value : isNumber(key) || is(key, None) ? repr(key) : fail(`unhashable type: ${key.type}`);
-      keys.set(name, key);
-      map.set(name, value);
-    }
-    const out = new Dict(map);
-    keysOf.set(out, keys);
-    const pairs = (list: [Value, Value][]): Value => new List(list.map((pair) => new List(pair)));
-    const sorted = (): [Value, Value][] => [...entries].sort(([a], [b]) => (less(a, b) ? -1 : less(b, a) ? 1 : 0));
-    out.builtins.set('items', functionOf(() => pairs(entries)));
-    out.builtins.set('keys', functionOf(() => new List(entries.map(([key]) => key))));
-    out.builtins.set('dictsort', functionOf(() => pairs(sorted())));
-    out.builtins.set('get', functionOf(([key, other]) => map.get(str(key!)) ?? other ?? new None(null)));
-    return out;
-  }
+  const python = pythonValues(jinja);
+  const stringMethod = stringMethods(python);
+  const { Integer, Float, Text, Bool, List, Dict, None, Undefined, functionOf, is, isNumber, isList, tuples, generators, markup, keysOf, spend, size, weigh, str, repr, equal, less, items, concat, generator, keyed, plain, begin } = python;
 
   return class PythonInterpreter extends jinja.Interpreter {
     readonly #printed = new WeakSet<Node>();
     #steps = 0;
 
-  readonly #look: (text: string) => string;
+    readonly #look: (text: string) => string;
 
-    constructor(
-      scope: Scope,
-      look: (text: string) => string,
-    ) {
+    constructor(scope: Scope, look: (text: string) => string) {
       super(scope);
-    this.#look = look;
+      this.#look = look;
     }
 
     override run(program: Node): Value {
       this.#mark(program);
-      work = 0;
-      plain = this.#look;
+      begin(this.#look);
       return super.run(program);
     }
 

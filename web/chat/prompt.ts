@@ -1,133 +1,49 @@
-// From chat messages to the prompt of one model: its template (or ChatML, with a warning), rendered
-// with its special tokens. The renderer is imported when the first chat begins.
+// The door to what only pages that chat need, a file of its own that is imported when the first chat
+// begins: the renderer of templates, and what makes answers of OpenAI's shape.
 
-import { invalid, SluiceError } from '../wire/errors.js';
+import { SluiceError } from '../wire/errors.js';
 import type { ModelInfo } from '../wire/types.js';
 import type { ChatMessage, PromptOptions, Prompts, RenderedPrompt } from './engine.js';
 
-/** For models that bring no template. */
-export const defaultTemplate = `{%- for message in messages -%}
-{{- '<|im_start|>' + message.role + '\\n' + (message.content or '') + '<|im_end|>\\n' -}}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}`;
-
-interface Template {
-  render(variables: Record<string, unknown>, now: undefined, controls: readonly string[]): string;
-}
-
-/** What only pages that chat need: the renderer of templates, and what makes answers of OpenAI's shape. */
 export const chatModule = () =>
   import('./templates.js').catch((cause: Error) => {
     const advice = `copy the package's templates.js beside its other files (${cause.message})`;
     throw new SluiceError('MODULE_LOAD', `The part of the package that chats cannot be loaded: ${advice}.`, { cause });
   });
 
-/** Renders prompts for one model; parses each template once. */
-export class PromptRenderer implements Prompts {
-  readonly #parsed = new Map<string, Template>();
-  readonly #warned = new Set<string>();
-  #controls: Promise<string[]> | null = null;
+/** The renderer of one model's prompts, as soon as it is there. */
+export class LazyPrompts implements Prompts {
+  #renderer: Promise<Prompts> | null = null;
   readonly #info: ModelInfo;
   readonly #warn: (message: string) => void;
   /** The texts of the model's control tokens. */
-  readonly #controlTexts: () => Promise<string[]>;
+  readonly #controls: () => Promise<string[]>;
 
-  constructor(info: ModelInfo, warn: (message: string) => void, controlTexts: () => Promise<string[]> = async () => []) {
+  constructor(info: ModelInfo, warn: (message: string) => void, controls: () => Promise<string[]>) {
     this.#info = info;
     this.#warn = warn;
-    this.#controlTexts = controlTexts;
-  }
-
-  async render(messages: readonly ChatMessage[], options: PromptOptions = {}): Promise<RenderedPrompt> {
-    if (!Array.isArray(messages) || messages.length === 0) {
-      invalid('messages must be a list of at least one message.');
-    }
-    const info = this.#info;
-    const own = options.template ?? info.chatTemplate;
-    if (!own) {
-      this.#warnOnce('The model has no chat template; ChatML is used, which it may not have been trained on.');
-    }
-    if (options.tools?.length && !own?.includes('tools')) {
-      this.#warnOnce("The model's chat template has no place for tools: the model will not see them.");
-    }
-    const template = await this.#parse(own ?? defaultTemplate);
-    const variables = {
-      ...options.variables,
-      messages: messages.map(plainMessage),
-      tools: options.tools?.length ? options.tools : null,
-      documents: options.documents ?? null,
-      add_generation_prompt: options.addGenerationPrompt ?? true,
-      bos_token: info.bosToken ?? '',
-      eos_token: info.eosToken ?? '',
-      unk_token: info.unkToken,
-      pad_token: info.padToken,
-    };
-    const marked = !options.contentSpecial;
-    const controls = marked ? await this.controls() : [];
-    try {
-      return { text: template.render(variables, undefined, controls), marked, addBos: !own, stop: own ? [] : ['<|im_end|>'] };
-    } catch (cause) {
-      throw templateError(cause);
-    }
+    this.#controls = controls;
   }
 
   get template(): string | undefined {
     return this.#info.chatTemplate;
   }
 
-  controls(): Promise<string[]> {
-    return (this.#controls ??= this.#controlTexts().catch((error) => {
-      this.#controls = null;
-      throw error;
-    }));
+  async render(messages: readonly ChatMessage[], options?: PromptOptions): Promise<RenderedPrompt> {
+    return (await this.#loaded()).render(messages, options);
   }
 
-  #warnOnce(message: string): void {
-    if (this.#warned.has(message)) return;
-    this.#warned.add(message);
-    this.#warn(message);
+  async controls(): Promise<readonly string[]> {
+    return (await this.#loaded()).controls();
   }
 
-  async #parse(source: string): Promise<Template> {
-    const known = this.#parsed.get(source);
-    if (known) return known;
-    const { ChatTemplate } = await chatModule();
-    try {
-      const template = new ChatTemplate(source) as unknown as Template;
-      if (this.#parsed.size >= 16) this.#parsed.clear();
-      this.#parsed.set(source, template);
-      return template;
-    } catch (cause) {
-      throw templateError(cause);
-    }
-  }
-}
-
-function templateError(cause: unknown): SluiceError {
-  return new SluiceError('TEMPLATE', `The chat template failed: ${(cause as Error).message}`, { cause });
-}
-
-/** Text parts become one string, and a tool call's arguments an object, as templates expect. */
-function plainMessage(message: ChatMessage): Record<string, unknown> {
-  if (typeof message?.role !== 'string') {
-    invalid('Every message needs a role.');
-  }
-  const out: Record<string, unknown> = { ...message };
-  if (Array.isArray(message.content)) out['content'] = message.content.map(partText).join('');
-  if (Array.isArray(message['tool_calls'])) out['tool_calls'] = message['tool_calls'].map(plainToolCall);
-  return out;
-}
-
-function partText(part: { type: string; text?: unknown } | null): string {
-  if (part?.type === 'text' && typeof part.text === 'string') return part.text;
-  invalid(`Only text can be read, not a part of type '${part?.type}'.`);
-}
-
-function plainToolCall(call: any): unknown {
-  if (typeof call?.function?.arguments !== 'string') return call;
-  try {
-    return { ...call, function: { ...call.function, arguments: JSON.parse(call.function.arguments) } };
-  } catch {
-    return call;
+  #loaded(): Promise<Prompts> {
+    return (this.#renderer ??= chatModule().then(
+      ({ PromptRenderer }) => new PromptRenderer(this.#info, this.#warn, this.#controls),
+      (error) => {
+        this.#renderer = null;
+        throw error;
+      },
+    ));
   }
 }

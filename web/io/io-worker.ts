@@ -47,7 +47,7 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     addFile: (index, bytes) => io.addFile(index, bytes),
     readText: async (address, choice, most, optional) =>
       moved(await io.readText(address, choice, most, optional)),
-    read: async (index, offset, length) => moved(await io.read(index, offset, length)),
+    read: async (index, offset, length, weights) => moved(await io.read(index, offset, length, weights)),
     attach: async (memory, address) => {
       await io.attach(memory, address);
       void io.serveForever();
@@ -70,7 +70,7 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
 /** The owner's end: the same interface as LocalIo. */
 export class RemoteIo implements Io {
   readonly concurrent = true;
-  stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
+  stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0, held: 0 };
   readonly shared: (SharedFile | undefined)[] = [];
   readonly #rpc: RpcClient<IoCalls, IoMessage>;
   #queue: QueueView | null = null;
@@ -98,8 +98,8 @@ export class RemoteIo implements Io {
   readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
     return this.#rpc.call('readText', address, choice, most, optional);
   }
-  read(index: number, offset: number, length: number): Promise<Uint8Array> {
-    return this.#rpc.call('read', index, offset, length);
+  read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array> {
+    return this.#rpc.call('read', index, offset, length, weights);
   }
   async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
     await this.#rpc.call('attach', memory, queueAddress);

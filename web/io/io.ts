@@ -19,6 +19,8 @@ export interface OpenedFile {
 
 export interface IoStats extends FileProgress {
   bytesTotal: number;
+  /** What reading takes beside the engine's memory. */
+  held: number;
 }
 
 export interface IoEvents {
@@ -46,8 +48,8 @@ export interface Io {
   addFile(index: number, bytes: Uint8Array): Promise<void>;
   /** The whole of a small file of at most `most` bytes; when it is not there, what says so. */
   readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
-  /** Bytes of an open file's header. */
-  read(index: number, offset: number, length: number): Promise<Uint8Array>;
+  /** Bytes of an open file, of its header unless they are `weights`. */
+  read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array>;
   /** Serves this queue from now on, and no other. */
   attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void>;
   /** The engine may have pushed requests. */
@@ -62,6 +64,15 @@ export interface Io {
 
 const kReportMs = 100;
 const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a file that is not there
+
+/** The file as the engine reads it: layers of QSF may be compressed. */
+async function unpacked(file: ModelFile): Promise<ModelFile> {
+  const { openQsf } = await import('./qsf.js').catch((cause: Error) => {
+    const advice = `copy the package's qsf.js beside its other files (${cause.message})`;
+    throw new SluiceError('MODULE_LOAD', `The part of the package that reads QSF files cannot be loaded: ${advice}.`, { cause });
+  });
+  return openQsf(file);
+}
 
 export class LocalIo implements Io {
   readonly concurrent = false;
@@ -95,13 +106,14 @@ export class LocalIo implements Io {
   }
 
   get stats(): IoStats {
-    const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0 };
+    const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0, held: 0 };
     for (const file of this.#files) {
       const progress = file.progress();
       sum.bytesLocal += progress.bytesLocal;
       sum.bytesFetched += progress.bytesFetched;
       sum.bytesFromStore += progress.bytesFromStore;
       sum.bytesTotal += file.size;
+      sum.held += file.held ?? 0;
     }
     return sum;
   }
@@ -136,11 +148,16 @@ export class LocalIo implements Io {
     }
   }
 
-  async read(index: number, offset: number, length: number): Promise<Uint8Array> {
+  async read(index: number, offset: number, length: number, weights = false): Promise<Uint8Array> {
     const file = this.#files[index]!;
     const bytes = new Uint8Array(length);
     await file.read(offset, bytes);
-    this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
+    if (!offset && !file.held && String.fromCharCode(...bytes.subarray(0, 4)) === 'QSF1') {
+      const open = this.#ways[index]!;
+      this.#ways[index] = async () => unpacked(await open());
+      this.#files[index] = await unpacked(file);
+    }
+    if (!weights) this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
     return bytes;
   }
 

@@ -170,6 +170,11 @@ export class LocalChunks {
     }
   }
 
+  forget(chunk: number): void {
+    this.#recent.delete(chunk);
+    this.entry?.drop(chunk);
+  }
+
   drop(): void {
     this.entry?.close();
     this.entry = null;
@@ -186,7 +191,7 @@ export class LocalChunks {
   }
 }
 
-const isModel = (text: string): boolean => /^(GGUF|.{5}\0\0\0\{)/s.test(text); // or safetensors
+const isModel = (text: string): boolean => /^(GGUF|QSF1|.{5}\0\0\0\{)/s.test(text); // or safetensors
 
 /**
  * May `fresh` begin a new version of the file that began with `old`? A portal serves no ranges, so

@@ -20,8 +20,12 @@ export interface ModelFile {
   readonly shared?: SharedFile | undefined;
   /** All of the file lies in `shared`: a range that read() has once filled may be read there. */
   readonly whole?: boolean;
+  /** Bytes that reading it takes beside the engine's memory. */
+  readonly held?: number;
   /** Fills `into` from `offset`. True when that happened at once. */
   read(offset: number, into: Uint8Array): true | Promise<void>;
+  /** These bytes are wrong: the next read fetches them anew. Absent where there is nothing to fetch. */
+  refresh?(offset: number, length: number): void;
   progress(): FileProgress;
   /** Bytes a second of a few large reads of what is local, and of the network so far; 0: unknown. */
   rates(): Promise<[local: number, network: number]>;

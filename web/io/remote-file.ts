@@ -112,6 +112,12 @@ export class RemoteFile implements ModelFile {
     });
   }
 
+  refresh(offset: number, length: number): void {
+    const { chunkSize } = this.#local;
+    for (let i = Math.floor(offset / chunkSize); i * chunkSize < offset + length; i++) this.#local.forget(i);
+    this.#plan.rewind();
+  }
+
   progress(): FileProgress {
     const local = this.#local;
     const stored = local.entry ? local.entry.chunksStored * local.chunkSize : 0;

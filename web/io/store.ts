@@ -135,7 +135,7 @@ export class StoreEntry {
       if (this.#verify(i, view, from, to - from)) this.#chunks[i] = Chunk.Verified;
       else bad.push(i);
     }
-    for (const i of bad) this.#drop(i);
+    for (const i of bad) this.drop(i);
     return bad;
   }
 
@@ -151,7 +151,7 @@ export class StoreEntry {
       const whole = this.#files.data.read(bytes, { at: from }) === length;
       const good = whole && (this.#chunks[chunk] === Chunk.Verified || this.#verify(chunk, bytes, from, length));
       if (!good) {
-        this.#drop(chunk);
+        this.drop(chunk);
         return [chunk];
       }
       this.#chunks[chunk] = Chunk.Verified;
@@ -192,7 +192,8 @@ export class StoreEntry {
     return isRecorded(this.#files.index, chunk, bytes);
   }
 
-  #drop(chunk: number): void {
+  /** The chunk is missing from now on. */
+  drop(chunk: number): void {
     if (this.#windowChunk === chunk) this.#windowChunk = -1;
     this.corruptChunks++;
     if (this.#chunks[chunk] !== Chunk.Missing) this.chunksStored--;

@@ -9,6 +9,7 @@ import { gzipSync } from 'node:zlib';
 import { makeGlue, missingFunctions } from './glue.mjs';
 import { inRoot, jobs, root, run, runQuiet, write } from './lib.mjs';
 import { setup } from './setup.mjs';
+import { wgsl } from './wgsl.mjs';
 
 const bin = (name) => inRoot('node_modules', '.bin', name);
 
@@ -33,6 +34,7 @@ export const variants = [
   { name: 'relaxed', preset: 'wasm-relaxed' },
   { name: 'relaxed16', preset: 'wasm-relaxed' },
   { name: 'simd128', preset: 'wasm' },
+  { name: 'gpu', preset: 'wasm' },
 ];
 
 /** A custom section, by which the glue knows which of the binaries it was given. */
@@ -91,10 +93,11 @@ const glueAtBuild = {
     build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
 };
 
-// The template renderer is a file of its own, fetched when a chat begins; the command line uses node.js.
+// Files of their own: the template renderer, fetched when a chat begins, the readers of adapters and of
+// QSF files; the command line uses node.js.
 const filesApart = {
   name: 'files-apart',
-  setup: (build) => build.onResolve({ filter: /^\.\/(templates|node)\.js$/ }, ({ path, kind, importer }) =>
+  setup: (build) => build.onResolve({ filter: /^\.\/(templates|adapters|qsf|node)\.js$/ }, ({ path, kind, importer }) =>
     (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
@@ -109,12 +112,13 @@ const inlinedFiles = (esbuild, common) => ({
     build.onLoad({ filter: /\.js$/, namespace: 'inlined' }, async ({ path }) => {
       const { outputFiles } = await esbuild.build({
         ...common, entryPoints: [`web/${path.replace(/js$/, 'ts')}`], minify: true, sourcemap: false, write: false,
-        format: 'iife', define: { 'import.meta.url': 'self.location.href' },
+        plugins: [glueAtBuild], format: 'iife', define: { 'import.meta.url': 'self.location.href' },
       });
       return { contents: outputFiles[0].text, loader: 'text' };
     });
   },
 });
+const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett */';
 const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
 
 // Every entry is a file of its own with no import of another package, so that a page can use dist/
@@ -128,6 +132,9 @@ async function buildWeb() {
   };
   const files = (names) => names.map((name) => `web/${name}.ts`);
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }], minify: true });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/qsf.ts', out: 'qsf' }], minify: true, banner: { js: unpackerNotice } });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }], minify: true, plugins: [wgsl] });
   await esbuild.build({ ...common, entryPoints: files(['index', 'worker', 'huggingface', 'ai-sdk']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of variants) {

@@ -7,10 +7,10 @@ import { fileURLToPath } from 'node:url';
 import { inRoot, root, run } from './lib.mjs';
 
 const packages = {
-  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev', 'libedit-dev', 'zlib1g-dev', 'libcpp-httplib-dev', 'pkg-config'],
+  native: ['cmake', 'ninja-build', 'g++', 'nlohmann-json3-dev', 'libcli11-dev', 'libcurl4-openssl-dev', 'libedit-dev', 'zlib1g-dev', 'liblz4-dev', 'libzstd-dev', 'libcpp-httplib-dev', 'pkg-config'],
   wasm: ['cmake', 'ninja-build', 'emscripten', 'nlohmann-json3-dev'],
   browser: ['chromium'],
-  browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb'],
+  browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb', 'mesa-vulkan-drivers'],
   test: ['clang-format', 'libgtest-dev', 'pkg-config', 'python3-numpy', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
   fuzz: ['clang', 'libclang-rt-14-dev', 'llvm', 'libgtest-dev'],
   bench: ['libbenchmark-dev'],

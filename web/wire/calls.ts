@@ -3,7 +3,7 @@
 // { id, result } or { id, error }.
 
 import type { PlainError } from './errors.js';
-import type { Embedded, EmbedSpec, GenerateSpec, LoadSpec, Snapshot, TokenizeSpec } from './protocol.js';
+import type { AdapterSpec, Embedded, EmbedSpec, GenerateSpec, LoadSpec, Snapshot, TokenizeSpec } from './protocol.js';
 import type { EngineStats, GenerationResult, ModelInfo, SavedState } from './types.js';
 
 /** Calls by name; a type, not an interface, so that every one of them is known to be a function. */
@@ -39,6 +39,7 @@ export type EngineCalls = {
   restoreState(timeline: number, state: Uint8Array): void;
   fork(from: number, to: number): void;
   forget(timeline: number): void;
+  setAdapters(lora: AdapterSpec[]): void;
   /** Closes what an engine of another budget is to open; resume() takes it back. */
   release(budget: number): Left;
   resume(): void;

@@ -2,10 +2,18 @@
 // is in api/options.ts.
 
 import type { IoTuning } from './protocol.js';
-import type { CacheMode, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, Device, ProgressEvent, SamplingOptions } from './types.js';
 
 /** A URL (absolute, relative, hf:owner/repo/file.gguf, or a path in Node), a File or Blob, or the parts of a split model. */
 export type ModelSource = string | URL | Blob | readonly Blob[];
+
+/** A LoRA adapter. */
+export interface LoraAdapter {
+  /** A GGUF file; PEFT's safetensors run natively, and in the browser once convert_lora_to_gguf.py has read them. */
+  source: ModelSource;
+  /** 0: as if it were not there. Default 1. */
+  scale?: number;
+}
 
 /** How a model is opened. */
 export interface InspectOptions {
@@ -19,15 +27,35 @@ export interface InspectOptions {
   contextLength?: number;
   /**
    * What keys and values are kept as: f16, q8_0, q4_0 or q2, or one for each, such as 'q8_0,q4_0'. The
-   * fewer bits, the longer the context in the same bytes. Default f16.
+   * fewer bits, the longer the context in the same bytes. auto: the best that takes a quarter of the
+   * budget. Default f16.
    */
   kvType?: string;
+  /**
+   * A cache that is full: 'full', an error, or 'window', which forgets all but the first and the last
+   * positions, as if those between had never been: a text goes on without end. Default full.
+   */
+  kvPolicy?: 'full' | 'window';
+  /** Of window: how many first positions are kept. Default 4. */
+  kvKeep?: number;
+  /** Of window: the positions that there is memory for. Default `contextLength`. */
+  kvSize?: number;
   /**
    * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
    * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no
    * store, or a store that opens a file once).
    */
   threads?: number;
+  /**
+   * webgpu: a graphics card computes, and the CPU goes on at the same place when it is lost; NOT_SUPPORTED where
+   * there is none, or the model needs what it does not do. auto: the CPU there. Default wasm.
+   */
+  device?: Device;
+  /**
+   * Bytes that weights, keys, values and activations may take on the card; weights that do not fit stream.
+   * Default: as many as the model wants, at most 4 GiB.
+   */
+  gpuBudget?: number;
   /** Kernel table by name, for tests and measurements. Default: the best. */
   kernels?: string;
   /** Aborts the loading. */
@@ -45,6 +73,8 @@ export interface InspectOptions {
   grammars?: boolean;
   /** ngram: guesses tokens from what the text repeats and checks several in one pass. The answers are the same. */
   draft?: 'ngram';
+  /** Adapters over the model, which count in the budget; what does not fit the model is refused by name. */
+  lora?: readonly (LoraAdapter | string)[];
   /** The engine's wasm, where it is not next to the script. */
   wasmUrl?: string | URL;
   /** The engine's wasm itself, where it cannot be fetched. */

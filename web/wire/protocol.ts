@@ -3,13 +3,20 @@
 // structured-clone types travel.
 
 import type { PlainError } from './errors.js';
-import type { CacheMode, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, Device, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
 
 /** What the model is read from, in the form that travels: a URL, files, or a path (Node). */
 export type SourceSpec =
   | { kind: 'url'; url: string }
   | { kind: 'blob'; blobs: Blob[]; names: string[] }
   | { kind: 'path'; path: string };
+
+/** A LoRA adapter. */
+export interface AdapterSpec {
+  name: string;
+  data: Blob;
+  scale: number;
+}
 
 export interface IoOptions {
   cache: CacheMode;
@@ -48,11 +55,18 @@ export interface LoadSpec {
   memoryBudget: number;
   contextLength: number;
   kvType: string;
+  kvPolicy: string | undefined;
+  kvKeep: number;
+  kvSize: number;
   /** 0: choose. */
   threads: number;
   kernels: string;
   grammars: boolean;
   draft: boolean;
+  lora: AdapterSpec[];
+  device: Device;
+  /** Bytes on the graphics card; 0: choose. */
+  gpuBudget: number;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }

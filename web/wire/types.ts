@@ -4,6 +4,9 @@
 /** default: revalidate, then use; only: never the network; reload: fetch anew; none: no store. */
 export type CacheMode = 'default' | 'only' | 'reload' | 'none';
 
+/** What computes: the CPU, a graphics card, or whichever there is. */
+export type Device = 'wasm' | 'webgpu' | 'auto';
+
 /** Events while loading and working; at most ten a second, phase changes and warnings at once. */
 export type ProgressEvent =
   /** The model's header is being read. */
@@ -148,6 +151,8 @@ export interface EngineStats {
   threads: number;
   /** The kernel table that runs. */
   kernels: string;
+  /** What computes; a card that is lost leaves it to the CPU. */
+  device: 'wasm' | 'webgpu';
   /** The engine's own counters. */
   engine: Record<string, number>;
 }
@@ -172,10 +177,14 @@ export interface MemoryReport {
   tokenizer: number;
   /** Working memory of the kernels. */
   scratch: number;
+  /** LoRA adapters. */
+  adapters: number;
   /** Everything else. */
   other: number;
   /** What the wasm memory holds now. */
   heap: number;
+  /** Bytes on the graphics card, apart from `total`; 0 where it does not compute. */
+  gpu: number;
 }
 
 /** Where a unit of weights is. pinned-absent: it will stay, and has not arrived yet. */
@@ -209,6 +218,8 @@ export interface MemoryPlan {
   kv: number;
   /** What keys and values are kept as. */
   kvType: string;
+  /** Positions that there is memory for; fewer than `contextLength` where the cache forgets. */
+  kvPositions: number;
   /** Activations of a pass. */
   activations: number;
   /** Vocabulary and merges. */
@@ -305,6 +316,10 @@ export interface ModelInfo {
   unkToken?: string;
   /** Fills batches. */
   padToken?: string;
+  /** Bytes that the plan's KV cache would take, by `kvType`. */
+  kvBytes: Record<string, number>;
+  /** The longest context that would fit, by `kvType`. */
+  kvPositions: Record<string, number>;
   /** How it would lie in memory under the budget. */
   plan: MemoryPlan;
   /** How fast it would run here; of Engine.inspect only. */

@@ -37,6 +37,10 @@ export interface OpenOptions {
   contextLength: number;
   /** What keys and values are kept as. */
   kvType: string;
+  /** What becomes of a full cache, and of one that forgets the first positions (-1: the engine's choice) and the size. */
+  kvPolicy: string | undefined;
+  kvKeep: number;
+  kvSize: number;
   /** 0: chosen by the engine. */
   threads: number;
   /** Kernel table by name; '': the best of this binary. */
@@ -45,6 +49,8 @@ export interface OpenOptions {
   grammars: boolean;
   /** Answers are guessed ahead from what their text repeats. */
   draft: boolean;
+  /** Bytes of the budget that reading files takes beside the memory. */
+  held?: number;
   /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
   directReads?: boolean;
   /** Bytes a second that weights would stream at, 0: unknown. inspect() then measures the kernels, for tens of milliseconds, and predicts the speed. */
@@ -143,6 +149,11 @@ export interface EngineBinding {
   supply(): boolean;
   /** The content of one more file, after the last one, that was computed; mostly empty. */
   synthesizedFile(): Uint8Array;
+  /** One more LoRA adapter for inspect(), open() or setAdapters(), a GGUF file. false: error(). */
+  adapter(bytes: Uint8Array, scale: number): boolean;
+  /** In place of those before. No read may be under way. false: error(), and everything is as before. */
+  setAdapters(): boolean;
+  forgetAdapters(): void;
   /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}. */
   inspect(options: OpenOptions): string;
   /** Allocates everything within the budget. false: error(). */
@@ -218,6 +229,8 @@ export interface EngineBinding {
   unitStates(): Uint8Array;
   kernelName(): string;
   threads(): number;
+  /** Of engine.gpu.wasm: a graphics card computes from now on (gpu/gpu.ts); JSON of what it has to know. */
+  attachCard?(): string;
   delete(): void;
 }
 

@@ -5,12 +5,12 @@
 import type { Io } from '../io/io.js';
 import type { EngineCalls, Left, Loaded } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
-import type { Embedded, EmbedSpec, GenerateSpec, LoadSpec, Port, Snapshot } from '../wire/protocol.js';
+import type { AdapterSpec, Embedded, EmbedSpec, GenerateSpec, LoadSpec, Port, Snapshot } from '../wire/protocol.js';
 import { serveRpc, Transferred } from '../wire/rpc.js';
 import type { GenerationResult, SavedState } from '../wire/types.js';
 import type { EmbedInfo } from './binding.js';
 import { embed } from './embedding.js';
-import { Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
+import { giveAdapters, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './opening.js';
 import { Reporter } from './reporter.js';
 import { Running, type Ticket } from './running.js';
@@ -56,6 +56,7 @@ export class Host {
           await this.#timelines.fork(to);
         }),
       forget: (timeline) => this.#work(() => this.#timelines.forget(timeline)),
+      setAdapters: (lora) => this.#work(() => this.#setAdapters(lora)),
       release: (budget) => this.#work(() => this.#release(budget)),
       resume: () => this.#work(async () => {}),
       dispose: (handedOver) => this.#dispose(handedOver),
@@ -126,6 +127,7 @@ export class Host {
   async #dispose(handedOver: boolean): Promise<void> {
     if (this.#running) this.#running.closed = true;
     await this.#line;
+    this.#engine?.gpu?.close();
     if (!handedOver) await this.#timelines?.forgetAll();
     await this.#io?.close();
     this.#engine?.binding.delete(); // its threads hear of nothing until they are over
@@ -192,18 +194,29 @@ export class Host {
     }
   }
 
-  /** Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary]. */
+  /** Logits after each token of a sequence that begins the context, or at it: [tokens x vocabulary]; those of a source, as ~token, have none. */
   async #logits(tokens: Int32Array): Promise<Transferred<Float32Array>> {
     await this.#timelines.borrow();
     const { causal } = JSON.parse(this.#engine.binding.embedInfo()) as EmbedInfo;
+    const source = Math.max(0, tokens.findIndex((token) => token >= 0)); // read with the first that answers it
     let out = new Float32Array(0);
-    for (let i = 0; i < tokens.length; i++) {
-      await (causal ? this.#read(tokens.subarray(i, i + 1)) : this.#read(tokens, i));
+    for (let i = source; i < tokens.length; i++) {
+      await (causal ? this.#read(tokens.subarray(i > source ? i : 0, i + 1)) : this.#read(tokens, i));
       const row = this.#engine.binding.logits();
-      if (i === 0) out = new Float32Array(tokens.length * row.length);
-      out.set(row, i * row.length);
+      if (i === source) out = new Float32Array((tokens.length - source) * row.length);
+      out.set(row, (i - source) * row.length);
     }
     return new Transferred(out, [out.buffer]);
+  }
+
+  async #setAdapters(lora: AdapterSpec[]): Promise<void> {
+    const { binding } = this.#engine;
+    await this.#running.quiet();
+    await giveAdapters(binding, lora);
+    const set = binding.setAdapters();
+    binding.forgetAdapters();
+    if (!set) throw errorOf(binding);
+    await this.#timelines.expire();
   }
 
   async #saveState(timeline: number): Promise<Transferred<SavedState>> {

@@ -2,11 +2,12 @@
 // engine that can take work. What the budget is, and how many threads compute, is decided here, for
 // Engine.inspect and Engine.load alike.
 
+import type { Gpu, GpuModule } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
 import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../wire/errors.js';
-import type { LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
+import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
 import type { ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
@@ -25,6 +26,8 @@ export interface HostPlatform extends IoPlatform {
   openShared(file: SharedFile): Promise<SyncFile>;
   /** Compiles the wasm that suits (or the one named by `kernels`). */
   compile(source: WasmSource, kernels: string): Promise<WebAssembly.Module>;
+  /** What drives graphics cards, fetched when it is asked for. */
+  gpu(): Promise<GpuModule>;
   /** Where timelines wait; null: there is no such place. */
   swapFiles(): Promise<SwapFiles | null>;
 }
@@ -37,9 +40,12 @@ export interface Opened {
   compiled: WebAssembly.Module;
   info: ModelInfo;
   io: Io;
+  gpu?: Gpu | null;
 }
 
 const kHeaderRoom = 1 << 30;
+/** Of weights, where a card has them all and nobody says how many the CPU is to hold beside it. */
+const kBesideCard = 64 << 20;
 
 export class Loading {
   #io!: Io;
@@ -59,7 +65,8 @@ export class Loading {
   /** What is open by now is closed by closing `opened` when this rejects. */
   async load(opened: (io: Io) => void): Promise<Opened> {
     const spec = this.#spec;
-    const compiled = await this.#prepare(opened);
+    const card = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findCard(spec.device);
+    const compiled = await this.#prepare(opened, spec.ioWorker, card ? 'gpu' : spec.kernels);
     const budget = this.budget();
     const threads = this.threads(budget);
     const options = openOptions(spec, budget, threads);
@@ -73,7 +80,12 @@ export class Loading {
       await this.#refuseBudget(compiled, options);
     }
     const { binding, memory } = wasm;
-    const info = describe(binding, options);
+    options.held = this.#io.stats.held;
+    let info = await describe(binding, options, spec.lora);
+    if (card && !spec.memoryBudget) {
+      options.memoryBudget = Math.min(budget, info.plan.minimum + kBesideCard);
+      info = await describe(binding, options, spec.lora);
+    }
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
     if (directReads) await wasm.shareFiles(this.#io.shared);
     if (!binding.open({ ...options, directReads })) {
@@ -82,7 +94,12 @@ export class Loading {
       throw error;
     }
     this.#opening.over();
-    return { wasm, binding, memory, compiled, info, io: this.#io };
+    binding.forgetAdapters();
+    const io = this.#io;
+    const warn = (code: string, message: string): void => this.#reporter.progress({ phase: 'warning', code, message });
+    const read = (file: number, offset: number, length: number): Promise<Uint8Array> => io.read(file, offset, length, true);
+    const gpu = await card?.({ binding, memory, gpuBudget: spec.gpuBudget, read, warn });
+    return { wasm, binding, memory, compiled, info, io, gpu };
   }
 
   /** The header's answer to "will it run here, and how fast", without weights. */
@@ -96,17 +113,18 @@ export class Loading {
     await this.#opening.read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
-    const info = describe(wasm.binding, { ...openOptions(spec, budget, threads), directReads, storeBandwidth });
+    const given = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
+    const info = await describe(wasm.binding, given, spec.lora);
     info.speed = { ...info.speed, ...network };
     return info;
   }
 
-  async #prepare(opened: (io: Io) => void, ioWorker = this.#spec.ioWorker): Promise<WebAssembly.Module> {
+  async #prepare(opened: (io: Io) => void, ioWorker: boolean, kernels = this.#spec.kernels): Promise<WebAssembly.Module> {
     const spec = this.#spec;
     const platform = this.#platform;
     this.#io = this.#makeIo(ioWorker);
     opened(this.#io);
-    const compiling = platform.compile(spec.wasm, spec.kernels);
+    const compiling = platform.compile(spec.wasm, kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
     this.#opening = new Opening(this.#io, spec.source);
     const first = await this.#opening.first();
@@ -155,7 +173,7 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#opening.read(wasm);
-    const { plan } = describe(wasm.binding, { ...options, memoryBudget: 0 });
+    const { plan } = await describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held }, this.#spec.lora);
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
   }
 
@@ -178,8 +196,19 @@ export class Loading {
   }
 }
 
+/** Adapters for what the binding does next. */
+export async function giveAdapters(binding: EngineBinding, lora: AdapterSpec[]): Promise<void> {
+  binding.forgetAdapters();
+  for (const { name, data, scale } of lora) {
+    if (binding.adapter(new Uint8Array(await data.arrayBuffer()), scale)) continue;
+    const { code, message } = errorOf(binding);
+    throw new SluiceError(code, `${name}: ${message}`);
+  }
+}
+
 /** What the header says; must come before open(), which lets the header go. */
-function describe(binding: EngineBinding, options: OpenOptions): ModelInfo {
+async function describe(binding: EngineBinding, options: OpenOptions, lora: AdapterSpec[]): Promise<ModelInfo> {
+  await giveAdapters(binding, lora);
   const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
   if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
   return info;
@@ -191,6 +220,6 @@ export function tooSmall(budget: number, least: number, context: number): Sluice
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const { contextLength, kvType, kernels, grammars, draft } = spec;
-  return { memoryBudget: budget, contextLength, kvType, threads, kernels, grammars, draft };
+  const { contextLength, kvType, kvPolicy, kvKeep, kvSize, kernels, grammars, draft } = spec;
+  return { memoryBudget: budget, contextLength, kvType, kvPolicy, kvKeep, kvSize, threads, kernels, grammars, draft };
 }

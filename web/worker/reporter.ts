@@ -1,6 +1,7 @@
 // What the engine's worker tells its owner beside answers: progress, pieces, and a snapshot of counters,
 // memory and units, at most ten a second unless it is the last of something.
 
+import type { Gpu } from '../gpu/gpu.js';
 import type { Io } from '../io/io.js';
 import type { OwnStats } from '../wire/calls.js';
 import type { Port, Snapshot, WorkerEvent } from '../wire/protocol.js';
@@ -14,12 +15,13 @@ export interface Reported {
   binding: EngineBinding;
   memory: WebAssembly.Memory;
   io: Io;
+  gpu?: Gpu | null | undefined;
 }
 
 export class Reporter {
   stats: OwnStats = {
     promptTokens: 0, cachedTokens: 0, promptMs: 0, generatedTokens: 0, generateMs: 0, timeToFirstTokenMs: 0,
-    tokensPerSecond: 0, bytesFetched: 0, bytesFromStore: 0, loadMs: 0, threads: 1, kernels: '',
+    tokensPerSecond: 0, bytesFetched: 0, bytesFromStore: 0, loadMs: 0, threads: 1, kernels: '', device: 'wasm',
   };
   #last = 0;
   readonly #port: Port;
@@ -35,10 +37,11 @@ export class Reporter {
   readonly progress = (progress: ProgressEvent): void => this.post({ event: 'progress', progress });
 
   /** Counters as of now. */
-  counters({ binding, io }: Reported): EngineStats {
+  counters({ binding, io, gpu }: Reported): EngineStats {
     const engine = JSON.parse(binding.stats()) as Record<string, number>;
     return {
       ...this.stats,
+      device: gpu && !gpu.lost ? 'webgpu' : 'wasm',
       bytesFetched: this.stats.bytesFetched + io.stats.bytesFetched,
       bytesFromStore: this.stats.bytesFromStore + io.stats.bytesFromStore + engine['ownBytes']!,
       bytesStored: io.stats.bytesLocal,
@@ -47,13 +50,14 @@ export class Reporter {
       draftedTokens: engine['drafted']!,
       acceptedTokens: engine['accepted']!,
       passes: engine['passes']!,
-      engine,
+      engine: { ...engine, ...gpu?.counts },
     };
   }
 
   snapshot(engine: Reported): Snapshot {
     const memory = JSON.parse(engine.binding.memory()) as Snapshot['memory'];
     memory.heap = engine.memory.buffer.byteLength;
+    memory.gpu = engine.gpu?.bytes ?? 0;
     return { stats: this.counters(engine), memory, units: engine.binding.unitStates().slice() };
   }
 

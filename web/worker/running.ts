@@ -130,9 +130,19 @@ export class Running {
     this.#idling = false;
   }
 
+  /** Waits for the reads under way. */
+  async quiet(): Promise<void> {
+    for (let seen = 0; (seen = this.#queue.completed) !== this.#queue.pushed; ) {
+      if (this.ioError !== null) throw this.ioError;
+      this.#engine.io.poke();
+      await this.#queue.waitCompleted(seen, kReportMs);
+      await yieldToEvents();
+    }
+  }
+
   /** Steps to the end; false when `ticket` was cancelled before. */
   async #steps(ticket: Ticket, onStep: () => void): Promise<boolean> {
-    const { binding, io } = this.#engine;
+    const { binding, io, gpu } = this.#engine;
     for (;;) {
       const before = performance.now();
       if (before - this.#lastYield > kSliceMs) {
@@ -147,7 +157,7 @@ export class Running {
       if (step === Step.Failed) throw errorOf(binding);
       onStep();
       if (step === Step.Done) return true;
-      if (step === Step.Blocked) await this.#waitForBytes();
+      if (step === Step.Blocked) (await gpu?.serve(() => ticket.cancelled || this.closed)) || (await this.#waitForBytes());
       else this.#adapt(performance.now() - before);
     }
   }

@@ -72,6 +72,15 @@ export class Timelines {
     this.#binding.clear();
   }
 
+  /** All is to be computed again. */
+  async expire(): Promise<void> {
+    await this.swapOut();
+    for (const waiting of this.#waiting.values()) {
+      await this.#swap.drop(waiting.swapped);
+      waiting.swapped = null;
+    }
+  }
+
   /** Timeline `to` becomes what the engine holds. */
   async fork(to: number): Promise<void> {
     await this.drop(to);

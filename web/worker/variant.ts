@@ -10,7 +10,7 @@ const kProbe = new Uint8Array([
   0xfd, 0x93, 2, 0xfd, 0x1b, 0, 0x0b,
 ]);
 
-export type Variant = 'simd128' | 'relaxed' | 'relaxed16';
+export type Variant = 'simd128' | 'relaxed' | 'relaxed16' | 'gpu';
 
 /**
  * Both relaxed tables run everywhere with equal results; which is faster is a matter of the CPU behind
@@ -28,6 +28,7 @@ function stopsAtPairs(): boolean {
 
 /** The binary for a kernel table's name; '' takes the best that runs here. */
 export function variantFor(kernels: string): Variant {
+  if (kernels === 'gpu') return kernels; // the same kernels as simd128's, and a way to a graphics card
   if (/relaxed/.test(kernels)) return /16/.test(kernels) ? 'relaxed16' : 'relaxed';
   if (kernels !== '' || !WebAssembly.validate(kProbe)) return 'simd128';
   return stopsAtPairs() ? 'relaxed16' : 'relaxed';

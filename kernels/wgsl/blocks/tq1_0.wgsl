@@ -1,0 +1,30 @@
+// 54 bytes of 256 values: digits in base 3, most significant first, five to a byte of the first 48
+// and four to a byte of the next 4; d. x = d * (digit - 1). Digit n of a byte b is
+// (3 ((b 3^n) mod 256)) / 256; values 32 n + l are in byte l, 160 + 16 n + l in byte 32 + l,
+// 240 + 4 n + l in byte 48 + l.
+const PAIR = 4u;
+fn column(unit: u32) -> u32 { return unit * 8u; }
+//@ each binding
+fn digits$(block: u32, i: u32) -> vec4f {
+  var at = i & 31u;
+  var n = i >> 5u;
+  if (i >= 240u) {
+    at = 48u;
+    n = (i - 240u) >> 2u;
+  } else if (i >= 160u) {
+    at = 32u + (i & 15u);
+    n = (i - 160u) >> 4u;
+  }
+  var b = bytes(word$(block + at));
+  for (var k = 0u; k < n; k++) {
+    b = (b * 3u) & vec4u(255u);
+  }
+  return vec4f((b * 3u) >> vec4u(8u)) - 1.0;
+}
+fn decode$(row: u32, unit: u32) -> mat2x4f {
+  let block = row + (unit >> 5u) * 54u;
+  let d = half$(block + 52u);
+  let i = (unit & 31u) * 8u;
+  return mat2x4f(digits$(block, i) * d, digits$(block, i + 4u) * d);
+}
+//@ once

@@ -1,0 +1,54 @@
+// Values out of words. Scales of blocks are often subnormal halves, which the built-in conversions
+// may flush to zero, so they are converted here; weights and keys that small do not matter.
+fn half_value(bits: u32) -> f32 {
+  let magnitude = bits & 0x7fffu;
+  let normal = bitcast<f32>((magnitude << 13u) + (112u << 23u));
+  let value = select(normal, f32(magnitude) * 5.9604644775390625e-8, magnitude < 0x400u);
+  return select(value, -value, (bits & 0x8000u) != 0u);
+}
+// To the nearest, ties to even, which pack2x16float does not promise.
+fn half_bits(x: f32) -> u32 {
+  let bits = bitcast<u32>(x);
+  let sign = (bits >> 16u) & 0x8000u;
+  let magnitude = bits & 0x7fffffffu;
+  if (magnitude >= 0x477ff000u) {
+    return sign | select(0x7c00u, 0x7e00u, magnitude > 0x7f800000u);
+  }
+  if (magnitude < 0x38800000u) {
+    return sign | u32(round(bitcast<f32>(magnitude) * 16777216.0));
+  }
+  return sign | (((magnitude + 0xfffu + ((magnitude >> 13u) & 1u)) >> 13u) - (112u << 10u));
+}
+// Two halves of a word.
+fn halves(word: u32) -> vec2f {
+  return unpack2x16float(word);
+}
+fn bytes(word: u32) -> vec4u {
+  return (vec4u(word) >> vec4u(0u, 8u, 16u, 24u)) & vec4u(255u);
+}
+fn signed_bytes(word: u32) -> vec4i {
+  return (vec4i(bitcast<i32>(word)) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
+}
+fn low_nibbles(word: u32) -> vec4u {
+  return bytes(word & 0x0f0f0f0fu);
+}
+fn high_nibbles(word: u32) -> vec4u {
+  return bytes((word >> 4u) & 0x0f0f0f0fu);
+}
+// The lowest four bits, one a value.
+fn four_bits(bits: u32) -> vec4u {
+  return (vec4u(bits) >> vec4u(0u, 1u, 2u, 3u)) & vec4u(1u);
+}
+// Bit `at` of each byte.
+fn bit_of_bytes(word: u32, at: u32) -> vec4u {
+  return bytes((word >> at) & 0x01010101u);
+}
+fn two_bits_of_bytes(word: u32, at: u32) -> vec4u {
+  return bytes((word >> at) & 0x03030303u);
+}
+// Sixteen signed bytes, four a word, by number.
+fn looked_up(numbers: vec4u, table: vec4u) -> vec4f {
+  let words = vec4u(table[numbers.x >> 2u], table[numbers.y >> 2u], table[numbers.z >> 2u],
+                    table[numbers.w >> 2u]);
+  return vec4f(bitcast<vec4i>(words << (vec4u(24u) - (numbers & vec4u(3u)) * 8u)) >> vec4u(24u));
+}

@@ -1,0 +1,107 @@
+// Products with few tokens. A workgroup computes ROWS rows of one part for TOKENS tokens: each
+// invocation reads every WG-th unit of eight weights of each row, so that neighbours read
+// neighbouring words, and uses it for all tokens; then the workgroup adds up. With NORM, x is its
+// RMS norm: the root of the sum of squares, which everyone has by then, divides the sums at last.
+// With GATED, a workgroup has the same rows of two parts, and writes act(gate, up).
+// y = (add ? y : 0) + factor * (w . x + bias)
+struct Params {
+  base: vec4u,    // of each part: the byte of its binding where its rows begin
+  rows: vec4u,
+  first: vec4u,   // its first workgroup
+  column: vec4u,  // of y
+  bias: vec4i,    // vector, or -1
+  factor: vec4i,  // vector of one value, or -1
+  x: u32, x_ld: u32, y: u32, y_ld: u32,
+  cols: u32, units: u32, row_bytes: u32, tokens: u32,
+  groups: u32, gain: i32, eps: f32, scale: f32,
+  add: u32, positive: f32, negative: f32, linear: f32,
+  below: f32,
+}
+const RESULTS = ROWS * TOKENS;
+
+fn inputs(token: u32, c: u32) -> vec4f {
+  let x = quad(p.x + min(token, p.tokens - 1u) * p.x_ld + c);
+  return select(x, within(x, c, p.cols), TAIL);
+}
+fn gains(c: u32) -> vec4f {
+  if (p.gain < 0) {
+    return vec4f(1.0);
+  }
+  return vector_quad(u32(p.gain) + c);
+}
+
+//@ each binding
+fn accumulate$(first: u32, row: u32, token: u32, lane: u32, sums: ptr<function, array<f32, SUMS>>) {
+  var at: array<u32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    at[r] = p.base[$] + min(row + r, p.rows[$] - 1u) * p.row_bytes;
+  }
+  for (var unit = lane; unit < p.units; unit += WG) {
+    let c = column(unit);
+    var x0: array<vec4f, TOKENS>;
+    var x1: array<vec4f, TOKENS>;
+    for (var t = 0u; t < TOKENS; t++) {
+      x0[t] = inputs(token + t, c);
+      x1[t] = inputs(token + t, c + PAIR);
+      if (NORM) {
+        if ($u == 0u || !GATED) {
+          (*sums)[SUMS - TOKENS + t] += dot(x0[t], x0[t]) + dot(x1[t], x1[t]);
+        }
+        x0[t] *= gains(c);
+        x1[t] *= gains(c + PAIR);
+      }
+    }
+    for (var r = 0u; r < ROWS; r++) {
+      var w = decode$(at[r], unit);
+      if (TAIL) {
+        w = mat2x4f(within(w[0], c, p.cols), within(w[1], c + PAIR, p.cols));
+      }
+      for (var t = 0u; t < TOKENS; t++) {
+        (*sums)[first + r * TOKENS + t] += dot(w[0], x0[t]) + dot(w[1], x1[t]);
+      }
+    }
+  }
+}
+//@ once
+fn weighed(sum: f32, part: u32, row: u32) -> f32 {
+  let bias = p.bias[part];
+  let factor = p.factor[part];
+  return p.scale * select(1.0, vectors[max(factor, 0)], factor >= 0) *
+         (sum + select(0.0, vectors[u32(max(bias, 0)) + row], bias >= 0));
+}
+
+@compute @workgroup_size(WG)
+fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) groups: vec3u, at: Invocation) {
+  let group = id.y * groups.x + id.x;
+  if (group >= p.groups) {
+    return;
+  }
+  var part = 0u;
+  if (PARTS > 1u && !GATED) {
+    part = u32(group >= p.first.y) + u32(PARTS > 2u && group >= p.first.z);
+  }
+  let row = (group - p.first[part]) * ROWS;
+  let token = id.z * TOKENS;
+  var sums: array<f32, SUMS>;
+  //@ accumulate
+  add_up(at, &sums);
+  if (at.lane >= RESULTS) {
+    return;
+  }
+  let r = row + at.lane / TOKENS;
+  let t = token + at.lane % TOKENS;
+  if (r >= p.rows[part] || t >= p.tokens) {
+    return;
+  }
+  var root = 1.0;
+  if (NORM) {
+    root = inverseSqrt(total(SUMS - TOKENS + at.lane % TOKENS) / f32(p.cols) + p.eps);
+  }
+  let gate = weighed(total(at.lane) * root, part, r);
+  var up = 0.0;
+  if (GATED) {
+    up = weighed(total(RESULTS + at.lane) * root, 1u, r);
+  }
+  let y = p.y + t * p.y_ld + p.column[part] + r;
+  arena[y] = ACTIVATION + select(0.0, arena[y], p.add != 0u);
+}

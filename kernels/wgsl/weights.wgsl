@@ -1,0 +1,23 @@
+// Bytes of weights, as they lie in the file: rows begin anywhere. `$` is the number of a binding;
+// what has it in its name is pasted once for each. ALIGNED: all words that are asked for are whole.
+@group(0) @binding(WEIGHTS$) var<storage, read> weights$: array<u32>;
+
+fn word$(at: u32) -> u32 {
+  let i = at >> 2u;
+  if (ALIGNED) {
+    return weights$[i];
+  }
+  let shift = (at & 3u) * 8u;
+  let low = weights$[i] >> shift;
+  if (shift == 0u) {
+    return low;
+  }
+  return low | (weights$[i + 1u] << (32u - shift));
+}
+fn byte$(at: u32) -> u32 {
+  return (weights$[at >> 2u] >> ((at & 3u) * 8u)) & 255u;
+}
+// At an even address.
+fn half$(at: u32) -> f32 {
+  return half_value(weights$[at >> 2u] >> ((at & 2u) * 8u));
+}

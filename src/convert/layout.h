@@ -1,0 +1,50 @@
+// The form of a file that is converted to: where its tensors go, and what stands around them. A
+// layout is given the tensors' bytes in order and writes the rest.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "convert/convert.h"
+
+namespace sluice::convert {
+
+// Counts what is written, and pads.
+class Output {
+ public:
+  Output(Sink* sink, const Options& options) : sink_(sink), options_(options) {}
+
+  // Bytes to come, as far as one can know.
+  void expect(uint64_t total) { total_ = total; }
+  [[nodiscard]] Status write(std::span<const uint8_t> bytes);
+  [[nodiscard]] Status pad_to(uint64_t offset);
+  [[nodiscard]] Status patch(uint64_t offset, std::span<const uint8_t> bytes) {
+    return sink_->patch(offset, bytes);
+  }
+  [[nodiscard]] uint64_t done() const { return done_; }
+
+ private:
+  Sink* sink_;
+  const Options& options_;
+  uint64_t done_ = 0, total_ = 0;
+};
+
+class Layout {
+ public:
+  virtual ~Layout() = default;
+  // Where a tensor stands among others in such a file: lower numbers first, equal ones in the order
+  // of use.
+  [[nodiscard]] virtual int32_t place(std::string_view /*tensor*/) const { return 0; }
+  // What it holds while it writes tensors like these.
+  [[nodiscard]] virtual uint64_t memory(const gguf::Header& /*source*/) const { return 0; }
+  // Places header->tensors, which are in their order, and writes what stands before them.
+  [[nodiscard]] virtual Status begin(gguf::Header* header, Output* output) = 0;
+  // The bytes of tensor i follow; the one before has had all of its own.
+  [[nodiscard]] virtual Status start(size_t i) = 0;
+  [[nodiscard]] virtual Status write(std::span<const uint8_t> bytes) = 0;
+  [[nodiscard]] virtual Status finish() = 0;
+};
+
+[[nodiscard]] std::unique_ptr<Layout> make_qsf_layout(Packing packing);
+
+}  // namespace sluice::convert

@@ -1,0 +1,469 @@
+// Writes QSF: the embedding, layer by layer, what no part of the format has a place for (the final
+// norm as it is, among others), the final section, and then the front, which was left free because
+// sizes and checksums are known last.
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+
+#include "convert/layout.h"
+#include "gguf/write.h"
+#include "kernels/reference/reference.h"
+#include "qsf/codec.h"
+#include "qsf/crc32.h"
+
+namespace sluice::convert {
+namespace {
+
+using gguf::Header;
+using gguf::Tensor;
+using gguf::TensorType;
+using qsf::Compression;
+
+constexpr uint64_t kLayerAlignment = 4096;
+constexpr uint32_t kNone = UINT32_MAX;  // of a token id
+constexpr uint8_t kGgmlTypes = 32;      // the first of their quantization codes
+constexpr uint8_t kMixed = 5;
+
+enum Place : int32_t { kEmbedding, kLayer, kElse, kHead };
+
+class Bytes {
+ public:
+  template <typename T>
+  void put(T value) {
+    const size_t at = bytes_.size();
+    bytes_.resize(at + sizeof value);
+    std::memcpy(bytes_.data() + at, &value, sizeof value);
+  }
+  void put_text(std::string_view text) { bytes_.insert(bytes_.end(), text.begin(), text.end()); }
+  void pad_to(uint64_t n) { bytes_.resize(static_cast<size_t>(n)); }
+  [[nodiscard]] const std::vector<uint8_t>& all() const { return bytes_; }
+
+ private:
+  std::vector<uint8_t> bytes_;
+};
+
+uint64_t aligned(uint64_t at, uint64_t to) {
+  return (at + to - 1) / to * to;
+}
+
+uint8_t code_of(TensorType type) {
+  return static_cast<uint8_t>(kGgmlTypes + static_cast<uint32_t>(type));
+}
+
+// "blk.7." of "blk.7.attn_q.weight"; empty for a tensor of no layer.
+std::string_view layer_key(std::string_view name) {
+  const size_t stack = name.starts_with("enc.") || name.starts_with("dec.") ? 4 : 0;
+  if (layer_of(name.substr(stack)) < 0) return {};
+  return name.substr(0, name.find('.', stack + 4) + 1);
+}
+
+// The header of a tensor within a layer, its name if it needs one.
+Bytes tensor_header(const Tensor& t) {
+  Bytes out;
+  const int32_t code = qsf::tensor_code(t.name);
+  out.put(code < 0 ? qsf::kNamed + static_cast<uint32_t>(t.name.size())
+                   : static_cast<uint32_t>(code));
+  out.put(static_cast<uint32_t>(t.rows()));
+  out.put(static_cast<uint32_t>(t.cols()));
+  out.put(code_of(t.type));
+  out.pad_to(qsf::kTensorHeaderBytes);
+  if (code < 0) out.put_text(t.name);
+  out.pad_to(qsf::tensor_header_bytes(t.name));
+  return out;
+}
+
+class QsfLayout final : public Layout {
+ public:
+  explicit QsfLayout(Packing packing) : packing_(packing) {}
+
+  [[nodiscard]] int32_t place(std::string_view tensor) const override {
+    if (tensor == "token_embd.weight") return kEmbedding;
+    if (!layer_key(tensor).empty()) return kLayer;
+    return tensor == "output.weight" ? kHead : kElse;
+  }
+  [[nodiscard]] uint64_t memory(const Header& source) const override;
+  [[nodiscard]] Status begin(Header* header, Output* output) override;
+  [[nodiscard]] Status start(size_t i) override;
+  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override;
+  [[nodiscard]] Status finish() override;
+
+ private:
+  struct Section {  // a layer, or one of the others
+    std::string_view key;
+    bool layer = false;
+    Compression compression = Compression::kNone;
+    uint64_t offset = 0, stored = 0, bytes = 0;
+    uint32_t crc = 0, tensors = 0;
+    uint8_t quantization = kMixed;
+  };
+
+  [[nodiscard]] Status open(size_t i);
+  [[nodiscard]] Status close();
+  [[nodiscard]] Status put(std::span<const uint8_t> bytes);
+  [[nodiscard]] Status put_zeros(uint64_t to);
+  [[nodiscard]] Status store(std::span<const uint8_t> bytes);
+  [[nodiscard]] Status pack(std::span<const uint8_t> bytes);
+  [[nodiscard]] Status begin_final(const Tensor* head);
+  [[nodiscard]] Compression compression_of(size_t first) const;
+  [[nodiscard]] std::vector<uint8_t> front();
+  [[nodiscard]] Bytes index() const;
+  [[nodiscard]] Bytes metadata(uint32_t sum_before) const;
+  [[nodiscard]] uint64_t alignment() const {
+    return std::max(header_->alignment, qsf::kTensorAlignment);
+  }
+  [[nodiscard]] uint32_t count(bool layers) const {
+    return static_cast<uint32_t>(
+        std::count_if(sections_.begin(), sections_.end(),
+                      [layers](const Section& s) { return s.layer == layers; }));
+  }
+  [[nodiscard]] uint64_t metadata_offset() const {
+    return qsf::kHeaderBytes + std::max<uint64_t>(1, n_layers_) * qsf::kEntryBytes;
+  }
+
+  Packing packing_;
+  Header* header_ = nullptr;
+  Output* output_ = nullptr;
+  uint32_t n_layers_ = 0, n_sections_ = 0;
+  std::vector<Section> sections_;
+  bool opened_ = false, final_written_ = false;
+  std::optional<qsf::Packer> packer_;
+  std::vector<uint8_t> gathered_, packed_;
+  std::vector<uint32_t> frames_;
+  // The final norm as it goes by: of the tensor that is written, and its values.
+  const Tensor* now_ = nullptr;
+  std::vector<uint8_t> norm_, norm_bias_;
+  TensorType norm_type_ = TensorType::kF32, bias_type_ = TensorType::kF32;
+};
+
+uint64_t QsfLayout::memory(const Header& source) const {
+  uint64_t most = 0, layer = 0, norms = 0;
+  std::string_view key;
+  for (const Tensor& t : source.tensors) {
+    if (t.name.starts_with("output_norm.")) norms += 8 * t.rows() * t.cols();
+    if (layer_key(t.name).empty()) continue;
+    if (layer_key(t.name) != key) layer = 0;
+    key = layer_key(t.name);
+    layer += 4 * t.rows() * t.cols() + 256;  // as f32, the largest that it can become
+    most = std::max(most, layer);
+  }
+  const auto kind =
+      packing_ == Packing::kAuto ? Compression::kZstd : static_cast<Compression>(packing_);
+  const uint64_t front = qsf::kEntryBytes * source.tensors.size();
+  if (kind == Compression::kNone) return front + norms;
+  const uint64_t once = kind == Compression::kZstd ? qsf::kFrameBytes : most;
+  return front + norms + once + qsf::Packer::most(kind, once) + qsf::Packer::memory(kind) +
+         (kind == Compression::kZstd ? most / qsf::kFrameBytes * 16 : 0);
+}
+
+Status QsfLayout::begin(Header* header, Output* output) {
+  header_ = header;
+  output_ = output;
+  std::string_view key;
+  uint64_t weights = 0;
+  bool others[2] = {};
+  for (const Tensor& t : header->tensors) {
+    const std::string_view k = layer_key(t.name);
+    if (!k.empty() && k != key) ++n_layers_;
+    if (!k.empty()) key = k;
+    if (k.empty() && place(t.name) != kHead) others[place(t.name) == kEmbedding] = true;
+    weights += t.bytes;
+  }
+  if (n_layers_ > qsf::kMaxLayers) {
+    return error(Code::kInvalidArgument, "a QSF file has at most %u layers", qsf::kMaxLayers);
+  }
+  n_sections_ = 1u + others[0] + others[1];  // the final section is always there
+  const uint64_t front = metadata_offset() + metadata(0).all().size();
+  output->expect(front + weights);
+  return output->pad_to(front);
+}
+
+// --- sections
+
+Status QsfLayout::start(size_t i) {
+  Tensor& t = header_->tensors[i];
+  now_ = &t;
+  const std::string_view key = layer_key(t.name);
+  const bool same = opened_ && sections_.back().layer == !key.empty() &&
+                    sections_.back().key == key && place(t.name) != kHead &&
+                    place(header_->tensors[i - 1].name) == place(t.name);
+  if (!same) {
+    SLUICE_RETURN_IF_ERROR(close());
+    SLUICE_RETURN_IF_ERROR(place(t.name) == kHead ? begin_final(&t) : open(i));
+  }
+  Section& section = sections_.back();
+  if (section.layer || place(t.name) == kHead) {
+    SLUICE_RETURN_IF_ERROR(put(tensor_header(t).all()));
+    ++section.tensors;
+  }
+  const uint64_t base = section.layer ? 0 : section.offset;
+  SLUICE_RETURN_IF_ERROR(put_zeros(aligned(base + section.bytes, alignment()) - base));
+  const uint64_t layer = count(true) - 1;
+  t.offset = section.bytes + (section.compression == Compression::kNone
+                                  ? section.offset
+                                  : qsf::kUnpacked + (layer << qsf::kUnpackedBits));
+  return {};
+}
+
+Status QsfLayout::open(size_t i) {
+  const Tensor& t = header_->tensors[i];
+  Section& section = sections_.emplace_back();
+  section.key = layer_key(t.name);
+  section.layer = !section.key.empty();
+  opened_ = true;
+  if (section.layer) {
+    section.compression = compression_of(i);
+    section.quantization = code_of(t.type);
+    if (section.compression != Compression::kNone) packer_.emplace(section.compression);
+    SLUICE_RETURN_IF_ERROR(
+        output_->pad_to(aligned(output_->done(), std::max(kLayerAlignment, header_->alignment))));
+  } else if (place(t.name) == kEmbedding) {
+    SLUICE_RETURN_IF_ERROR(output_->pad_to(aligned(output_->done() + 16, alignment()) - 16));
+  }
+  section.offset = output_->done();
+  if (place(t.name) != kEmbedding) return {};
+  if (t.bytes > UINT32_MAX || t.rows() > UINT32_MAX) {
+    return error(Code::kInvalidArgument, "an embedding of more than 4 GB does not fit QSF");
+  }
+  Bytes head;
+  head.put<uint32_t>(code_of(t.type));
+  head.put(static_cast<uint32_t>(t.bytes));
+  head.put(static_cast<uint32_t>(t.rows()));
+  head.put(static_cast<uint32_t>(t.cols()));
+  return put(head.all());
+}
+
+// The final norm as other readers look for it, in f16; ones where the model has none. Its exact
+// values are a tensor like any other.
+Status QsfLayout::begin_final(const Tensor* head) {
+  const auto half = [](const std::vector<uint8_t>& bytes, TensorType type, Bytes* out) {
+    const size_t n = bytes.size() / gguf::type_info(type)->block_bytes;
+    std::vector<float> values(n);
+    kernels::reference::dequantize(static_cast<kernels::Type>(type), bytes.data(),
+                                   static_cast<int64_t>(n), values.data());
+    for (const float v : values) out->put(kernels::reference::f32_to_f16(v));
+  };
+  Bytes norm;
+  const auto hidden = header_->get_u64(std::string(*header_->get_string("general.architecture")) +
+                                       ".embedding_length");
+  if (norm_.empty()) {
+    for (uint64_t i = 0; i < hidden.value_or(0); ++i) norm.put<uint16_t>(0x3c00);
+  }
+  half(norm_, norm_type_, &norm);
+  half(norm_bias_, bias_type_, &norm);
+  norm.put<uint8_t>(head == nullptr ? 0xff : 0);
+  final_written_ = opened_ = true;
+  const uint64_t before =
+      norm.all().size() + (head == nullptr ? 0 : qsf::tensor_header_bytes(head->name));
+  SLUICE_RETURN_IF_ERROR(output_->pad_to(aligned(output_->done() + before, alignment()) - before));
+  sections_.emplace_back().offset = output_->done();
+  return put(norm.all());
+}
+
+Status QsfLayout::close() {
+  if (!opened_) return {};
+  opened_ = false;
+  Section& section = sections_.back();
+  if (section.compression != Compression::kNone) {
+    if (!gathered_.empty()) SLUICE_RETURN_IF_ERROR(pack(gathered_));
+    gathered_.clear();
+    if (frames_.size() > 1) SLUICE_RETURN_IF_ERROR(store(qsf::frame_list(frames_, section.bytes)));
+    frames_.clear();
+    packer_.reset();
+  }
+  if (section.layer &&
+      (section.bytes > UINT32_MAX || section.stored > UINT32_MAX || section.tensors > UINT16_MAX)) {
+    return error(Code::kInvalidArgument, "a layer of more than 4 GB does not fit QSF");
+  }
+  return {};
+}
+
+Compression QsfLayout::compression_of(size_t first) const {
+  if (packing_ != Packing::kAuto) return static_cast<Compression>(packing_);
+  uint64_t bytes = 0, of_bf16 = 0;
+  const std::string_view key = layer_key(header_->tensors[first].name);
+  for (size_t i = first; i < header_->tensors.size(); ++i) {
+    const Tensor& t = header_->tensors[i];
+    if (layer_key(t.name) != key) break;
+    bytes += t.bytes;
+    if (t.type == TensorType::kBF16) of_bf16 += t.bytes;
+  }
+  return 2 * of_bf16 > bytes ? Compression::kZstd : Compression::kNone;
+}
+
+// --- bytes of the section that is open
+
+Status QsfLayout::write(std::span<const uint8_t> bytes) {
+  if (now_->name == "output_norm.weight") {
+    norm_.insert(norm_.end(), bytes.begin(), bytes.end());
+    norm_type_ = now_->type;
+  } else if (now_->name == "output_norm.bias") {
+    norm_bias_.insert(norm_bias_.end(), bytes.begin(), bytes.end());
+    bias_type_ = now_->type;
+  }
+  return put(bytes);
+}
+
+Status QsfLayout::put(std::span<const uint8_t> bytes) {
+  Section& section = sections_.back();
+  section.bytes += bytes.size();
+  if (section.compression == Compression::kNone) return store(bytes);
+  const size_t once = section.compression == Compression::kZstd ? qsf::kFrameBytes : SIZE_MAX;
+  while (!bytes.empty()) {
+    const size_t n = std::min(bytes.size(), once - gathered_.size());
+    gathered_.insert(gathered_.end(), bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(n));
+    bytes = bytes.subspan(n);
+    if (gathered_.size() < once) continue;
+    SLUICE_RETURN_IF_ERROR(pack(gathered_));
+    gathered_.clear();
+  }
+  return {};
+}
+
+Status QsfLayout::put_zeros(uint64_t to) {
+  static constexpr uint8_t kZeros[64] = {};
+  while (sections_.back().bytes < to) {
+    SLUICE_RETURN_IF_ERROR(put(
+        std::span(kZeros).first(std::min<uint64_t>(sizeof kZeros, to - sections_.back().bytes))));
+  }
+  return {};
+}
+
+Status QsfLayout::pack(std::span<const uint8_t> bytes) {
+  packed_.clear();
+  SLUICE_RETURN_IF_ERROR(packer_->pack(bytes, &packed_));
+  frames_.push_back(static_cast<uint32_t>(packed_.size()));
+  return store(packed_);
+}
+
+Status QsfLayout::store(std::span<const uint8_t> bytes) {
+  Section& section = sections_.back();
+  section.stored += bytes.size();
+  section.crc = qsf::crc32(bytes, section.crc);
+  return output_->write(bytes);
+}
+
+// --- the front
+
+Status QsfLayout::finish() {
+  SLUICE_RETURN_IF_ERROR(close());
+  if (!final_written_) {
+    SLUICE_RETURN_IF_ERROR(begin_final(nullptr));
+    SLUICE_RETURN_IF_ERROR(close());
+  }
+  return output_->patch(0, front());
+}
+
+Bytes QsfLayout::index() const {
+  Bytes out;
+  for (const Section& s : sections_) {
+    if (!s.layer) continue;
+    out.put(s.offset);
+    out.put(static_cast<uint32_t>(s.stored));
+    out.put(static_cast<uint32_t>(s.bytes));
+    out.put(s.quantization);
+    out.put(s.compression);
+    out.put(static_cast<uint16_t>(s.tensors));
+    out.put(s.crc);
+    out.put(1.0f);  // importance: nothing was measured
+    const bool framed = s.compression == Compression::kZstd && s.bytes > qsf::kFrameBytes;
+    out.put<uint32_t>(framed ? qsf::kFrameBytes : 0);
+  }
+  return out;
+}
+
+Bytes QsfLayout::metadata(uint32_t sum_before) const {
+  Bytes out;
+  out.put<uint64_t>(header_->metadata.size());
+  out.put_text(gguf::metadata_bytes(*header_));
+  for (const Tensor& t : header_->tensors) {
+    out.put<uint64_t>(t.name.size());
+    out.put_text(t.name);
+    out.put(t.n_dims);
+    for (uint32_t d = 0; d < t.n_dims; ++d) out.put(t.ne[d]);
+    out.put(static_cast<uint32_t>(t.type));
+    out.put(t.offset);
+  }
+  uint32_t listed = 0;
+  for (const Section& s : sections_) {
+    if (s.layer) continue;
+    out.put(s.offset);
+    out.put(s.bytes);
+    out.put(s.crc);
+    out.put<uint32_t>(0);
+    ++listed;
+  }
+  out.pad_to(out.all().size() + (n_sections_ - listed) * qsf::kSectionBytes);
+  out.put(static_cast<uint32_t>(header_->tensors.size()));
+  out.put(n_sections_);
+  out.put(qsf::crc32(out.all(), sum_before));
+  out.put(qsf::kTrailerMagic);
+  return out;
+}
+
+std::vector<uint8_t> QsfLayout::front() {
+  const Header& h = *header_;
+  const std::string arch(h.get_string("general.architecture").value_or(""));
+  const auto number = [&](const char* key) {
+    return static_cast<uint32_t>(h.get_u64(arch + key).value_or(0));
+  };
+  const auto token = [&](const char* key) {
+    return static_cast<uint32_t>(h.get_u64(key).value_or(kNone));
+  };
+  const Tensor* table = h.find_tensor("token_embd.weight");
+  const uint32_t hidden =
+      table != nullptr ? static_cast<uint32_t>(table->ne[0]) : number(".embedding_length");
+  const uint32_t heads = number(".attention.head_count");
+  const uint32_t head_size = number(".attention.key_length");
+  uint32_t code = 4;
+  for (uint32_t i = 0; const std::string_view name : {"gpt2", "llama", "mistral", "phi3"}) {
+    if (arch == name) code = i;
+    ++i;
+  }
+  const bool layer_norm = h.find(arch + ".attention.layer_norm_epsilon") != nullptr;
+  const bool alibi = h.find(arch + ".attention.max_alibi_bias") != nullptr;
+  Bytes out;
+  out.put(qsf::kMagic);
+  out.put<uint32_t>(1);
+  out.put(static_cast<uint32_t>(qsf::kHeaderBytes));
+  for (const uint32_t field : {code, n_layers_, hidden, heads, number(".attention.head_count_kv"),
+                               table != nullptr ? static_cast<uint32_t>(table->ne[1]) : 0,
+                               number(".context_length"), number(".feed_forward_length"),
+                               head_size != 0 || heads == 0 ? head_size : hidden / heads}) {
+    out.put(field);
+  }
+  out.put(kMixed);
+  out.put<uint8_t>(layer_norm ? 0 : 1);  // GELU goes with LayerNorm
+  out.put<uint8_t>(layer_norm ? 0 : 1);
+  out.put<uint8_t>(alibi ? 2 : h.find_tensor("position_embd.weight") != nullptr ? 0 : 1);
+  out.put(static_cast<float>(h.get_f64(arch + ".rope.freq_base").value_or(10000)));
+  out.put(qsf::kHeaderBytes);
+  out.put(table != nullptr ? sections_.front().offset : 0);
+  out.put(sections_.back().offset);
+  for (const char* key : {"bos", "eos", "padding"}) {
+    out.put(token(("tokenizer.ggml." + std::string(key) + "_token_id").c_str()));
+  }
+  out.put(static_cast<uint32_t>(output_->done()));
+  out.put(qsf::crc32(out.all()));
+  Bytes tail;
+  tail.put(metadata_offset());
+  tail.put(static_cast<uint32_t>(metadata(0).all().size()));
+  tail.pad_to(qsf::kHeaderBytes - 100);
+  const std::vector<uint8_t> entries = index().all();
+  const uint32_t sum = qsf::crc32(entries, qsf::crc32(tail.all()));
+  std::vector<uint8_t> all = out.all();
+  all.insert(all.end(), tail.all().begin(), tail.all().end());
+  all.insert(all.end(), entries.begin(), entries.end());
+  all.resize(static_cast<size_t>(metadata_offset()));
+  const Bytes keys = metadata(sum);
+  all.insert(all.end(), keys.all().begin(), keys.all().end());
+  return all;
+}
+
+}  // namespace
+
+std::unique_ptr<Layout> make_qsf_layout(Packing packing) {
+  return std::make_unique<QsfLayout>(packing);
+}
+
+}  // namespace sluice::convert

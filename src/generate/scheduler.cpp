@@ -1,0 +1,33 @@
+#include "generate/scheduler.h"
+
+namespace sluice::generate {
+
+// Until it has ended or waits for a pass: kDone. kProgress: its draft's model computes, or its own
+// where the session is in no batcher.
+Step Scheduler::advance(Generation& answer, int32_t max_ops) {
+  while (answer.finish() == Finish::kNone && !answer.waits_for_pass()) {
+    const Step step = answer.step(max_ops);
+    if (step == Step::kBlocked && !answer.waits_for_pass()) return step;
+    if (answer.computing() && step == Step::kProgress && max_ops > 0) {
+      if (!answer.waits_for_pass()) return step;
+    }
+  }
+  return Step::kDone;
+}
+
+Step Scheduler::choose(int32_t max_ops) {
+  for (Generation* answer : answers_) {
+    const Step step = advance(*answer, max_ops);
+    if (step != Step::kDone) return step;
+  }
+  return Step::kDone;
+}
+
+Step Scheduler::step(int32_t max_ops) {
+  const Step chosen = choose(max_ops);
+  if (chosen != Step::kDone) return chosen;
+  if (!batcher_.waiting()) return Step::kDone;
+  return batcher_.step(max_ops) == Step::kBlocked ? Step::kBlocked : Step::kProgress;
+}
+
+}  // namespace sluice::generate

@@ -1,0 +1,127 @@
+// Which batches go to the card, and how they are handed over.
+#include "gpu/gpu_executor.h"
+
+#include <algorithm>
+
+namespace sluice::gpu {
+
+using session::Step;
+
+namespace {
+
+template <typename T>
+uint32_t address(const T* place) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place));
+}
+
+}  // namespace
+
+GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine), feed_(engine) {
+  vectors_.resize(engine.program().vecs.size());
+  rows_.resize(2 * engine.plan().kv_shape.layers.size());
+  pass_.vectors = address(vectors_.data());
+  pass_.rows = address(rows_.data());
+}
+
+// The card reads rows of f16 that hold every position, and weights as the file has them.
+bool GpuExecutor::for_card(const session::BatchSpec& spec) const {
+  const session::MemoryPlan& plan = engine_.plan();
+  return pass_.lost == 0 && !spec.embed && !spec.encode && spec.ends.empty() && !watched_ &&
+         engine_.adapters().sum() == 0 && plan.kv_types.f16() && !plan.kv_room.forgets();
+}
+
+void GpuExecutor::begin(session::Timeline& timeline, int32_t n, const session::BatchSpec& spec) {
+  ++pass_.serial;
+  pass_.state = CardPass::kNone;
+  if (held_of_ != &timeline || restores_ != timeline.restores()) pass_.held = 0;
+  held_of_ = &timeline;
+  restores_ = timeline.restores();
+  // Whoever computes, what the card has of these positions is of the past.
+  pass_.held = std::min(pass_.held, timeline.position());
+  n_ = n;
+  spec_ = spec;
+  where_ = for_card(spec) ? Where::kEmbedding : Where::kCpu;
+  cpu_.begin(timeline, n, spec);
+}
+
+// All of them, once: they are few, and stay where they are.
+bool GpuExecutor::vectors_ready() {
+  for (size_t i = 0; i < vectors_.size(); ++i) {
+    if (vectors_[i] != nullptr) continue;
+    if (!feed_.need_vec(static_cast<int32_t>(i))) return false;
+    vectors_[i] = engine_.vec(static_cast<int32_t>(i));
+    if (vectors_[i] == nullptr) return false;
+  }
+  return true;
+}
+
+void GpuExecutor::hand_over() {
+  const kv::KvCache& cache = held_of_->cache();
+  for (size_t i = 0; i < cache.shape().layers.size(); ++i) {
+    const int32_t layer = static_cast<int32_t>(i);
+    if (cache.layer(layer).heads == 0) continue;
+    rows_[2 * i] = cache.keys(layer, 0);
+    rows_[2 * i + 1] = cache.values(layer, 0);
+  }
+  pass_.n = n_;
+  pass_.first = held_of_->position();
+  pass_.first_row = spec_.first_row;
+  pass_.n_rows = spec_.n_rows;
+  pass_.layer = -1;
+  pass_.state = CardPass::kWanted;
+  where_ = Where::kCard;
+}
+
+Step GpuExecutor::step(int32_t* max_ops) {
+  if (where_ == Where::kEmbedding) {
+    while (*max_ops > 0 && cpu_.at() == 0) {
+      int32_t one = 1;
+      const Step step = cpu_.step(&one);
+      --*max_ops;
+      if (step == Step::kBlocked || step == Step::kFailed) return step;
+    }
+    if (cpu_.at() == 0) return Step::kProgress;
+    if (!vectors_ready()) {
+      return engine_.poll() || engine_.help_reading() ? Step::kProgress : Step::kBlocked;
+    }
+    cpu_.abandon();
+    hand_over();
+  }
+  if (where_ == Where::kCpu) return cpu_.step(max_ops);
+  if (pass_.state == CardPass::kDone) {
+    pass_.state = CardPass::kNone;
+    pass_.held = pass_.first + pass_.n;
+    ++pass_.on_card;
+    where_ = Where::kCpu;  // which has nothing to do
+    --*max_ops;
+    return Step::kDone;
+  }
+  if (pass_.lost == 0) return Step::kBlocked;
+  pass_.state = CardPass::kNone;
+  where_ = Where::kCpu;
+  cpu_.begin(*held_of_, n_, spec_);
+  return Step::kProgress;
+}
+
+void GpuExecutor::abandon() {
+  ++pass_.serial;
+  pass_.state = CardPass::kNone;
+  where_ = Where::kCpu;
+  cpu_.abandon();
+}
+
+int32_t GpuExecutor::layer() const {
+  return where_ == Where::kCard ? pass_.layer : cpu_.layer();
+}
+
+void GpuExecutor::observe(session::Observer observer) {
+  watched_ = static_cast<bool>(observer);
+  cpu_.observe(std::move(observer));
+}
+
+void GpuExecutor::watch_products(session::ProductWatch watch) {
+  watched_ = watch.see != nullptr;
+  cpu_.watch_products(watch);
+}
+
+}  // namespace sluice::gpu

@@ -1,0 +1,71 @@
+// Batches on a graphics card, which JavaScript drives (web/gpu): this side says what a pass is to
+// compute and is told when its logits lie in working memory, as a read is asked for and answered.
+// The pool of keys and values in memory stays the one that counts. The card has a cache of it: rows
+// that a pass makes come back with its logits, and rows that the card lacks are given to it before
+// a pass. So sessions, saved states and going back need nothing here, and where the card is lost
+// the CPU computes the same batch from the same position.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "session/cpu_executor.h"
+
+namespace sluice::gpu {
+
+// What both sides see of a pass; web/gpu/program.ts has it too.
+struct CardPass {
+  enum State : uint32_t { kNone = 0, kWanted = 1, kDone = 2 };
+  uint32_t state = kNone;
+  uint32_t lost = 0;    // set by the card's side: from now on the CPU computes
+  uint32_t serial = 0;  // of the pass: what comes of an earlier one is dropped
+  int32_t n = 0, first = 0;
+  int32_t first_row = 0, n_rows = 0;  // rows whose logits are wanted
+  int32_t held = 0;         // positions of the pool that the card's cache has, from the first on
+  int32_t layer = -1;       // that is being computed, as the card's side tells
+  uint32_t vectors = 0;     // address of [vecs] addresses of f32
+  uint32_t rows = 0;        // address of [layers][2] addresses: keys and values of the first head
+  uint32_t on_card = 0;     // passes that the card has computed
+};
+
+class GpuExecutor final : public session::Executor {
+ public:
+  explicit GpuExecutor(session::Engine& engine);
+
+  // What the card's side must know of the model and of this memory, as JSON.
+  [[nodiscard]] std::string describe() const;
+
+  void begin(session::Timeline& timeline, int32_t n, const session::BatchSpec& spec) override;
+  [[nodiscard]] session::Step step(int32_t* max_ops) override;
+  void abandon() override;
+  [[nodiscard]] const session::Timeline* timeline() const override { return cpu_.timeline(); }
+  [[nodiscard]] const Status& failure() const override { return cpu_.failure(); }
+  [[nodiscard]] std::span<float> logits(int32_t row) const override { return cpu_.logits(row); }
+  [[nodiscard]] std::span<float> embedding(int32_t i) const override { return cpu_.embedding(i); }
+  [[nodiscard]] int32_t layer() const override;
+  void observe(session::Observer observer) override;
+  void watch_products(session::ProductWatch watch) override;
+
+ private:
+  // Of a batch: the embedding is the CPU's, as are the tables of RoPE; the rest is the card's.
+  enum class Where : uint8_t { kCpu, kEmbedding, kCard };
+  [[nodiscard]] bool for_card(const session::BatchSpec& spec) const;
+  [[nodiscard]] bool vectors_ready();
+  void hand_over();
+
+  session::Engine& engine_;
+  session::CpuExecutor cpu_;
+  session::WeightFeed feed_;
+  CardPass pass_;
+  Where where_ = Where::kCpu;
+  bool watched_ = false;
+  session::BatchSpec spec_;
+  int32_t n_ = 0;
+  // Whose rows the card has.
+  session::Timeline* held_of_ = nullptr;
+  uint32_t restores_ = 0;
+  std::vector<const float*> vectors_;
+  std::vector<const uint8_t*> rows_;
+};
+
+}  // namespace sluice::gpu

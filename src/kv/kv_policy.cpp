@@ -1,0 +1,23 @@
+// Names.
+#include "kv/kv_policy.h"
+
+namespace sluice::kv {
+
+Result<KvPolicy> parse_kv_policy(std::string_view name, int32_t keep, int32_t size) {
+  KvPolicy policy;
+  policy.window = name == "window";
+  if (policy.window) {
+    if (keep >= 0) policy.keep = keep;
+    policy.size = size;
+    return policy;
+  }
+  if (keep >= 0 || size > 0) {
+    return error(Code::kInvalidArgument,
+                 "what a KV cache keeps, and its size, can be chosen for the policy window alone");
+  }
+  if (name.empty() || name == "full") return policy;
+  return error(Code::kInvalidArgument, "the KV policy \"%.*s\" is unknown: it is full or window",
+               static_cast<int>(std::min<size_t>(name.size(), 64)), name.data());
+}
+
+}  // namespace sluice::kv

@@ -1,0 +1,33 @@
+// What becomes of a cache that is full. "full": nothing more is taken. "window": a query sees the
+// first positions of the text, whatever its length, and the last ones, as if those between had
+// never been (https://arxiv.org/abs/2309.17453), so that a text goes on in the same memory.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace sluice::kv {
+
+inline constexpr int32_t kDefaultKeep = 4;       // what the paper found enough
+inline constexpr int32_t kLeastPositions = 128;  // of a cache that forgets
+
+struct KvPolicy {
+  bool window = false;
+  int32_t keep = kDefaultKeep;  // first positions that are always seen
+  int32_t size = 0;             // positions that there is memory for; 0: the context
+
+  // Of `size` positions those that are room for a batch, and to go back in.
+  [[nodiscard]] static constexpr int32_t spare(int32_t size) {
+    return std::clamp(size / 8 / 32 * 32, 32, 256);
+  }
+};
+
+// "full" or "window", as is "" for the first; `keep` below 0 and `size` 0 are not given. Errors:
+// kInvalidArgument naming the policies that there are, and for sizes of a cache that does not
+// forget.
+[[nodiscard]] Result<KvPolicy> parse_kv_policy(std::string_view name, int32_t keep, int32_t size);
+
+}  // namespace sluice::kv

@@ -1,0 +1,62 @@
+// What an encoder and a decoder have beyond other transformers: buckets of distances, and the
+// attention of an answer to its source. The source's keys and values lie in the decoder's own
+// cache, at the source's positions: the answer's follow them there.
+#include <algorithm>
+#include <cmath>
+
+#include "model/builder.h"
+
+namespace sluice::model {
+
+// Small distances have a bucket each; from half of the buckets on, they grow with the logarithm of
+// the distance (https://arxiv.org/abs/1910.10683, 2.1). Both ways, keys that follow have the second
+// half of all; else they are as near as can be.
+int32_t Builder::add_buckets(bool both_ways) {
+  const auto all = static_cast<int32_t>(hp().n_relative_buckets);
+  const int32_t n = both_ways ? all / 2 : all, exact = n / 2;
+  constexpr int32_t kReach = kernels::kRelativeReach;
+  const float span = std::log(static_cast<float>(kReach) / static_cast<float>(exact));
+  Program::Buckets buckets{};
+  for (int32_t d = -kReach; d <= kReach; ++d) {
+    const int32_t far = both_ways ? std::abs(d) : std::max(-d, 0);
+    int32_t bucket = far;
+    if (far >= exact) {
+      const float grown = std::log(static_cast<float>(far) / static_cast<float>(exact)) / span;
+      bucket = std::min(n - 1, exact + static_cast<int32_t>(grown * static_cast<float>(n - exact)));
+    }
+    if (both_ways && d > 0) bucket += n;
+    buckets[static_cast<size_t>(d + kReach)] = static_cast<uint8_t>(bucket);
+  }
+  p.buckets.push_back(buckets);
+  return static_cast<int32_t>(p.buckets.size()) - 1;
+}
+
+void Builder::begin_decoder() {
+  p.decoder = static_cast<int32_t>(p.ops.size());
+  embed_tokens(1);
+}
+
+void Builder::store_source(int64_t layer) {
+  const AttentionShape att = attention_shape(layer, {});
+  const int64_t nk = int64_t{att.kv_heads} * att.dk, nv = int64_t{att.kv_heads} * att.dv;
+  const int32_t k = mat(layer, "cross_attn_k", nk, hp().n_embd);
+  const int32_t v = mat(layer, "cross_attn_v", nv, hp().n_embd);
+  matmul(layer, Buf::kH, Buf::kQkv, {{k, -1, att.keys()}, {v, -1, att.values()}});
+  Op& o = op(OpKind::kStore, layer);
+  o.in = Buf::kQkv;
+  o.att = att;
+}
+
+void Builder::cross_attention(int64_t layer) {
+  const AttentionShape att = attention_shape(layer, {});
+  const int32_t q = mat(layer, "cross_attn_q", att.keys(), hp().n_embd);
+  matmul(layer, Buf::kH, Buf::kQkv, {{q, -1, 0}});
+  Op& o = op(OpKind::kCross, layer);
+  o.in = Buf::kQkv;
+  o.out = Buf::kAtt;
+  o.scale = hp().attn_scale;
+  o.softcap = hp().attn_softcap;
+  o.att = att;
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,268 @@
+// Entries as files; nothing in one is believed before its sum is right.
+#include "native/prompt_cache.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "base/hash.h"
+
+namespace sluice::native {
+namespace {
+
+namespace fs = std::filesystem;
+using session::Token;
+
+constexpr uint32_t kMagic = 0x31435053;  // "SPC1"
+constexpr size_t kPiece = 64 << 10;
+constexpr const char *kSuffix = ".session", *kPart = ".part";
+
+struct Header {
+  uint32_t magic = kMagic;
+  uint32_t n_tokens = 0;
+  uint64_t identity = 0;
+  uint64_t state_bytes = 0;
+  uint64_t sum = 0;  // over the fields before it and the tokens, which follow
+};
+static_assert(sizeof(Header) == 32);
+
+uint64_t sum_of(const Header& header, std::span<const Token> tokens) {
+  Hash64 sum;
+  sum.add(uint64_t{header.n_tokens} << 32 | header.magic);
+  sum.add(header.identity);
+  sum.add(header.state_bytes);
+  sum.add({reinterpret_cast<const uint8_t*>(tokens.data()), tokens.size_bytes()});
+  return sum.value();
+}
+
+struct Close {
+  void operator()(std::FILE* file) const { (void)std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, Close>;
+
+File open_file(const fs::path& path, const char* mode) {
+  return File(std::fopen(path.string().c_str(), mode));
+}
+
+bool get(const File& file, void* out, size_t bytes) {
+  return std::fread(out, 1, bytes, file.get()) == bytes;
+}
+bool put(const File& file, const void* from, size_t bytes) {
+  return std::fwrite(from, 1, bytes, file.get()) == bytes;
+}
+
+// Header and tokens at the beginning of a file whose length agrees with them.
+bool read_head(const File& file, uint64_t file_bytes, Header* header, std::vector<Token>* tokens) {
+  if (!file || !get(file, header, sizeof *header) || header->magic != kMagic) return false;
+  const uint64_t room = file_bytes - std::min<uint64_t>(file_bytes, sizeof *header);
+  const uint64_t listed = uint64_t{header->n_tokens} * sizeof(Token);
+  if (header->n_tokens > static_cast<uint64_t>(model::kMaxContext) || listed > room ||
+      header->state_bytes != room - listed) {
+    return false;
+  }
+  tokens->resize(header->n_tokens);
+  return get(file, tokens->data(), tokens->size() * sizeof(Token)) &&
+         header->sum == sum_of(*header, *tokens);
+}
+
+int32_t shared(std::span<const Token> a, std::span<const Token> b) {
+  const size_t n = std::min(a.size(), b.size());
+  return static_cast<int32_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(n), b.begin()).first - a.begin());
+}
+
+struct Stored {
+  fs::path path;
+  uint64_t bytes = 0;
+  fs::file_time_type used;
+};
+
+// The directory's entries, the latest used first.
+std::vector<Stored> stored(const std::string& directory, const char* suffix = kSuffix) {
+  std::vector<Stored> out;
+  std::error_code bad;
+  for (fs::directory_iterator it(directory, bad), end; !bad && it != end; it.increment(bad)) {
+    if (it->path().extension() != suffix) continue;
+    std::error_code gone;
+    Stored entry{it->path(), it->file_size(gone), {}};
+    if (!gone) entry.used = it->last_write_time(gone);
+    if (!gone) out.push_back(std::move(entry));
+  }
+  std::sort(out.begin(), out.end(),
+            [](const Stored& a, const Stored& b) { return a.used > b.used; });
+  return out;
+}
+
+void forget(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove(path, ignored);
+}
+
+Status unusable(const std::string& path) {
+  return error(Code::kCorrupt, "the saved prompt \"%.256s\" is damaged and was deleted",
+               path.c_str());
+}
+
+}  // namespace
+
+Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t most_bytes,
+                                      Model& model) {
+  if (most_bytes == 0)
+    return error(Code::kInvalidArgument, "a prompt cache of 0 bytes keeps nothing");
+  std::error_code bad;
+  fs::create_directories(directory, bad);
+  if (bad || !fs::is_directory(directory, bad)) {
+    return error(Code::kIo, "the directory \"%.256s\" for saved prompts cannot be made",
+                 directory.c_str());
+  }
+  constexpr auto kAbandoned = std::chrono::hours(1);
+  for (const Stored& part : stored(directory, kPart)) {  // of processes that ended while they wrote
+    if (part.used < fs::file_time_type::clock::now() - kAbandoned) forget(part.path);
+  }
+  PromptCache cache(directory, most_bytes);
+  // The engine's identity is of what the header says; other weights of the same form are told apart
+  // by samples of them.
+  constexpr int kSamples = 16;
+  constexpr uint64_t kSampleBytes = 4096;
+  Hash64 sum;
+  io::ByteSource& file = model.source();
+  sum.add(file.size());
+  std::vector<uint8_t> sample(std::min(kSampleBytes, file.size()));
+  for (uint64_t i = 1; i <= kSamples; ++i) {
+    SLUICE_RETURN_IF_ERROR(file.read((file.size() - sample.size()) / kSamples * i, sample));
+    sum.add(sample);
+  }
+  cache.weights_ = sum.value();
+  return cache;
+}
+
+uint64_t PromptCache::identity(const session::Engine& engine) const {
+  Hash64 sum;
+  sum.add(engine.identity());
+  sum.add(weights_);
+  return sum.value();
+}
+
+void PromptCache::visit(const session::Engine& engine, const Visit& visit) const {
+  std::vector<Token> tokens;
+  for (const Stored& file : stored(directory_)) {
+    Header header;
+    if (!read_head(open_file(file.path, "rb"), file.bytes, &header, &tokens)) {
+      forget(file.path);
+    } else if (header.identity == identity(engine)) {
+      visit(file.path.string(), tokens);
+    }
+  }
+}
+
+Status PromptCache::load(const std::string& path, session::Session& session) const {
+  const File file = open_file(path, "rb");
+  Header header;
+  std::vector<Token> tokens;
+  std::error_code bad;
+  if (!read_head(file, fs::file_size(path, bad), &header, &tokens) || bad) return unusable(path);
+  SLUICE_RETURN_IF_ERROR(session.begin_restore(header.state_bytes));
+  std::vector<uint8_t> piece(kPiece);
+  for (uint64_t left = header.state_bytes; left > 0;) {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(left, kPiece));
+    if (!get(file, piece.data(), n)) {
+      session.clear();
+      return unusable(path);
+    }
+    SLUICE_RETURN_IF_ERROR(session.write_state({piece.data(), n}));
+    left -= n;
+  }
+  const auto held = session.tokens();
+  if (!std::equal(held.begin(), held.end(), tokens.begin(), tokens.end())) {
+    session.clear();
+    return unusable(path);
+  }
+  return {};
+}
+
+Result<int32_t> PromptCache::restore(session::Session& session, std::span<const Token> tokens) {
+  std::string best;
+  int32_t most = shared(session.tokens(), tokens) + kLeastReuse - 1;
+  visit(session.engine(), [&](const std::string& path, std::span<const Token> held) {
+    const int32_t n = shared(held, tokens);
+    if (n <= most) return;
+    most = n;
+    best = path;
+  });
+  if (best.empty()) return 0;
+  if (Status loaded = load(best, session); !loaded.ok()) {
+    if (loaded.code() == Code::kCorrupt) forget(best);
+    return loaded;
+  }
+  std::error_code ignored;
+  fs::last_write_time(best, fs::file_time_type::clock::now(), ignored);
+  return most;
+}
+
+// Deletes the least recently used until the others leave so much room.
+void PromptCache::evict(uint64_t room) const {
+  uint64_t bytes = room;
+  size_t n = 1;
+  for (const Stored& file : stored(directory_)) {
+    bytes += file.bytes;
+    if (bytes > most_bytes_ || ++n > kMaxPromptCacheEntries) forget(file.path);
+  }
+}
+
+Status PromptCache::save(const session::Session& session) {
+  const auto tokens = session.tokens();
+  if (tokens.size() < static_cast<size_t>(kLeastReuse)) return {};
+  Header header;
+  header.n_tokens = static_cast<uint32_t>(tokens.size());
+  header.identity = identity(session.engine());
+  header.state_bytes = session.state_bytes();
+  header.sum = sum_of(header, tokens);
+  const uint64_t bytes = sizeof header + tokens.size_bytes() + header.state_bytes;
+  if (bytes > most_bytes_) return {};
+  std::vector<std::string> replaced;
+  bool held = false;
+  visit(session.engine(), [&](const std::string& path, std::span<const Token> other) {
+    const size_t n = static_cast<size_t>(shared(other, tokens));
+    held |= n == tokens.size();
+    // A recurrent state cannot go back to just any beginning of its text.
+    const bool within = n == other.size() && !session.engine().plan().kv_shape.recurrent();
+    if (within && n < tokens.size()) replaced.push_back(path);
+  });
+  if (held) return {};
+  char name[32];
+  std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(header.sum));
+  const fs::path path = fs::path(directory_) / (std::string(name) + kSuffix);
+  const fs::path beside = path.string() + kPart;
+  const auto fail = [&] {
+    forget(beside);
+    return error(Code::kIo, "the prompt could not be saved in \"%.256s\"", directory_.c_str());
+  };
+  {
+    const File file = open_file(beside, "wb");
+    if (!file || !put(file, &header, sizeof header) ||
+        !put(file, tokens.data(), tokens.size_bytes())) {
+      return fail();
+    }
+    std::vector<uint8_t> piece(kPiece);
+    for (uint64_t at = 0; at < header.state_bytes;) {
+      const size_t n = static_cast<size_t>(std::min<uint64_t>(header.state_bytes - at, kPiece));
+      if (Status read = session.read_state(at, {piece.data(), n}); !read.ok()) {
+        forget(beside);
+        return read;
+      }
+      if (!put(file, piece.data(), n)) return fail();
+      at += n;
+    }
+    if (std::fflush(file.get()) != 0) return fail();
+  }
+  for (const std::string& entry : replaced) forget(entry);
+  evict(bytes);
+  std::error_code bad;
+  fs::rename(beside, path, bad);
+  return bad ? fail() : Status();
+}
+
+}  // namespace sluice::native

@@ -1,0 +1,306 @@
+// Checks in parts by all who wait, and unpacks frames: whole ones straight to where they are
+// wanted, those at the ends of a read by way of a room that keeps the last.
+#include "native/qsf_source.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "qsf/crc32.h"
+
+namespace sluice::native {
+namespace {
+
+using qsf::Compression;
+using qsf::Run;
+
+// Stored bytes that are read at a time: a share of the file, within these.
+constexpr uint64_t kLeastRead = 64 << 10, kMostRead = 512 << 10, kShare = 64;
+constexpr uint64_t kMostReaders = 4;
+
+uint64_t frame_bytes(const Run& run) {
+  return qsf::frame_count(run) == 1 ? run.bytes : run.frame;
+}
+// Most stored bytes of a frame.
+uint64_t stored_bytes(const Run& run) {
+  if (qsf::frame_count(run) == 1) return run.stored;
+  return std::min(run.stored, qsf::Packer::most(Compression::kZstd, run.frame));
+}
+
+}  // namespace
+
+// A room while it is used.
+class QsfSource::Use {
+ public:
+  Use(QsfSource* source, size_t run, uint64_t frame)
+      : source_(source), room_(source->take_room(run, frame)) {}
+  ~Use() {
+    const std::lock_guard<std::mutex> lock(source_->mutex_);
+    room_.busy = false;
+    source_->changed_.notify_all();
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+  Room* operator->() { return &room_; }
+
+ private:
+  QsfSource* source_;
+  Room& room_;
+};
+
+QsfSource::QsfSource(std::unique_ptr<io::ByteSource> file, std::vector<Run> runs)
+    : file_(std::move(file)), runs_(std::move(runs)), checked_(runs_.size()) {
+  measure();
+}
+
+Result<std::unique_ptr<QsfSource>> QsfSource::open(std::unique_ptr<io::ByteSource> file,
+                                                   std::vector<Run> runs, uint64_t readers) {
+  std::unique_ptr<QsfSource> source(new QsfSource(std::move(file), std::move(runs)));
+  SLUICE_RETURN_IF_ERROR(source->make_rooms(readers));
+  return source;
+}
+
+// What layers and frames ask for.
+void QsfSource::measure() {
+  uint64_t largest = 1, stored = 0, starts = 0;
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    const Run& run = runs_[i];
+    largest = std::max(largest, run.stored);
+    if (run.compression == Compression::kNone) continue;
+    frame_ = std::max(frame_, frame_bytes(run));
+    stored = std::max({stored, stored_bytes(run), qsf::frame_list_bytes(run)});
+    checked_[i].first_frame = static_cast<uint32_t>(starts);
+    starts += qsf::frame_count(run) + 1;
+  }
+  const uint64_t read = std::clamp(file_->size() / kShare, kLeastRead, kMostRead);
+  part_ = std::max(std::min(read, largest), stored);
+  lists_ = starts * sizeof(uint32_t) + runs_.size() * (sizeof(Run) + sizeof(Checked));
+  for (size_t i = 0; i < runs_.size(); ++i) {
+    checked_[i].sums.resize(static_cast<size_t>(parts(runs_[i])));
+    lists_ += checked_[i].sums.size() * sizeof(uint32_t);
+  }
+  starts_.resize(static_cast<size_t>(starts));
+}
+
+Status QsfSource::make_rooms(uint64_t readers) {
+  const uint64_t one = round_up_to_line(part_) + round_up_to_line(frame_) + sizeof(Room) +
+                       (frame_ > 0 ? qsf::Unpacker::memory() : 0);
+  if (readers == 0) readers = std::clamp<uint64_t>(file_->size() / 16 / one, 1, kMostReaders);
+  rooms_ = std::vector<Room>(static_cast<size_t>(readers));
+  for (Room& room : rooms_) {
+    SLUICE_RETURN_IF_ERROR(room.stored.allocate(part_));
+    SLUICE_RETURN_IF_ERROR(room.frame.allocate(frame_));
+  }
+  memory_ = readers * one + lists_;
+  return {};
+}
+
+void QsfSource::abort() {
+  file_->abort();
+}
+
+// The run that has this address, or the first behind it.
+size_t QsfSource::find(uint64_t address) const {
+  const auto at = std::partition_point(runs_.begin(), runs_.end(), [address](const Run& run) {
+    return run.address + run.bytes <= address;
+  });
+  return static_cast<size_t>(at - runs_.begin());
+}
+
+Status QsfSource::read(uint64_t offset, std::span<uint8_t> out) {
+  while (!out.empty()) {
+    const size_t i = find(offset);
+    const bool inside = i < runs_.size() && runs_[i].address <= offset;
+    const uint64_t end = i == runs_.size() ? UINT64_MAX
+                         : inside          ? runs_[i].address + runs_[i].bytes
+                                           : runs_[i].address;
+    const auto part = out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), end - offset)));
+    if (inside) SLUICE_RETURN_IF_ERROR(check(i));
+    if (inside && runs_[i].compression != Compression::kNone) {
+      SLUICE_RETURN_IF_ERROR(read_frames(i, offset - runs_[i].address, part));
+    } else {
+      SLUICE_RETURN_IF_ERROR(file_->read(offset, part));
+    }
+    offset += part.size();
+    out = out.subspan(part.size());
+  }
+  return {};
+}
+
+void QsfSource::will_need(uint64_t offset, uint64_t length) {
+  const size_t i = find(offset);
+  if (i == runs_.size() || runs_[i].compression == Compression::kNone ||
+      runs_[i].address > offset) {
+    return file_->will_need(offset, length);
+  }
+  // In proportion: where exactly its frames lie is known only once it has been checked.
+  const Run& run = runs_[i];
+  const auto scaled = [&run](uint64_t at) {
+    return static_cast<uint64_t>(static_cast<double>(std::min(at, run.bytes)) *
+                                 static_cast<double>(run.stored) / static_cast<double>(run.bytes));
+  };
+  const uint64_t from = scaled(offset - run.address), to = scaled(offset + length - run.address);
+  file_->will_need(run.offset + from, to - from);
+}
+
+// --- checksums
+
+uint64_t QsfSource::parts(const Run& run) const {
+  return std::max<uint64_t>(1, (run.stored + part_ - 1) / part_);
+}
+
+Status QsfSource::sum_part(const Run& run, uint32_t part, uint32_t* sum) {
+  const uint64_t at = part * part_;
+  const uint64_t n = std::min(part_, run.stored - std::min(run.stored, at));
+  Use room(this, SIZE_MAX, 0);
+  const std::span<uint8_t> bytes{room->stored.as<uint8_t>(), static_cast<size_t>(n)};
+  SLUICE_RETURN_IF_ERROR(file_->read(run.offset + at, bytes));
+  *sum = qsf::crc32(bytes);
+  return {};
+}
+
+// Returns once the run is known to be good, or why it is not. Who comes while others check it takes
+// a part that nobody has, and waits when there is none.
+Status QsfSource::check(size_t i) {
+  const Run& run = runs_[i];
+  Checked& c = checked_[i];
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    if (c.state == State::kGood) return {};
+    if (c.next < c.sums.size()) {
+      if (c.next == 0) c.failure = {};
+      const uint32_t part = c.next++;
+      lock.unlock();
+      uint32_t sum = 0;
+      const Status read = sum_part(run, part, &sum);
+      lock.lock();
+      c.sums[part] = sum;
+      if (!read.ok() && c.failure.ok()) c.failure = read;
+      if (++c.done == c.sums.size()) {
+        lock.unlock();
+        settle(i);
+        lock.lock();
+        changed_.notify_all();
+      }
+      if (c.done == 0 && !c.failure.ok()) return c.failure;
+      continue;
+    }
+    changed_.wait(lock, [&c] { return c.state == State::kGood || c.next < c.sums.size(); });
+    if (c.done == 0 && !c.failure.ok()) return c.failure;
+  }
+}
+
+// All parts are done: the run is good, or is fetched again, or its failure is told. Of all threads
+// only the one that did the last part is here.
+void QsfSource::settle(size_t i) {
+  const Run& run = runs_[i];
+  Checked& c = checked_[i];
+  uint32_t sum = 0;
+  for (uint64_t part = 0; part < c.sums.size(); ++part) {
+    const uint64_t n = std::min(part_, run.stored - std::min(run.stored, part * part_));
+    sum = part == 0 ? c.sums[0] : qsf::crc32_joined(sum, c.sums[part], n);
+  }
+  Status failure = c.failure;
+  const bool good = failure.ok() && sum == run.crc;
+  if (good) failure = read_list(i);
+  const bool retry = !good && failure.ok() && !c.again;
+  if (retry) failure = file_->refresh(run.offset, run.stored);
+  if (!good && !retry && failure.ok()) {
+    failure =
+        error(Code::kCorrupt,
+              "%s of the model is damaged: its checksum is wrong twice; download the file again",
+              run.layer ? "a layer" : "a section");
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  c.failure = failure;
+  c.next = c.done = 0;
+  c.again = retry && failure.ok();
+  if (good && failure.ok()) {
+    c.state = State::kGood;
+    c.next = static_cast<uint32_t>(c.sums.size());
+  }
+}
+
+// --- compressed layers
+
+Status QsfSource::read_list(size_t i) {
+  const Run& run = runs_[i];
+  if (run.compression == Compression::kNone) return {};
+  const uint64_t n = qsf::frame_list_bytes(run);
+  Use room(this, SIZE_MAX, 0);
+  if (n > run.stored || n > room->stored.size()) {
+    return error(Code::kBadHeader, "a layer's list of frames is wrong");
+  }
+  const std::span<uint8_t> list{room->stored.as<uint8_t>(), static_cast<size_t>(n)};
+  SLUICE_RETURN_IF_ERROR(file_->read(run.offset + run.stored - n, list));
+  return qsf::read_frame_list(
+      run, list,
+      std::span(starts_).subspan(checked_[i].first_frame,
+                                 static_cast<size_t>(qsf::frame_count(run) + 1)));
+}
+
+// The room that has this frame, else any that is free; waits for one.
+QsfSource::Room& QsfSource::take_room(size_t run, uint64_t frame) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  for (;;) {
+    Room* free = nullptr;
+    for (Room& room : rooms_) {
+      if (room.busy) continue;
+      const bool has = room.run == run && room.held == frame && run != SIZE_MAX;
+      if (free == nullptr || has) free = &room;
+      if (has) break;
+    }
+    if (free != nullptr) {
+      free->busy = true;
+      return *free;
+    }
+    changed_.wait(lock);
+  }
+}
+
+// Bytes [at, at + out.size()) of a layer that was checked.
+Status QsfSource::read_frames(size_t i, uint64_t at, std::span<uint8_t> out) {
+  const Run& run = runs_[i];
+  const uint64_t frame = frame_bytes(run), count = qsf::frame_count(run);
+  const uint32_t* starts = &starts_[checked_[i].first_frame];
+  while (!out.empty()) {
+    const uint64_t first = at / frame, last = (at + out.size() - 1) / frame;
+    Use room(this, i, first);
+    uint64_t end = first + 1;  // frames whose stored bytes are read at once
+    while (end <= last && starts[end + 1] - starts[first] <= room->stored.size()) ++end;
+    const uint64_t n = starts[end] - starts[first];
+    if (n > room->stored.size()) return error(Code::kBadHeader, "a frame of a layer is too long");
+    const std::span<uint8_t> stored{room->stored.as<uint8_t>(), static_cast<size_t>(n)};
+    const bool held = room->run == i && room->held == first;
+    if (!held || end > first + 1)
+      SLUICE_RETURN_IF_ERROR(file_->read(run.offset + starts[first], stored));
+    for (uint64_t f = first; f < end; ++f) {
+      const uint64_t skip = at - f * frame;
+      const uint64_t bytes = f + 1 == count ? run.bytes - f * frame : frame;
+      const auto part =
+          out.first(static_cast<size_t>(std::min<uint64_t>(out.size(), bytes - skip)));
+      const bool whole = part.size() == bytes;
+      const std::span<uint8_t> to =
+          whole ? part : std::span(room->frame.as<uint8_t>(), static_cast<size_t>(bytes));
+      if (!(room->run == i && room->held == f)) {
+        if (!whole) room->run = SIZE_MAX;
+        if (!room->unpacker.unpack(
+                run.compression,
+                stored.subspan(starts[f] - starts[first], starts[f + 1] - starts[f]), to)) {
+          return error(Code::kCorrupt, "a layer of the model cannot be decompressed");
+        }
+        if (!whole) {
+          room->run = i;
+          room->held = f;
+        }
+        if (!whole) std::memcpy(part.data(), to.data() + skip, part.size());
+      } else {
+        std::memcpy(part.data(), room->frame.as<uint8_t>() + skip, part.size());
+      }
+      at += part.size();
+      out = out.subspan(part.size());
+    }
+  }
+  return {};
+}
+
+}  // namespace sluice::native

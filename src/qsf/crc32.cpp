@@ -1,0 +1,90 @@
+// Eight tables of 256 take eight bytes a step natively. In a browser only headers come by here, and
+// one table of 16 is enough.
+#include "qsf/crc32.h"
+
+#include <array>
+#include <cstring>
+
+namespace sluice::qsf {
+namespace {
+
+constexpr uint32_t kPolynomial = 0xEDB88320u;
+
+// The sum's register, moved on by `bits` zero bits.
+constexpr uint32_t shifted(uint32_t sum, int bits) {
+  for (int i = 0; i < bits; ++i) sum = (sum >> 1) ^ (kPolynomial & (0u - (sum & 1)));
+  return sum;
+}
+
+#if defined(__EMSCRIPTEN__)
+
+uint32_t pass(std::span<const uint8_t> bytes, uint32_t sum) {
+  uint32_t table[16];
+  for (uint32_t i = 0; i < 16; ++i) table[i] = shifted(i, 4);
+  for (const uint8_t byte : bytes) {
+    sum ^= byte;
+    for (int half = 0; half < 2; ++half) sum = (sum >> 4) ^ table[sum & 15];
+  }
+  return sum;
+}
+
+#else
+
+using Tables = std::array<std::array<uint32_t, 256>, 8>;
+
+// tables[k][b]: what byte b does to the sum k bytes later.
+constexpr Tables make_tables() {
+  Tables tables{};
+  for (uint32_t b = 0; b < 256; ++b) {
+    uint32_t sum = b;
+    for (auto& table : tables) table[b] = sum = shifted(sum, 8);
+  }
+  return tables;
+}
+constexpr Tables kTables = make_tables();
+
+uint32_t pass(std::span<const uint8_t> bytes, uint32_t sum) {
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+    uint32_t low = 0, high = 0;
+    std::memcpy(&low, bytes.data(), 4);
+    std::memcpy(&high, bytes.data() + 4, 4);
+    low ^= sum;
+    sum = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      sum ^= kTables[7 - i][(low >> (8 * i)) & 255] ^ kTables[3 - i][(high >> (8 * i)) & 255];
+    }
+  }
+  for (const uint8_t byte : bytes) sum = (sum >> 8) ^ kTables[0][(sum ^ byte) & 255];
+  return sum;
+}
+
+#endif
+
+// The product of two polynomials whose highest power is the lowest bit, modulo kPolynomial.
+uint32_t product(uint32_t a, uint32_t b) {
+  uint32_t sum = 0;
+  for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
+    if ((a & bit) != 0) sum ^= b;
+    b = shifted(b, 1);
+  }
+  return sum;
+}
+
+}  // namespace
+
+uint32_t crc32(std::span<const uint8_t> bytes, uint32_t before) {
+  return ~pass(bytes, ~before);
+}
+
+// A's sum goes on by B's length: a multiplication by x to the power of its bits.
+uint32_t crc32_joined(uint32_t a, uint32_t b, uint64_t b_bytes) {
+  uint32_t power = 0x80000000u;         // x^0
+  uint32_t square = shifted(power, 8);  // x^8, of one byte
+  for (; b_bytes != 0; b_bytes >>= 1) {
+    if ((b_bytes & 1) != 0) power = product(power, square);
+    square = product(square, square);
+  }
+  return product(power, a) ^ b;
+}
+
+}  // namespace sluice::qsf

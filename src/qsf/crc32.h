@@ -1,0 +1,14 @@
+// CRC-32 as zlib, PNG and QSF have it (polynomial 0xEDB88320, reflected), for builds without zlib.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace sluice::qsf {
+
+// Of `bytes` behind others whose sum is `before`.
+[[nodiscard]] uint32_t crc32(std::span<const uint8_t> bytes, uint32_t before = 0);
+// Of A and B in a row, from the sum of each and the length of B in bytes.
+[[nodiscard]] uint32_t crc32_joined(uint32_t a, uint32_t b, uint64_t b_bytes);
+
+}  // namespace sluice::qsf

@@ -1,0 +1,239 @@
+// Who comes into a batch, and how much of each.
+#include "session/batcher.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/clock.h"
+
+namespace sluice::session {
+namespace {
+
+constexpr int32_t kFirstBeside = 32, kLeastBeside = 4;
+constexpr double kPace = 3;  // times as long as without prompts a batch may take with them
+
+}  // namespace
+
+Batcher::Batcher(Engine& engine) : engine_(engine), beside_(kFirstBeside) {
+  const size_t most = static_cast<size_t>(engine.plan().parallel);
+  members_.reserve(most);
+  taken_.reserve(most);
+  parts_.reserve(most);
+}
+
+Batcher::~Batcher() {
+  while (!members_.empty()) remove(*members_.back());
+}
+
+bool Batcher::takes(const Engine& engine) {
+  const kv::KvShape& shape = engine.plan().kv_shape;
+  return !shape.whole && !shape.answers;
+}
+
+Status Batcher::add(Session& session) {
+  if (session.batcher_ == this) return {};
+  if (session.busy() || session.batcher_ != nullptr || !takes(engine_) ||
+      &session.engine() != &engine_) {
+    return error(Code::kInvalidArgument, "the session cannot be computed with others now");
+  }
+  if (members_.size() == static_cast<size_t>(engine_.plan().parallel)) {
+    return error(Code::kInvalidArgument, "the engine was planned for %d sessions in one pass",
+                 engine_.plan().parallel);
+  }
+  members_.push_back(&session);
+  session.batcher_ = this;
+  return {};
+}
+
+void Batcher::remove(Session& session) {
+  if (session.batcher_ != this) return;
+  session.cancel();
+  session.batcher_ = nullptr;
+  session.held_ = false;
+  std::erase(members_, &session);
+}
+
+void Batcher::hold(Session& session, bool held) {
+  if (session.batcher_ == this) session.held_ = held;
+}
+
+bool Batcher::ready(const Session& session) {
+  return session.busy() && !session.held_;
+}
+
+bool Batcher::waiting() const {
+  return under_way_ ||
+         std::any_of(members_.begin(), members_.end(), [](const Session* s) { return ready(*s); });
+}
+
+int32_t Batcher::rows_share() const {
+  const MemoryPlan& plan = engine_.plan();
+  return std::max(1, std::min(plan.logits_rows, plan.n_batch) / shared_by_);
+}
+
+bool Batcher::is_short(const Session& session) const {
+  return session.pass_end_ - session.position() <= engine_.plan().draft_batch;
+}
+
+// Takes the session's next tokens, `most` of them. The rows of several logits come of one batch.
+bool Batcher::take(Session& session, int32_t most, Room* room) {
+  const int32_t left = session.pass_end_ - session.position();
+  const int32_t rows = session.spec_.n_rows;
+  int32_t n = std::min({left, most, room->tokens});
+  if (n == left && rows > room->rows) n = rows > 1 ? 0 : left - 1;
+  if (n < left && rows > 1) n = 0;
+  // A source is read whole; a model that has one is planned for one session in a pass.
+  if (session.timeline_.source() > session.position()) {
+    n = session.timeline_.source() - session.position();
+  }
+  if (n <= 0) return false;
+  const bool last = n == left;
+  session.timeline_.begin_batch(n);
+  parts_.push_back({&session.timeline_, n, last ? n - rows : 0, last ? rows : 0});
+  taken_.push_back(&session);
+  room->tokens -= n;
+  room->rows -= last ? rows : 0;
+  tokens_ += n;
+  return true;
+}
+
+// Each in turn is the first and finds room; then short passes; long ones get what is left.
+bool Batcher::begin() {
+  parts_.clear();
+  taken_.clear();
+  tokens_ = 0;
+  prompts_ = 0;
+  const MemoryPlan& plan = engine_.plan();
+  for (Session* s : members_) {
+    if (!ready(*s)) continue;
+    if (s->outdated()) s->fail(adapters_changed());
+    if (s->position() == 0) s->computed_by_ = engine_.identity();
+  }
+  const size_t n = members_.size();
+  const size_t most_parts = static_cast<size_t>(engine_.executor().most_parts());
+  Room room{plan.n_batch, plan.logits_rows};
+  int32_t answers = 0;
+  for (const Session* s : members_) answers += ready(*s) && is_short(*s) ? 1 : 0;
+  int32_t beside = answers > 0 ? beside_ : plan.n_batch;
+  const auto try_take = [&](Session& s) {
+    const bool brief = is_short(s);
+    const int32_t before = tokens_;
+    if (!take(s, brief ? plan.n_batch : beside, &room)) return;
+    if (brief) return;
+    beside -= tokens_ - before;
+    prompts_ += tokens_ - before;
+  };
+  const auto is_taken = [&](const Session* s) {
+    return std::find(taken_.begin(), taken_.end(), s) != taken_.end();
+  };
+  for (const bool brief : {true, true, false}) {
+    for (size_t i = 0; i < n && taken_.size() < most_parts; ++i) {
+      Session& s = *members_[(turn_ + i) % n];
+      const bool first = taken_.empty();  // whatever its length
+      if (ready(s) && !is_taken(&s) && (first || is_short(s) == brief)) try_take(s);
+    }
+  }
+  turn_ = n > 0 ? (turn_ + 1) % n : 0;
+  if (taken_.empty()) return false;
+  shared_by_ = static_cast<int32_t>(taken_.size());
+  static_cast<void>(engine_.begin_pass());
+  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
+  BatchSpec spec;
+  spec.first_row = parts_[0].first_row;
+  spec.n_rows = parts_[0].n_rows;
+  if (parts_.size() > 1) spec.parts = parts_;
+  if (taken_[0]->timeline_.source() > taken_[0]->position()) {
+    spec.encode = true;
+    spec.ends = taken_[0]->ends_;
+  }
+  engine_.executor().begin(*parts_[0].timeline, parts_[0].n, spec);
+  under_way_ = true;
+  return true;
+}
+
+Step Batcher::step(int32_t max_ops) {
+  if (!engine_.failure().ok()) fail(engine_.failure());
+  if (under_way_ && tokens_ > engine_.plan().n_batch) {  // the buffers of a smaller plan
+    engine_.executor().abandon();
+    end();
+  }
+  if (!under_way_) {
+    if (engine_.pass_under_way()) return Step::kBlocked;
+    if (!begin()) return Step::kDone;
+  }
+  const double start = monotonic_ms();
+  int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
+  const Step result = engine_.executor().step(&left);
+  const double ms = monotonic_ms() - start;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (taken_[i] == nullptr) continue;
+    taken_[i]->stats_.compute_ms += ms * parts_[i].n / tokens_;
+    if (result == Step::kBlocked) ++taken_[i]->stats_.blocked;
+  }
+  if (result == Step::kDone) commit();
+  if (result == Step::kFailed) fail(engine_.executor().failure());
+  return result;
+}
+
+void Batcher::commit() {
+  int32_t row = 0;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    const BatchPart& part = parts_[i];
+    Session* s = taken_[i];
+    if (s != nullptr) {
+      s->timeline_.commit_batch(part.n);
+      s->stats_.tokens += static_cast<uint64_t>(part.n);
+      if (s->position() == s->pass_end_) {
+        s->active_ = false;
+        s->pass_ = engine_.last_pass();
+        s->first_logits_ = row;
+      }
+    }
+    row += part.n_rows;
+  }
+  if (began_ms_ > 0) note(monotonic_ms() - began_ms_);
+  end();
+}
+
+// Learns how much of prompts the answers' pace bears.
+void Batcher::note(double ms) {
+  engine_.costs().note(tokens_, ms);
+  if (prompts_ == 0) answers_ms_ = answers_ms_ == 0 ? ms : answers_ms_ + (ms - answers_ms_) / 4;
+  if (prompts_ == 0 || prompts_ == tokens_ || answers_ms_ == 0) return;
+  if (ms > kPace * answers_ms_) {
+    beside_ = std::max(kLeastBeside, beside_ * 3 / 4);
+  } else {
+    beside_ = std::min(engine_.plan().n_batch, beside_ + std::max(1, beside_ / 8));
+  }
+}
+
+void Batcher::end() {
+  under_way_ = false;
+  engine_.end_pass();
+}
+
+void Batcher::fail(const Status& why) {
+  if (under_way_) {
+    engine_.executor().abandon();
+    end();
+  }
+  const bool all = !engine_.failure().ok();
+  for (Session* s : all ? members_ : taken_) {
+    if (s != nullptr && s->busy()) s->fail(why);
+  }
+}
+
+void Batcher::drop(Session& session) {
+  if (!under_way_) return;
+  const auto at = std::find(taken_.begin(), taken_.end(), &session);
+  if (at == taken_.end()) return;
+  *at = nullptr;
+  if (std::all_of(taken_.begin(), taken_.end(), [](Session* s) { return s == nullptr; })) {
+    engine_.executor().abandon();
+    end();
+  } else {
+    engine_.executor().drop(session.timeline_);
+  }
+}
+
+}  // namespace sluice::session

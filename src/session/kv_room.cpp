@@ -1,0 +1,87 @@
+// Sizes, and which models cannot forget.
+#include "session/kv_room.h"
+
+#include "session/working_memory.h"
+
+namespace sluice::session {
+namespace {
+
+using model::Op;
+using model::OpKind;
+
+// Whether a query cannot be turned once more: what comes behind the rotation is not the same for
+// all values of a head.
+bool uneven_after_rope(const model::Program& p, const Op& attention) {
+  const Op* rope = rope_of(p, attention);
+  if (rope == nullptr) return false;
+  for (const Op* op = rope; op != &attention; ++op) {
+    const bool weighs = (op->kind == OpKind::kNorm && op->vec0 >= 0) || op->kind == OpKind::kMulVec;
+    if (weighs && op->out == model::Buf::kQkv && op->out_col < attention.att.keys()) return true;
+  }
+  return false;
+}
+
+// Why the model cannot forget; null: it can.
+const char* obstacle(const model::Program& p, const KvRoom& room) {
+  if (!p.hp.causal || p.decoder > 0) return "this model reads texts whole";
+  if (p.max_context < model::kMaxContext) return "this model has learned its positions one by one";
+  for (const Op& op : p.ops) {
+    if (op.kind == OpKind::kTemperature) return "this model's queries grow with their position";
+    if (op.kind != OpKind::kAttention || !room.forgets(op)) continue;
+    if (op.chunked) return "this model sees texts in pieces that are longer than the cache";
+    if (room.keep > 0 && uneven_after_rope(p, op)) {
+      return "this model's queries are weighed after their rotation";
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const Op* rope_of(const model::Program& p, const Op& attention) {
+  for (const Op* op = &attention; op != p.ops.data();) {
+    --op;
+    if (op->layer != attention.layer) break;
+    if (op->kind == OpKind::kRope) return op;
+  }
+  return nullptr;
+}
+
+Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& policy,
+                         int32_t positions) {
+  KvRoom room;
+  room.positions = positions;
+  if (!policy.window) return room;
+  const int64_t wanted = policy.size > 0 ? policy.size : positions;
+  if (wanted < kv::kLeastPositions || wanted > model::kMaxContext) {
+    return error(Code::kInvalidArgument,
+                 "a cache of %lld positions cannot forget: it has %d to %lld of them",
+                 static_cast<long long>(wanted), kv::kLeastPositions,
+                 static_cast<long long>(model::kMaxContext));
+  }
+  // Whole parts of attention, or whole groups where there is one part.
+  const int64_t split = attention_split(static_cast<int32_t>(wanted));
+  const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
+  room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
+  const int32_t seen = room.positions - kv::KvPolicy::spare(room.positions);
+  if (policy.keep < 0 || policy.keep > seen / 2) {
+    return error(Code::kInvalidArgument,
+                 "%d first positions cannot be kept: a cache of %d has room for 0 to %d",
+                 policy.keep, room.positions, seen / 2);
+  }
+  room.keep = policy.keep;
+  room.window = seen - policy.keep;
+  if (const char* why = obstacle(program, room)) {
+    return error(Code::kInvalidArgument, "the KV policy window is not possible here: %s", why);
+  }
+  return room;
+}
+
+int32_t endless_text(uint64_t budget, int32_t n_sessions) {
+  constexpr uint64_t kLeast = 1 << 15, kMost = 1 << 20;
+  if (budget == 0) return kMost;
+  const uint64_t each = sizeof(int32_t) * (static_cast<uint64_t>(n_sessions) + 2);
+  return static_cast<int32_t>(std::clamp(budget / 64 / each, kLeast, kMost));
+}
+
+}  // namespace sluice::session

@@ -1,0 +1,35 @@
+// How many positions the keys and values of a plan have room for, and what a cache that forgets
+// keeps of them: sizes and refusals of a policy (kv/kv_policy.h) for one model.
+#pragma once
+
+#include <cstdint>
+
+#include "kv/kv_policy.h"
+#include "model/program.h"
+
+namespace sluice::session {
+
+struct KvRoom {
+  int32_t positions = 0;         // places of a layer that sees everything
+  int32_t keep = 0, window = 0;  // positions that a query sees: the first, the last; 0: all
+  [[nodiscard]] bool forgets() const { return window > 0; }
+  // Whether a layer is one that forgets, and not one whose own window is shorter.
+  [[nodiscard]] bool forgets(const model::Op& attention) const {
+    return forgets() && (attention.window == 0 || attention.window > keep + window);
+  }
+};
+
+// The room for a cache of `positions`, where the policy does not say another number. Errors:
+// kInvalidArgument for sizes that are not possible, and where the model's positions cannot move,
+// saying why.
+[[nodiscard]] Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& policy,
+                                       int32_t positions);
+
+// The operation by which an attention's queries and keys were rotated; null: they were not.
+[[nodiscard]] const model::Op* rope_of(const model::Program& program, const model::Op& attention);
+
+// Tokens of a text whose cache forgets: a number that no conversation reaches, while their ids
+// take little of the budget.
+[[nodiscard]] int32_t endless_text(uint64_t budget, int32_t n_sessions);
+
+}  // namespace sluice::session

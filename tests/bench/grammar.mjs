@@ -1,0 +1,231 @@
+// npm run bench:grammar: what binding an answer to a schema costs. For three vocabularies, a mask at every
+// place of texts that fit eight schemas, natively, in a tab, and by xgrammar in the same tab; then decoding
+// with a schema beside decoding without, natively.
+//   npm run bench:grammar -- [--part masks|tab|decode]… [--vocabulary 0|1|2]… [--rounds 10] [--model SHAPE:TYPE|FILE]
+//                            [-n 64] [--threads 2] [--ours-only] [--no-build] [--json]
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { capture, inRoot } from '../../web/scripts/lib.mjs';
+import { buildProgram } from '../wasm/gtest.mjs';
+import { Bench } from './browser.mjs';
+import { installPeer, jsonOf, modelFile, modelLabel, table } from './lib.mjs';
+import { cases, forced, unforced } from './schemas.mjs';
+import { byteLevelName, vocabularies } from './vocabularies.mjs';
+
+const { values } = parseArgs({
+  options: {
+    part: { type: 'string', multiple: true, default: ['masks', 'tab', 'decode'] },
+    vocabulary: { type: 'string', multiple: true, default: ['0', '1', '2'] },
+    rounds: { type: 'string', default: '10' },
+    model: { type: 'string', default: 'tinyllama-1.1b:q4_0' },
+    generate: { type: 'string', short: 'n', default: '64' },
+    threads: { type: 'string', default: '2' },
+    'ours-only': { type: 'boolean' },
+    'no-build': { type: 'boolean' },
+    json: { type: 'boolean' },
+  },
+});
+const rounds = Number(values.rounds);
+
+/** The ids of a text, the longest token first. */
+function idsOf(text, tokens) {
+  const ids = new Map(tokens.map((token, id) => [token, id]));
+  const bytes = Buffer.from(text).toString('latin1');
+  const out = [];
+  for (let at = 0; at < bytes.length; ) {
+    let size = Math.min(24, bytes.length - at);
+    while (size > 0 && !ids.has(bytes.slice(at, at + size))) size--;
+    if (size === 0) throw new Error(`no token begins ${bytes.slice(at)}`);
+    out.push(ids.get(bytes.slice(at, at + size)));
+    at += size;
+  }
+  return out;
+}
+
+function vocabularyFile(tokens) {
+  const parts = tokens.flatMap((token) => [Buffer.from([token.length & 255, token.length >> 8]), Buffer.from(token, 'latin1')]);
+  return Buffer.concat(parts);
+}
+
+/** Of the rounds the best at each place, so that a busy machine does not count; of all cases together, in milliseconds. */
+function summed(list) {
+  const result = {};
+  for (const name of ['compile', 'mask', 'step']) {
+    const best = list.flatMap(({ [name]: times }) => {
+      const places = times.length / rounds;
+      return Array.from({ length: places }, (_, i) => Math.min(...Array.from({ length: rounds }, (_, round) => times[round * places + i])) / 1000);
+    }).sort((a, b) => a - b);
+    const at = (share) => best[Math.floor(share * (best.length - 1))];
+    result[name] = { mean: best.reduce((a, b) => a + b, 0) / best.length, p50: at(0.5), p99: at(0.99), max: at(1) };
+  }
+  return result;
+}
+
+// --- in the worker of a page (sent there as text) -------------------------------------------------
+
+async function measureOurs({ origin, rounds, files }) {
+  importScripts(`${origin}/program/grammar_bench.js`);
+  const lines = [];
+  const memory = new WebAssembly.Memory({ initial: 1024, maximum: 16384, shared: true });
+  const wasm = await WebAssembly.compileStreaming(fetch(`${origin}/program/grammar_bench.final.wasm`));
+  const program = await createProgram({
+    wasmMemory: memory, print: (line) => lines.push(line), printErr: (line) => lines.push(`! ${line}`),
+    instantiateWasm(imports, receive) {
+      WebAssembly.instantiate(wasm, imports).then((instance) => receive(instance, wasm));
+      return {};
+    },
+  });
+  for (const name of files) program.FS.writeFile(`/${name}`, new Uint8Array(await (await fetch(`${origin}/input/${name}`)).arrayBuffer()));
+  try {
+    program.callMain(['/vocabulary', '/cases', `${rounds}`]);
+  } catch (error) {
+    if (error?.status !== 0) throw error;
+  }
+  const wrong = lines.filter((line) => line.startsWith('!'));
+  if (wrong.length) throw new Error(wrong.join('\n'));
+  return lines.map((line) => JSON.parse(line));
+}
+
+async function measurePeer({ origin, rounds }) {
+  importScripts(`${origin}/peer/index.js`);
+  const { TokenizerInfo, GrammarCompiler, GrammarMatcher } = self.xgrammar;
+  const { names, cases } = await (await fetch(`${origin}/input/peer.json`)).json();
+  const info = await TokenizerInfo.createTokenizerInfo(names, 'byte_level', false, names.length, [names.length - 1]);
+  const micro = () => performance.now() * 1000;
+  const out = [];
+  for (const { schema, ids } of cases) {
+    const times = { compile: [], mask: [], step: [] };
+    const compiler = await GrammarCompiler.createGrammarCompiler(info, false);
+    for (let round = 0; round < rounds; round++) {
+      let start = micro();
+      const grammar = await compiler.compileJSONSchema(schema, false, undefined, [',', ':'], false);
+      times.compile.push(micro() - start);
+      const matcher = await GrammarMatcher.createGrammarMatcher(grammar);
+      for (const id of ids) {
+        start = micro();
+        const mask = await matcher.getNextTokenBitmask();
+        times.mask.push(micro() - start);
+        start = micro();
+        const taken = matcher.acceptToken(id);
+        times.step.push(micro() - start);
+        if (!taken || !((mask[id >> 5] >>> (id & 31)) & 1)) throw new Error(`token ${id} is refused for ${schema}`);
+      }
+      matcher.dispose();
+      grammar.dispose();
+    }
+    compiler.dispose();
+    out.push(times);
+  }
+  return out;
+}
+
+/** In the page: both in one worker each, one after the other. */
+async function inWorkers({ works, args }) {
+  const results = [];
+  for (const work of works) {
+    const code = `onmessage = ({ data }) => (${work})(data).then((result) => postMessage({ result }), (error) => postMessage({ error: String(error?.stack ?? error) }));`;
+    const worker = new Worker(URL.createObjectURL(new Blob([code])));
+    const { result, error } = await new Promise((done) => {
+      worker.onmessage = ({ data }) => done(data);
+      worker.onerror = (event) => done({ error: event.message });
+      worker.postMessage({ origin: location.origin, ...args });
+    });
+    worker.terminate();
+    if (error) throw new Error(error);
+    results.push(result);
+  }
+  return results;
+}
+
+// --- here -----------------------------------------------------------------------------------------
+
+async function costs(folder, { name, tokens }) {
+  const list = cases.map(({ schema, text }) => ({ schema: JSON.stringify(schema), ids: idsOf(text, tokens) }));
+  writeFileSync(join(folder, 'vocabulary'), vocabularyFile(tokens));
+  writeFileSync(join(folder, 'cases'), list.map(({ schema, ids }) => `${schema}\n${ids.join(' ')}\n`).join(''));
+  const row = { vocabulary: `${tokens.length} (${name})`, places: list.reduce((n, { ids }) => n + ids.length, 0) };
+  if (values.part.includes('masks')) {
+    const program = inRoot('build', 'native', 'tests', 'bench', 'grammar_bench');
+    const { code, output } = await capture(program, [join(folder, 'vocabulary'), join(folder, 'cases'), values.rounds]);
+    if (code !== 0) throw new Error(output);
+    row.native = summed(output.trim().split('\n').map((line) => JSON.parse(line)));
+  }
+  if (values.part.includes('tab')) {
+    writeFileSync(join(folder, 'peer.json'), JSON.stringify({ names: tokens.map((token, i) => byteLevelName(token) || `<${i}>`), cases: list }));
+    const bench = await Bench.open([
+      ['/program/', inRoot('build', 'wasm', 'tests', 'bench')], ['/input/', folder],
+      ['/peer/', inRoot('tests', 'bench', 'peer', 'node_modules', '@mlc-ai', 'web-xgrammar', 'lib')],
+    ]);
+    const works = [measureOurs, ...(values['ours-only'] ? [] : [measurePeer])].map(String);
+    const { result } = await bench.run(inWorkers, { works, args: { rounds, files: ['vocabulary', 'cases'] } });
+    await bench.close();
+    row.tab = summed(result[0]);
+    if (result[1]) row.peer = summed(result[1]);
+  }
+  return row;
+}
+
+function printCosts(rows) {
+  const places = ['native', 'tab', 'peer'];
+  const said = { native: 'native', tab: 'Chromium', peer: 'xgrammar, Chromium' };
+  const cells = (row, place) => {
+    const { compile, mask, step } = row[place];
+    return [row.vocabulary, said[place], ...[compile.p50, compile.max, mask.mean, mask.p50, mask.p99, mask.max, step.mean, step.p99].map((ms) => ms.toFixed(3))];
+  };
+  console.log('\nmilliseconds; a mask at every place');
+  console.log(table([
+    ['vocabulary', 'where', 'compile', 'max', 'mask mean', 'p50', 'p99', 'max', 'step mean', 'p99'],
+    ...rows.flatMap((row) => places.filter((place) => row[place]).map((place) => cells(row, place))),
+  ]));
+}
+
+/** Tokens a second of one model with no schema and with two, in turns; the best of each counts. */
+async function decodes(folder) {
+  const file = modelFile(values.model);
+  const best = {};
+  for (const [name, schema] of Object.entries({ forced, unforced })) writeFileSync(join(folder, name), JSON.stringify(schema));
+  const common = ['run', file, '-p', 'The river ran past a small mill', '-n', values.generate, '--temp', '0.8', '--seed', '1', '--threads', values.threads, '--json'];
+  const sides = { free: ['--ignore-eos'], unforced: ['--json-schema', join(folder, 'unforced')], forced: ['--json-schema', join(folder, 'forced')] };
+  for (let round = 0; round < 3; round++) {
+    for (const [name, args] of Object.entries(sides)) {
+      const { generatedTokens, generateMs, passes } = await jsonOf(inRoot('build', 'native', 'sluice'), [...common, ...args]);
+      const rate = ((generatedTokens - 1) * 1000) / generateMs;
+      if (!(best[name]?.rate >= rate)) best[name] = { rate, generatedTokens, passes };
+    }
+  }
+  return { model: modelLabel(file), ...best };
+}
+
+function printDecodes({ model, ...sides }) {
+  const said = { free: 'no schema', unforced: 'a string of any text', forced: 'an object with long names' };
+  console.log(`\n${model}, ${values.threads} thread(s)`);
+  console.log(table([['answer', 'tokens', 'passes', 'tokens/s', 'ratio'],
+    ...Object.entries(sides).map(([name, { rate, generatedTokens, passes }]) => [said[name], generatedTokens, passes, rate, rate / sides.free.rate])]));
+}
+
+const wants = (...parts) => parts.some((part) => values.part.includes(part));
+if (!values['no-build']) {
+  if (wants('masks')) cmakeBuild('native', { targets: ['grammar_bench'], variables: ['-DSLUICE_BENCH=ON', '-DSLUICE_TESTS=ON'] });
+  if (wants('decode')) cmakeBuild('native', { targets: ['sluice'] });
+  if (wants('tab')) buildProgram('grammar_bench', 'simd128', { below: 'bench/', variables: ['-DSLUICE_BENCH=ON'] });
+}
+if (wants('tab') && !values['ours-only']) installPeer('@mlc-ai/web-xgrammar');
+const folder = mkdtempSync(join(tmpdir(), 'sluice-grammar-'));
+const report = { costs: [] };
+try {
+  if (wants('masks', 'tab')) {
+    const all = vocabularies();
+    for (const i of values.vocabulary) report.costs.push(await costs(folder, all[Number(i)]));
+  }
+  if (wants('decode')) report.decode = await decodes(folder);
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
+if (values.json) console.log(JSON.stringify(report, null, 1));
+else {
+  if (report.costs.length) printCosts(report.costs);
+  if (report.decode) printDecodes(report.decode);
+}

@@ -1,0 +1,171 @@
+// Prompts that outlive the process: what is found again gives the bits of a prompt computed anew,
+// whichever bytes of an entry are wrong it is refused by code and the prompt computed, and the
+// directory stays within its bytes.
+#include "native/prompt_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Tokens = std::vector<int32_t>;
+
+constexpr uint64_t kRoom = 64 << 20;
+
+Tokens text_of(size_t n, int32_t seed) {
+  Tokens out;
+  for (size_t i = 0; i < n; ++i) out.push_back(static_cast<int32_t>(i * 7 + i / 5) % 90 + seed % 3);
+  if (n > 0) out[0] = seed % 90;
+  return out;
+}
+
+std::vector<float> logits_after(Opened& opened, const Tokens& tokens) {
+  auto synced = opened.session->sync(tokens);
+  EXPECT_TRUE(synced.ok()) << synced.status().message();
+  const Status status = opened.model->run(*opened.session);
+  EXPECT_TRUE(status.ok()) << status.message();
+  const auto logits = opened.session->logits();
+  return {logits.begin(), logits.end()};
+}
+
+class PromptCacheTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = fixture_folder("arch") + "/llama-gqa.gguf";
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    directory_ = testing::TempDir() + "sluice-prompts-" + test->name();
+    fs::remove_all(directory_);
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  Opened model(const char* type = "f16") {
+    session::EngineOptions options;
+    options.n_threads = 1;
+    options.n_ctx = 400;
+    options.kv = *kv::parse_kv_types(type);
+    return open_model(path_, options);
+  }
+  native::PromptCache cache(Opened& opened, uint64_t most = kRoom) {
+    auto made = native::PromptCache::open(directory_, most, *opened.model);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    return std::move(*made);
+  }
+  std::vector<fs::path> files() const {
+    std::vector<fs::path> out;
+    for (const auto& entry : fs::directory_iterator(directory_)) out.push_back(entry.path());
+    return out;
+  }
+
+  std::string path_, directory_;
+};
+
+TEST_F(PromptCacheTest, WhatIsFoundAgainGivesTheSameBits) {
+  for (const char* type : {"f16", "q4_0"}) {
+    const Tokens prompt = text_of(150, 1);
+    {
+      Opened first = model(type);
+      logits_after(first, prompt);
+      ASSERT_TRUE(cache(first).save(*first.session).ok());
+      ASSERT_TRUE(cache(first).save(*first.session).ok());  // there already
+    }
+    Opened again = model(type), fresh = model(type);
+    auto prompts = cache(again);
+    Tokens longer(prompt.begin(), prompt.begin() + 120);
+    for (const int32_t token : text_of(60, 2)) longer.push_back(token);
+    const Result<int32_t> found = prompts.restore(*again.session, longer);
+    ASSERT_TRUE(found.ok()) << found.status().message();
+    EXPECT_EQ(*found, 120);
+    EXPECT_EQ(again.session->position(), 150);
+    auto synced = again.session->sync(longer);
+    ASSERT_TRUE(synced.ok());
+    EXPECT_GT(*synced, 60);
+    again.session->cancel();
+    EXPECT_EQ(logits_after(again, longer), logits_after(fresh, longer)) << type;
+    // What the session holds already is not read again, nor is what shares next to nothing.
+    EXPECT_EQ(*prompts.restore(*again.session, longer), 0);
+    EXPECT_EQ(*prompts.restore(*again.session, text_of(50, 2)), 0);
+  }
+  EXPECT_EQ(files().size(), 2u);  // one of each type: the other's is foreign
+}
+
+TEST_F(PromptCacheTest, AnEntryThatIsWrongAnywhereIsRefused) {
+  Opened opened = model(), fresh = model();
+  const Tokens prompt = text_of(40, 1);
+  const std::vector<float> expected = logits_after(fresh, prompt);
+  logits_after(opened, prompt);
+  auto prompts = cache(opened);
+  ASSERT_TRUE(prompts.save(*opened.session).ok());
+  ASSERT_EQ(files().size(), 1u);
+  const fs::path file = files()[0];
+  std::ifstream in(file, std::ios::binary);
+  const std::string whole{std::istreambuf_iterator<char>(in), {}};
+  in.close();
+  const size_t n = whole.size();
+  for (size_t i = 0; i < 60; ++i) {
+    std::string bytes = whole;
+    if (i % 2 == 0) {
+      bytes.resize(i < 40 ? i * 10 : n - i);
+    } else {
+      const size_t at = i < 40 ? i * 9 : (n - 1) * i / 60;
+      bytes[at] = static_cast<char>(bytes[at] ^ (1 << i % 8));
+    }
+    std::ofstream(file, std::ios::binary) << bytes;
+    opened.session->clear();
+    const Result<int32_t> found = prompts.restore(*opened.session, prompt);
+    if (found.ok()) {
+      EXPECT_EQ(*found, 0) << i;
+    } else {
+      EXPECT_EQ(found.status().code(), Code::kCorrupt) << i;
+    }
+    EXPECT_EQ(opened.session->position(), 0) << i;
+    EXPECT_FALSE(fs::exists(file) && bytes.size() != n) << i << ": cut short, and still there";
+    if (i % 10 == 0) {
+      EXPECT_EQ(logits_after(opened, prompt), expected) << i;
+    }
+    fs::remove(file);
+  }
+}
+
+TEST_F(PromptCacheTest, TheDirectoryKeepsTheLatestWithinItsBytes) {
+  Opened opened = model();
+  auto prompts = cache(opened);
+  logits_after(opened, text_of(100, 1));
+  ASSERT_TRUE(prompts.save(*opened.session).ok());
+  const uint64_t each = fs::file_size(files()[0]);
+  // What begins with it takes its place.
+  Tokens longer = text_of(100, 1);
+  longer.push_back(5);
+  logits_after(opened, longer);
+  ASSERT_TRUE(prompts.save(*opened.session).ok());
+  EXPECT_EQ(files().size(), 1u);
+  auto narrow = cache(opened, 3 * each + each / 2);
+  for (int32_t seed = 2; seed < 8; ++seed) {
+    for (const fs::path& file : files()) {  // clocks of file systems are coarse
+      fs::last_write_time(file, fs::last_write_time(file) - std::chrono::seconds(10));
+    }
+    logits_after(opened, text_of(100, seed));
+    ASSERT_TRUE(narrow.save(*opened.session).ok());
+    uint64_t bytes = 0;
+    for (const fs::path& file : files()) bytes += fs::file_size(file);
+    EXPECT_LE(bytes, 3 * each + each / 2);
+  }
+  EXPECT_EQ(files().size(), 3u);
+  for (const int32_t seed : {7, 6, 5, 4}) {
+    opened.session->clear();
+    EXPECT_EQ(*narrow.restore(*opened.session, text_of(100, seed)), seed > 4 ? 100 : 0) << seed;
+  }
+  EXPECT_EQ(native::PromptCache::open(directory_, 0, *opened.model).status().code(),
+            Code::kInvalidArgument);
+  EXPECT_EQ(native::PromptCache::open(path_ + "/x", kRoom, *opened.model).status().code(),
+            Code::kIo);
+}
+
+}  // namespace
+}  // namespace sluice::test

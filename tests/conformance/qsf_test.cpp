@@ -1,0 +1,110 @@
+// A QSF file gives the very logits of the GGUF file that it was made of, resident and in the
+// smallest budget, compressed or not, whichever family it is.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "../sanitized.h"
+#include "convert/convert.h"
+#include "fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+using convert::Packing;
+
+class File final : public convert::Sink {
+ public:
+  explicit File(const std::string& path) : file_(std::fopen(path.c_str(), "wb")) {}
+  ~File() override { std::fclose(file_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
+    return error(Code::kIo, "full");
+  }
+  [[nodiscard]] Status patch(uint64_t offset, std::span<const uint8_t> bytes) override {
+    (void)std::fseek(file_, static_cast<long>(offset), SEEK_SET);
+    SLUICE_RETURN_IF_ERROR(write(bytes));
+    (void)std::fseek(file_, 0, SEEK_END);
+    return {};
+  }
+
+ private:
+  std::FILE* file_;
+};
+
+// The logits of a model under a budget; 0: unlimited, 1: the smallest.
+std::vector<float> logits_of(const std::string& path, const std::vector<int32_t>& tokens,
+                             uint64_t budget) {
+  session::EngineOptions options;
+  options.n_ctx = 128;
+  options.logits_rows = options.n_batch = 8;
+  options.n_threads = 2;
+  options.memory_budget = budget == 1 ? smallest_budget(path, options) : budget;
+  Opened opened = open_model(path, options);
+  return opened.session == nullptr ? std::vector<float>()
+                                   : all_logits(opened, tokens, budget == 1 ? 1 : 8);
+}
+
+void expect_same(const std::string& path, const std::vector<int32_t>& tokens,
+                 std::initializer_list<Packing> packings) {
+  Result<native::ModelHeader> model = native::read_header(path, {});
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+  ASSERT_TRUE(source.ok());
+  const std::vector<float> wanted = logits_of(path, tokens, 0);
+  ASSERT_FALSE(wanted.empty());
+  const std::string name =
+      (std::filesystem::temp_directory_path() / ("sluice-" + std::to_string(::getpid()) + ".qsf"))
+          .string();
+  for (const Packing packing : packings) {
+    {
+      File file(name);
+      const Result<convert::Report> made = convert::to_qsf(*source, {}, packing, &file);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+    }
+    for (const uint64_t budget : {0, 1}) {
+      EXPECT_EQ(logits_of(name, tokens, budget), wanted)
+          << path << ", compression " << static_cast<int>(packing) << ", budget " << budget;
+    }
+  }
+  std::filesystem::remove(name);
+}
+
+TEST(Qsf, GivesTheSampleModelsLogits) {
+  const std::string folder = std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-";
+  const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
+  expect_same(folder + "F16.gguf", tokens, {Packing::kZstd});
+  expect_same(folder + "Q8_0.gguf", tokens,
+              {Packing::kNone, Packing::kLz4, Packing::kLz4Hc, Packing::kZstd, Packing::kAuto});
+}
+
+// Files that were written before.
+TEST(Qsf, OpensWhatIsCommitted) {
+  const std::string data = std::string(SLUICE_SOURCE_DIR) + "/tests/data/";
+  const std::pair<const char*, const char*> files[] = {
+      {"none", "llama4-chunks"}, {"lz4", "llama4-chunks"}, {"zstd", "qwen3moe"}};
+  const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 50};
+  for (const auto& [name, made_of] : files) {
+    const std::vector<float> wanted = logits_of(data + "families/" + made_of + ".gguf", tokens, 0);
+    ASSERT_FALSE(wanted.empty());
+    EXPECT_EQ(logits_of(data + "qsf/" + name + ".qsf", tokens, 0), wanted) << name;
+  }
+}
+
+TEST(Qsf, GivesEveryFamilysLogits) {
+  const std::string folder = fixture_folder("families");
+  if (folder.empty()) GTEST_SKIP() << "../shared/fixtures is not here";
+  size_t n = 0;
+  for (const Reference& reference : read_manifest(folder)) {
+    if (!reference.causal || n++ % (kSanitized ? 16 : 4) != 0) continue;
+    expect_same(reference.path, {reference.prompt.begin(), reference.prompt.begin() + 9},
+                {n % 8 == 1 ? Packing::kNone : Packing::kZstd});
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test

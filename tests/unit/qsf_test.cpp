@@ -1,0 +1,288 @@
+// QSF files hold what the GGUF file held, to the byte, however they are compressed; every bit that
+// is flipped and every length that is cut is an error or changes nothing; a layer that arrives
+// damaged is fetched again, alone.
+#include "qsf/qsf.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <thread>
+
+#include "../sanitized.h"
+#include "http_test_server.h"
+#include "native/model_file.h"
+#include "native/qsf_source.h"
+#include "qsf/crc32.h"
+#include "qsf_file.h"
+
+namespace sluice {
+namespace {
+
+using convert::Packing;
+using test::gguf_file;
+using test::kSanitized;
+using test::qsf_file;
+using Bytes = std::vector<uint8_t>;
+
+constexpr Packing kPackings[] = {Packing::kNone, Packing::kLz4, Packing::kLz4Hc, Packing::kZstd,
+                                 Packing::kAuto};
+
+struct Contents {
+  std::map<std::string, Bytes> metadata;
+  std::map<std::string, std::pair<std::string, Bytes>> tensors;  // type and shape; bytes
+  bool operator==(const Contents&) const = default;
+};
+
+Result<Contents> contents_of(native::ModelHeader& model) {
+  Contents out;
+  for (const gguf::KeyValue& kv : model.header.metadata) {
+    out.metadata[std::string(kv.key)].assign(kv.value.bytes.begin(), kv.value.bytes.end());
+  }
+  for (const gguf::Tensor& t : model.header.tensors) {
+    std::string what = std::to_string(static_cast<uint32_t>(t.type));
+    for (uint32_t d = 0; d < t.n_dims; ++d) what += "," + std::to_string(t.ne[d]);
+    Bytes bytes(t.bytes);
+    // In two parts, so that neither is all of a frame.
+    const size_t half = bytes.size() / 3;
+    SLUICE_RETURN_IF_ERROR(model.sources[0]->read(t.offset, std::span(bytes).first(half)));
+    SLUICE_RETURN_IF_ERROR(model.sources[0]->read(t.offset + half, std::span(bytes).subspan(half)));
+    out.tensors[std::string(t.name)] = {what, std::move(bytes)};
+  }
+  return out;
+}
+Result<Contents> read_all(std::span<const uint8_t> file) {
+  Result<native::ModelHeader> model = native::read_header(io::open_memory(file));
+  if (!model.ok()) return model.status();
+  return contents_of(*model);
+}
+
+TEST(QsfCrc, IsZlibs) {
+  const std::string text = "123456789";
+  const std::span<const uint8_t> bytes{reinterpret_cast<const uint8_t*>(text.data()), 9};
+  EXPECT_EQ(qsf::crc32(bytes), 0xCBF43926u);
+  EXPECT_EQ(qsf::crc32({}), 0u);
+  for (size_t n = 0; n <= 9; ++n) {
+    const uint32_t a = qsf::crc32(bytes.first(n)), b = qsf::crc32(bytes.subspan(n));
+    EXPECT_EQ(qsf::crc32(bytes.subspan(n), a), 0xCBF43926u);
+    EXPECT_EQ(qsf::crc32_joined(a, b, 9 - n), 0xCBF43926u);
+  }
+}
+
+TEST(QsfFile, HoldsWhatTheGgufHeld) {
+  for (const size_t rows : {size_t{2}, size_t{3000}}) {  // 3000: several frames, the last one short
+    const Bytes gguf = gguf_file(rows);
+    const Result<Contents> wanted = read_all(gguf);
+    ASSERT_TRUE(wanted.ok());
+    ASSERT_EQ(wanted->tensors.size(), 10u);
+    for (const Packing packing : kPackings) {
+      if (!test::can_pack(packing)) continue;
+      const Bytes file = qsf_file(gguf, packing);
+      EXPECT_EQ(qsf_file(gguf, packing), file);
+      const Result<Contents> got = read_all(file);
+      ASSERT_TRUE(got.ok()) << got.status().message();
+      EXPECT_TRUE(*got == *wanted) << static_cast<int>(packing) << " rows " << rows;
+      if (rows == 3000 && packing >= Packing::kZstd) {
+        EXPECT_LT(file.size(), gguf.size() * 9 / 10);
+      }
+    }
+  }
+}
+
+TEST(QsfFile, EveryTruncationIsAnError) {
+  for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
+    if (!test::can_pack(packing)) continue;
+    const Bytes file = qsf_file(gguf_file(2), packing);
+    for (size_t n = 0; n < file.size(); n += kSanitized ? 7 : 1) {
+      ASSERT_FALSE(read_all(std::span(file).first(n)).ok()) << n;
+    }
+  }
+}
+
+// What is padding may be anything; all other bits are under a checksum.
+TEST(QsfFile, EveryFlippedBitIsAnErrorOrChangesNothing) {
+  for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
+    if (!test::can_pack(packing)) continue;
+    Bytes file = qsf_file(gguf_file(2), packing);
+    const Result<Contents> wanted = read_all(file);
+    ASSERT_TRUE(wanted.ok());
+    size_t harmless = 0;
+    for (size_t bit = 0; bit < 8 * file.size(); bit += kSanitized                 ? 61
+                                                       : packing == Packing::kLz4 ? 7
+                                                                                  : 1) {
+      file[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+      const Result<Contents> got = read_all(file);
+      if (got.ok()) {
+        ++harmless;
+        EXPECT_TRUE(*got == *wanted) << "bit " << bit;
+        EXPECT_EQ(file[bit / 8] & (file[bit / 8] - 1), 0) << "not of padding: bit " << bit;
+      } else {
+        EXPECT_FALSE(got.status().message().empty());
+      }
+      file[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
+    }
+    EXPECT_GT(harmless, 0u);
+  }
+}
+
+// Weights that are all the same become a few bytes for each frame.
+TEST(QsfFile, HoldsWhatCompressesToNothing) {
+  test::GgufBuilder file;
+  file.string("general.architecture", "llama")
+      .number("llama.embedding_length", uint32_t{64})
+      .f32("token_embd.weight", {64, 2})
+      .f32("blk.0.ffn_up.weight", {64, 20000});
+  const Bytes gguf = file.build();
+  const Result<Contents> wanted = read_all(gguf);
+  for (const Packing packing : {Packing::kLz4, Packing::kLz4Hc, Packing::kZstd}) {
+    if (!test::can_pack(packing)) continue;
+    const Bytes packed = qsf_file(gguf, packing);
+    EXPECT_LT(packed.size(), gguf.size() / 50);
+    const Result<Contents> got = read_all(packed);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_TRUE(*got == *wanted);
+  }
+}
+
+Status opening(Bytes file, size_t at, uint8_t value) {
+  file[at] = value;
+  const uint32_t sum = qsf::crc32(std::span(file).first(96));
+  std::memcpy(file.data() + 96, &sum, 4);
+  return read_all(file).status();
+}
+
+TEST(QsfFile, RefusesLiesByName) {
+  const Bytes file = qsf_file(gguf_file(2), Packing::kNone);
+  EXPECT_EQ(opening(file, 4, 2).code(), Code::kUnsupportedVersion);
+  EXPECT_EQ(opening(file, 0, 'X').code(), Code::kNotGguf);
+  EXPECT_EQ(opening(file, 8, 64).code(), Code::kBadHeader);
+  EXPECT_EQ(opening(file, 17, 0xff).code(), Code::kBadHeader);  // layers
+  EXPECT_EQ(opening(file, 20, 32).code(), Code::kBadShape);     // hidden size
+  EXPECT_EQ(opening(file, 32, 9).code(), Code::kBadShape);      // vocabulary
+  EXPECT_EQ(opening(file, 92, 1).code(), Code::kTruncated);     // file size
+  EXPECT_EQ(opening(file, 56, 129).code(), Code::kCorrupt);     // the index lies elsewhere
+}
+
+// A source some of whose bytes are wrong until they are fetched again.
+class Damaged final : public io::ByteSource {
+ public:
+  Damaged(const Bytes& bytes, size_t at, int times) : bytes_(bytes), at_(at), times_(times) {}
+  [[nodiscard]] uint64_t size() const override { return bytes_.size(); }
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    if (offset + out.size() > bytes_.size()) return error(Code::kTruncated, "past the end");
+    std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(offset), out.size(), out.begin());
+    if (times_ > 0 && at_ >= offset && at_ - offset < out.size()) out[at_ - offset] ^= 4;
+    return {};
+  }
+  [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
+    refreshed.emplace_back(offset, length);
+    --times_;
+    return {};
+  }
+  std::vector<std::pair<uint64_t, uint64_t>> refreshed;
+
+ private:
+  Bytes bytes_;
+  size_t at_;
+  int times_;
+};
+
+TEST(QsfFile, ADamagedLayerIsFetchedAgainAlone) {
+  for (const Packing packing : {Packing::kNone, Packing::kZstd}) {
+    if (!test::can_pack(packing)) continue;
+    const Bytes file = qsf_file(gguf_file(3000), packing);
+    gguf::Header header;
+    std::vector<qsf::Run> runs;
+    Bytes front = file;
+    ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+    const auto layer =
+        std::find_if(runs.begin(), runs.end(), [](const auto& r) { return r.layer; });
+    for (const int times : {1, 2}) {
+      auto damaged = std::make_unique<Damaged>(file, layer->offset + layer->stored / 2, times);
+      Damaged* raw = damaged.get();
+      Result<native::ModelHeader> model = native::read_header(std::move(damaged));
+      ASSERT_TRUE(model.ok());
+      const Result<Contents> got = contents_of(*model);
+      ASSERT_EQ(raw->refreshed.size(), 1u);
+      EXPECT_EQ(raw->refreshed[0], std::pair(layer->offset, layer->stored));
+      EXPECT_EQ(got.ok(), times == 1);
+      if (times == 1) {
+        EXPECT_TRUE(*got == *read_all(file));
+      } else {
+        EXPECT_EQ(got.status().code(), Code::kCorrupt);
+        EXPECT_TRUE(contents_of(*model).ok());  // who asks again is not told of the past
+      }
+    }
+  }
+}
+
+TEST(QsfFile, ManyThreadsReadTheSame) {
+  for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
+    if (!test::can_pack(packing)) continue;
+    const Bytes file = qsf_file(gguf_file(5000), packing);
+    gguf::Header header;
+    std::vector<qsf::Run> runs;
+    Bytes front = file;
+    ASSERT_TRUE(qsf::parse(front, file.size(), &header, &runs)->done);
+    auto source = native::QsfSource::open(io::open_memory(file), runs, 3);
+    ASSERT_TRUE(source.ok());
+    const Result<Contents> wanted = read_all(file);
+    std::vector<std::thread> threads;
+    std::atomic<int> wrong{0};
+    for (int n = 0; n < 5; ++n) {
+      threads.emplace_back([&, n] {
+        const gguf::Tensor& t = *header.find_tensor("blk.1.attn_q.weight");
+        const Bytes& all = wanted->tensors.at("blk.1.attn_q.weight").second;
+        for (size_t i = 0; i < 40; ++i) {
+          const size_t at = (i * 37 + static_cast<size_t>(n) * 91) * 997 % (all.size() - 200000);
+          Bytes part(100 + (i % 3) * 90000);
+          if (!(*source)->read(t.offset + at, part).ok() ||
+              !std::equal(part.begin(), part.end(), all.begin() + static_cast<ptrdiff_t>(at))) {
+            ++wrong;
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
+// The same over HTTP with a cache: what was stored wrong goes, and comes again.
+TEST(QsfFile, ACachedLayerThatIsWrongComesAgain) {
+  const Bytes file =
+      qsf_file(gguf_file(3000), test::can_pack(Packing::kZstd) ? Packing::kZstd : Packing::kNone);
+  std::atomic<int> damaged{0};
+  test::HttpTestServer server([&](const test::HttpRequest& request) {
+    const auto range = request.range().value_or(std::pair<uint64_t, uint64_t>(0, file.size() - 1));
+    const uint64_t last = std::min<uint64_t>(range.second, file.size() - 1);
+    test::HttpReply reply;
+    reply.status = 206;
+    reply.body.assign(file.begin() + static_cast<ptrdiff_t>(range.first),
+                      file.begin() + static_cast<ptrdiff_t>(last + 1));
+    const size_t at = file.size() - 20000;  // of the second layer
+    if (range.first <= at && at <= last && damaged++ == 0) reply.body[at - range.first] ^= 1;
+    reply.headers = {
+        {"Content-Range", "bytes " + std::to_string(range.first) + "-" + std::to_string(last) +
+                              "/" + std::to_string(file.size())},
+        {"ETag", "\"one\""}};
+    return reply;
+  });
+  std::string dir = (std::filesystem::temp_directory_path() / "sluice-qsf-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(dir.data()), nullptr);
+  {
+    io::OpenOptions options;
+    options.cache_dir = dir;
+    Result<native::ModelHeader> model = native::read_header(server.url("/model.qsf"), options);
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const Result<Contents> got = contents_of(*model);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    EXPECT_TRUE(*got == *read_all(file));
+    EXPECT_GE(damaged, 2);
+  }
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,19 @@
+// Browsers with WebGPU on a machine without a graphics card. Chromium's SwiftShader has subgroups, Firefox
+// on Mesa's lavapipe has not, and compiles WGSL by itself.
+import { existsSync } from 'node:fs';
+import { launch } from './chromium.mjs';
+import { chromiumArgs } from '../../web/scripts/lib.mjs';
+import { launchFirefox, missing } from './drivers.mjs';
+
+const lavapipe = process.env.LAVAPIPE ?? `/usr/share/vulkan/icd.d/lvp_icd.${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}.json`;
+
+/** What Firefox lacks here, or false. */
+export const noLavapipe = missing.firefox || (existsSync(lavapipe) ? false : 'no mesa-vulkan-drivers');
+
+export const launchChromiumGpu = () =>
+  launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
+
+export const launchFirefoxGpu = () => launchFirefox({
+  env: { VK_ICD_FILENAMES: lavapipe },
+  preferences: { 'dom.webgpu.enabled': true, 'dom.webgpu.workers.enabled': true, 'gfx.webgpu.ignore-blocklist': true },
+});

@@ -1,0 +1,59 @@
+// The WGSL kernels against references in double, on all paths that two browsers have between them.
+// A validation error, a write beside what was asked for, or a pipeline compiled late is a failure.
+import assert from 'node:assert/strict';
+import { build } from 'esbuild';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { wgsl } from '../../web/scripts/wgsl.mjs';
+import { servePages } from './chromium.mjs';
+import { launchChromiumGpu, launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
+import { root } from './helpers.mjs';
+
+const out = join(root, 'build', 'web-tests', 'gpu-kernels');
+const groups = ['everyType', 'products', 'rows', 'norms', 'vectors', 'attention', 'layer'];
+const limits = { timeout: 300_000 };
+
+before(() => build({
+  entryPoints: [join(root, 'tests', 'web', 'gpu', 'page.ts')], outdir: out, bundle: true, format: 'esm',
+  target: 'es2022', plugins: [wgsl], logLevel: 'warning',
+}));
+
+/** `launch` gives what opens pages; `paths`: options of the kernels, and features that must be there for them. */
+function checkIn(name, skip, launch, newPage, paths) {
+  describe(name, { skip }, () => {
+    let browser, pages, page;
+    before(async () => {
+      browser = await launch();
+      pages = await servePages(out);
+      page = await newPage(browser, `${pages.url}/`);
+    });
+    after(async () => {
+      await pages?.close();
+      await browser?.close();
+    });
+    for (const { path, options, feature } of paths) {
+      for (const group of groups) {
+        test(`${group}, ${path}`, limits, async (t) => {
+          const verdict = await page.evaluate(async ({ group, options }) => (await import('/dist/page.js')).check(group, options), { group, options });
+          if (feature) assert.ok(verdict.features.includes(feature), `no ${feature} among ${verdict.features}`);
+          t.diagnostic(`${verdict.calls} calls, ${verdict.dispatches} dispatches, ${verdict.pipelines} pipelines, worst error ${verdict.worst.toExponential(1)}, ${(verdict.ms / 1000).toFixed(1)} s`);
+          assert.deepEqual(verdict.failures, []);
+          if (group === 'layer') assert.ok(verdict.dispatches <= 8, `${verdict.dispatches} dispatches of a token`);
+        });
+      }
+    }
+  });
+}
+
+checkIn('Chromium on SwiftShader', false, launchChromiumGpu, async (browser, url) => {
+  const page = await browser.newPage();
+  await page.goto(url);
+  return page;
+}, [
+  { path: 'by subgroups', options: {}, feature: 'subgroups' },
+  { path: 'without subgroups', options: { subgroups: false } },
+]);
+
+checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [
+  { path: 'as it is', options: {} },
+]);

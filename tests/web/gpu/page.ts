@@ -1,0 +1,20 @@
+// What the browser runs: a group of cases by name.
+import type { Options } from '../../../web/gpu/kernels.js';
+import { groups } from './cases.js';
+import { Harness, type Verdict } from './harness.js';
+
+let device: Promise<GPUDevice> | undefined;
+
+async function open(): Promise<GPUDevice> {
+  const adapter = await navigator.gpu?.requestAdapter();
+  if (!adapter) throw new Error('no adapter');
+  return adapter.requestDevice({ requiredFeatures: adapter.features.has('subgroups') ? ['subgroups'] : [] });
+}
+
+export async function check(group: string, options: Options): Promise<Verdict & { ms: number }> {
+  const harness = new Harness(await (device ??= open()));
+  const began = performance.now();
+  groups[group]!(harness);
+  const verdict = await harness.run(options);
+  return { ...verdict, ms: performance.now() - began };
+}

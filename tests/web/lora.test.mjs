@@ -1,0 +1,155 @@
+// LoRA adapters through the package, in Node and in Chromium: the references of ../shared/fixtures/lora, given
+// on loading and set later, at the smallest budget with the same bits; a change is heard by sessions that live on,
+// and what does not fit leaves everything as it was.
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { crossOrigin, launch, openPage } from './chromium.mjs';
+import { root } from './helpers.mjs';
+
+const dist = join(root, 'dist');
+const fixtures = join(root, '..', 'shared', 'fixtures');
+const skip = existsSync(join(fixtures, 'lora')) ? false : 'no ../shared/fixtures/lora';
+const cases = skip ? [] : JSON.parse(readFileSync(join(fixtures, 'lora', 'manifest.json'), 'utf8'));
+const positions = 4;
+
+/** Runs in Node or in the page: the logits of some positions, with adapters and in the order asked for. */
+async function measure({ source, prompt, steps, options, smallest }) {
+  const load = { cache: 'none', contextLength: 64, threads: 2, ...options };
+  if (smallest) {
+    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
+    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+  }
+  const engine = await Engine.load(source, load);
+  try {
+    const out = [];
+    for (const lora of [null, ...(steps ?? [])]) {
+      if (lora) await engine.setAdapters(lora);
+      out.push(Array.from(await engine.logits(prompt)));
+    }
+    return { out, adapters: engine.memory().adapters };
+  } finally {
+    await engine.dispose();
+  }
+}
+
+function check({ logits, n_vocab, llama_cpp_nmse }, ours, label) {
+  const bytes = readFileSync(join(fixtures, 'lora', logits));
+  const reference = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+  assert.equal(ours.length, positions * n_vocab, label);
+  for (let t = 0; t < positions; t++) {
+    let difference = 0;
+    let size = 0;
+    for (let i = t * n_vocab; i < (t + 1) * n_vocab; i++) {
+      difference += (ours[i] - reference[i]) ** 2;
+      size += reference[i] ** 2;
+    }
+    const error = difference / size;
+    assert.ok(error <= Math.max(1e-4, llama_cpp_nmse), `${label}, position ${t}: NMSE ${error}`);
+  }
+}
+
+const adaptersAt = (place, { adapters }) => adapters.map(({ file, scale }) => ({ source: place('lora', file), scale }));
+
+async function checkAll(run, place, models) {
+  for (const one of models) {
+    const args = { source: place('', one.model), prompt: one.prompt.slice(0, positions) };
+    const lora = adaptersAt(place, one);
+    const loaded = await run({ ...args, options: { lora } });
+    assert.ok(loaded.adapters > 0, one.name);
+    check(one, loaded.out[0], `${one.name} on loading`);
+    const streamed = await run({ ...args, options: { lora }, smallest: true });
+    assert.deepEqual(streamed.out, loaded.out, `${one.name} at the smallest budget`);
+    const none = lora.map((adapter) => ({ ...adapter, scale: 0 }));
+    const [bare, set, zero, empty] = (await run({ ...args, steps: [lora, none, []] })).out;
+    assert.deepEqual(set, loaded.out[0], `${one.name} set later`);
+    assert.notDeepEqual(bare, set, one.name);
+    assert.deepEqual(zero, bare, `${one.name} with a scale of 0`);
+    assert.deepEqual(empty, bare, `${one.name} without`);
+  }
+}
+
+describe('in Node', { skip }, () => {
+  const place = (folder, file) => join(fixtures, folder, file);
+  before(async () => {
+    globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
+  });
+
+  for (const model of [...new Set(cases.map(({ model }) => model))]) {
+    test(model, () => checkAll(measure, place, cases.filter((one) => one.model === model && /\.(a05|ab)$/.test(one.name))));
+  }
+
+  test('sessions go on with other adapters, and with another budget', async () => {
+    const one = cases.find(({ name }) => name === 'llama.a1');
+    const greedy = { maxTokens: 8, temperature: 0, ignoreEos: true };
+    const source = place('', one.model);
+    const lora = adaptersAt(place, one);
+    const load = { cache: 'none', contextLength: 64 };
+    const fresh = async (options) => {
+      const engine = await Engine.load(source, { ...load, ...options });
+      const text = await engine.generate(one.prompt, greedy).text();
+      await engine.dispose();
+      return text;
+    };
+    const bare = await fresh({});
+    const changed = await fresh({ lora });
+    assert.notEqual(bare, changed);
+    const engine = await Engine.load(source, load);
+    const told = () => engine.generate(one.prompt, greedy).text();
+    try {
+      assert.equal(await told(), bare);
+      const saved = await engine.saveState();
+      await engine.setAdapters([lora[0].source]); // an address alone: a scale of 1
+      assert.equal(await told(), changed);
+      await assert.rejects(engine.restoreState(saved), { code: 'CORRUPT' });
+      assert.equal(await told(), changed);
+      await engine.setMemoryBudget(64 << 20);
+      assert.equal(await told(), changed);
+      await assert.rejects(engine.setAdapters([{ source: place('lora', 'qwen3.a.lora.gguf') }]), { code: 'UNSUPPORTED_ARCHITECTURE' });
+      assert.equal(await told(), changed);
+      await engine.setAdapters([]);
+      assert.equal(await told(), bare);
+    } finally {
+      await engine.dispose();
+    }
+  });
+
+  test('what is no adapter is refused', async () => {
+    const source = place('', cases[0].model);
+    const refused = (lora, code) => assert.rejects(Engine.load(source, { cache: 'none', lora }), { code }, JSON.stringify(lora));
+    const { source: file } = adaptersAt(place, cases[0])[0];
+    await refused('text', 'INVALID_ARGUMENT');
+    await refused([{ source: file, scale: '1' }], 'INVALID_ARGUMENT');
+    await refused([{ source: file, weight: 1 }], 'INVALID_ARGUMENT');
+    await refused([place('lora', 'absent.gguf')], 'NOT_FOUND');
+    await refused([source], 'BAD_HEADER');
+    await refused([{ source: new Blob(['GGUF']) }], 'TRUNCATED');
+    const peft = new File(['x'], 'adapter_model.safetensors');
+    await refused([{ source: peft }], 'INVALID_ARGUMENT');
+    await refused([{ source: [peft, peft] }], 'INVALID_ARGUMENT');
+    await refused(Array(17).fill(file), 'INVALID_ARGUMENT');
+  });
+});
+
+describe('in Chromium', { skip }, () => {
+  let browser;
+  let files;
+  let tab;
+  before(async () => {
+    browser = await launch();
+    files = await serve([['/', fixtures]], crossOrigin);
+    tab = await openPage(browser, dist);
+    await tab.page.evaluate(`window.measure = ${measure}`);
+  });
+  after(async () => {
+    await tab.close();
+    await browser.close();
+    await files.close();
+  });
+
+  test('from a server', () =>
+    checkAll((args) => tab.page.evaluate((all) => measure(all), args), (folder, file) => `${files.url}/${folder ? `${folder}/` : ''}${file}`, cases.filter(({ name }) => name === 'qwen3.ab')));
+});

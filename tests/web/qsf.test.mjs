@@ -1,0 +1,131 @@
+// QSF files through the package, in Node and in Chromium: from a path, over ranges into the store, from
+// the store, resident and at the smallest budget, compressed or not, they give the bits of the GGUF
+// file that they were made of; a layer that arrives damaged is fetched again, and an error if it stays so.
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { crossOrigin, inTab, launch } from './chromium.mjs';
+import { importWeb, random, root } from './helpers.mjs';
+
+const dist = join(root, 'dist');
+const data = join(root, 'tests', 'data');
+/** How a file of tests/data/qsf is compressed, which is its name, and what it was made of. */
+const models = { none: 'llama4-chunks', lz4: 'llama4-chunks', zstd: 'qwen3moe' };
+const packings = Object.keys(models);
+const tokens = [1, 17, 29, 45, 31, 8, 12, 50, 5, 9, 20, 41];
+const path = (packing) => join(data, 'qsf', `${packing}.qsf`);
+const original = (packing) => join(data, 'families', `${models[packing]}.gguf`);
+const folder = mkdtempSync(join(tmpdir(), 'sluice-qsf-'));
+after(() => rmSync(folder, { recursive: true }));
+
+/** Runs in Node or in the page: the logits, resident or at the smallest budget. */
+async function measure({ source, tokens, smallest, options }) {
+  const load = { contextLength: 64, ...options };
+  if (smallest) {
+    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
+    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+  }
+  const engine = await Engine.load(source, load);
+  try {
+    const logits = Array.from(await engine.logits(tokens));
+    if (options.cache !== 'none') await engine.downloaded;
+    return { logits, resident: engine.memory().resident, fetched: engine.stats().bytesFetched };
+  } finally {
+    await engine.dispose();
+  }
+}
+
+test('CRC-32 is zlib’s, LZ4’s blocks unpack, and what are none are refused', async () => {
+  const { crc32 } = await importWeb('io/qsf');
+  const { unpackLz4 } = await importWeb('io/lz4');
+  const text = new TextEncoder().encode('123456789');
+  assert.equal(crc32(text), 0xcbf43926);
+  for (let n = 0; n <= 9; n++) assert.equal(crc32(text.subarray(n), crc32(text.subarray(0, n))), 0xcbf43926);
+  // "ab", eight bytes from two back, then a literal.
+  const block = Uint8Array.of(0x24, 97, 98, 2, 0, 0x10, 99);
+  const out = new Uint8Array(11);
+  assert.ok(unpackLz4(block, out));
+  assert.equal(new TextDecoder().decode(out), 'ababababab' + 'c');
+  for (let n = 0; n < block.length; n++) assert.ok(!unpackLz4(block.subarray(0, n), out), `${n} bytes`);
+  const next = random(7);
+  for (let i = 0; i < 20000; i++) {  // whatever comes, it ends within its bounds
+    const odd = Uint8Array.from({ length: 1 + (i % 24) }, () => Math.floor(next() * 256));
+    unpackLz4(odd, new Uint8Array(64));
+  }
+});
+
+describe('in Node', () => {
+  const wanted = {};
+  before(async () => {
+    globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
+    for (const packing of packings) wanted[packing] = (await measure({ source: original(packing), tokens, options: { threads: 1 } })).logits;
+  });
+
+  for (const packing of packings) {
+    test(`from a path, ${packing}`, async () => {
+      assert.deepEqual((await measure({ source: path(packing), tokens, options: { threads: 1 } })).logits, wanted[packing]);
+      const streamed = await measure({ source: path(packing), tokens, smallest: true, options: { threads: 2 } });
+      assert.equal(streamed.resident, false);
+      assert.deepEqual(streamed.logits, wanted[packing]);
+    });
+  }
+
+  test('a layer that arrives damaged is fetched again, and an error if it stays so', async () => {
+    const file = readFileSync(path('zstd'));
+    const at = Math.floor(file.length / 2);
+    let damaged;
+    const server = createServer((request, response) => {
+      const [, first, last] = /bytes=(\d+)-(\d*)/.exec(request.headers.range ?? 'bytes=0-').map(Number);
+      const end = Math.min(last || Infinity, file.length - 1);
+      const bytes = Buffer.from(file.subarray(first, end + 1));
+      if (first <= at && at <= end && damaged-- > 0) bytes[at - first] ^= 1;
+      response.writeHead(206, { 'Content-Range': `bytes ${first}-${end}/${file.length}`, 'Content-Length': bytes.length, ETag: '"a"' });
+      response.end(bytes);
+    });
+    await new Promise((ok) => server.listen(0, '127.0.0.1', ok));
+    const source = `http://127.0.0.1:${server.address().port}/model.qsf`;
+    try {
+      for (const [times, cacheDir] of [[1, join(folder, 'once')], [Infinity, join(folder, 'ever')]]) {
+        damaged = times;
+        const told = measure({ source, tokens, options: { threads: 1, cacheDir } });
+        if (times === 1) assert.deepEqual((await told).logits, wanted.zstd);
+        else await assert.rejects(told, { code: 'CORRUPT' });
+      }
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  });
+});
+
+describe('in Chromium', () => {
+  let browser, files;
+  before(async () => {
+    browser = await launch();
+    files = await serve([['/', data]], crossOrigin);
+  });
+  after(() => Promise.all([browser.close(), files.close()]));
+
+  for (const isolation of [true, false]) {
+    test(`over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`, () => inTab(browser, dist, { isolation }, async ({ page }) => {
+      const run = (args) => page.evaluate(measure, { tokens, options: {}, ...args });
+      for (const packing of packings) {
+        const { logits: wanted } = await run({ source: `${files.url}/families/${models[packing]}.gguf`, options: { cache: 'none' } });
+        const source = `${files.url}/qsf/${packing}.qsf`;
+        const first = await run({ source });
+        assert.ok(first.fetched > 0);
+        assert.deepEqual(first.logits, wanted, packing);
+        const streamed = await run({ source, smallest: true });
+        assert.equal(streamed.resident, false);
+        assert.deepEqual(streamed.logits, wanted, packing);
+        assert.ok(streamed.fetched <= 65536, `${streamed.fetched} bytes were fetched again`);
+        assert.deepEqual((await run({ source, options: { cache: 'none' } })).logits, wanted, packing);
+      }
+    }));
+  }
+});

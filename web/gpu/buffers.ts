@@ -1,0 +1,35 @@
+// The buffers of a card, counted: what is made here is what the budget is held against.
+
+// GPUBufferUsage; the names are not everywhere where the types are.
+export const enum Usage {
+  MapRead = 1,
+  MapWrite = 2,
+  CopySource = 4,
+  CopyTarget = 8,
+  Storage = 128,
+}
+
+export class Buffers {
+  /** Bytes of the buffers that there are, and the most there have been. */
+  bytes = 0;
+  peak = 0;
+  readonly #all: GPUBuffer[] = [];
+  readonly #device: GPUDevice;
+
+  constructor(device: GPUDevice) {
+    this.#device = device;
+  }
+
+  make(size: number, usage: number): GPUBuffer {
+    this.bytes += size;
+    this.peak = Math.max(this.peak, this.bytes);
+    const buffer = this.#device.createBuffer({ size, usage, mappedAtCreation: (usage & Usage.MapWrite) !== 0 });
+    this.#all.push(buffer);
+    return buffer;
+  }
+
+  dropAll(): void {
+    for (const buffer of this.#all.splice(0)) buffer.destroy();
+    this.bytes = 0;
+  }
+}

@@ -1,0 +1,380 @@
+// A graphics card that computes passes of one model: its buffers within a budget, and the recording of a pass
+// up to the next unit of weights that is missing, which is when what is recorded begins to run. The engine
+// (src/gpu/gpu_executor.h) asks for a pass through words in its memory and goes on with the CPU at the same
+// position once the card is lost.
+
+import { SluiceError } from '../wire/errors.js';
+import { Buffers, Usage } from './buffers.js';
+import { CardCache, cacheBytes } from './cache.js';
+import { Feed, type ReadWeights } from './feed.js';
+import { Kernels, type Recorder } from './kernels.js';
+import { align, planWeights, type CardPlan } from './plan.js';
+import { Buf, OpKind, PassState, Word, type Program } from './program.js';
+import { layOut, Writer, type Layout, type Rows } from './record.js';
+import { missing, stepsOf, type Step } from './steps.js';
+
+export interface CardHost {
+  memory: WebAssembly.Memory;
+  program: Program;
+  read: ReadWeights;
+  /** Bytes; 0: as many as the model wants, or the card gives. */
+  gpuBudget: number;
+  /** The card is gone, and why. */
+  onLost(why: string): void;
+}
+
+/** What a pass has cost. */
+export interface CardCounts {
+  cardPasses: number;
+  submits: number;
+  dispatches: number;
+  /** Bytes of weights that were given to the card. */
+  uploaded: number;
+  layers: number;
+}
+
+/** Multiplications after which a long pass is handed to the card piece by piece, so that it can be given up. */
+const kPieceWork = 2 ** 31;
+const kLongPass = 8; // tokens
+const kLookMs = 20;
+/** Where no budget is given. */
+const kMostBytes = 4 * 2 ** 30;
+
+export class Card {
+  lost = false;
+  readonly counts: CardCounts = { cardPasses: 0, submits: 0, dispatches: 0, uploaded: 0, layers: 0 };
+  readonly #device: GPUDevice;
+  readonly #host: CardHost;
+  readonly #kernels: Kernels;
+  readonly #buffers: Buffers;
+  readonly #plan: CardPlan;
+  readonly #layout: Layout;
+  readonly #steps: Step[];
+  readonly #cache: CardCache;
+  readonly #writer: Writer;
+  readonly #feed: Feed;
+  readonly #arena: GPUBuffer;
+  readonly #vectors: GPUBuffer;
+  readonly #readback: GPUBuffer;
+  readonly #slot: GPUBuffer | null;
+  /** Of units that stay, and whether they are there. */
+  readonly #pinned: (GPUBuffer | null)[];
+  readonly #there: boolean[];
+  #prepared: Promise<void> = Promise.resolve();
+  #vectorsThere = false;
+  #running: Promise<void> | null = null;
+  #closed = false;
+
+  private constructor(device: GPUDevice, host: CardHost, kernels: Kernels, plan: CardPlan, layout: Layout, buffers: Buffers) {
+    this.#device = device;
+    this.#host = host;
+    this.#kernels = kernels;
+    this.#plan = plan;
+    this.#layout = layout;
+    this.#buffers = buffers;
+    const { program, memory, read } = host;
+    const { position } = cacheBytes(program);
+    const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
+    this.#arena = buffers.make(4 * layout.floats, storage);
+    this.#vectors = buffers.make(align(4 * layout.vecFloats, 16) || 16, storage);
+    this.#readback = buffers.make(readbackBytes(program, position), Usage.MapRead | Usage.CopyTarget);
+    this.#slot = plan.slotBytes ? buffers.make(align(plan.slotBytes, 16), storage) : null;
+    this.#cache = new CardCache(program, memory, buffers);
+    this.#pinned = plan.units.map(({ pinned, bytes }) => (pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null));
+    this.#there = plan.units.map(() => false);
+    this.#steps = stepsOf(program);
+    this.#writer = new Writer(program, layout, this.#cache.caches);
+    this.#feed = new Feed(program, plan, buffers, read, (unit) => this.#there[unit]!);
+    this.counts.layers = new Set(program.ops.map(({ layer }) => layer).filter((layer) => layer >= 0)).size;
+  }
+
+  #begun(): this {
+    this.#device.addEventListener('uncapturederror', (event) => this.lose(event.error.message));
+    void this.#device.lost.then(({ message }) => this.lose(message || 'the device was lost'));
+    this.#prepared = this.#prepare();
+    this.#prepared.catch(() => {}); // told by the first pass
+    return this;
+  }
+
+  /** Compiles what a token and what a prompt will need, all at once and while the first weights are read. */
+  #prepare(): Promise<void> {
+    return this.#kernels.prepare({ arena: this.#arena, vectors: this.#vectors }, (recorder) => {
+      for (const tokens of new Set([1, this.#host.program.nBatch])) {
+        const rows: Rows = { tokens, first: 0, skipped: 0 };
+        for (const step of this.#steps) {
+          if (step.op.kind === OpKind.Select) rows.tokens = 1;
+          else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
+          for (const u of this.#unitsOf(step)) this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
+          this.#writer.activate(recorder, step, rows);
+        }
+      }
+    });
+  }
+
+  /** Errors: NOT_SUPPORTED, naming what the card does not do; BUDGET_TOO_SMALL; OUT_OF_MEMORY. */
+  static async open(device: GPUDevice, host: CardHost): Promise<Card> {
+    const { program, gpuBudget } = host;
+    const what = missing(program);
+    if (what) throw new SluiceError('NOT_SUPPORTED', `This model cannot run on the graphics card: ${what} would be needed there; load it with device 'wasm'.`);
+    const { limits } = device;
+    const kernels = await Kernels.create(device, {
+      subgroups: device.features.has('subgroups' as GPUFeatureName),
+    });
+    const layout = layOut(program, program.nBatch);
+    const cache = cacheBytes(program);
+    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + readbackBytes(program, cache.position) + cache.total + kernelBytes(program);
+    const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
+    if (Math.max(4 * layout.floats, cache.largest) > most) {
+      throw new SluiceError('NOT_SUPPORTED', `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`);
+    }
+    // Where the card has less room than it was allowed to take, more of the weights stream.
+    for (let room = (gpuBudget || kMostBytes) - fixed; ; ) {
+      const plan = planWeights(program, room, { unitBytes: most }, fixed);
+      const buffers = new Buffers(device);
+      device.pushErrorScope('out-of-memory');
+      const card = new Card(device, host, kernels, plan, layout, buffers);
+      if (!(await device.popErrorScope())) return card.#begun();
+      buffers.dropAll();
+      room = Math.floor(plan.bytes / 2);
+    }
+  }
+
+  /** Bytes that the card holds for this model, and the most it has held. */
+  get bytes(): number {
+    return this.lost ? 0 : this.#buffers.bytes + this.#kernels.bytes;
+  }
+  get peak(): number {
+    return this.#buffers.peak + this.#kernels.bytes;
+  }
+  get plan(): CardPlan {
+    return this.#plan;
+  }
+
+  /** Nothing more is asked of it. */
+  lose(why: string): void {
+    if (this.lost) return;
+    this.lost = true;
+    this.#words()[Word.Lost] = 1;
+    if (!this.#closed) this.#host.onLost(why);
+    this.#kernels.destroy();
+    this.#device.destroy();
+  }
+
+  close(): void {
+    this.#closed = true;
+    this.lose('closed');
+  }
+
+  /**
+   * Computes the pass that the engine asks for. False: it asks for none. Returns early when `stopped`; what is
+   * under way then is dropped when it is done.
+   */
+  async serve(stopped: () => boolean): Promise<boolean> {
+    if (this.lost || this.#words()[Word.State] !== PassState.Wanted) return false;
+    while (this.#running && !stopped()) await this.#unless(stopped, this.#running);
+    if (stopped()) return true;
+    const running = this.#pass();
+    const over = running.catch(() => {}).finally(() => (this.#running = null));
+    this.#running = over;
+    await this.#unless(stopped, running);
+    return true;
+  }
+
+  /** Waits for it, or until `stopped`. */
+  async #unless(stopped: () => boolean, running: Promise<void>): Promise<void> {
+    let timer: ReturnType<typeof setInterval> | undefined;
+    const over = new Promise<void>((done) => (timer = setInterval(() => stopped() && done(), kLookMs)));
+    await Promise.race([running, over]).finally(() => clearInterval(timer));
+  }
+
+  #words(): Uint32Array {
+    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.OnCard + 1);
+  }
+
+  async #pass(): Promise<void> {
+    try {
+      await this.#compute();
+    } catch (error) {
+      if (error instanceof SluiceError || this.#closed) throw error; // of a read: the next try begins anew
+      this.lose((error as Error).message);
+    }
+  }
+
+  async #compute(): Promise<void> {
+    const words = this.#words();
+    const { program, memory } = this.#host;
+    const queue = this.#device.queue;
+    const [serial, n, first, firstRow, nRows, held] = [Word.Serial, Word.N, Word.First, Word.FirstRow, Word.NRows, Word.Held].map((word) => words[word]!) as [number, number, number, number, number, number];
+    const given = (): boolean => this.lost || words[Word.Serial] !== serial || words[Word.State] !== PassState.Wanted;
+    this.#feed.ahead();
+    await this.#prepared;
+    if (given()) return;
+    this.#uploadVectors(words);
+    if (held < first) this.#cache.upload(queue, words, held, first);
+    const copy = (address: number, floats: number, at: number): void =>
+      queue.writeBuffer(this.#arena, 4 * at, new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats));
+    copy(program.x, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
+    program.ropes.forEach(({ address, nRot }, i) => copy(address, n * nRot, this.#layout.ropes[i]!));
+
+    const recording = new Recording(this.#device, this.#kernels, { arena: this.#arena, vectors: this.#vectors }, this.counts);
+    let back: [logits: number, size: number] | null;
+    try {
+      back = (await this.#record(recording, { tokens: n, first, skipped: 0 }, firstRow, nRows, given)) ? this.#download(recording, nRows, first, n) : null;
+    } finally {
+      recording.submit(); // what arrived is marked as there
+    }
+    if (!back) return;
+    const [logits, size] = back;
+    await this.#readback.mapAsync(Usage.MapRead, 0, size);
+    try {
+      if (given()) return;
+      const made = new Uint8Array(this.#readback.getMappedRange(0, size));
+      new Uint8Array(memory.buffer, program.logits, logits).set(made.subarray(0, logits));
+      this.#cache.settle(words, made.subarray(logits), first, n);
+      this.counts.cardPasses++;
+      words[Word.State] = PassState.Done;
+    } finally {
+      this.#readback.unmap();
+    }
+  }
+
+  /** All of the pass, waiting for units on the way; false when it was given up. */
+  async #record(recording: Recording, rows: Rows, firstRow: number, nRows: number, given: () => boolean): Promise<boolean> {
+    const { queue } = this.#device;
+    const words = this.#words();
+    let work = 0;
+    let piece: Promise<unknown> = Promise.resolve();
+    for (const step of this.#steps) {
+      const { op } = step;
+      words[Word.Layer] = op.layer;
+      if (op.kind === OpKind.Select) {
+        Object.assign(rows, { tokens: nRows, skipped: firstRow });
+        if (nRows === 0) break;
+      } else if (op.kind !== OpKind.Matmul) {
+        this.#writer.simple(recording.to(), step, rows);
+      }
+      if (op.kind !== OpKind.Matmul) continue;
+      for (const u of this.#unitsOf(step)) {
+        if (!(await this.#unit(u, recording, given))) return false;
+        this.#writer.products(recording.to(), step, this.#plan.units[u]!, this.#place(u), rows);
+        work += this.#plan.units[u]!.bytes * rows.tokens;
+      }
+      this.#writer.activate(recording.to(), step, rows);
+      if (work < kPieceWork || rows.tokens < kLongPass) continue;
+      recording.submit();
+      work = 0;
+      await piece;
+      piece = queue.onSubmittedWorkDone();
+      if (given()) return false;
+    }
+    return true;
+  }
+
+  /** Has logits and rows come back: bytes of the logits, and of both. */
+  #download(recording: Recording, nRows: number, first: number, n: number): [logits: number, size: number] {
+    const { program } = this.#host;
+    recording.finish();
+    const logits = 4 * nRows * program.widths[Buf.Logits]!;
+    if (nRows) recording.encoder.copyBufferToBuffer(this.#arena, 4 * this.#layout.buffers[Buf.Logits]!, this.#readback, 0, logits);
+    this.#cache.download(recording.encoder, this.#readback, logits, first, n);
+    return [logits, align(logits + n * cacheBytes(program).position, 8)];
+  }
+
+  /** Norm weights, biases and the like, which the engine has read by the first pass. */
+  #uploadVectors(words: Uint32Array): void {
+    if (this.#vectorsThere) return;
+    const { program, memory } = this.#host;
+    const addresses = new Uint32Array(memory.buffer, words[Word.Vectors], program.vecs.length);
+    program.vecs.forEach((n, i) => {
+      this.#device.queue.writeBuffer(this.#vectors, 4 * this.#layout.vecs[i]!, new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n));
+    });
+    this.#vectorsThere = true;
+  }
+
+  #unitsOf({ index }: Step): number[] {
+    const first = this.#plan.firstUnit[index]!;
+    return Array.from({ length: this.#plan.firstUnit[index + 1]! - first }, (_, i) => first + i);
+  }
+
+  #place(unit: number): GPUBuffer {
+    return this.#pinned[unit] ?? this.#slot!;
+  }
+
+  /** Has a unit on the card; what is recorded begins before it is waited for. False: the pass was given up. */
+  async #unit(u: number, recording: Recording, given: () => boolean): Promise<boolean> {
+    const { bytes, pinned } = this.#plan.units[u]!;
+    if (this.#there[u]) return true;
+    for (let at = 0; at < bytes; ) {
+      recording.submit();
+      const chunk = await this.#feed.chunk(u, at);
+      if (given()) {
+        this.#feed.give(chunk.staging);
+        return false;
+      }
+      recording.encoder.copyBufferToBuffer(chunk.staging, 0, this.#place(u), at, align(chunk.to - at));
+      recording.returns(chunk.staging, (staging) => this.#feed.give(staging));
+      this.counts.uploaded += chunk.to - at;
+      at = chunk.to;
+    }
+    this.#there[u] = pinned;
+    return true;
+  }
+}
+
+/** What kernels take for the numbers of a pass, 256 bytes a dispatch in pieces of 128 kB. */
+function kernelBytes({ ops }: Program): number {
+  return align(2 * ops.length * 256, 1 << 17);
+}
+
+/** Bytes that come back of the largest pass. */
+function readbackBytes(program: Program, position: number): number {
+  return align(4 * program.logitsRows * program.widths[Buf.Logits]! + program.nBatch * position, 16);
+}
+
+/** Commands until they are submitted: copies first, then one compute pass, then copies. */
+class Recording {
+  #encoder: GPUCommandEncoder | null = null;
+  #recorder: Recorder | null = null;
+  #returns: (() => void)[] = [];
+  readonly #device: GPUDevice;
+  readonly #kernels: Kernels;
+  readonly #memory: { arena: GPUBuffer; vectors: GPUBuffer };
+  readonly #counts: CardCounts;
+
+  constructor(device: GPUDevice, kernels: Kernels, memory: { arena: GPUBuffer; vectors: GPUBuffer }, counts: CardCounts) {
+    this.#device = device;
+    this.#kernels = kernels;
+    this.#memory = memory;
+    this.#counts = counts;
+  }
+
+  get encoder(): GPUCommandEncoder {
+    return (this.#encoder ??= this.#device.createCommandEncoder());
+  }
+
+  to(): Recorder {
+    return (this.#recorder ??= this.#kernels.begin(this.encoder, this.#memory));
+  }
+
+  /** A buffer that is free once what is recorded is submitted. */
+  returns(buffer: GPUBuffer, give: (buffer: GPUBuffer) => void): void {
+    this.#returns.push(() => give(buffer));
+  }
+
+  /** Ends the compute pass: copies may follow. */
+  finish(): void {
+    if (!this.#recorder) return;
+    this.#counts.dispatches += this.#recorder.dispatches;
+    this.#recorder.end();
+    this.#recorder = null;
+  }
+
+  submit(): void {
+    if (!this.#encoder) return;
+    this.finish();
+    this.#device.queue.submit([this.#encoder.finish()]);
+    this.#counts.submits++;
+    this.#encoder = null;
+    for (const give of this.#returns.splice(0)) give();
+  }
+}

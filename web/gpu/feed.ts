@@ -1,0 +1,138 @@
+// Weights on their way to the card: read from the model's files into staging buffers that are mapped, ahead
+// of the pass and across its end, as far as there are such buffers. What is read is a chunk of a unit; the
+// pass copies it to its place on the card and gives the buffer back.
+
+import { align, type CardPlan, type Unit } from './plan.js';
+import { Usage, type Buffers } from './buffers.js';
+import type { Program } from './program.js';
+
+export type ReadWeights = (file: number, offset: number, length: number) => Promise<Uint8Array>;
+
+/** Bytes [from, to) of a unit, in a staging buffer that is no longer mapped. */
+export interface Chunk {
+  unit: number;
+  from: number;
+  to: number;
+  staging: GPUBuffer;
+}
+
+interface Reading {
+  unit: number;
+  from: number;
+  to: number;
+  chunk: Promise<Chunk>;
+}
+
+export class Feed {
+  /** Bytes that have been read. */
+  bytes = 0;
+  readonly #free: GPUBuffer[] = [];
+  readonly #reading: Reading[] = [];
+  /** Buffers on their way back. */
+  readonly #coming = new Set<Promise<void>>();
+  /** Units that stay, and are being read. */
+  readonly #begun = new Set<number>();
+  /** Where reading goes on. */
+  #unit = 0;
+  #from = 0;
+  readonly #program: Program;
+  readonly #plan: CardPlan;
+  readonly #read: ReadWeights;
+  readonly #resident: (unit: number) => boolean;
+
+  constructor(program: Program, plan: CardPlan, buffers: Buffers, read: ReadWeights, resident: (unit: number) => boolean) {
+    this.#program = program;
+    this.#plan = plan;
+    this.#read = read;
+    this.#resident = resident;
+    for (let i = 0; i < plan.staging; i++) this.#free.push(buffers.make(align(plan.stagingBytes, 16), Usage.MapWrite | Usage.CopySource));
+  }
+
+  /** The chunk of `unit` that begins at byte `from`, which the card is to copy before give() has its buffer back. */
+  async chunk(unit: number, from: number): Promise<Chunk> {
+    const next = this.#reading[0];
+    if (next && (next.unit !== unit || next.from !== from)) await this.#drop();
+    if (!this.#reading.length) {
+      [this.#unit, this.#from] = [unit, from];
+      this.#begun.delete(unit);
+    }
+    for (this.ahead(); !this.#reading.length; this.ahead()) await Promise.race(this.#coming);
+    try {
+      return await this.#reading[0]!.chunk;
+    } finally {
+      this.#reading.shift();
+    }
+  }
+
+  /** Takes a buffer back once what copies it has been submitted. */
+  give(staging: GPUBuffer): void {
+    const coming = staging.mapAsync(Usage.MapWrite).then(() => {
+      this.#coming.delete(coming);
+      this.#free.push(staging);
+      this.ahead();
+    });
+    coming.catch(() => {}); // the card is lost: whoever waits hears of it
+    this.#coming.add(coming);
+  }
+
+  /** Reads as far ahead as there are buffers. */
+  ahead(): void {
+    while (this.#free.length) {
+      const at = this.#next();
+      if (!at) return;
+      const staging = this.#free.pop()!;
+      const reading = { ...at, chunk: this.#fill(at, staging) };
+      reading.chunk.catch(() => {}); // told when it is asked for
+      this.#reading.push(reading);
+    }
+  }
+
+  /** The next chunk in the order of passes, which has no end where something streams. */
+  #next(): Omit<Chunk, 'staging'> | null {
+    const { units, stagingBytes } = this.#plan;
+    for (let looked = 0; looked <= units.length; looked++) {
+      const unit = units[this.#unit];
+      const waits = this.#reading.some((reading) => reading.unit === this.#unit && reading.from === this.#from);
+      const stays = this.#from === 0 && (this.#resident(this.#unit) || this.#begun.has(this.#unit));
+      if (unit && this.#from < unit.bytes && !waits && !stays) {
+        const [from, to] = [this.#from, Math.min(this.#from + stagingBytes, unit.bytes)];
+        this.#from = to;
+        if (unit.pinned) this.#begun.add(this.#unit);
+        return { unit: this.#unit, from, to };
+      }
+      this.#unit = (this.#unit + 1) % units.length;
+      this.#from = 0;
+    }
+    return null;
+  }
+
+  async #fill(at: Omit<Chunk, 'staging'>, staging: GPUBuffer): Promise<Chunk> {
+    const { from, to } = at;
+    const unit: Unit = this.#plan.units[at.unit]!;
+    try {
+      const into = new Uint8Array(staging.getMappedRange(0, align(to - from, 16)));
+      await Promise.all(unit.pieces.map(async (piece) => {
+        const [a, b] = [Math.max(from, piece.at), Math.min(to, piece.at + piece.bytes)];
+        if (a >= b) return;
+        const mat = this.#program.mats[this.#program.ops[unit.op]!.parts[piece.part]!.mat]!;
+        const bytes = await this.#read(mat.file, mat.offset + piece.row0 * mat.rowBytes + (a - piece.at), b - a);
+        into.set(bytes, a - from);
+        this.bytes += b - a;
+      }));
+    } catch (error) {
+      staging.unmap();
+      this.give(staging);
+      throw error;
+    }
+    staging.unmap();
+    return { ...at, staging };
+  }
+
+  /** Gives up what has been read for another order of units. */
+  async #drop(): Promise<void> {
+    const all = this.#reading.splice(0);
+    for (const { unit } of all) this.#begun.delete(unit);
+    const chunks = await Promise.allSettled(all.map(({ chunk }) => chunk));
+    for (const chunk of chunks) if (chunk.status === 'fulfilled') this.give(chunk.value.staging);
+  }
+}

@@ -1,0 +1,118 @@
+// Pipelines by variant, compiled when they are first asked for or beforehand; bind groups, made once
+// for the same buffers; the uniform buffer whose slots hold what dispatches differ in.
+import { fieldsOf, keyOf, sourceOf, type Bound, type Features, type Values, type Variant, writeFields } from './shaders.js';
+
+const kSlotBytes = 256;            // the largest alignment of a dynamic offset that a device may ask for
+const kSlots = 512;                // of one uniform buffer
+const kBindGroups = 4096;          // kept before they are forgotten
+
+export interface Compiled {
+  pipeline: GPUComputePipeline;
+  bound: Bound;
+  fields: ReturnType<typeof fieldsOf>;
+}
+
+export class Pipelines {
+  readonly #device: GPUDevice;
+  readonly #features: Features;
+  readonly #compiled = new Map<string, Compiled>();
+  readonly #layouts = new Map<Bound, GPUBindGroupLayout>();
+  readonly #groups = new Map<string, GPUBindGroup>();
+  readonly #names = new WeakMap<GPUBuffer, number>();
+  readonly #uniforms: GPUBuffer[] = [];
+  readonly #words: Uint32Array<ArrayBuffer>[] = [];
+  #lastName = 0;
+
+  constructor(device: GPUDevice, features: Features) {
+    this.#device = device;
+    this.#features = features;
+  }
+
+  get count(): number { return this.#compiled.size; }
+  get bytes(): number { return this.#uniforms.length * kSlots * kSlotBytes; }
+
+  #layout(bound: Bound): GPUBindGroupLayout {
+    let layout = this.#layouts.get(bound);
+    if (layout) return layout;
+    const others: GPUBufferBindingType[] = bound === 'written' ? ['storage'] : Array<GPUBufferBindingType>(bound).fill('read-only-storage');
+    const entries = (['uniform', 'storage', 'read-only-storage', ...others] as GPUBufferBindingType[])
+      .map((type, binding) => ({ binding, visibility: 4 /* compute */, buffer: { type, hasDynamicOffset: binding === 0 } }));
+    this.#layouts.set(bound, layout = this.#device.createBindGroupLayout({ entries }));
+    return layout;
+  }
+
+  #describe(variant: Variant): GPUComputePipelineDescriptor {
+    const bound = variant.bound ?? 0;
+    return {
+      label: keyOf(variant),
+      layout: this.#device.createPipelineLayout({ bindGroupLayouts: [this.#layout(bound)] }),
+      compute: { module: this.#device.createShaderModule({ label: variant.name, code: sourceOf(variant, this.#features) }) },
+    };
+  }
+
+  #keep(variant: Variant, pipeline: GPUComputePipeline): Compiled {
+    const compiled = { pipeline, bound: variant.bound ?? 0, fields: fieldsOf(variant.texts) };
+    this.#compiled.set(keyOf(variant), compiled);
+    return compiled;
+  }
+
+  get(variant: Variant): Compiled {
+    return this.#compiled.get(keyOf(variant)) ??
+      this.#keep(variant, this.#device.createComputePipeline(this.#describe(variant)));
+  }
+
+  async compile(variants: Iterable<Variant>): Promise<void> {
+    const missing = new Map([...variants].map((v) => [keyOf(v), v] as const).filter(([key]) => !this.#compiled.has(key)));
+    await Promise.all([...missing.values()].map(async (v) =>
+      this.#keep(v, await this.#device.createComputePipelineAsync(this.#describe(v)))));
+  }
+
+  #uniform(chunk: number): GPUBuffer {
+    this.#words[chunk] ??= new Uint32Array(kSlots * kSlotBytes / 4);
+    return this.#uniforms[chunk] ??= this.#device.createBuffer({
+      label: 'parameters', size: kSlots * kSlotBytes, usage: 0x40 | 0x8 /* uniform, copy destination */,
+    });
+  }
+
+  #name(buffer: GPUBuffer): number {
+    let name = this.#names.get(buffer);
+    if (name === undefined) this.#names.set(buffer, name = ++this.#lastName);
+    return name;
+  }
+
+  /** The bind group for slots of a chunk of parameters and these buffers, in the order of their bindings. */
+  #group(bound: Bound, chunk: number, buffers: GPUBufferBinding[]): GPUBindGroup {
+    const key = `${bound} ${chunk} ${buffers.map((b) => `${this.#name(b.buffer)}:${b.offset ?? 0}:${b.size ?? ''}`).join(' ')}`;
+    let group = this.#groups.get(key);
+    if (group) return group;
+    if (this.#groups.size >= kBindGroups) this.#groups.clear();
+    const all = [{ buffer: this.#uniform(chunk), size: kSlotBytes }, ...buffers];
+    group = this.#device.createBindGroup({ layout: this.#layout(bound), entries: all.map((resource, binding) => ({ binding, resource })) });
+    this.#groups.set(key, group);
+    return group;
+  }
+
+  /** Records dispatch number `index` of a recording. */
+  dispatch(pass: GPUComputePassEncoder, index: number, compiled: Compiled, values: Values, buffers: GPUBufferBinding[], size: readonly number[]): void {
+    const chunk = Math.floor(index / kSlots), slot = index % kSlots;
+    const group = this.#group(compiled.bound, chunk, buffers);
+    const words = this.#words[chunk]!;
+    writeFields(compiled.fields, values, words, new Float32Array(words.buffer), slot * kSlotBytes / 4);
+    pass.setPipeline(compiled.pipeline);
+    pass.setBindGroup(0, group, [slot * kSlotBytes]);
+    pass.dispatchWorkgroups(size[0]!, size[1] ?? 1, size[2] ?? 1);
+  }
+
+  /** Parameters of the first `count` dispatches, to be there for what is submitted next. */
+  write(count: number): void {
+    for (let chunk = 0; chunk * kSlots < count; ++chunk) {
+      const slots = Math.min(kSlots, count - chunk * kSlots);
+      this.#device.queue.writeBuffer(this.#uniform(chunk), 0, this.#words[chunk]!, 0, slots * kSlotBytes / 4);
+    }
+  }
+
+  destroy(): void {
+    for (const buffer of this.#uniforms) buffer.destroy();
+    this.#groups.clear();
+  }
+}

@@ -1,0 +1,149 @@
+// What of a model lies on the card, within a budget of bytes: the weights of the program's products are cut
+// into units, each what one call of a kernel reads; units that fit stay, evenly spread over a pass so that
+// the others can be read in the meantime, and these come through one slot, by way of staging buffers. No
+// device is touched here.
+
+import { SluiceError } from '../wire/errors.js';
+import { OpKind, type Op, type Program } from './program.js';
+
+/** Rows of a part's matrix, at byte `at` of its unit. */
+export interface Piece {
+  part: number;
+  row0: number;
+  rows: number;
+  at: number;
+  bytes: number;
+}
+
+export interface Unit {
+  /** The operation that it is of. */
+  op: number;
+  pieces: Piece[];
+  bytes: number;
+  pinned: boolean;
+}
+
+export interface CardPlan {
+  units: Unit[];
+  /** Of each operation, the first of its units; one more entry: the end. */
+  firstUnit: number[];
+  pinnedBytes: number;
+  /** Of the slot and of each staging buffer. */
+  slotBytes: number;
+  stagingBytes: number;
+  staging: number;
+  /** All that the weights take. */
+  bytes: number;
+  /** Bytes that every pass reads. */
+  streamedBytes: number;
+}
+
+export interface Limits {
+  /** Of one buffer. */
+  unitBytes: number;
+}
+
+const kStaging = 3;
+const kLeastSlot = 1 << 16;
+const kMostSlot = 8 << 20;
+
+export const align = (bytes: number, to = 4): number => Math.ceil(bytes / to) * to;
+
+/** Activations of one product; the others are of two. Numbers of model/program.h. */
+const kPlain = [2, 4, 6, 7, 9];
+
+/** Whether the operation's parts are what the next one activates: gate and up, or one. */
+export function activated(ops: Op[], i: number, mats: Program['mats']): boolean {
+  const [op, next] = [ops[i]!, ops[i + 1]];
+  if (next?.kind !== OpKind.Activate || next.in !== op.out || op.add || op.scale !== 1) return false;
+  if (op.parts.length !== (kPlain.includes(next.act) ? 1 : 2)) return false;
+  const { type } = mats[op.parts[0]!.mat]!;
+  return op.parts.every(({ mat, outCol }, part) =>
+    mats[mat]!.type === type && mats[mat]!.rows === next.n && outCol === next.inCol + part * next.n);
+}
+
+/** Cuts an operation's products into units of at most `most` bytes. */
+function cut(program: Program, index: number, most: number, units: Unit[]): void {
+  const op = program.ops[index]!;
+  const { mats } = program;
+  const together = activated(program.ops, index, mats);
+  const bytesOf = (part: number, rows: number): number => align(mats[op.parts[part]!.mat]!.rowBytes * rows, 16);
+  const all = op.parts.map((_, part) => part);
+  const rowsOf = (part: number): number => mats[op.parts[part]!.mat]!.rows;
+  const add = (parts: number[], row0: number, rows: (part: number) => number): void => {
+    const unit: Unit = { op: index, pieces: [], bytes: 0, pinned: false };
+    for (const part of parts) {
+      const bytes = mats[op.parts[part]!.mat]!.rowBytes * rows(part);
+      unit.pieces.push({ part, row0, rows: rows(part), at: unit.bytes, bytes });
+      unit.bytes += align(bytes, 16);
+    }
+    units.push(unit);
+  };
+  if (all.reduce((sum, part) => sum + bytesOf(part, rowsOf(part)), 0) <= most) return add(all, 0, rowsOf);
+  for (const parts of together ? [all] : all.map((part) => [part])) {
+    const total = rowsOf(parts[0]!);
+    const one = parts.reduce((sum, part) => sum + mats[op.parts[part]!.mat]!.rowBytes, 0);
+    const rows = Math.max(1, Math.floor((most - 16 * parts.length) / one));
+    for (let row0 = 0; row0 < total; row0 += rows) add(parts, row0, () => Math.min(rows, total - row0));
+  }
+}
+
+function unitsOf(program: Program, most: number): { units: Unit[]; firstUnit: number[] } {
+  const units: Unit[] = [];
+  const firstUnit: number[] = [];
+  program.ops.forEach((op, i) => {
+    firstUnit.push(units.length);
+    if (op.kind === OpKind.Matmul && i < program.pool) cut(program, i, most, units);
+  });
+  firstUnit.push(units.length);
+  return { units, firstUnit };
+}
+
+/** The most that one row of any unit takes. */
+function widest(program: Program): number {
+  let most = 0;
+  program.ops.slice(0, program.pool).forEach((op, i) => {
+    const rows = op.parts.map(({ mat }) => program.mats[mat]!.rowBytes + 16);
+    const need = activated(program.ops, i, program.mats) ? rows.reduce((a, b) => a + b, 0) : Math.max(0, ...rows);
+    most = Math.max(most, need);
+  });
+  return align(most, 16);
+}
+
+/** How the weights lie in `room` bytes. Throws BUDGET_TOO_SMALL where they cannot even stream. */
+export function planWeights(program: Program, room: number, { unitBytes }: Limits, fixed = 0): CardPlan {
+  const whole = unitsOf(program, unitBytes);
+  const total = whole.units.reduce((sum, { bytes }) => sum + bytes, 0);
+  const least = widest(program);
+  const staged = Math.min(4 << 20, Math.max(kLeastSlot, ...whole.units.map(({ bytes }) => bytes)));
+  if (total + kStaging * staged <= room) {
+    for (const unit of whole.units) unit.pinned = true;
+    return {
+      ...whole, pinnedBytes: total, slotBytes: 0, stagingBytes: staged, staging: kStaging,
+      bytes: total + kStaging * staged, streamedBytes: 0,
+    };
+  }
+  const share = 1 + kStaging;
+  const slot = align(Math.max(least, Math.min(kMostSlot, unitBytes, Math.max(kLeastSlot, room / 16), room / (2 * share))), 16);
+  if (share * slot > room) {
+    const needed = fixed + share * least;
+    throw new SluiceError('BUDGET_TOO_SMALL', `A gpuBudget of ${fixed + room} bytes is too small for this model: the smallest that works is ${needed} bytes.`);
+  }
+  const { units, firstUnit } = unitsOf(program, slot);
+  // What stays is spread evenly: each unit adds its share of the room, and is pinned when it can be paid.
+  const all = units.reduce((sum, { bytes }) => sum + bytes, 0);
+  const forPins = room - share * slot;
+  let saved = 0;
+  let pinnedBytes = 0;
+  for (const unit of units) {
+    saved += (unit.bytes * forPins) / all;
+    if (saved < unit.bytes || pinnedBytes + unit.bytes > forPins) continue;
+    unit.pinned = true;
+    pinnedBytes += unit.bytes;
+    saved -= unit.bytes;
+  }
+  return {
+    units, firstUnit, pinnedBytes, slotBytes: slot, stagingBytes: slot, staging: kStaging,
+    bytes: pinnedBytes + share * slot, streamedBytes: all - pinnedBytes,
+  };
+}

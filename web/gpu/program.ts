@@ -1,0 +1,113 @@
+// The program of a model as the engine describes it to the card's side (src/gpu/describe.cpp), and the
+// words through which the two hand passes over (CardPass in src/gpu/gpu_executor.h). Enumerations have
+// the numbers of src/model/program.h.
+
+export const enum OpKind {
+  Embed, Norm, Matmul, Rope, Attention, Activate, Add, Moe, Conv, Select, SoftCap, Scale, Gate, Clamp, Pool,
+  Unary, Gated, Decay, Shift, Lerp, State, Scan, Rwkv7Keys, Rwkv7Mix, Rwkv7Bonus,
+  Rows, Copy, MulVec, HeadMatmul, Temperature, MixStreams, CorrectStreams, MatchNorm, Sparsify,
+}
+
+/** Their names, for messages. */
+export const kOpNames =
+  'embed norm matmul rope attention activate add moe conv select softCap scale gate clamp pool unary gated decay shift lerp state scan rwkv7Keys rwkv7Mix rwkv7Bonus rows copy mulVec headMatmul temperature mixStreams correctStreams matchNorm sparsify'.split(' ');
+
+export const enum Buf { X, H, Qkv, Att, GateUp, T, Router, Logits, First }
+
+export const enum NormKind { Rms, Layer, L2 }
+
+export interface MatPart {
+  mat: number;
+  /** Of vecs; -1: none. */
+  bias: number;
+  outCol: number;
+  factor: number;
+}
+
+export interface Op {
+  kind: OpKind;
+  layer: number;
+  in: Buf;
+  out: Buf;
+  inCol: number;
+  outCol: number;
+  inStep: number;
+  outStep: number;
+  n: number;
+  heads: number;
+  vec0: number;
+  vec1: number;
+  parts: MatPart[];
+  add: boolean;
+  scale: number;
+  norm: NormKind;
+  act: number;
+  xielu: [positive: number, negative: number, linear: number, below: number];
+  vecPerHead: boolean;
+  rope: number;
+  window: number;
+  chunked: boolean;
+  alibi: number;
+  att: { heads: number; kvHeads: number; dk: number; dv: number; cache: number; valuesInKeys: boolean; causal: boolean; owned: boolean };
+  unary: number;
+  gate: { buf: Buf; col: number };
+  stride: number;
+  eps: number;
+  moe: number;
+  softcap: number;
+}
+
+export interface Mat {
+  name: string;
+  type: number;
+  rows: number;
+  cols: number;
+  file: number;
+  offset: number;
+  rowBytes: number;
+  layer: number;
+}
+
+/** Keys and values of a layer in the engine's memory: [heads][keys of `capacity` places, then values], f16. */
+export interface CacheShape {
+  heads: number;
+  dk: number;
+  /** 0: values are in their keys. */
+  dv: number;
+  capacity: number;
+  headBytes: number;
+  f16: boolean;
+  recurrent: boolean;
+}
+
+export interface Program {
+  /** Addresses of the pass's words, of the rows of the embedding and of the logits. */
+  pass: number;
+  x: number;
+  logits: number;
+  logitsRows: number;
+  nBatch: number;
+  nCtx: number;
+  nVocab: number;
+  nEmbd: number;
+  normEps: number;
+  /** Texts are read whole. */
+  whole: boolean;
+  /** A pass for logits ends before this operation. */
+  pool: number;
+  head: number;
+  /** Of buffers, by Buf. */
+  widths: number[];
+  /** Tables of [nBatch][nRot] f32: cosines, then sines. */
+  ropes: { address: number; nRot: number; neox: boolean }[];
+  ops: Op[];
+  mats: Mat[];
+  /** Values of each. */
+  vecs: number[];
+  caches: CacheShape[];
+}
+
+/** Indices of the pass's words. */
+export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard }
+
+export const enum PassState { None, Wanted, Done }

@@ -1,0 +1,154 @@
+// One operation of the program as calls of the kernels: where in the arena its rows lie, and with which
+// numbers. The arena has the buffers of model/program.h one after the other, each [nBatch][width] of f32,
+// then the tables of RoPE and room for attention.
+
+import { attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';
+import { Buf, OpKind, type Op, type Program } from './program.js';
+import type { Step } from './steps.js';
+import type { Unit } from './plan.js';
+
+/** Where everything is, in floats. */
+export interface Layout {
+  buffers: number[];
+  ropes: number[];
+  scratch: number;
+  /** Of the arena. */
+  floats: number;
+  /** Of each vector, and of all. */
+  vecs: number[];
+  vecFloats: number;
+}
+
+export function layOut(program: Program, batch: number): Layout {
+  let floats = 0;
+  const take = (n: number): number => {
+    const at = floats;
+    floats += Math.ceil(n / 64) * 64;
+    return at;
+  };
+  const rows = (buf: number): number => (buf === Buf.Logits ? program.logitsRows : batch);
+  const buffers = program.widths.map((width, buf) => take(rows(buf) * width));
+  const ropes = program.ropes.map(({ nRot }) => take(batch * nRot));
+  const attention = program.ops.filter(({ kind }) => kind === OpKind.Attention);
+  const scratch = take(Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv))));
+  let vecFloats = 0;
+  const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
+  return { buffers, ropes, scratch, floats, vecs, vecFloats };
+}
+
+/** Rows of a batch, as operations go by. */
+export interface Rows {
+  tokens: number;
+  /** Position of the first token. */
+  first: number;
+  /** Rows of the residual stream before the first that goes on. */
+  skipped: number;
+}
+
+export class Writer {
+  readonly #program: Program;
+  readonly #layout: Layout;
+  readonly #caches: (Cache | null)[];
+
+  constructor(program: Program, layout: Layout, caches: (Cache | null)[]) {
+    this.#program = program;
+    this.#layout = layout;
+    this.#caches = caches;
+  }
+
+  place(buf: Buf, column: number, rows: Rows): Place {
+    const ld = this.#program.widths[buf]!;
+    const skipped = buf === Buf.X ? rows.skipped : 0;
+    return { at: this.#layout.buffers[buf]! + skipped * ld + column, ld };
+  }
+
+  #vec(index: number): number | undefined {
+    return index < 0 ? undefined : this.#layout.vecs[index]!;
+  }
+
+  /** The products of a unit of the step. */
+  products(to: Recorder, { op, norm, act }: Step, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
+    const { mats, normEps } = this.#program;
+    const parts = unit.pieces.map(({ part, row0, rows: n, at }): Part => {
+      const { mat, bias, outCol, factor } = op.parts[part]!;
+      const piece: Part = { weights: { type: mats[mat]!.type, buffer, offset: at }, rows: n, column: outCol + row0 };
+      if (bias >= 0) piece.bias = this.#vec(bias)! + row0;
+      if (factor >= 0) piece.factor = this.#vec(factor)!;
+      return piece;
+    });
+    to.matmul({
+      parts,
+      cols: op.n,
+      x: norm ? this.place(norm.in, norm.inCol, rows) : this.place(op.in, op.inCol, rows),
+      out: this.place(op.out, 0, rows),
+      tokens: rows.tokens,
+      scale: op.scale,
+      add: op.add,
+      ...(norm && { norm: { weight: this.#vec(norm.vec0), eps: norm.eps || normEps, scratch: this.place(op.in, op.inCol, rows) } }),
+      ...(act && rows.tokens <= kFewTokens && { activation: activation(act) }),
+    });
+  }
+
+  /** What products of many tokens leave to do once all rows are there. */
+  activate(to: Recorder, { act }: Step, rows: Rows): void {
+    if (act && rows.tokens > kFewTokens) to.activate({ at: this.place(act.in, act.inCol, rows), tokens: rows.tokens, n: act.n, ...activation(act) });
+  }
+
+  /** An operation without weights. */
+  simple(to: Recorder, { op, stores }: Step, rows: Rows): void {
+    const { tokens } = rows;
+    const map = { in: this.place(op.in, op.inCol, rows), out: this.place(op.out, op.outCol, rows), tokens, n: op.n };
+    const { heads, kvHeads, dk, dv, valuesInKeys, owned } = op.att;
+    const shape = { heads, kvHeads, dk, dv, valuesInKeys };
+    const cache = this.#caches[op.att.cache] ?? null;
+    switch (op.kind) {
+      case OpKind.Norm:
+        return to.norm({
+          ...map, heads: op.heads, kind: op.norm, weight: this.#vec(op.vec0), bias: this.#vec(op.vec1),
+          perHead: op.vecPerHead, eps: op.eps || this.#program.normEps, scale: op.scale,
+        });
+      case OpKind.Rope: {
+        const { nRot, neox } = this.#program.ropes[op.rope]!;
+        return to.rope({
+          ...shape, qkv: this.place(op.in, 0, rows), tokens, owned, rot: nRot, neox, column: op.inCol,
+          table: this.#layout.ropes[op.rope]!, ...(stores && { store: { cache: cache!, first: rows.first } }),
+        });
+      }
+      case OpKind.Attention: {
+        const qkv = this.place(op.in, 0, rows);
+        if (owned && !stores) to.store({ ...shape, qkv, tokens, cache: cache!, first: rows.first });
+        return to.attention({
+          ...shape, qkv, out: this.place(op.out, 0, rows), tokens, first: rows.first, cache: cache!, scale: op.scale,
+          softcap: op.softcap, window: op.window, chunked: op.chunked, alibi: op.alibi, sinks: this.#vec(op.vec0),
+          scratch: this.#layout.scratch,
+        });
+      }
+      case OpKind.Activate:
+        return to.activate({ at: map.in, tokens, n: op.n, ...activation(op) });
+      case OpKind.Add:
+        return to.add({ ...map, scale: op.scale });
+      case OpKind.Scale:
+        return to.scale({ ...map, scale: op.scale });
+      case OpKind.SoftCap:
+        return to.softcap({ ...map, softcap: op.softcap });
+      case OpKind.Clamp:
+        return to.clamp({ ...map, softcap: op.softcap });
+      case OpKind.Gate:
+        return to.gate({ ...map, heads: op.heads });
+      case OpKind.Unary:
+        return to.unary({ ...map, unary: op.unary });
+      case OpKind.Copy:
+        return to.copy({ ...map, heads: op.heads, inStep: op.inStep, outStep: op.outStep });
+      case OpKind.MulVec:
+        return to.mulVec({ ...map, vec: this.#vec(op.vec0)!, one: this.#program.vecs[op.vec0] === 1 });
+      case OpKind.MatchNorm:
+        return to.matchNorm({ ...map, heads: op.heads });
+      default: // Select moves rows in the caller's count of them; what else there is was refused (steps.ts)
+    }
+  }
+}
+
+function activation(op: Op): { kind: number; xielu: { positive: number; negative: number; linear: number; below: number } } {
+  const [positive, negative, linear, below] = op.xielu;
+  return { kind: op.act, xielu: { positive, negative, linear, below } };
+}

@@ -1,0 +1,74 @@
+// The program as the card runs it: what its operations need that kernels do not do, and which of them are one
+// dispatch: a norm with the products that alone read it, an activation with the products it is of, RoPE with
+// the store of what it has rotated.
+
+import { Kernels } from './kernels.js';
+import { activated } from './plan.js';
+import { kOpNames, NormKind, OpKind, type Op, type Program } from './program.js';
+
+export interface Step {
+  /** Number of the operation; `norm` and `act` are done with it. */
+  index: number;
+  op: Op;
+  norm?: Op;
+  act?: Op;
+  /** RoPE stores too; attention's keys are stored by then. */
+  stores?: boolean;
+}
+
+const kDone = new Set([
+  OpKind.Embed, OpKind.Norm, OpKind.Matmul, OpKind.Rope, OpKind.Attention, OpKind.Activate, OpKind.Add, OpKind.Select,
+  OpKind.SoftCap, OpKind.Scale, OpKind.Gate, OpKind.Clamp, OpKind.Unary, OpKind.Copy, OpKind.MulVec, OpKind.MatchNorm,
+]);
+
+/** What of the program does not run on a card; null: all does. */
+export function missing(program: Program): string | null {
+  const { ops, mats, caches, pool, whole, head } = program;
+  if (whole || head < 0) return 'texts that are read whole';
+  if (caches.some(({ heads, f16 }) => heads > 0 && !f16)) return 'quantized keys and values';
+  let selected = false;
+  for (const [i, op] of ops.slice(0, pool).entries()) {
+    const name = kOpNames[op.kind];
+    if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0)) return `the operation ${name}`;
+    if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention)) return 'layers that read the keys of earlier ones';
+    selected ||= op.kind === OpKind.Select;
+    for (const { mat } of op.parts) {
+      if (!Kernels.supports(mats[mat]!.type)) return `the weight type of ${mats[mat]!.name}`;
+    }
+  }
+  return null;
+}
+
+/** Whether nobody reads what `ops[i]` writes to its buffer but `ops[i + 1]`. */
+function readOnce(ops: Op[], i: number, end: number): boolean {
+  const { out } = ops[i]!;
+  for (let k = i + 2; k < end; k++) {
+    const op = ops[k]!;
+    const reads = op.in === out || (op.gate.col >= 0 && op.gate.buf === out) || (op.out === out && (op.add || op.kind === OpKind.Add));
+    if (reads) return false;
+    if (op.out === out && (op.kind === OpKind.Norm || op.kind === OpKind.Matmul)) return true;
+  }
+  return true;
+}
+
+export function stepsOf(program: Program): Step[] {
+  const { ops, mats, pool } = program;
+  const steps: Step[] = [];
+  for (let i = 1; i < pool; i++) {
+    const op = ops[i]!;
+    const next = ops[i + 1]!;
+    const step: Step = { index: i, op };
+    const normed = op.kind === OpKind.Norm && op.norm === NormKind.Rms && op.heads === 1 && op.vec1 < 0 && op.in !== op.out &&
+      op.outCol === 0 && next?.kind === OpKind.Matmul && next.in === op.out && next.inCol === 0 && next.n === op.n;
+    if (normed && readOnce(ops, i, pool)) {
+      step.index = ++i;
+      step.op = next;
+      step.norm = op;
+    }
+    if (step.op.kind === OpKind.Matmul && activated(ops, step.index, mats)) step.act = ops[++i]!;
+    if (op.kind === OpKind.Rope && next?.kind === OpKind.Attention && op.att.owned && next.in === op.in) step.stores = true;
+    if (op.kind === OpKind.Attention) step.stores = steps.at(-1)?.stores === true && steps.at(-1)!.op.kind === OpKind.Rope;
+    steps.push(step);
+  }
+  return steps;
+}

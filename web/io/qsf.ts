@@ -1,0 +1,262 @@
+// QSF files as the engine reads them: bytes of compressed layers at addresses from 2^48 on, 2^32 for
+// each, all others where they lie (src/qsf/qsf.h describes both). The first read of a layer checks all
+// of it; one that is wrong is fetched again, alone, and is then an error. A module of its own, loaded
+// when such a file is opened.
+
+import { decompress } from 'fzstd';
+import { abortError, SluiceError } from '../wire/errors.js';
+import type { SharedFile } from './files.js';
+import { unpackLz4 } from './lz4.js';
+import type { FileProgress, ModelFile } from './model-file.js';
+
+interface Run {
+  offset: number;
+  stored: number;
+  address: number;
+  bytes: number;
+  crc: number;
+  compression: number;
+  /** Unpacked bytes of each frame but the last. */
+  frame: number;
+  /** Where frames begin among the stored bytes, and the end; once the run has been checked. */
+  starts?: number[];
+}
+
+const kUnpacked = 2 ** 48;
+const kLayerRoom = 2 ** 32;
+const kHeader = 128;
+const kEntry = 32;
+const kSection = 24;
+const kRead = 1 << 19;
+const kSmallFrame = 1 << 20;
+const kZstd = 3;
+/** What fzstd holds while it works, and a frame that did not become smaller beyond its own bytes. */
+const kTables = 1 << 18;
+
+const tables = new Int32Array(4 * 256);
+for (let n = 0; n < 256; n++) {
+  let sum = n;
+  for (let table = 0; table < 4; table++) {
+    for (let bit = 0; bit < 8; bit++) sum = (sum >>> 1) ^ (sum & 1 ? 0xedb88320 : 0);
+    tables[table * 256 + n] = sum;
+  }
+}
+
+/** Zlib's CRC-32 of bytes behind others whose sum is `before`. */
+export function crc32(bytes: Uint8Array, before = 0): number {
+  let sum = ~before;
+  let i = 0;
+  for (const end = bytes.length - 3; i < end; i += 4) {
+    sum ^= bytes[i]! | (bytes[i + 1]! << 8) | (bytes[i + 2]! << 16) | (bytes[i + 3]! << 24);
+    sum = tables[768 + (sum & 255)]! ^ tables[512 + ((sum >>> 8) & 255)]! ^ tables[256 + ((sum >>> 16) & 255)]! ^ tables[sum >>> 24]!;
+  }
+  for (; i < bytes.length; i++) sum = (sum >>> 8) ^ tables[(sum ^ bytes[i]!) & 255]!;
+  return ~sum >>> 0;
+}
+
+const corrupt = (what: string): SluiceError => new SluiceError('CORRUPT', `${what}; download the file again.`);
+
+async function view(file: ModelFile, offset: number, length: number): Promise<DataView> {
+  const bytes = new Uint8Array(length);
+  await file.read(offset, bytes);
+  return new DataView(bytes.buffer);
+}
+
+const long = (from: DataView, at: number): number => from.getUint32(at, true) + from.getUint32(at + 4, true) * 2 ** 32;
+
+/** The file's runs by address. The engine checks the front; what it would refuse is only read safely here. */
+async function runsOf(file: ModelFile): Promise<Run[]> {
+  const header = await view(file, 0, kHeader);
+  const layers = Math.min(header.getUint32(16, true), 4096);
+  const index = await view(file, long(header, 56), layers * kEntry);
+  const runs: Run[] = [];
+  for (let i = 0; i < layers; i++) {
+    const at = i * kEntry;
+    const compression = index.getUint8(at + 17);
+    const offset = long(index, at);
+    runs.push({
+      offset, stored: index.getUint32(at + 8, true), bytes: index.getUint32(at + 12, true), compression,
+      address: compression ? kUnpacked + i * kLayerRoom : offset, crc: index.getUint32(at + 20, true),
+      frame: compression ? index.getUint32(at + 28, true) : 0,
+    });
+  }
+  const end = long(header, 100) + header.getUint32(108, true);
+  const sections = Math.min((await view(file, end - 16, 16)).getUint32(4, true), 16);
+  const list = await view(file, end - 16 - sections * kSection, sections * kSection);
+  for (let at = 0; at < list.byteLength; at += kSection) {
+    const [offset, bytes] = [long(list, at), long(list, at + 8)];
+    runs.push({ offset, stored: bytes, address: offset, bytes, crc: list.getUint32(at + 16, true), compression: 0, frame: 0 });
+  }
+  for (const run of runs) {
+    const large = frameOf(run) > kSmallFrame && frameOf(run) > 255 * run.stored;
+    if (run.compression && (large || listBytes(run) > run.stored)) throw new SluiceError('BAD_HEADER', `A layer of ${file.name} has an impossible size.`);
+  }
+  return runs.sort((a, b) => a.address - b.address);
+}
+
+export async function openQsf(file: ModelFile): Promise<ModelFile> {
+  return new QsfFile(file, await runsOf(file));
+}
+
+class QsfFile implements ModelFile {
+  readonly name: string;
+  readonly size: number;
+  readonly #file: ModelFile;
+  readonly #runs: Run[];
+  readonly #checks = new Map<Run, Promise<void>>();
+  readonly #checked = new Set<Run>();
+  readonly #plain: boolean;
+  /** Reads follow each other: they share these. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #stored: Uint8Array<ArrayBuffer>;
+  #frame: Uint8Array<ArrayBuffer>;
+  #held: { run: Run; frame: number } | null = null;
+  #closed = false;
+
+  constructor(file: ModelFile, runs: Run[]) {
+    this.#file = file;
+    this.#runs = runs;
+    this.name = file.name;
+    this.size = file.size;
+    const packed = runs.filter((run) => run.compression);
+    this.#plain = !packed.length;
+    const most = (of: (run: Run) => number, from: Run[]): number => from.reduce((sum, run) => Math.max(sum, of(run)), 0);
+    const stored = most((run) => (frames(run) > 1 ? Math.max(run.frame + kTables, listBytes(run)) : run.stored), packed);
+    this.#stored = new Uint8Array(Math.max(Math.min(kRead, most((run) => run.stored, runs)), stored));
+    this.#frame = new Uint8Array(most(frameOf, packed));
+  }
+
+  get shared(): SharedFile | undefined {
+    return this.#file.shared;
+  }
+  get whole(): boolean {
+    return this.#plain && this.#file.whole === true;
+  }
+  get held(): number {
+    return this.#stored.length + this.#frame.length + (this.#plain ? 0 : kTables);
+  }
+
+  read(offset: number, into: Uint8Array): true | Promise<void> {
+    const run = this.#find(offset);
+    const inside = run && run.address <= offset ? run : null;
+    if (!inside || (!inside.compression && this.#checked.has(inside))) return this.#file.read(offset, into);
+    return this.#read(inside, offset - inside.address, into);
+  }
+
+  progress(): FileProgress {
+    return this.#file.progress();
+  }
+  rates(): Promise<[number, number]> {
+    return this.#file.rates();
+  }
+  download(): Promise<boolean> {
+    return this.#file.download();
+  }
+  close(): void {
+    this.#closed = true;
+    this.#file.close();
+  }
+
+  /** The run with this address, or the first behind it. */
+  #find(address: number): Run | undefined {
+    const runs = this.#runs;
+    let [low, high] = [0, runs.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (runs[middle]!.address + runs[middle]!.bytes <= address) low = middle + 1;
+      else high = middle;
+    }
+    return runs[low];
+  }
+
+  async #read(run: Run, at: number, into: Uint8Array): Promise<void> {
+    if (at + into.length > run.bytes) throw new SluiceError('TRUNCATED', `A read goes past the end of a layer of ${this.name}.`);
+    if (!this.#checks.has(run)) {
+      const check = this.#inTurn(() => this.#check(run));
+      this.#checks.set(run, check);
+      check.catch(() => this.#checks.delete(run));
+    }
+    await this.#checks.get(run);
+    if (!run.compression) await this.#file.read(run.address + at, into);
+    else await this.#inTurn(() => this.#unpack(run, at, into));
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const mine = this.#turn.then(() => {
+      if (this.#closed) throw abortError();
+      return work();
+    });
+    this.#turn = mine.catch(() => {});
+    return mine;
+  }
+
+  async #check(run: Run): Promise<void> {
+    let sum = await this.#sum(run);
+    if (sum !== run.crc && this.#file.refresh) {
+      this.#file.refresh(run.offset, run.stored);
+      sum = await this.#sum(run);
+    }
+    if (sum !== run.crc) throw corrupt(`A layer of ${this.name} is damaged`);
+    if (run.compression) run.starts = await this.#readList(run);
+    this.#checked.add(run);
+  }
+
+  async #sum(run: Run): Promise<number> {
+    let sum = 0;
+    for (let at = 0; at < run.stored; ) {
+      const part = this.#stored.subarray(0, Math.min(this.#stored.length, run.stored - at));
+      await this.#file.read(run.offset + at, part);
+      sum = crc32(part, sum);
+      at += part.length;
+    }
+    return sum;
+  }
+
+  /** Zstandard's seek table behind the frames (src/qsf/frames.cpp). */
+  async #readList(run: Run): Promise<number[]> {
+    const count = frames(run);
+    const starts = [0];
+    const length = listBytes(run);
+    if (count === 1) return [0, run.stored];
+    const list = await view(this.#file, run.offset + run.stored - length, length);
+    for (let i = 0; i < count; i++) {
+      const stored = list.getUint32(8 + 8 * i, true);
+      const bytes = list.getUint32(12 + 8 * i, true);
+      if (bytes !== Math.min(run.frame, run.bytes - i * run.frame) || stored > this.#stored.length) throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
+      starts.push(starts[i]! + stored);
+    }
+    if (list.getUint32(length - 9, true) !== count || starts[count] !== run.stored - length) throw corrupt(`A layer of ${this.name} has a wrong list of frames`);
+    return starts;
+  }
+
+  async #unpack(run: Run, at: number, into: Uint8Array): Promise<void> {
+    const size = frameOf(run);
+    for (let done = 0; done < into.length; ) {
+      const frame = Math.floor((at + done) / size);
+      const bytes = this.#frame.subarray(0, Math.min(size, run.bytes - frame * size));
+      if (this.#held?.run !== run || this.#held.frame !== frame) {
+        this.#held = null;
+        const stored = this.#stored.subarray(0, run.starts![frame + 1]! - run.starts![frame]!);
+        await this.#file.read(run.offset + run.starts![frame]!, stored);
+        if (!unpackFrame(run.compression, stored, bytes)) throw corrupt(`A layer of ${this.name} cannot be decompressed`);
+        this.#held = { run, frame };
+      }
+      const from = at + done - frame * size;
+      const part = bytes.subarray(from, Math.min(bytes.length, from + into.length - done));
+      into.set(part, done);
+      done += part.length;
+    }
+  }
+}
+
+const frameOf = (run: Run): number => (frames(run) > 1 ? run.frame : run.bytes);
+const frames = (run: Run): number => (run.frame && run.frame < run.bytes ? Math.ceil(run.bytes / run.frame) : 1);
+const listBytes = (run: Run): number => (frames(run) > 1 ? 8 * frames(run) + 17 : 0);
+
+function unpackFrame(compression: number, from: Uint8Array, into: Uint8Array): boolean {
+  try {
+    return compression === kZstd ? decompress(from, into).length === into.length : unpackLz4(from, into);
+  } catch {
+    return false;
+  }
+}

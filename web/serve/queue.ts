@@ -1,0 +1,58 @@
+// The line before the engine: one request is computed at a time, so many wait, and one more is refused with the
+// time after which it is worth asking again.
+
+import { HttpError } from './errors.js';
+
+export class Queue {
+  running = 0;
+  #closed = false;
+  #waiting: { begin: () => void; refuse: (error: unknown) => void }[] = [];
+  /** Seconds that a request took, lately. */
+  #usual = 1;
+
+  constructor(private readonly most: number) {}
+
+  get queued(): number {
+    return this.#waiting.length;
+  }
+
+  /** No request is taken any more, and those that wait are refused. */
+  close(): void {
+    this.#closed = true;
+    const waiting = this.#waiting;
+    this.#waiting = [];
+    for (const { refuse } of waiting) refuse(unavailable());
+  }
+
+  /** Does the work when its turn has come, unless the signal is aborted before. Errors: 429, 503, or the work's. */
+  async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    if (this.#closed) throw unavailable();
+    if (this.running > 0) await this.#turn(signal);
+    this.running++;
+    const begun = performance.now();
+    try {
+      return await work();
+    } finally {
+      this.running--;
+      this.#usual += ((performance.now() - begun) / 1000 - this.#usual) / 8;
+      this.#waiting.shift()?.begin();
+    }
+  }
+
+  #turn(signal: AbortSignal): Promise<void> {
+    if (this.#waiting.length >= this.most) {
+      const seconds = Math.max(1, Math.ceil(this.#usual * this.#waiting.length));
+      throw new HttpError(429, 'rate_limit_exceeded', 'Too many requests are waiting: try again later.', { headers: { 'retry-after': `${Math.min(seconds, 60)}` } });
+    }
+    return new Promise((begin, refuse) => {
+      const entry = { begin, refuse };
+      this.#waiting.push(entry);
+      signal.addEventListener('abort', () => {
+        this.#waiting = this.#waiting.filter((each) => each !== entry);
+        refuse(signal.reason);
+      });
+    });
+  }
+}
+
+const unavailable = (): HttpError => new HttpError(503, 'unavailable', 'The server is shutting down.');

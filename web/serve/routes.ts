@@ -1,0 +1,209 @@
+// From a request's path and body to an answer of the engine: the package's own calls, which have OpenAI's shapes
+// already; several prompts and several answers are asked for one after another.
+
+import type { Engine } from '../api/engine.js';
+import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, Completion, CompletionChunk, CompletionParams, CompletionUsage } from '../chat/openai.js';
+import { HttpError } from './errors.js';
+import type { Metrics } from './metrics.js';
+import type { Queue } from './queue.js';
+
+const kMostAnswers = 16;
+const kMostTexts = 2048;
+
+/** What of a request the access log tells. */
+export interface Record {
+  route: string;
+  stream?: boolean;
+  prompt_tokens?: number;
+  completion_tokens?: number;
+  finish?: string;
+  error?: string;
+}
+
+/** A whole answer, or its parts as they come. */
+export type Answer = { body: unknown; status?: number } | { text: string; type: string } | { chunks: AsyncIterable<unknown> };
+
+type Body = { [name: string]: unknown };
+type Params = (ChatCompletionParams | CompletionParams) & Body;
+type Whole = ChatCompletion | Completion;
+type Chunk = ChatCompletionChunk | CompletionChunk;
+
+export interface Served {
+  engine: Engine;
+  model: string;
+  queue: Queue;
+  metrics: Metrics;
+  /** False: the server ends. */
+  open: () => boolean;
+  /** Why the engine answers no more; '': it does. */
+  failure: string;
+}
+
+interface Route {
+  method: 'GET' | 'POST';
+  answer: (served: Served, body: Body, signal: AbortSignal, record: Record) => Promise<Answer>;
+}
+
+const created = Math.floor(Date.now() / 1000);
+const modelOf = (id: string): unknown => ({ id, object: 'model', created, owned_by: 'sluice' });
+const post = (answer: Route['answer']): Route => ({ method: 'POST', answer });
+const get = (body: (served: Served) => Answer): Route => ({ method: 'GET', answer: async (served) => body(served) });
+
+const kRoutes: { [path: string]: Route } = {
+  '/health': get(({ open, failure }) => {
+    const status = failure ? 'failed' : open() ? 'ok' : 'closing';
+    return { body: { status, ...(failure && { error: failure }) }, status: status === 'ok' ? 200 : 503 };
+  }),
+  '/metrics': get(({ metrics }) => ({ text: metrics.text(), type: 'text/plain; version=0.0.4; charset=utf-8' })),
+  '/v1/models': get(({ model }) => ({ body: { object: 'list', data: [modelOf(model)] } })),
+  '/v1/chat/completions': post((served, body, signal, record) => {
+    if (!Array.isArray(body['messages']) || body['messages'].length === 0) throw wrong('messages', 'a list of messages, not empty');
+    return answers(served, [body as Params], signal, record, (params, options) => served.engine.chat.completions.create(params as ChatCompletionParams, options));
+  }),
+  '/v1/completions': post((served, body, signal, record) => {
+    const { prompt } = body;
+    if (prompt === undefined) throw wrong('prompt', 'a text, or a list of texts or token ids');
+    const several = Array.isArray(prompt) && prompt.length > 0 && typeof prompt[0] !== 'number';
+    const prompts = several ? (prompt as unknown[]) : [prompt];
+    return answers(served, prompts.map((each) => ({ ...body, prompt: each }) as Params), signal, record, (params, options) => served.engine.completions.create(params as CompletionParams, options));
+  }),
+  '/v1/embeddings': post(async ({ engine, queue, metrics }, body, signal, record) => {
+    const { input } = body;
+    if (Array.isArray(input) && input.length > kMostTexts && typeof input[0] !== 'number') throw wrong('input', `at most ${kMostTexts} texts`);
+    const list = await queue.run(signal, () => engine.embeddings.create(body as never, { signal }));
+    metrics.add('sluice_embedded_texts_total', list.data.length);
+    record.prompt_tokens = list.usage.prompt_tokens;
+    return { body: list };
+  }),
+  '/tokenize': post(async ({ engine }, { content, add_special: addBos = true, parse_special: parseSpecial = true }) => {
+    if (typeof content !== 'string') throw wrong('content', 'a text');
+    return { body: { tokens: [...(await engine.tokenize(content, { addBos: addBos === true, parseSpecial: parseSpecial === true }))] } };
+  }),
+  '/detokenize': post(async ({ engine }, { tokens }) => {
+    if (!Array.isArray(tokens)) throw wrong('tokens', 'a list of token ids');
+    return { body: { content: await engine.detokenize(tokens as number[]) } };
+  }),
+};
+
+const wrong = (param: string, what: string): HttpError => new HttpError(400, 'INVALID_ARGUMENT', `'${param}' must be ${what}.`, { param });
+
+/** The route of a path, its name for logs and metrics. Errors: 404, 405. */
+export function routeOf(method: string, path: string, model: string): { name: string; route: Route } {
+  const one = path.startsWith('/v1/models/');
+  const name = one ? '/v1/models' : path;
+  const route = kRoutes[name];
+  if (!route || !Object.hasOwn(kRoutes, name)) throw new HttpError(404, 'unknown_url', 'There is nothing at this path.');
+  const allowed = route.method === 'GET' ? 'GET, HEAD' : 'POST';
+  if (!allowed.split(', ').includes(method)) throw new HttpError(405, 'method_not_allowed', 'This path takes another method.', { headers: { allow: allowed } });
+  if (!one) return { name, route };
+  if (![model, encodeURI(model), encodeURIComponent(model)].includes(path.slice(name.length + 1))) throw new HttpError(404, 'model_not_found', 'There is no such model here.', { param: 'model' });
+  return { name, route: get(() => ({ body: modelOf(model) })) };
+}
+
+// --- answers of the model ------------------------------------------------------------------------
+
+type Create = (params: Params, options: { signal: AbortSignal }) => Promise<Whole | AsyncIterable<Chunk>>;
+
+/** Every answer that is asked for: so many of each prompt, with seeds that follow one another. */
+function asked(list: Params[]): Params[] {
+  const { n: given } = list[0] ?? {};
+  const n = given ?? 1;
+  if (!Number.isInteger(n) || n < 1 || list.length * n > kMostAnswers || list.length === 0) {
+    throw wrong(list.length > 1 ? 'prompt' : 'n', `whole and ask for 1 to ${kMostAnswers} answers`);
+  }
+  return list.flatMap((params) => Array.from({ length: n }, (_, i) => {
+    const { seed } = params;
+    return { ...params, n: 1, ...(typeof seed === 'number' && n > 1 && { seed: seed + i }) };
+  }));
+}
+
+async function answers({ queue, metrics }: Served, list: Params[], signal: AbortSignal, record: Record, create: Create): Promise<Answer> {
+  // What clients send is data: a template would be a program.
+  if (list[0]?.['chat_template'] != null) throw new HttpError(400, 'INVALID_ARGUMENT', "'chat_template' is not supported.", { param: 'chat_template' });
+  const each = asked(list);
+  const note = ({ choices, usage }: { choices: { finish_reason: string | null }[]; usage?: CompletionUsage | null }): void => {
+    record.finish = choices[0]?.finish_reason ?? record.finish ?? '';
+    if (choices[0]?.finish_reason) metrics.add('sluice_answers_total', 1, `finish="${record.finish}"`);
+    if (!usage) return;
+    record.prompt_tokens = (record.prompt_tokens ?? 0) + usage.prompt_tokens;
+    record.completion_tokens = (record.completion_tokens ?? 0) + usage.completion_tokens;
+    const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
+    metrics.add('sluice_prompt_tokens_total', usage.prompt_tokens - cached);
+    metrics.add('sluice_cached_tokens_total', cached);
+    metrics.add('sluice_generated_tokens_total', usage.completion_tokens);
+  };
+  const over = (): void => {
+    if (signal.aborted && record.finish !== 'aborted') metrics.add('sluice_answers_total', 1, `finish="${(record.finish = 'aborted')}"`);
+  };
+  record.stream = each[0]!['stream'] === true;
+  if (record.stream) return { chunks: await begun(queue, each, signal, create, note, over) };
+  return queue.run(signal, async () => {
+    const wholes: Whole[] = [];
+    try {
+      for (const params of each) {
+        wholes.push((await create(params, { signal })) as Whole);
+        note(wholes.at(-1)!);
+      }
+    } finally {
+      over();
+    }
+    const choices = wholes.map(({ choices: [choice] }, index) => ({ ...choice!, index }));
+    return { body: { ...wholes[0]!, choices, usage: summed(wholes.map(({ usage }) => usage!)) } };
+  });
+}
+
+function summed(usages: CompletionUsage[]): CompletionUsage {
+  const [first] = usages;
+  if (usages.length === 1) return first!;
+  const sum = (of: (usage: CompletionUsage) => number): number => usages.reduce((all, usage) => all + of(usage), 0);
+  return {
+    ...first!, prompt_tokens: sum((u) => u.prompt_tokens), completion_tokens: sum((u) => u.completion_tokens), total_tokens: sum((u) => u.total_tokens),
+    ...(first!.prompt_tokens_details && { prompt_tokens_details: { ...first!.prompt_tokens_details, cached_tokens: sum((u) => u.prompt_tokens_details?.cached_tokens ?? 0) } }),
+  } as CompletionUsage;
+}
+
+/**
+ * The chunks of all answers, one after another; the request holds its turn until the last of them has been taken
+ * or left. Resolves with the first chunk there, so that what is wrong with the request is still a status.
+ */
+async function begun(queue: Queue, each: Params[], signal: AbortSignal, create: Create, note: (chunk: Chunk) => void, over: () => void): Promise<AsyncIterable<Chunk>> {
+  const withUsage = (each[0]!.stream_options as { include_usage?: boolean } | null | undefined)?.include_usage === true;
+  const source = async function* (): AsyncGenerator<Chunk, void> {
+    const usages: CompletionUsage[] = [];
+    let head: Chunk | undefined;
+    for (const [index, params] of each.entries()) {
+      const chunks = (await create({ ...params, stream_options: { include_usage: true } } as Params, { signal })) as AsyncIterable<Chunk>;
+      for await (const chunk of chunks) {
+        note(chunk);
+        head ??= chunk;
+        if (chunk.usage) usages.push(chunk.usage);
+        if (chunk.choices.length === 0) continue;
+        const { usage: _, ...rest } = chunk;
+        yield { ...rest, id: head.id, created: head.created, choices: chunk.choices.map((choice) => ({ ...choice, index })), ...(withUsage && { usage: null }) } as Chunk;
+      }
+    }
+    if (withUsage && head) yield { ...head, choices: [], usage: summed(usages) } as Chunk;
+  };
+  let leave!: () => void;
+  const left = new Promise<void>((resolve) => (leave = resolve));
+  signal.addEventListener('abort', () => leave()); // whether or not anybody reads on
+  const { chunks, head } = await new Promise<{ chunks: AsyncGenerator<Chunk, void>; head: IteratorResult<Chunk, void> }>((resolve, reject) => {
+    queue.run(signal, async () => {
+      const chunks = source();
+      try {
+        resolve({ chunks, head: await chunks.next() });
+        await left;
+      } finally {
+        over();
+      }
+    }).catch(reject);
+  });
+  return (async function* () {
+    try {
+      if (!head.done) yield head.value;
+      yield* chunks;
+    } finally {
+      leave();
+    }
+  })();
+}
