@@ -3,12 +3,7 @@
 #include <cstring>
 
 #include "kernels/isa/targets.h"
-
-#if defined(__x86_64__)
-#include <cpuid.h>
-#elif defined(__aarch64__) && defined(__linux__)
-#include <sys/auxv.h>
-#endif
+#include "platform/cpu.h"
 
 namespace sluice::kernels {
 namespace {
@@ -23,31 +18,12 @@ struct Choice {
 }
 
 #if defined(__x86_64__)
-// __builtin_cpu_supports also checks XGETBV: it answers for the CPU and the system together.
-bool has_f16c() {  // clang 14's __builtin_cpu_supports does not know this name
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-}
-bool has_avx512vnni() {
-  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni");
-}
-constexpr Choice kChoices[] = {
-    {&avx512vnni::kTable, has_avx512vnni}, {&avx2::kTable, has_avx2}, {&scalar::kTable, always}};
+constexpr Choice kChoices[] = {{&avx512vnni::kTable, platform::has_avx512vnni},
+                               {&avx2::kTable, platform::has_avx2},
+                               {&scalar::kTable, always}};
 #elif defined(__aarch64__)
-bool has_dotprod() {
-#if defined(__linux__)
-  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#else
-  return true;  // every Apple and Windows machine of this kind has it
-#endif
-}
 constexpr Choice kChoices[] = {
-    {&neondot::kTable, has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
+    {&neondot::kTable, platform::has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
 #elif defined(SLUICE_WASM_TABLE)    // the page has chosen a binary: web/worker/variant.ts
 constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, always}};
 #elif defined(SLUICE_WASM_RELAXED)  // the kernels' tests hold both

@@ -57,6 +57,20 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   out.engine.logits_rows = given.logits_rows;
   out.engine.grammars = given.grammars != 0;
   if (given.kernels != nullptr) out.engine.kernels = given.kernels;
+  if (given.kv_type != nullptr) {
+    const Result<kv::KvTypes> types = kv::parse_kv_types(given.kv_type);
+    if (!types.ok()) return types.status();
+    out.engine.kv = *types;
+  }
+  SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
+  for (size_t i = 0; i < given.n_adapters; ++i) {
+    const sluice_adapter& adapter = given.adapters[i];
+    if (adapter.path == nullptr) return null_argument("the path of an adapter");
+    if (!std::isfinite(adapter.scale)) {
+      return error(Code::kInvalidArgument, "an adapter's scale must be a number");
+    }
+    out.adapters.push_back({adapter.path, adapter.scale});
+  }
   if (given.cache_directory != nullptr) out.source.cache_dir = given.cache_directory;
   if (given.on_warning != nullptr) {
     out.source.on_warning = [callback = given.on_warning, user = given.warning_user](
@@ -89,6 +103,10 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
   Result<native::ModelHeader> header = read_header(how->source);
   if (!header.ok()) return header.status();
   std::string chat_template(header->header.get_string("tokenizer.chat_template").value_or(""));
+  const Result<native::AdapterFiles> adapters =
+      native::AdapterFiles::open(how->adapters, how->source);
+  if (!adapters.ok()) return adapters.status();
+  how->engine.adapters = adapters->sources();
   Result<std::unique_ptr<native::Model>> model =
       native::Model::open(std::move(*header), how->engine);
   if (!model.ok()) return model.status();
@@ -121,6 +139,10 @@ Status inspect(const char* path, const sluice_load_options* options, sluice_fact
   if (!how.ok()) return how.status();
   const Result<native::ModelHeader> header = native::read_header(path, how->source);
   if (!header.ok()) return header.status();
+  const Result<native::AdapterFiles> adapters =
+      native::AdapterFiles::open(how->adapters, how->source);
+  if (!adapters.ok()) return adapters.status();
+  how->engine.adapters = adapters->sources();
   how->engine.base_bytes += header->held;
   const Result<session::Inspection> found = session::inspect(header->header, how->engine);
   if (!found.ok()) return found.status();

@@ -118,6 +118,12 @@ typedef int32_t (*sluice_progress_callback)(void* user, uint64_t loaded, uint64_
  * as the engine lives. The text is valid during the call. */
 typedef void (*sluice_warning_callback)(void* user, const char* text);
 
+/* A LoRA adapter: a GGUF file, a directory of PEFT's, or an http or https URL of a file. */
+typedef struct sluice_adapter {
+  const char* path;
+  float scale; /* of what it adds; 1 is the adapter's own */
+} sluice_adapter;
+
 typedef struct sluice_load_options {
   size_t size;            /* of this structure, in bytes */
   uint64_t memory_budget; /* bytes that the engine may hold; 0: all that it wants */
@@ -135,6 +141,10 @@ typedef struct sluice_load_options {
   void* progress_user;
   sluice_warning_callback on_warning; /* null: none */
   void* warning_user;
+  const char* kv_type;            /* how keys and values are kept: "f16", "q8_0", "q4_0" or "q2", or
+                                     "q8_0,q4_0" for each apart; null: f16 */
+  const sluice_adapter* adapters; /* added to the weights; needed until loading returns */
+  size_t n_adapters;
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "platform/memory.h"
 
 namespace sluice {
 
@@ -19,15 +20,10 @@ inline constexpr size_t kAlignment = 64;
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// Memory for AlignedBuffer, at a multiple of 64; null when the platform refuses. release() takes
-// the size that was asked for.
-[[nodiscard]] void* reserve(size_t bytes);
-void release(void* memory, size_t bytes);
-
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  ~AlignedBuffer() { release(data_, size_); }
+  ~AlignedBuffer() { platform::release(data_, size_); }
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     AlignedBuffer(std::move(other)).swap(*this);
@@ -42,7 +38,7 @@ class AlignedBuffer {
     AlignedBuffer().swap(*this);
     if (bytes == 0) return {};
     if (bytes <= std::numeric_limits<size_t>::max() - kAlignment) {
-      data_ = static_cast<std::byte*>(reserve(static_cast<size_t>(bytes)));
+      data_ = static_cast<std::byte*>(platform::reserve(static_cast<size_t>(bytes)));
     }
     if (data_ == nullptr) {
       return error(Code::kOutOfMemory, "the platform refused %llu bytes of memory",

@@ -9,6 +9,13 @@
 #include <string>
 #include <utility>
 
+// What formats are checked against: C's, also where the platform's own printf is another one.
+#if defined(__MINGW32__)
+#define SLUICE_PRINTF gnu_printf
+#else
+#define SLUICE_PRINTF printf
+#endif
+
 namespace sluice {
 
 enum class Code : uint8_t {
@@ -66,7 +73,7 @@ class [[nodiscard]] Status {
 
 // printf-style construction of an error. Control characters in it are made harmless.
 [[nodiscard]] Status error(Code code, const char* format, ...)
-    __attribute__((format(printf, 2, 3)));
+    __attribute__((format(SLUICE_PRINTF, 2, 3)));
 
 // A value or the Status that says why there is none.
 template <typename T>

@@ -3,28 +3,19 @@
 // successful claim keeps its region open until the claimer subtracts from `pending`; so a worker
 // that wakes late finds nothing to claim or joins the region that is current, and no worker ever
 // has to check in. A worker that is descheduled, or was never started, therefore delays nothing.
-// Threads are pthreads because std::thread reports failure by exception, and sleeping is a futex
-// because libc++ under Emscripten 3.1 implements atomic waits by polling.
 #include "base/thread_pool.h"
-
-#include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
-#include <limits>
 #include <new>
 
-#if defined(__EMSCRIPTEN__)
-#include <emscripten/threading.h>
-#elif defined(__linux__)
-#include <cstdio>
-#else
-#include <unistd.h>
-#endif
+#include "platform/threads.h"
 
 namespace sluice {
 namespace {
+
+using platform::futex_wait;
+using platform::futex_wake_all;
 
 constexpr int kMaxThreads = 64;
 constexpr int64_t kMaxRegionTasks = 1 << 30;
@@ -50,22 +41,6 @@ void cpu_relax() {
 #endif
 }
 
-void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
-#if defined(__EMSCRIPTEN__)
-  emscripten_futex_wait(&word, seen, std::numeric_limits<double>::infinity());
-#else
-  word.wait(seen, std::memory_order_seq_cst);
-#endif
-}
-
-void futex_wake_all(std::atomic<uint32_t>& word) {
-#if defined(__EMSCRIPTEN__)
-  emscripten_futex_wake(&word, std::numeric_limits<int>::max());
-#else
-  word.notify_all();
-#endif
-}
-
 // Spins, then yields, until ready(); false when it gave up.
 template <typename Ready>
 bool spin_until(int spins, Ready&& ready) {
@@ -75,60 +50,10 @@ bool spin_until(int spins, Ready&& ready) {
   }
   for (int i = 0; i < kYields; ++i) {
     if (ready()) return true;
-    sched_yield();
+    platform::yield();
   }
   return ready();
 }
-
-#if defined(__linux__) && !defined(__EMSCRIPTEN__)
-// One number for the physical core of a logical CPU, or -1 where the kernel does not say.
-int core_of(int cpu) {
-  int ids[2] = {0, 0};
-  const char* const names[2] = {"physical_package_id", "core_id"};
-  for (int i = 0; i < 2; ++i) {
-    char path[96];
-    std::snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, names[i]);
-    std::FILE* file = std::fopen(path, "r");
-    if (file == nullptr) return -1;
-    const bool read = std::fscanf(file, "%d", &ids[i]) == 1;
-    std::fclose(file);
-    if (!read) return -1;
-  }
-  return ids[0] * 65536 + ids[1];
-}
-
-// Distinct physical cores (or, with `logical`, logical CPUs) that this process may run on.
-int usable_cpus(bool logical) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  int cores[CPU_SETSIZE];
-  int n = 0;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &set)) continue;
-    const int core = logical ? -1 : core_of(cpu);
-    if (core >= 0 && std::find(cores, cores + n, core) != cores + n) continue;
-    cores[n++] = core;
-  }
-  return std::max(n, 1);
-}
-#elif defined(__EMSCRIPTEN__)
-int usable_cpus(bool logical) {
-#if defined(__EMSCRIPTEN_PTHREADS__)
-  const int n = std::max(emscripten_num_logical_cores(), 1);
-  // A browser tells logical cores only. Above two, half of them are taken to be SMT siblings or
-  // slow cores, which would hold every region up.
-  return logical || n <= 2 ? n : std::max(2, n / 2);
-#else
-  static_cast<void>(logical);
-  return 1;
-#endif
-}
-#else
-int usable_cpus(bool) {
-  const long n = sysconf(_SC_NPROCESSORS_ONLN);
-  return n < 1 ? 1 : static_cast<int>(std::min<long>(n, kMaxThreads));
-}
-#endif
 
 }  // namespace
 
@@ -136,7 +61,7 @@ struct ThreadPool::Impl {
   struct Worker {
     Impl* pool;
     int index;
-    pthread_t handle;
+    platform::Thread thread;
   };
 
   // Claimed by everyone, so alone in its line; `pending` is touched once per thread and region.
@@ -228,24 +153,20 @@ struct ThreadPool::Impl {
   }
 
   void start(int n) {
-    pthread_attr_t attr;
-    if (pthread_attr_init(&attr) != 0) return;
-    pthread_attr_setstacksize(&attr, kStackBytes);
     while (n_workers < n) {
       Worker& worker = workers[n_workers];
       worker.pool = this;
       worker.index = n_workers + 1;
       // Refused: go on with the threads there are.
-      if (pthread_create(&worker.handle, &attr, thread_main, &worker) != 0) break;
+      if (!worker.thread.start(kStackBytes, thread_main, &worker)) break;
       ++n_workers;
     }
-    pthread_attr_destroy(&attr);
   }
 
   void join() {
     stop.store(true, std::memory_order_release);
     wake_workers();
-    for (int i = 0; i < n_workers; ++i) pthread_join(workers[i].handle, nullptr);
+    for (int i = 0; i < n_workers; ++i) workers[i].thread.join();
   }
 };
 
@@ -254,7 +175,7 @@ ThreadPool::ThreadPool(int n_threads) {
   if (n_threads == 1) return;
   impl_.reset(new (std::nothrow) Impl);
   if (!impl_) return;
-  if (n_threads > usable_cpus(true)) impl_->spins = kSpinsOversubscribed;
+  if (n_threads > platform::usable_cpus(true)) impl_->spins = kSpinsOversubscribed;
   impl_->start(n_threads - 1);
 }
 
@@ -278,7 +199,7 @@ void ThreadPool::run(int64_t n_tasks, Task fn, void* context) {
 }
 
 int default_thread_count() {
-  return std::clamp(usable_cpus(false), 1, kMaxDefaultThreads);
+  return std::clamp(platform::usable_cpus(false), 1, kMaxDefaultThreads);
 }
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "chat/interpreter.h"
+#include "platform/calendar.h"
 
 namespace sluice::chat {
 namespace {
@@ -253,8 +254,7 @@ Value brace_format(Interpreter& in, const Text& format, const Arguments& args) {
 // Python's strftime in the C locale, local time.
 std::string strftime(std::time_t now, std::string_view format) {
   static constexpr std::string_view kPlain = "YymdeBbAaHIpMSjwuFTDcxXZzUWGgV%";
-  std::tm local{};
-  localtime_r(&now, &local);
+  const std::tm local = platform::local_time(now);
   std::string out;
   for (size_t at = 0; at < format.size(); ++at) {
     if (format[at] != '%' || at + 1 == format.size()) {

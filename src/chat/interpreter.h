@@ -34,7 +34,7 @@ class Interpreter {
   [[nodiscard]] Result<Text> run();
 
   // --- for what works on values (values.cpp)
-  Value fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  Value fail(const char* format, ...) __attribute__((format(SLUICE_PRINTF, 2, 3)));
   // What an undefined value was meant to be.
   Value fail_undefined(const Value& value);
   [[nodiscard]] bool ok() const { return status_.ok(); }

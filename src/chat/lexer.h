@@ -37,6 +37,6 @@ struct Lexeme {
 
 // The error of a source that cannot be read.
 [[nodiscard]] Status syntax_error(uint32_t line, const char* format, ...)
-    __attribute__((format(printf, 2, 3)));
+    __attribute__((format(SLUICE_PRINTF, 2, 3)));
 
 }  // namespace sluice::chat

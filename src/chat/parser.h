@@ -31,7 +31,7 @@ class Parser {
   void expect_operator(std::string_view text);
   void expect(Lex kind, const char* what);
   std::string take_name();
-  void fail(const char* format, ...) __attribute__((format(printf, 2, 3)));
+  void fail(const char* format, ...) __attribute__((format(SLUICE_PRINTF, 2, 3)));
   [[nodiscard]] bool ok() const { return status_.ok(); }
   [[nodiscard]] std::string shown() const;
 

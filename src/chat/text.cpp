@@ -1,9 +1,7 @@
 // Cutting and joining, and the characters of Unicode.
 #include "chat/text.h"
 
-#include <clocale>
-#include <cwctype>
-
+#include "platform/letters.h"
 #include "tokenizer/fold.h"
 #include "tokenizer/unicode.h"
 #include "tokenizer/utf8.h"
@@ -99,7 +97,6 @@ std::string to_lower(std::string_view text) {
 }
 
 std::string to_upper(std::string_view text) {
-  static const locale_t unicode = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
   std::string out;
   for (size_t at = 0, bytes = 0; at < text.size(); at += bytes) {
     const uint32_t cp = code_point(text, at, &bytes);
@@ -107,9 +104,8 @@ std::string to_upper(std::string_view text) {
       out += static_cast<char>(cp >= 'a' && cp <= 'z' ? cp - 32 : cp);
     } else if (cp == 0xdf) {
       out += "SS";
-    } else if (unicode != nullptr && bytes > 1) {
-      const std::wint_t upper = towupper_l(static_cast<std::wint_t>(cp), unicode);
-      tokenizer::append_utf8(static_cast<uint32_t>(upper), &out);
+    } else if (bytes > 1) {
+      tokenizer::append_utf8(platform::upper_case(cp), &out);
     } else {
       out += text.substr(at, bytes);
     }

@@ -7,6 +7,7 @@
 #include "cli/cli.h"
 #include "io/address.h"
 #include "io/cache_native.h"
+#include "platform/calendar.h"
 
 namespace sluice::cli {
 namespace {
@@ -28,8 +29,8 @@ int list(const CacheOptions& options) {
       continue;
     }
     char day[32] = "";
-    const std::time_t used = static_cast<std::time_t>(entry.used);
-    std::strftime(day, sizeof day, "%Y-%m-%d", std::gmtime(&used));
+    const std::tm used = platform::utc_time(static_cast<std::time_t>(entry.used));
+    std::strftime(day, sizeof day, "%Y-%m-%d", &used);
     std::printf("%s  %10s of %10s  %s\n", day, human_bytes(entry.stored_bytes).c_str(),
                 human_bytes(entry.size).c_str(), entry.url.c_str());
   }

@@ -1,9 +1,6 @@
 // `sluice chat`: a conversation in the terminal. A line is a message or a command; the answer
 // streams and Ctrl-C ends it, not the program. What was computed of the conversation is kept.
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 
 #include "chat/template.h"
@@ -13,6 +10,7 @@
 #include "cli/conversation.h"
 #include "cli/terminal.h"
 #include "gguf/printable.h"
+#include "platform/console.h"
 
 namespace sluice::cli {
 namespace {
@@ -98,10 +96,9 @@ Status Chat::open() {
   }
   SLUICE_RETURN_IF_ERROR(open_sessions(speakers_, options_.drafting, &options_.generation));
   SLUICE_RETURN_IF_ERROR(options_.remembering.open(*speakers_.models.model));
-  terminal_ = isatty(STDOUT_FILENO) != 0;
-  const char* kind = std::getenv("TERM");
-  styled_ = terminal_ && kind != nullptr && std::string_view(kind) != "dumb";
-  if (isatty(STDERR_FILENO) != 0) {
+  terminal_ = platform::is_terminal(platform::Stream::kOutput);
+  styled_ = platform::shows_styles();
+  if (platform::is_terminal(platform::Stream::kErrors)) {
     SLUICE_RETURN_IF_ERROR(speakers_.models.model->preload(draw_progress));
   }
   if (!options_.system.empty()) set_system(options_.system);

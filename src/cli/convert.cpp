@@ -2,8 +2,6 @@
 // tensor.
 #include "convert/convert.h"
 
-#include <unistd.h>
-
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "gguf/printable.h"
+#include "platform/console.h"
 
 namespace sluice::cli {
 namespace {
@@ -48,7 +47,7 @@ class FileSink final : public convert::Sink {
 // A line that is written over, where somebody looks on.
 class ProgressLine {
  public:
-  ProgressLine() : shown_(::isatty(STDERR_FILENO) != 0) {}
+  ProgressLine() : shown_(platform::is_terminal(platform::Stream::kErrors)) {}
   ~ProgressLine() {
     if (drawn_) std::fputs("\r\x1b[K", stderr);
   }

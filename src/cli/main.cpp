@@ -1,8 +1,10 @@
 // `sluice`: the terminal program. Each subcommand lives in a file of its own.
 #include "cli/cli.h"
 #include "gguf/printable.h"
+#include "platform/console.h"
 
 int main(int argc, char** argv) {
+  sluice::platform::begin_console();
   CLI::App app{"Runs GGUF language models within a memory budget."};
   app.name("sluice");
   app.set_version_flag("--version", SLUICE_VERSION);

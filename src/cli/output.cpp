@@ -1,15 +1,13 @@
 // Writing beside and renaming.
 #include "cli/output.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <charconv>
 #include <filesystem>
 
 #include "gguf/gguf.h"
 #include "open/address.h"
+#include "platform/console.h"
+#include "platform/file.h"
 
 namespace sluice::cli {
 namespace {
@@ -57,31 +55,34 @@ Result<OutputFile> OutputFile::create(const std::string& path, const std::string
   }
   OutputFile out;
   out.path_ = path;
-  struct stat there {};
-  const bool exists = ::stat(path.c_str(), &there) == 0;
+  std::error_code ignored;
+  const fs::file_status there = fs::status(path, ignored);
+  const bool exists = fs::exists(there);
   const bool device = path.rfind("/dev/", 0) == 0 || path.rfind("/proc/", 0) == 0;
-  if (device || (exists && !S_ISREG(there.st_mode))) {
+  if (device || (exists && !fs::is_regular_file(there))) {
     out.file_.reset(std::fopen(path.c_str(), "wb"));
     if (out.file_ == nullptr) return unwritable(path);
     return out;
   }
-  std::error_code ignored;
   const fs::path target = exists ? fs::canonical(path, ignored) : fs::path(path);  // of a link
-  if (exists && ::access(path.c_str(), W_OK) != 0) return unwritable(path);
+  if (exists && !platform::File::open(path, platform::Access::kReadWrite).valid()) {
+    return unwritable(path);
+  }
   out.target_ = target.string();
-  out.beside_ = out.target_ + "." + std::to_string(::getpid()) + ".part";
-  const int fd = ::open(out.beside_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) {
+  out.beside_ = out.target_ + "." + std::to_string(platform::process_id()) + ".part";
+  platform::File beside = platform::File::open(out.beside_, platform::Access::kCreateNew);
+  if (beside.valid() && exists)
+    fs::permissions(out.beside_, there.permissions() & fs::perms::all, ignored);
+  if (beside.valid()) out.file_.reset(std::move(beside).to_stream());
+  if (out.file_ == nullptr) {
     out.beside_.clear();
     return unwritable(path);
   }
-  if (exists) (void)::fchmod(fd, there.st_mode & 0777);
-  out.file_.reset(::fdopen(fd, "wb"));
   return out;
 }
 
 OutputFile::~OutputFile() {
-  if (file_ != nullptr && !beside_.empty()) ::unlink(beside_.c_str());
+  if (file_ != nullptr && !beside_.empty()) platform::remove_file(beside_);
 }
 
 void OutputFile::write(const void* bytes, size_t n) {
@@ -97,11 +98,11 @@ void OutputFile::write_at(uint64_t offset, const void* bytes, size_t n) {
 
 Status OutputFile::finish() {
   if (!failed_ && !beside_.empty()) {
-    failed_ = std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0;
+    failed_ = !platform::sync(file_.get());
   }
   failed_ = std::fclose(file_.release()) != 0 || failed_;
-  if (!failed_ && (beside_.empty() || ::rename(beside_.c_str(), target_.c_str()) == 0)) return {};
-  if (!beside_.empty()) ::unlink(beside_.c_str());
+  if (!failed_ && (beside_.empty() || platform::rename_file(beside_, target_))) return {};
+  if (!beside_.empty()) platform::remove_file(beside_);
   return error(Code::kIo, "writing \"%.256s\" failed", path_.c_str());
 }
 

@@ -1,16 +1,13 @@
 // `sluice run`: text in, text streamed out, with a progress bar and a rate line on a terminal.
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "cli/answer.h"
 #include "cli/cli.h"
+#include "platform/console.h"
 
 namespace sluice::cli {
 namespace {
@@ -29,45 +26,25 @@ struct RunOptions {
   generate::Options generation;
 };
 
-// Turns Ctrl-C into an orderly end: a thread waits for the signal, so that no handler has to be
-// async-signal-safe. Before a model generates there is nothing to bring to an end, and whatever the
-// program waits for (standard input, a silent server) may wait for ever: the process ends at once,
-// as it does at a second Ctrl-C.
+// Turns Ctrl-C into an orderly end. Before a model generates there is nothing to bring to an end,
+// and whatever the program waits for (standard input, a silent server) may wait for ever: the
+// process ends at once, as it does at a second Ctrl-C.
 class InterruptWatch {
  public:
-  InterruptWatch() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGINT);
-    sigaddset(&set_, SIGTERM);
-    sigaddset(&set_, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);  // in all threads: they begin after this
-    thread_ = std::thread([this] {
-      while (wait()) {
-        native::Model* model = model_.exchange(nullptr);
-        if (model == nullptr) {
-          fail(error(Code::kAborted, "interrupted"));
-          _exit(130);
-        }
-        model->interrupt();
-      }
-    });
-  }
   // From here on the first signal interrupts `model`, which outlives the watch.
   void watch(native::Model& model) { model_ = &model; }
-  ~InterruptWatch() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
 
  private:
-  bool wait() {
-    int signal = 0;
-    sigwait(&set_, &signal);
-    return signal != SIGUSR1;
+  void interrupt() {
+    native::Model* model = model_.exchange(nullptr);
+    if (model == nullptr) {
+      fail(error(Code::kAborted, "interrupted"));
+      std::_Exit(130);
+    }
+    model->interrupt();
   }
-  sigset_t set_;
   std::atomic<native::Model*> model_{nullptr};
-  std::thread thread_;
+  platform::SignalThread signals_{[this](bool) { interrupt(); }};
 };
 
 const char* finish_name(Finish finish) {
@@ -177,7 +154,7 @@ int run(RunOptions options) {
     return fail(s);
   }
   const bool stream = !options.common.json;
-  const bool terminal = isatty(STDERR_FILENO) != 0 && stream;
+  const bool terminal = stream && platform::is_terminal(platform::Stream::kErrors);
   if (terminal) {
     if (Status s = model->preload(draw_progress); !s.ok()) return fail(s);
   }

@@ -1,9 +1,5 @@
 // `sluice serve`: OpenAI's API over HTTP, until a signal. The first one lets what is being answered
 // end, the second one does not wait for it.
-#include <pthread.h>
-#include <signal.h>
-#include <unistd.h>
-
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +9,7 @@
 
 #include "base/clock.h"
 #include "cli/cli.h"
+#include "platform/console.h"
 #include "serve/http_server.h"
 
 namespace sluice::cli {
@@ -30,16 +27,6 @@ struct ServeOptions {
 // a model that is being loaded may wait for ever.
 class SignalWatch {
  public:
-  SignalWatch() {
-    sigemptyset(&set_);
-    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaddset(&set_, signal);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);  // in all threads: they begin after this
-    thread_ = std::thread([this] { loop(); });
-  }
-  ~SignalWatch() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
   void ready() {
     const std::lock_guard<std::mutex> lock(mutex_);
     ready_ = true;
@@ -56,26 +43,20 @@ class SignalWatch {
   }
 
  private:
-  void loop() {
-    for (;;) {
-      int signal = 0;
-      sigwait(&set_, &signal);
-      if (signal == SIGUSR1) return;
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (!ready_) {
-        fail(error(Code::kAborted, "interrupted"));
-        _exit(130);
-      }
-      ++count_;
-      came_.notify_all();
+  void count_signal() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!ready_) {
+      fail(error(Code::kAborted, "interrupted"));
+      std::_Exit(130);
     }
+    ++count_;
+    came_.notify_all();
   }
-  sigset_t set_;
   std::mutex mutex_;
   std::condition_variable came_;
   bool ready_ = false;
   int count_ = 0;
-  std::thread thread_;
+  platform::SignalThread signals_{[this](bool) { count_signal(); }};
 };
 
 // What the model's file says, kept beyond its header.

@@ -1,17 +1,11 @@
-// The chunk store over two POSIX files. See the header for the layout's reasons.
+// The chunk store over two files. See the header for the layout's reasons.
 #include "io/cache_native.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -23,6 +17,10 @@
 namespace sluice::io {
 
 namespace {
+
+using platform::Access;
+using platform::File;
+using platform::LockKind;
 
 constexpr char kMagic[8] = {'S', 'L', 'U', 'I', 'C', 'E', 'C', '1'};
 constexpr uint64_t kRecordsOffset = 16 << 10;
@@ -44,30 +42,8 @@ Status io_error(const char* what, const std::string& path) {
   return error(Code::kIo, "%s %s: %s", what, path.c_str(), std::strerror(errno));
 }
 
-bool pread_all(int fd, void* out, size_t n, uint64_t offset) {
-  auto* p = static_cast<uint8_t*>(out);
-  while (n > 0) {
-    const ssize_t got = ::pread(fd, p, n, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    p += got;
-    offset += static_cast<uint64_t>(got);
-    n -= static_cast<size_t>(got);
-  }
-  return true;
-}
-
-bool pwrite_all(int fd, const void* data, size_t n, uint64_t offset) {
-  const auto* p = static_cast<const uint8_t*>(data);
-  while (n > 0) {
-    const ssize_t put = ::pwrite(fd, p, n, static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    p += put;
-    offset += static_cast<uint64_t>(put);
-    n -= static_cast<size_t>(put);
-  }
-  return true;
+bool read_all(const File& file, void* out, size_t n, uint64_t offset) {
+  return file.read_at(offset, out, n) == static_cast<int64_t>(n);
 }
 
 uint32_t checksum(uint32_t seed, const void* data, size_t n) {
@@ -83,55 +59,29 @@ std::string hash_name(std::string_view text) {
   return name;
 }
 
-Status make_directories(const std::string& dir) {
-  for (size_t i = 1; i <= dir.size(); i++) {
-    if (i != dir.size() && dir[i] != '/') continue;
-    if (::mkdir(dir.substr(0, i).c_str(), 0755) != 0 && errno != EEXIST) {
-      return io_error("cannot create the cache directory", dir);
-    }
-  }
-  return {};
-}
-
-// A file descriptor that closes itself.
-struct Fd {
-  int fd = -1;
-  explicit Fd(int f) : fd(f) {}
-  ~Fd() {
-    if (fd >= 0) ::close(fd);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int release() {
-    const int f = fd;
-    fd = -1;
-    return f;
-  }
-};
-
 uint32_t header_checksum(const MetaHeader& header, std::string_view key) {
   const uint32_t fields = checksum(0, &header, offsetof(MetaHeader, checksum));
   return checksum(fields, key.data(), key.size());
 }
 
 // The key and size of a meta file, when it is intact.
-std::optional<std::string> read_meta(int fd, uint64_t* size) {
+std::optional<std::string> read_meta(const File& file, uint64_t* size) {
   MetaHeader header{};
-  if (!pread_all(fd, &header, sizeof header, 0)) return std::nullopt;
+  if (!read_all(file, &header, sizeof header, 0)) return std::nullopt;
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0 ||
       header.chunk_bytes != ChunkStore::kChunkBytes || header.key_bytes > kMaxKeyBytes ||
       header.size > kMaxStoreBytes) {
     return std::nullopt;
   }
   std::string key(header.key_bytes, '\0');
-  if (!pread_all(fd, key.data(), key.size(), sizeof header)) return std::nullopt;
+  if (!read_all(file, key.data(), key.size(), sizeof header)) return std::nullopt;
   if (header_checksum(header, key) != header.checksum) return std::nullopt;
   *size = header.size;
   return key;
 }
 
 // Makes an empty entry of the two files.
-bool write_meta(int meta, int data, std::string_view key, uint64_t size) {
+bool write_meta(const File& meta, const File& data, std::string_view key, uint64_t size) {
   MetaHeader header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.size = size;
@@ -139,33 +89,27 @@ bool write_meta(int meta, int data, std::string_view key, uint64_t size) {
   header.key_bytes = static_cast<uint32_t>(key.size());
   header.checksum = header_checksum(header, key);
   const uint64_t chunks = (size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
-  return ::ftruncate(meta, 0) == 0 &&
-         ::ftruncate(meta, static_cast<off_t>(kRecordsOffset + 8 * chunks)) == 0 &&
-         ::ftruncate(data, static_cast<off_t>(size)) == 0 &&
-         pwrite_all(meta, key.data(), key.size(), sizeof header) &&
-         pwrite_all(meta, &header, sizeof header, 0);
+  return meta.resize(0) && meta.resize(kRecordsOffset + 8 * chunks) && data.resize(size) &&
+         meta.write_at(sizeof header, key.data(), key.size()) &&
+         meta.write_at(0, &header, sizeof header);
 }
 
 template <typename Fn>
 void for_each_meta(const std::string& dir, const std::string& prefix, Fn&& fn) {
-  DIR* d = ::opendir(dir.c_str());
-  if (d == nullptr) return;
-  while (const dirent* entry = ::readdir(d)) {
-    const std::string name = entry->d_name;
+  for (const std::string& name : platform::names_in(dir)) {
     if (name.size() > 5 && name.substr(0, prefix.size()) == prefix &&
         name.substr(name.size() - 5) == ".meta") {
       fn(dir + "/" + name.substr(0, name.size() - 5));
     }
   }
-  ::closedir(d);
 }
 
 // Removes an entry; false when somebody is using it.
 bool remove_entry(const std::string& base) {
-  const Fd fd(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
-  if (fd.fd < 0 || ::flock(fd.fd, LOCK_EX | LOCK_NB) != 0) return false;
-  ::unlink((base + ".data").c_str());
-  ::unlink((base + ".meta").c_str());
+  const File meta = File::open(base + ".meta", Access::kReadWrite);
+  if (!meta.valid() || !meta.try_lock(LockKind::kExclusive)) return false;
+  platform::remove_file(base + ".data");
+  platform::remove_file(base + ".meta");
   return true;
 }
 
@@ -178,34 +122,14 @@ void remove_stale(const std::string& keep) {
   });
 }
 
-bool range_lock(int fd, uint64_t chunk, short type) {
-#ifdef F_OFD_SETLK
-  struct flock lock {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = static_cast<off_t>(kLockBase + chunk);
-  lock.l_len = 1;
-  // A file system without locks must not stop anybody.
-  return ::fcntl(fd, F_OFD_SETLK, &lock) == 0 || (errno != EAGAIN && errno != EACCES);
-#else
-  (void)fd, (void)chunk, (void)type;
-  return true;
-#endif
-}
-
 }  // namespace
 
-ChunkStore::ChunkStore(int meta, int data, uint64_t size, std::string base)
-    : meta_(meta),
-      data_(data),
+ChunkStore::ChunkStore(File meta, File data, uint64_t size, std::string base)
+    : meta_(std::move(meta)),
+      data_(std::move(data)),
       size_(size),
       base_(std::move(base)),
       checked_(static_cast<size_t>(n_chunks())) {}
-
-ChunkStore::~ChunkStore() {
-  ::close(data_);
-  ::close(meta_);
-}
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open(const std::string& dir, const std::string& url,
                                                      const std::string& version, uint64_t size) {
@@ -213,26 +137,27 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(const std::string& dir, con
   if (key.size() > kMaxKeyBytes || size > kMaxStoreBytes) {
     return error(Code::kIo, "the address or the size of the file is too long for the cache");
   }
-  SLUICE_RETURN_IF_ERROR(make_directories(dir));
+  if (!platform::make_directories(dir)) {
+    return io_error("cannot create the cache directory", dir);
+  }
   const std::string prefix = hash_name(url) + '-';
   const std::string base = dir + "/" + prefix + hash_name(version + '\n' + std::to_string(size));
-  Fd meta(::open((base + ".meta").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (meta.fd < 0) return io_error("cannot open", base + ".meta");
-  Fd data(::open((base + ".data").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (data.fd < 0) return io_error("cannot open", base + ".data");
+  File meta = File::open(base + ".meta", Access::kCreate);
+  if (!meta.valid()) return io_error("cannot open", base + ".meta");
+  File data = File::open(base + ".data", Access::kCreate);
+  if (!data.valid()) return io_error("cannot open", base + ".data");
   const auto intact = [&] {
     uint64_t stored = 0;
-    return read_meta(meta.fd, &stored) == key && stored == size;
+    return read_meta(meta, &stored) == key && stored == size;
   };
   // Alone: may create or mend the entry. Otherwise it is in use, so it must be right already.
-  if (::flock(meta.fd, LOCK_EX | LOCK_NB) == 0 && !intact() &&
-      !write_meta(meta.fd, data.fd, key, size)) {
+  if (meta.try_lock(LockKind::kExclusive) && !intact() && !write_meta(meta, data, key, size)) {
     return io_error("cannot write", base + ".meta");
   }
-  (void)::flock(meta.fd, LOCK_SH);
+  meta.wait_lock(LockKind::kShared);
   if (!intact()) return error(Code::kIo, "the cache entry %s is damaged", base.c_str());
-  ::futimens(meta.fd, nullptr);  // its time of use
-  std::unique_ptr<ChunkStore> store(new ChunkStore(meta.release(), data.release(), size, base));
+  meta.touch();  // its time of use
+  std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(meta), std::move(data), size, base));
   if (store->has(0)) remove_stale(base);
   return store;
 }
@@ -244,14 +169,14 @@ std::optional<std::vector<uint8_t>> ChunkStore::beginning(const std::string& dir
   std::optional<std::vector<uint8_t>> found;
   *same = false;
   for_each_meta(dir, hash_name(url) + '-', [&](const std::string& base) {
-    Fd meta(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
-    Fd data(::open((base + ".data").c_str(), O_RDWR | O_CLOEXEC));
-    if (*same || meta.fd < 0 || data.fd < 0) return;
-    if (::flock(meta.fd, LOCK_SH | LOCK_NB) != 0) return;
+    File meta = File::open(base + ".meta", Access::kReadWrite);
+    File data = File::open(base + ".data", Access::kReadWrite);
+    if (*same || !meta.valid() || !data.valid()) return;
+    if (!meta.try_lock(LockKind::kShared)) return;
     uint64_t stored = 0;
-    const std::optional<std::string> key = read_meta(meta.fd, &stored);
+    const std::optional<std::string> key = read_meta(meta, &stored);
     if (!key || key->substr(0, key->find('\n')) != url) return;
-    ChunkStore store(meta.release(), data.release(), stored);
+    ChunkStore store(std::move(meta), std::move(data), stored);
     std::vector<uint8_t> bytes(std::min<size_t>(most, stored));
     if (!store.has(0) || !store.read(0, 0, bytes).ok()) bytes.clear();
     *same = *key == url + '\n' + version && stored == size;
@@ -264,14 +189,14 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open_complete(const std::string&
                                                               const std::string& url) {
   std::unique_ptr<ChunkStore> found;
   for_each_meta(dir, hash_name(url) + '-', [&](const std::string& base) {
-    Fd meta(::open((base + ".meta").c_str(), O_RDWR | O_CLOEXEC));
-    Fd data(::open((base + ".data").c_str(), O_RDWR | O_CLOEXEC));
-    if (found != nullptr || meta.fd < 0 || data.fd < 0) return;
-    if (::flock(meta.fd, LOCK_SH | LOCK_NB) != 0) return;
+    File meta = File::open(base + ".meta", Access::kReadWrite);
+    File data = File::open(base + ".data", Access::kReadWrite);
+    if (found != nullptr || !meta.valid() || !data.valid()) return;
+    if (!meta.try_lock(LockKind::kShared)) return;
     uint64_t size = 0;
-    const std::optional<std::string> key = read_meta(meta.fd, &size);
+    const std::optional<std::string> key = read_meta(meta, &size);
     if (!key || key->substr(0, key->find('\n')) != url) return;
-    std::unique_ptr<ChunkStore> store(new ChunkStore(meta.release(), data.release(), size));
+    std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(meta), std::move(data), size));
     for (uint64_t c = 0; c < store->n_chunks(); c++) {
       if (!store->has(c)) return;
     }
@@ -283,20 +208,13 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open_complete(const std::string&
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open_temporary(uint64_t size) {
   if (size > kMaxStoreBytes) return error(Code::kIo, "the file is too long to keep");
-  const char* dir = std::getenv("TMPDIR");
-  int fds[2] = {-1, -1};
-  for (int& fd : fds) {
-    std::string path = std::string(dir != nullptr ? dir : "/var/tmp").append("/sluice-XXXXXX");
-    fd = ::mkostemp(path.data(), O_CLOEXEC);
-    if (fd < 0) {
-      const Status status = io_error("cannot create a temporary file", path);
-      if (fds[0] >= 0) ::close(fds[0]);
-      return status;
-    }
-    ::unlink(path.c_str());
+  File meta = File::temporary();
+  File data = meta.valid() ? File::temporary() : File();
+  if (!data.valid()) {
+    return io_error("cannot create a temporary file in", platform::temporary_directory());
   }
-  std::unique_ptr<ChunkStore> store(new ChunkStore(fds[0], fds[1], size));
-  if (!write_meta(fds[0], fds[1], "", size)) return io_error("cannot write", "a temporary file");
+  if (!write_meta(meta, data, "", size)) return io_error("cannot write", "a temporary file");
+  std::unique_ptr<ChunkStore> store(new ChunkStore(std::move(meta), std::move(data), size));
   return store;
 }
 
@@ -305,7 +223,7 @@ uint64_t ChunkStore::chunk_bytes(uint64_t chunk) const {
 }
 
 bool ChunkStore::read_record(uint64_t chunk, Record* record) const {
-  return pread_all(meta_, record, sizeof *record, kRecordsOffset + 8 * chunk) &&
+  return read_all(meta_, record, sizeof *record, kRecordsOffset + 8 * chunk) &&
          record->mark == kPresent;
 }
 
@@ -327,7 +245,7 @@ void ChunkStore::set_checked(uint64_t chunk, bool value) {
 void ChunkStore::drop(uint64_t chunk) {
   const Record none{};
   set_checked(chunk, false);
-  (void)pwrite_all(meta_, &none, sizeof none, kRecordsOffset + 8 * chunk);
+  (void)meta_.write_at(kRecordsOffset + 8 * chunk, &none, sizeof none);
 }
 
 void ChunkStore::clear() {
@@ -342,7 +260,7 @@ Status ChunkStore::check(uint64_t chunk) {
   uint64_t left = chunk_bytes(chunk);
   for (uint64_t at = chunk * kChunkBytes; good && left > 0;) {
     const auto n = static_cast<size_t>(std::min<uint64_t>(left, buffer.size()));
-    good = pread_all(data_, buffer.data(), n, at);
+    good = read_all(data_, buffer.data(), n, at);
     if (good) sum = checksum(sum, buffer.data(), n);
     at += n;
     left -= n;
@@ -358,7 +276,7 @@ Status ChunkStore::check(uint64_t chunk) {
 
 Status ChunkStore::read(uint64_t chunk, uint64_t offset, std::span<uint8_t> out) {
   if (!is_checked(chunk)) SLUICE_RETURN_IF_ERROR(check(chunk));
-  if (pread_all(data_, out.data(), out.size(), chunk * kChunkBytes + offset)) return {};
+  if (read_all(data_, out.data(), out.size(), chunk * kChunkBytes + offset)) return {};
   drop(chunk);
   return error(Code::kCorrupt, "chunk %llu of the cache could not be read",
                static_cast<unsigned long long>(chunk));
@@ -366,7 +284,7 @@ Status ChunkStore::read(uint64_t chunk, uint64_t offset, std::span<uint8_t> out)
 
 std::unique_ptr<ChunkStore::Lock> ChunkStore::lock(uint64_t chunk,
                                                    const std::function<bool()>& give_up) {
-  while (!range_lock(meta_, chunk, F_WRLCK)) {
+  while (!meta_.try_lock_byte(kLockBase + chunk)) {
     if (give_up()) return nullptr;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
@@ -374,12 +292,12 @@ std::unique_ptr<ChunkStore::Lock> ChunkStore::lock(uint64_t chunk,
 }
 
 ChunkStore::Lock::~Lock() {
-  (void)range_lock(fd_, chunk_, F_UNLCK);
+  meta_.unlock_byte(kLockBase + chunk_);
 }
 
 bool ChunkStore::Writer::append(std::span<const uint8_t> bytes) {
   if (bytes.size() > store_->chunk_bytes(chunk_) - written_) return false;
-  if (!pwrite_all(store_->data_, bytes.data(), bytes.size(), chunk_ * kChunkBytes + written_)) {
+  if (!store_->data_.write_at(chunk_ * kChunkBytes + written_, bytes.data(), bytes.size())) {
     error_ = errno;
     return false;
   }
@@ -394,7 +312,7 @@ Status ChunkStore::Writer::commit() {
                  error_ != 0 ? std::strerror(error_) : "the chunk is incomplete");
   }
   const Record record{checksum_, kPresent};
-  if (!pwrite_all(store_->meta_, &record, sizeof record, kRecordsOffset + 8 * chunk_)) {
+  if (!store_->meta_.write_at(kRecordsOffset + 8 * chunk_, &record, sizeof record)) {
     return error(Code::kIo, "the cache cannot be written: %s", std::strerror(errno));
   }
   store_->set_checked(chunk_, true);
@@ -413,19 +331,19 @@ struct StoredFile {
 };
 
 std::optional<StoredFile> describe(const std::string& base) {
-  const Fd meta(::open((base + ".meta").c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat info {};
+  const File meta = File::open(base + ".meta", Access::kRead);
+  platform::FileInfo info;
   StoredFile file;
-  if (meta.fd < 0 || ::fstat(meta.fd, &info) != 0) return std::nullopt;
-  const std::optional<std::string> key = read_meta(meta.fd, &file.size);
+  if (!meta.valid() || !meta.info(&info)) return std::nullopt;
+  const std::optional<std::string> key = read_meta(meta, &file.size);
   if (!key) return std::nullopt;
   file.url = stored_address(key->substr(0, key->find('\n')));
   file.base = base;
-  file.used = info.st_mtime;
+  file.used = info.modified;
   const uint64_t chunks = (file.size + ChunkStore::kChunkBytes - 1) / ChunkStore::kChunkBytes;
   for (uint64_t i = 0; i < chunks; ++i) {
     uint32_t record[2] = {0, 0};
-    if (!pread_all(meta.fd, record, sizeof record, kRecordsOffset + 8 * i)) break;
+    if (!read_all(meta, record, sizeof record, kRecordsOffset + 8 * i)) break;
     if (record[1] != kPresent) continue;
     file.stored_bytes += std::min(ChunkStore::kChunkBytes, file.size - i * ChunkStore::kChunkBytes);
   }

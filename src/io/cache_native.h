@@ -3,7 +3,7 @@
 // remote file, then one record per chunk: checksum and mark). A record is written after its data,
 // so a crash at any moment costs at most the chunk under way; a checksum that does not match makes
 // a chunk missing again, so nothing needs fsync. Several processes share an entry: the entry holds
-// a shared flock, a chunk being fetched a byte-range lock.
+// a shared lock, a chunk being fetched the lock of a byte.
 // KEY is made of the address (without what is secret in it) and of what identifies the version on
 // the server: versions never mix, and the others go only once the first chunk of a new one is
 // there.
@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "platform/file.h"
 
 namespace sluice::io {
 
@@ -46,7 +47,6 @@ class ChunkStore {
                                                                          const std::string& url);
   // Without a name: lives as long as the object.
   [[nodiscard]] static Result<std::unique_ptr<ChunkStore>> open_temporary(uint64_t size);
-  ~ChunkStore();
   ChunkStore(const ChunkStore&) = delete;
   ChunkStore& operator=(const ChunkStore&) = delete;
 
@@ -84,13 +84,13 @@ class ChunkStore {
 
   class Lock {
    public:
-    Lock(int fd, uint64_t chunk) : fd_(fd), chunk_(chunk) {}
+    Lock(const platform::File& meta, uint64_t chunk) : meta_(meta), chunk_(chunk) {}
     ~Lock();
     Lock(const Lock&) = delete;
     Lock& operator=(const Lock&) = delete;
 
    private:
-    int fd_;
+    const platform::File& meta_;
     uint64_t chunk_;
   };
 
@@ -99,14 +99,14 @@ class ChunkStore {
     uint32_t checksum;
     uint32_t mark;
   };
-  ChunkStore(int meta, int data, uint64_t size, std::string base = {});
+  ChunkStore(platform::File meta, platform::File data, uint64_t size, std::string base = {});
   [[nodiscard]] Status check(uint64_t chunk);
   [[nodiscard]] bool read_record(uint64_t chunk, Record* record) const;
   void set_checked(uint64_t chunk, bool value);
   [[nodiscard]] bool is_checked(uint64_t chunk);
 
-  const int meta_;
-  const int data_;
+  const platform::File meta_;
+  const platform::File data_;
   const uint64_t size_;
   const std::string base_;  // path without the endings; empty: not in a cache directory
   std::mutex mutex_;

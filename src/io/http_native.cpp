@@ -6,10 +6,7 @@
 // Readers that want the same chunk share one fetch; readers of different chunks fetch in parallel.
 // A store that cannot be written any more (a full disk) is left, with a warning: stored becomes
 // direct for what is missing.
-#include <sys/statvfs.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <thread>
@@ -18,6 +15,7 @@
 #include "io/byte_source.h"
 #include "io/cache_native.h"
 #include "io/http_client_native.h"
+#include "platform/file.h"
 
 namespace sluice::io {
 
@@ -336,11 +334,8 @@ Status check_answer(HttpClient& client, const std::string& dir, const std::strin
 // Why the whole file cannot be kept in `dir`.
 Status check_room(const HttpClient& client, const std::string& dir, uint64_t cap) {
   const uint64_t size = client.remote().size;
-  struct statvfs info {};
   uint64_t room = cap;
-  if (::statvfs(dir.c_str(), &info) == 0) {
-    room = std::min<uint64_t>(room, static_cast<uint64_t>(info.f_bavail) * info.f_frsize);
-  }
+  if (platform::free_bytes(dir, &room)) room = std::min(room, cap);
   if (size <= room) return {};
   return error(Code::kNoRangeSupport,
                "%s cannot be read in parts, and there is no room for its %llu bytes in %s",
@@ -379,8 +374,7 @@ Result<std::unique_ptr<ByteSource>> open_http(const std::string& url, const Open
     }
   }
   if (!remote.ranges) {
-    const char* tmp = std::getenv("TMPDIR");
-    const std::string room = store != nullptr ? dir : tmp != nullptr ? tmp : "/var/tmp";
+    const std::string room = store != nullptr ? dir : platform::temporary_directory();
     SLUICE_RETURN_IF_ERROR(check_room(*client, room, options.http.max_whole_bytes));
     if (store == nullptr) {
       auto opened = ChunkStore::open_temporary(remote.size);

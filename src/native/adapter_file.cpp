@@ -1,19 +1,14 @@
 // Opening, and reading as far as the parsers ask.
 #include "native/adapter_file.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
+
+#include "platform/file.h"
 
 namespace sluice::native {
 namespace {
 
 constexpr uint64_t kFirstBytes = 1 << 16;
-
-bool is_folder(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
 
 Result<std::string> read_config(const std::string& path, const io::OpenOptions& options) {
   Result<std::unique_ptr<io::ByteSource>> source = io::open_source(path, options);
@@ -32,7 +27,8 @@ Result<std::string> read_config(const std::string& path, const io::OpenOptions& 
 }  // namespace
 
 Status AdapterFiles::open_one(const std::string& path, const io::OpenOptions& options, File* out) {
-  const std::string file = is_folder(path) ? path + "/adapter_model.safetensors" : path;
+  const std::string file =
+      platform::is_directory(path) ? path + "/adapter_model.safetensors" : path;
   const bool peft = file.ends_with(".safetensors");
   std::string config;
   if (peft) {

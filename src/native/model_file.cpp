@@ -1,13 +1,12 @@
 // Header reading, as the opener asks, and the I/O threads behind the fill queue.
 #include "native/model_file.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <array>
 
 #include "base/clock.h"
 #include "native/qsf_source.h"
+#include "platform/file.h"
 
 namespace sluice::native {
 namespace {
@@ -91,16 +90,11 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
   return out;
 }
 
-bool is_folder(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 }  // namespace
 
 Result<ModelHeader> read_header(const std::string& path, const io::OpenOptions& options) {
   Result<ModelHeader> out =
-      read_header(open::Source{path, is_folder(path), {}},
+      read_header(open::Source{path, platform::is_directory(path), {}},
                   [&options](const std::string& name) { return io::open_source(name, options); });
   if (out.ok()) out->remote = is_url(path);
   return out;

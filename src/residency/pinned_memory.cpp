@@ -1,10 +1,5 @@
 #include "residency/pinned_memory.h"
 
-#if defined(__linux__) && !defined(__EMSCRIPTEN__)
-#include <sys/mman.h>
-#include <unistd.h>
-#endif
-
 namespace sluice::residency {
 
 void PinnedUnit::swap(PinnedUnit& other) noexcept {
@@ -14,24 +9,13 @@ void PinnedUnit::swap(PinnedUnit& other) noexcept {
 }
 
 void PinnedUnit::release() {
-#if defined(__linux__) && !defined(__EMSCRIPTEN__)
   // The pages that are this unit's alone; the region itself goes with its last unit.
-  if (region_ != nullptr && region_.use_count() > 1) {
-    const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-    const uintptr_t first = (reinterpret_cast<uintptr_t>(data_) + page - 1) / page * page;
-    const uintptr_t end = (reinterpret_cast<uintptr_t>(data_) + bytes_) / page * page;
-    if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
-  }
-#endif
+  if (region_ != nullptr && region_.use_count() > 1) platform::discard(data_, bytes_);
   region_.reset();
 }
 
 Status allocate_units(std::span<const uint64_t> bytes, std::vector<PinnedUnit>& units) {
-#if defined(__linux__) && !defined(__EMSCRIPTEN__)
-  constexpr bool kShareRegion = true;
-#else
-  constexpr bool kShareRegion = false;
-#endif
+  constexpr bool kShareRegion = platform::kDiscards;
   uint64_t total = 0;
   for (const uint64_t n : bytes) total += round_up_to_line(static_cast<size_t>(n));
   std::shared_ptr<AlignedBuffer> region;

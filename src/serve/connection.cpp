@@ -1,26 +1,17 @@
 #include "serve/connection.h"
 
-#include <arpa/inet.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 
 #include "base/clock.h"
+#include "platform/socket.h"
 
 namespace sluice::serve {
 namespace {
 
-#ifdef POLLRDHUP
-constexpr short kHangUp = POLLRDHUP;
-#else
-constexpr short kHangUp = 0;
-#endif
+using platform::Receive;
+using platform::Until;
 
 int whole_ms(double ms) {
   return static_cast<int>(std::clamp(std::ceil(ms), 0.0, 1e9));
@@ -30,33 +21,30 @@ int whole_ms(double ms) {
 
 Connection::Connection(int socket, int stop, double write_ms)
     : socket_(socket), stop_(stop), write_ms_(write_ms) {
-  const int on = 1;  // a token is sent when it is there
-  ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  platform::set_no_delay(socket_);  // a token is sent when it is there
 }
 
 // What the client still sends is read for a moment: to close before would have the system throw
 // away the answer on its way.
 Connection::~Connection() {
-  ::shutdown(socket_, SHUT_WR);
+  platform::end_sending(socket_);
   const double end = monotonic_ms() + 500;
   char bytes[4096];
-  for (size_t n = 0; given_up_ && n < 256 && poll_socket(POLLIN, end - monotonic_ms()); ++n) {
-    if (::recv(socket_, bytes, sizeof bytes, MSG_DONTWAIT) <= 0) break;
+  for (size_t n = 0; given_up_ && n < 256 && wait_until(Until::kInput, end - monotonic_ms()); ++n) {
+    if (platform::receive(socket_, bytes, sizeof bytes, Receive::kNow) <= 0) break;
   }
-  ::close(socket_);
+  platform::close_socket(socket_);
 }
 
-bool Connection::poll_socket(short events, double timeout_ms) const {
-  pollfd one = {socket_, events, 0};
-  return ::poll(&one, 1, whole_ms(timeout_ms)) > 0;
+bool Connection::wait_until(Until until, double timeout_ms) const {
+  return platform::wait_for(socket_, until, -1, whole_ms(timeout_ms)).socket;
 }
 
 bool Connection::await_request(double idle_ms) {
   if (at_ < end_) return true;
-  pollfd both[] = {{socket_, POLLIN, 0}, {stop_, POLLIN, 0}};
-  if (::poll(both, 2, whole_ms(idle_ms)) <= 0 || both[1].revents != 0) return false;
+  const platform::Woken by = platform::wait_for(socket_, Until::kInput, stop_, whole_ms(idle_ms));
   char byte;
-  return ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  return by.socket && !by.other && platform::receive(socket_, &byte, 1, Receive::kPeek) == 1;
 }
 
 void Connection::begin_request(uint64_t max_bytes, double deadline) {
@@ -70,11 +58,11 @@ long Connection::read(char* out, size_t size) {
     return -1;
   }
   if (at_ == end_) {
-    if (!poll_socket(POLLIN, deadline_ - monotonic_ms())) {
+    if (!wait_until(Until::kInput, deadline_ - monotonic_ms())) {
       timed_out_ = given_up_ = true;
       return -1;
     }
-    const ssize_t n = ::recv(socket_, buffer_, sizeof buffer_, 0);
+    const long n = platform::receive(socket_, buffer_, sizeof buffer_, Receive::kWait);
     if (n <= 0) {
       given_up_ = true;
       return n;
@@ -91,11 +79,9 @@ long Connection::read(char* out, size_t size) {
 
 long Connection::write(const char* bytes, size_t size) {
   for (;;) {
-    const ssize_t n = ::send(socket_, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) return n;
-    if (errno == EINTR) continue;
-    const bool full = errno == EAGAIN || errno == EWOULDBLOCK;
-    if (!full || !poll_socket(POLLOUT, write_ms_)) {
+    const long n = platform::send_now(socket_, bytes, size);
+    if (n > 0 || size == 0) return n;
+    if (n < 0 || !wait_until(Until::kOutput, write_ms_)) {
       given_up_ = true;
       return -1;
     }
@@ -103,27 +89,18 @@ long Connection::write(const char* bytes, size_t size) {
 }
 
 Client::Woken Connection::wait(int descriptor, double timeout_ms) {
-  pollfd both[] = {{socket_, kHangUp, 0}, {descriptor, POLLIN, 0}};
-  const int n = ::poll(both, 2, whole_ms(timeout_ms));
-  if (n < 0) return errno == EINTR ? wait(descriptor, timeout_ms) : Woken::kGone;
-  if (both[0].revents != 0) {
+  const platform::Woken by =
+      platform::wait_for(socket_, Until::kHangUp, descriptor, whole_ms(timeout_ms));
+  if (by.failed) return Woken::kGone;
+  if (by.socket) {
     given_up_ = true;
     return Woken::kGone;
   }
-  return n == 0 ? Woken::kTimeout : Woken::kReadable;
+  return by.other ? Woken::kReadable : Woken::kTimeout;
 }
 
 std::string Connection::remote() const {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  char text[INET6_ADDRSTRLEN] = "";
-  if (::getpeername(socket_, reinterpret_cast<sockaddr*>(&address), &size) != 0) return text;
-  if (address.ss_family == AF_INET) {
-    ::inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&address)->sin_addr, text, sizeof text);
-  } else if (address.ss_family == AF_INET6) {
-    ::inet_ntop(AF_INET6, &reinterpret_cast<sockaddr_in6*>(&address)->sin6_addr, text, sizeof text);
-  }
-  return text;
+  return platform::peer_address(socket_);
 }
 
 }  // namespace sluice::serve

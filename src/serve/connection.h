@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "platform/socket.h"
 #include "serve/service.h"
 
 namespace sluice::serve {
@@ -38,8 +39,8 @@ class Connection final : public Client {
   [[nodiscard]] std::string remote() const;
 
  private:
-  // Until the socket is ready for `events`; false when the time is over.
-  [[nodiscard]] bool poll_socket(short events, double timeout_ms) const;
+  // Until the socket is ready; false when the time is over.
+  [[nodiscard]] bool wait_until(platform::Until until, double timeout_ms) const;
 
   const int socket_, stop_;
   const double write_ms_;

@@ -3,14 +3,17 @@
 #include "serve/http_server.h"
 
 #include <httplib.h>
-#include <poll.h>
 
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <thread>
 
 #include "base/clock.h"
+#include "platform/calendar.h"
+#include "platform/socket.h"
+#include "platform/wakeup.h"
 #include "serve/connection.h"
 #include "serve/connection_threads.h"
 
@@ -55,13 +58,12 @@ struct Current {
 thread_local Current current;
 
 std::string utc_now() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  tm parts{};
-  ::gmtime_r(&now.tv_sec, &parts);
+  const auto now = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+  const std::tm parts = platform::utc_time(static_cast<std::time_t>(now.count() / 1000));
   char text[40], out[48];
   std::strftime(text, sizeof text, "%FT%T", &parts);
-  std::snprintf(out, sizeof out, "%s.%03dZ", text, static_cast<int>(now.tv_nsec / 1'000'000));
+  std::snprintf(out, sizeof out, "%s.%03dZ", text, static_cast<int>(now.count() % 1000));
   return out;
 }
 
@@ -96,11 +98,6 @@ Problem body_problem(const Request& request, uint64_t max_body) {
 
 struct HttpServer::Impl final : public httplib::Server {
   Impl(Service& s, HttpOptions o);
-  ~Impl() override {
-    for (const int end : stop_pipe) {
-      if (end >= 0) ::close(end);
-    }
-  }
 
   bool process_and_close_socket(socket_t socket) override;
   void refuse_connection(socket_t socket) const;
@@ -127,23 +124,19 @@ struct HttpServer::Impl final : public httplib::Server {
   void close_listener() {
     if (is_running() && svr_sock_ != INVALID_SOCKET) stop();
   }
-  void lengthen_backlog() { ::listen(svr_sock_, 512); }
+  void lengthen_backlog() { platform::set_backlog(svr_sock_, 512); }
 
   Service& service;
   const HttpOptions options;
-  int stop_pipe[2] = {-1, -1};
+  platform::Wakeup ended;
   std::atomic<size_t> answering{0};
   std::atomic<bool> running{false}, stopping{false};
 };
 
 HttpServer::Impl::Impl(Service& s, HttpOptions o) : service(s), options(std::move(o)) {
-  if (::pipe2(stop_pipe, O_CLOEXEC) != 0) stop_pipe[0] = stop_pipe[1] = -1;
   new_task_queue = [this] { return new Threads(options.max_connections, service.connections); };
   // Not the library's default, which lets two servers share an address.
-  set_socket_options([](socket_t socket) {
-    const int on = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  });
+  set_socket_options([](socket_t socket) { platform::set_reuse_address(socket); });
   set_keep_alive_timeout(static_cast<time_t>(options.idle_ms / 1000));
   set_pre_routing_handler(
       [this](const Request& request, Response& response) { return decide(request, response); });
@@ -176,7 +169,7 @@ bool HttpServer::Impl::process_and_close_socket(socket_t socket) {
     refuse_connection(socket);
     return false;
   }
-  Connection connection(socket, stop_pipe[0], options.write_ms);
+  Connection connection(socket, ended.descriptor(), options.write_ms);
   HttpStream stream(connection);
   while (!stopping && connection.await_request(options.idle_ms)) {
     const double now = monotonic_ms();
@@ -205,11 +198,11 @@ void HttpServer::Impl::refuse_connection(socket_t socket) const {
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\n"
       "Retry-After: 1\r\nContent-Length: " +
       std::to_string(body.size()) + "\r\n\r\n" + body;
-  (void)!::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-  ::shutdown(socket, SHUT_WR);
+  (void)platform::send_now(socket, answer.data(), answer.size());
+  platform::end_sending(socket);
   char bytes[4096];
-  (void)!::recv(socket, bytes, sizeof bytes, MSG_DONTWAIT);
-  ::close(socket);
+  (void)platform::receive(socket, bytes, sizeof bytes, platform::Receive::kNow);
+  platform::close_socket(socket);
 }
 
 // A page of another origin may not ask, unless it was allowed to. (Its requests would come without
@@ -349,7 +342,7 @@ Result<int> HttpServer::bind() {
   const int port = o.port == 0                           ? impl_->bind_to_any_port(o.host)
                    : impl_->bind_to_port(o.host, o.port) ? o.port
                                                          : -1;
-  if (port <= 0 || impl_->stop_pipe[0] < 0) {
+  if (port <= 0 || !impl_->ended.usable()) {
     return error(Code::kIo, "the server cannot listen at %.256s, port %d: %s", o.host.c_str(),
                  o.port, errno != 0 ? std::strerror(errno) : "no such address");
   }
@@ -365,7 +358,7 @@ void HttpServer::run() {
 
 void HttpServer::stop() {
   impl_->stopping = true;
-  (void)!::write(impl_->stop_pipe[1], "", 1);
+  impl_->ended.raise();
   while (impl_->running) {
     impl_->close_listener();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

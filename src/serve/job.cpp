@@ -1,8 +1,5 @@
 #include "serve/job.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 namespace sluice::serve {
 namespace {
 
@@ -13,16 +10,6 @@ size_t size_of(const Event& event) {
 
 }  // namespace
 
-Channel::Channel() {
-  if (::pipe2(ends_, O_CLOEXEC | O_NONBLOCK) != 0) ends_[0] = ends_[1] = -1;
-}
-
-Channel::~Channel() {
-  for (const int end : ends_) {
-    if (end >= 0) ::close(end);
-  }
-}
-
 bool Channel::push(Event&& event) {
   const size_t size = size_of(event);
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -30,8 +17,7 @@ bool Channel::push(Event&& event) {
   if (bytes_ > 0 && bytes_ + size > kMaxBytes) return false;
   bytes_ += size;
   events_.push_back(std::move(event));
-  // One byte stands in the pipe while there are events.
-  if (events_.size() == 1) static_cast<void>(!::write(ends_[1], "", 1));
+  if (events_.size() == 1) there_.raise();
   return true;
 }
 
@@ -41,8 +27,7 @@ bool Channel::pop(Event* out) {
   *out = std::move(events_.front());
   events_.pop_front();
   bytes_ -= size_of(*out);
-  char byte;
-  if (events_.empty()) static_cast<void>(!::read(ends_[0], &byte, 1));
+  if (events_.empty()) there_.lower();
   return true;
 }
 

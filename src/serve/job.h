@@ -11,6 +11,7 @@
 
 #include "embed/embedder.h"
 #include "generate/generation.h"
+#include "platform/wakeup.h"
 
 namespace sluice::serve {
 
@@ -36,19 +37,15 @@ class Channel {
  public:
   static constexpr size_t kMaxBytes = 256u << 10;
 
-  Channel();
-  ~Channel();
-  Channel(const Channel&) = delete;
-  Channel& operator=(const Channel&) = delete;
   // False where the platform gave no descriptors.
-  [[nodiscard]] bool usable() const { return ends_[0] >= 0; }
+  [[nodiscard]] bool usable() const { return there_.usable(); }
 
   // False, and the event stays the caller's, while the channel is full.
   bool push(Event&& event);
   // False when there is nothing.
   bool pop(Event* out);
   // Readable when pop() has something: for poll().
-  [[nodiscard]] int descriptor() const { return ends_[0]; }
+  [[nodiscard]] int descriptor() const { return there_.descriptor(); }
   // The reader goes.
   void leave();
   [[nodiscard]] bool left() const { return left_; }
@@ -58,7 +55,7 @@ class Channel {
   std::deque<Event> events_;
   size_t bytes_ = 0;
   std::atomic<bool> left_{false};
-  int ends_[2] = {-1, -1};  // of a pipe
+  platform::Wakeup there_;  // raised while there are events
 };
 
 struct Job {

@@ -3,9 +3,6 @@
 // each, of the tensor's name and the place in it; threads take chunks and write them in place. So
 // the file depends on the seed alone, and models of one seed share the layers that both have: one
 // whose further layers add little (--faint) is a target that a shorter one drafts for.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
@@ -13,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "platform/file.h"
 #include "tools/gguf_writer.h"
 #include "tools/model_plan.h"
 #include "tools/random_blocks.h"
@@ -118,18 +116,6 @@ std::vector<Chunk> cut(const std::vector<PlannedTensor>& tensors,
   return chunks;
 }
 
-bool write_at(int file, const void* data, uint64_t size, uint64_t offset) {
-  const char* bytes = static_cast<const char*>(data);
-  while (size > 0) {
-    const ssize_t written = pwrite(file, bytes, size, static_cast<off_t>(offset));
-    if (written <= 0) return false;
-    bytes += written;
-    offset += static_cast<uint64_t>(written);
-    size -= static_cast<uint64_t>(written);
-  }
-  return true;
-}
-
 // FNV-1a
 uint64_t stream_of(const Chunk& chunk) {
   uint64_t hash = 0xcbf29ce484222325;
@@ -147,7 +133,8 @@ void make_faint(std::vector<PlannedTensor>& tensors, uint32_t from, float scale)
   }
 }
 
-bool write_chunks(int file, const std::vector<Chunk>& chunks, uint64_t seed, uint32_t n_threads) {
+bool write_chunks(const platform::File& file, const std::vector<Chunk>& chunks, uint64_t seed,
+                  uint32_t n_threads) {
   std::atomic<size_t> next{0};
   std::atomic<bool> ok{true};
   const auto work = [&] {
@@ -158,7 +145,7 @@ bool write_chunks(int file, const std::vector<Chunk>& chunks, uint64_t seed, uin
       Random random(seed, stream_of(chunk));
       block.fill(buffer.data(), chunk.n_blocks, chunk.tensor->sigma, chunk.tensor->mean, random);
       const uint64_t bytes = chunk.n_blocks * block.block_bytes;
-      if (!write_at(file, buffer.data(), bytes, chunk.file_offset)) ok = false;
+      if (!file.write_at(chunk.file_offset, buffer.data(), bytes)) ok = false;
     }
   };
   std::vector<std::thread> threads;
@@ -195,20 +182,19 @@ int make(const Options& options) {
   const std::string header = writer.header();
   for (uint64_t& offset : offsets) offset += header.size();
 
-  const int file = open(options.out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  if (file < 0) {
+  const auto file = platform::File::open(options.out, platform::Access::kCreate);
+  if (!file.valid()) {
     std::fprintf(stderr, "sluice-make-model: cannot write %s\n", options.out.c_str());
     return 1;
   }
   const uint64_t size = header.size() + writer.data_bytes();
-  bool ok = ftruncate(file, static_cast<off_t>(size)) == 0;
-  ok = ok && write_at(file, header.data(), header.size(), 0);
+  bool ok = file.resize(0) && file.resize(size);
+  ok = ok && file.write_at(0, header.data(), header.size());
   if (shape.llama3_rope) {
-    ok = ok && write_at(file, factors.data(), factors.size() * sizeof(float),
-                        header.size() + factors_offset);
+    ok = ok && file.write_at(header.size() + factors_offset, factors.data(),
+                             factors.size() * sizeof(float));
   }
   ok = ok && write_chunks(file, cut(tensors, offsets), options.seed, options.threads);
-  ok = close(file) == 0 && ok;
   if (!ok) {
     std::fprintf(stderr, "sluice-make-model: writing %s failed (disk full?)\n",
                  options.out.c_str());

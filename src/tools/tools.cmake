@@ -1,6 +1,4 @@
 # Native command-line tools for tests and benchmarks; they are not part of the engine.
-find_path(CLI11_INCLUDE_DIR CLI/CLI.hpp REQUIRED)
-
 add_library(sluice_tools STATIC
   ${CMAKE_SOURCE_DIR}/src/tools/checkpoints.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/gguf_writer.cpp
@@ -10,7 +8,7 @@ add_library(sluice_tools STATIC
   ${CMAKE_SOURCE_DIR}/src/tools/plan_mixtures.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/planner.cpp
   ${CMAKE_SOURCE_DIR}/src/tools/random_blocks.cpp)
-target_link_libraries(sluice_tools PUBLIC sluice_base sluice_flags Threads::Threads)
+target_link_libraries(sluice_tools PUBLIC sluice_base sluice_flags)
 
 foreach(tool make-model compare)
   string(REPLACE "-" "_" source ${tool})
@@ -18,6 +16,5 @@ foreach(tool make-model compare)
   # CLI11 throws; the engine's libraries hand their -fno-exceptions on, so this must come last.
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/tools/${source}.cpp
                               PROPERTIES COMPILE_OPTIONS "-fexceptions;-frtti")
-  target_link_libraries(sluice-${tool} PRIVATE sluice_tools)
-  target_include_directories(sluice-${tool} SYSTEM PRIVATE ${CLI11_INCLUDE_DIR})
+  target_link_libraries(sluice-${tool} PRIVATE sluice_tools sluice_headers)
 endforeach()

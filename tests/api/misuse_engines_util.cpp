@@ -1,4 +1,6 @@
 // Wrong calls that load models, ask engines, and turn text to tokens and back.
+#include <cmath>
+
 #include "misuse.h"
 
 namespace sluice::test {
@@ -55,6 +57,32 @@ std::vector<Misuse> wrong_loading() {
       wrong_load("grammars", [](sluice_load_options& o) { o.grammars = 2; }),
       wrong_load("preload", [](sluice_load_options& o) { o.preload = -1; }),
       wrong_load("kernels", [](sluice_load_options& o) { o.kernels = "abacus"; }),
+      wrong_load("kv_type", [](sluice_load_options& o) { o.kv_type = "q3_1"; }),
+      wrong_load("null adapters", [](sluice_load_options& o) { o.n_adapters = 1; }),
+      wrong_load("an adapter without a path",
+                 [](sluice_load_options& o) {
+                   static const sluice_adapter nameless = {nullptr, 1};
+                   o.adapters = &nameless;
+                   o.n_adapters = 1;
+                 }),
+      wrong_load("an adapter's scale",
+                 [](sluice_load_options& o) {
+                   static const sluice_adapter adapter = {"x.gguf", NAN};
+                   o.adapters = &adapter;
+                   o.n_adapters = 1;
+                 }),
+      {"sluice_load", "no such adapter",
+       with(
+           sluice_load_options_default,
+           [](sluice_load_options& o) {
+             static const sluice_adapter adapter = {"/nowhere/x.gguf", 1};
+             o.adapters = &adapter;
+             o.n_adapters = 1;
+           },
+           [](Rig& r, const sluice_load_options& o) {
+             return sluice_load(kSample.c_str(), &o, &r.made_engine);
+           }),
+       SLUICE_NOT_FOUND},
       {"sluice_load", "budget",
        with(
            sluice_load_options_default, [](sluice_load_options& o) { o.memory_budget = 1; },

@@ -2,6 +2,7 @@
 // precision from the same rounded weights (tests/reference/make_hf.py), with everything resident,
 // and are the same bits when the weights stream through the smallest budget.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -95,9 +96,9 @@ TEST(HfDirectoryPath, EveryFormOfThePathOpensTheModel) {
 }
 
 TEST(HfDirectoryPath, NamesTheMissingFile) {
-  std::string name = (std::filesystem::temp_directory_path() / "sluice-hf-XXXXXX").string();
-  ASSERT_NE(::mkdtemp(name.data()), nullptr);
-  const std::filesystem::path dir = name;
+  const std::filesystem::path dir =
+      std::filesystem::temp_directory_path() / ("sluice-hf-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(dir);
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"}) {
     const auto header = read_header(dir.string(), {});
     EXPECT_EQ(header.status().code(), Code::kNotFound);

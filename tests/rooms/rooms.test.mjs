@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const levels = {
+  platform: 0,
   kernels: 0, base: 0,
   gguf: 1, hf: 1, io: 1, residency: 1, grammar: 1, draft: 1,
   qsf: 2, open: 2, adapter: 2, tokenizer: 2, kv: 2, sample: 2, model: 2, convert: 2,
@@ -22,7 +23,7 @@ const levels = {
 
 function linkLists() {
   const cmake = readFileSync(join(root, 'CMakeLists.txt'), 'utf8');
-  const direct = { kernels: [] };
+  const direct = { kernels: ['platform'] };
   for (const [, name, deps] of cmake.matchAll(/^ *sluice_room\((\w+)([^)]*)\)/gm)) {
     direct[name] = deps.split(/\s+/).filter((d) => d.startsWith('sluice_')).map((d) => d.slice(7));
   }
@@ -75,6 +76,31 @@ test('every #include stays within what its room links to', () => {
     }
   }
   assert.deepEqual(wrong, []);
+});
+
+// Headers that are not C++'s, and what tells systems apart. bindings/ is the browser's own door.
+const systemHeader = /^\s*#\s*include\s+<((?:sys|arpa|netinet|net|linux|mach)\/[^>]*|(?:unistd|fcntl|pthread|sched|poll|signal|dirent|langinfo|termios|netdb|dlfcn|spawn|glob|pwd|io|direct|process|windows|winsock2|ws2tcpip|malloc|intrin|cpuid)\.h)>/gm;
+const systemCall = /\b(?:newlocale|tow\w+_l|setsockopt|recv|getpeername|p(?:read|write)|mmap|m(?:un|re)map|madvise|posix_\w+|sysconf|f?statvfs|flock|fcntl|isatty|getpid|fork|clock_gettime|\w+time_r|pthread_\w+|sched_\w+|aligned_alloc|__builtin_cpu_\w+|getauxval|sysctl\w*)\s*\(/g;
+const systemName = /\b(?:__linux__|__APPLE__|__MACH__|_WIN32|_WIN64|__unix__|__FreeBSD__|__ANDROID__)\b/g;
+const stripped = (text) => text.replace(/\/\*[^]*?\*\//g, '').replace(/\/\/.*/g, '');
+const exempt = {
+  'src/api/sluice.h': 'declares how symbols are exported, for compilers of other programs',
+};
+
+test('nothing outside of src/platform speaks to an operating system', () => {
+  const wrong = [];
+  for (const file of [...sourceFiles('kernels'), ...sourceFiles('src')]) {
+    if (/^src\/(platform|bindings)\//.test(file) || file in exempt) continue;
+    const text = stripped(readFileSync(join(root, file), 'utf8'));
+    for (const pattern of [systemHeader, systemCall, systemName]) {
+      for (const [found] of text.matchAll(pattern)) wrong.push(`${file}: ${found.trim()}`);
+    }
+  }
+  assert.deepEqual(wrong, []);
+  for (const file of Object.keys(exempt)) {
+    const text = stripped(readFileSync(join(root, file), 'utf8'));
+    assert.ok([systemHeader, systemCall, systemName].some((pattern) => text.match(pattern)), `${file} is exempt for nothing`);
+  }
 });
 
 test('no #include climbs out of its folder', () => {

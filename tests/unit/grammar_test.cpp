@@ -325,7 +325,7 @@ void run_suite(const std::filesystem::path& folder, bool draft7,
                std::map<std::string, Tally>* by_file) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".json") continue;
-    Tally& tally = (*by_file)[entry.path().stem()];
+    Tally& tally = (*by_file)[entry.path().stem().string()];
     for (const Json& group : Json::parse(read(entry.path()))) {
       ++tally.groups;
       Json schema = group["schema"];

@@ -15,9 +15,8 @@ namespace {
 class FileSourceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (std::filesystem::temp_directory_path() / "sluice-file-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    dir_ = name;
+    dir_ = std::filesystem::temp_directory_path() / ("sluice-file-" + std::to_string(::getpid()));
+    std::filesystem::create_directory(dir_);
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
   [[nodiscard]] std::string path(const char* name) const { return (dir_ / name).string(); }
@@ -75,6 +74,7 @@ TEST_F(FileSourceTest, NamesWhatIsWrong) {
   EXPECT_EQ(open_file(path("missing/inner")).status().code(), Code::kNotFound);
   EXPECT_EQ(open_file("").status().code(), Code::kInvalidArgument);
   EXPECT_NE(open_file(dir_.string()).status().message().find("directory"), std::string::npos);
+#if !defined(_WIN32)
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   EXPECT_EQ(open_file(path("pipe")).status().code(), Code::kInvalidArgument);
   if (::geteuid() != 0) {  // root may read everything
@@ -82,6 +82,7 @@ TEST_F(FileSourceTest, NamesWhatIsWrong) {
     std::filesystem::permissions(path("secret"), std::filesystem::perms::none);
     EXPECT_EQ(open_file(path("secret")).status().code(), Code::kIo);
   }
+#endif
 }
 
 }  // namespace

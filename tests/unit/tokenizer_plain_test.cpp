@@ -1,6 +1,5 @@
 // Plain stretches of marked text, text that continues earlier text, and the memory of encoding:
 // against a twin that cuts the text by definition, on hostile marks, and with too little memory.
-#include <sys/resource.h>
 
 #include <cstdlib>
 #include <new>
@@ -8,6 +7,10 @@
 #include "allocations.h"
 #include "tokenizer/plain.h"
 #include "tokenizer_vocab.h"
+
+#if !defined(_WIN32)
+#include <sys/resource.h>
+#endif
 
 namespace sluice::test {
 namespace {
@@ -239,6 +242,7 @@ TEST(EncodeMemory, ATextTooLongIsRefused) {
   EXPECT_EQ(ids.status().code(), Code::kInvalidArgument);
 }
 
+#if !defined(_WIN32)  // which has no such bound
 // In a process of its own, whose address space is then bounded.
 void encode_with_little_memory() {
   for (const Chat& chat : chats()) {
@@ -267,6 +271,7 @@ TEST(EncodeMemory, TooLittleIsAnErrorAndLeavesNothing) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(encode_with_little_memory(), testing::ExitedWithCode(0), "");
 }
+#endif
 
 }  // namespace
 }  // namespace sluice::test

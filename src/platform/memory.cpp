@@ -1,11 +1,15 @@
-// Where the memory comes from. Natively large buffers are mappings of their own: what a smaller
-// budget frees is the system's again at once, whatever else lives in the process's heap. Weights
-// are read from end to end for every token, and in 4 kB pages the address translation alone takes a
-// third of the bandwidth, so large buffers ask for huge pages where the system grants them.
+// Weights are read from end to end for every token, and in 4 kB pages the address translation alone
+// takes a third of the bandwidth, so large buffers ask for huge pages where the system grants them.
 // Sanitizers see only what malloc gives; under them everything is its.
-#include "base/aligned.h"
+#include "platform/memory.h"
 
+#include <cstdint>
 #include <cstdlib>
+#include <limits>
+
+#if defined(_WIN32)
+#include <malloc.h>
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SLUICE_MAPS 0
@@ -14,23 +18,43 @@
 #define SLUICE_MAPS 0
 #endif
 #endif
-#if !defined(SLUICE_MAPS) && defined(__linux__) && !defined(__EMSCRIPTEN__)
-#define SLUICE_MAPS 1
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
 #include <sys/mman.h>
+#include <unistd.h>
+#if !defined(SLUICE_MAPS)
+#define SLUICE_MAPS 1
+#endif
 #endif
 
-namespace sluice {
-
-#if SLUICE_MAPS
+namespace sluice::platform {
 namespace {
 
-constexpr size_t kLeastMapped = 256 << 10;
-constexpr size_t kPage = 4096;
-constexpr size_t kHugePage = 2 << 20;
+constexpr size_t kLine = 64;
 
 constexpr size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
+
+void* allocate(size_t bytes) {
+#if defined(_WIN32)
+  return _aligned_malloc(bytes, kLine);
+#else
+  return std::aligned_alloc(kLine, round_up(bytes, kLine));
+#endif
+}
+
+void deallocate(void* memory) {
+#if defined(_WIN32)
+  _aligned_free(memory);
+#else
+  std::free(memory);
+#endif
+}
+
+#if SLUICE_MAPS
+constexpr size_t kLeastMapped = 256 << 10;
+constexpr size_t kPage = 4096;
+constexpr size_t kHugePage = 2 << 20;
 
 // Whole pages, from the start of a huge one where there is room for one: the mapping is made longer
 // and its ends are given back.
@@ -50,29 +74,40 @@ void* map(size_t bytes) {
   madvise(begin + skipped, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return begin + skipped;
 }
+#endif
 
 }  // namespace
 
+#if SLUICE_MAPS
 void* reserve(size_t bytes) {
-  return bytes < kLeastMapped ? std::aligned_alloc(kAlignment, round_up_to_line(bytes))
-                              : map(bytes);
+  return bytes < kLeastMapped ? allocate(bytes) : map(bytes);
 }
 
 void release(void* memory, size_t bytes) {
   if (bytes < kLeastMapped) {
-    std::free(memory);
+    deallocate(memory);
   } else {
     munmap(memory, round_up(bytes, kPage));
   }
 }
 #else
 void* reserve(size_t bytes) {
-  return std::aligned_alloc(kAlignment, round_up_to_line(bytes));
+  return allocate(bytes);
 }
 
 void release(void* memory, size_t) {
-  std::free(memory);
+  deallocate(memory);
 }
 #endif
 
-}  // namespace sluice
+void discard([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
+#if defined(__linux__) && !defined(__EMSCRIPTEN__)
+  const uintptr_t page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t first = (address + page - 1) / page * page;
+  const uintptr_t end = (address + bytes) / page * page;
+  if (first < end) madvise(reinterpret_cast<void*>(first), end - first, MADV_DONTNEED);
+#endif
+}
+
+}  // namespace sluice::platform

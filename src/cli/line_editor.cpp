@@ -1,0 +1,87 @@
+#include "cli/line_editor.h"
+
+#include <histedit.h>
+
+#include "platform/console.h"
+#include "tokenizer/utf8.h"
+
+namespace sluice::cli {
+namespace {
+
+class Libedit final : public LineEditor {
+ public:
+  Libedit(const char* prompt, std::function<Byte(char*)> next)
+      : prompt_(prompt), next_(std::move(next)) {
+    platform::use_utf8_locale();
+    line_ = el_init("sluice", stdin, stdout, stderr);
+    history_ = history_init();
+    if (!usable()) return;
+    ::history(history_, &event_, H_SETSIZE, 500);
+    ::history(history_, &event_, H_SETUNIQUE, 1);
+    el_set(line_, EL_CLIENTDATA, this);
+    el_set(line_, EL_PROMPT, &Libedit::show_prompt);
+    el_set(line_, EL_EDITOR, "emacs");
+    el_set(line_, EL_HIST, ::history, history_);
+    el_set(line_, EL_GETCFN, &Libedit::next_character);
+    el_source(line_, nullptr);  // the user's own settings
+  }
+  ~Libedit() override {
+    if (history_ != nullptr) history_end(history_);
+    if (line_ != nullptr) el_end(line_);
+  }
+  [[nodiscard]] bool usable() const { return line_ != nullptr && history_ != nullptr; }
+
+  [[nodiscard]] bool read(std::string* line) override {
+    el_resize(line_);
+    int n = 0;
+    const char* text = el_gets(line_, &n);
+    if (text == nullptr || n <= 0) return false;
+    line->assign(text);
+    return true;
+  }
+  void remember(const std::string& line) override {
+    ::history(history_, &event_, H_ENTER, line.c_str());
+  }
+
+ private:
+  static Libedit* of(EditLine* line) {
+    Libedit* self = nullptr;
+    el_get(line, EL_CLIENTDATA, &self);
+    return self;
+  }
+  static char* show_prompt(EditLine* line) { return const_cast<char*>(of(line)->prompt_); }
+  // libedit's own waits for ever, whatever signals come.
+  static int next_character(EditLine* line, wchar_t* out) {
+    std::string bytes;
+    for (;;) {
+      char byte = 0;
+      const Byte got = of(line)->next_(&byte);
+      if (got != Byte::kRead) return got == Byte::kEnd ? 0 : -1;
+      bytes += byte;
+      const tokenizer::Decoded decoded = tokenizer::decode_utf8(bytes, 0);
+      if (decoded.cp == tokenizer::kInvalidCodepoint && tokenizer::is_unfinished_utf8(bytes)) {
+        continue;
+      }
+      const bool valid = decoded.cp != tokenizer::kInvalidCodepoint;
+      *out = static_cast<wchar_t>(valid ? decoded.cp : 0xfffd);
+      return 1;
+    }
+  }
+
+  const char* prompt_;
+  std::function<Byte(char*)> next_;
+  EditLine* line_ = nullptr;
+  History* history_ = nullptr;
+  HistEvent event_{};
+};
+
+}  // namespace
+
+std::unique_ptr<LineEditor> LineEditor::create(const char* prompt,
+                                               std::function<Byte(char*)> next) {
+  auto editor = std::make_unique<Libedit>(prompt, std::move(next));
+  if (!editor->usable()) return nullptr;
+  return editor;
+}
+
+}  // namespace sluice::cli

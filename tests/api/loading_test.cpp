@@ -1,0 +1,65 @@
+// What loading adds to a model: adapters, and keys and values in fewer bytes.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "api_util.h"
+
+namespace sluice::test {
+namespace {
+
+// The logits of the last token of a prompt of 48, as a reference computed them in double precision.
+TEST(ApiLoading, AddsAdaptersInTheirScales) {
+  const std::string fixtures = SLUICE_SHARED_DIR "/fixtures/";
+  const std::string adapter = fixtures + "lora/llama.a.lora.gguf";
+  if (!std::filesystem::exists(adapter)) GTEST_SKIP() << "no shared fixtures";
+  constexpr int32_t kPrompt[] = {1,   88,  68,  244, 67,  48, 142, 237, 225, 152, 35,  23,
+                                 215, 214, 228, 95,  223, 22, 63,  19,  199, 234, 102, 60,
+                                 200, 223, 120, 60,  163, 92, 258, 192, 202, 250, 264, 209,
+                                 209, 146, 168, 83,  181, 87, 25,  174, 83,  218, 196, 125};
+  constexpr size_t kVocabulary = 512;
+  for (const auto& [scale, name] : {std::pair(1.0f, "llama.a1"), std::pair(0.5f, "llama.a05")}) {
+    const sluice_adapter adapters[] = {{adapter.c_str(), scale}};
+    sluice_load_options options = load_options();
+    options.adapters = adapters;
+    options.n_adapters = 1;
+    const Engine engine = load(options, fixtures + "arch/llama-gqa.gguf");
+    const Session session = create(engine);
+    expect_ok(sluice_forward(session.get(), kPrompt, std::size(kPrompt), SLUICE_LAST_LOGITS));
+    const std::vector<float> logits = logits_of(session);
+    ASSERT_EQ(logits.size(), kVocabulary);
+    std::vector<float> expected(kVocabulary);
+    std::ifstream file(fixtures + "lora/" + name + ".logits.f32", std::ios::binary);
+    file.seekg((std::size(kPrompt) - 1) * kVocabulary * sizeof(float));
+    ASSERT_TRUE(file.read(reinterpret_cast<char*>(expected.data()), kVocabulary * sizeof(float)));
+    double error = 0, power = 0;
+    for (size_t i = 0; i < kVocabulary; ++i) {
+      error += std::pow(logits[i] - expected[i], 2);
+      power += std::pow(expected[i], 2);
+    }
+    EXPECT_LT(error / power, 1e-4) << name;
+  }
+}
+
+TEST(ApiLoading, KeepsKeysAndValuesAsAsked) {
+  const auto kv_bytes = [](const char* type) {
+    sluice_load_options options = load_options();
+    options.kv_type = type;
+    const Engine engine = load(options);
+    uint64_t bytes = 0;
+    expect_ok(sluice_engine_memory(
+        engine.get(),
+        [](void* user, const char* name, uint64_t n) {
+          if (std::string(name) == "keys and values") *static_cast<uint64_t*>(user) = n;
+        },
+        &bytes));
+    return bytes;
+  };
+  const uint64_t whole = kv_bytes(nullptr);
+  EXPECT_EQ(kv_bytes("f16"), whole);
+  EXPECT_LT(kv_bytes("q8_0"), whole);
+  EXPECT_LT(kv_bytes("q4_0"), kv_bytes("q8_0,q4_0"));
+}
+
+}  // namespace
+}  // namespace sluice::test
