@@ -110,6 +110,11 @@ TEST_P(BatchTest, SessionsInOnePassGetTheBitsOfEachAlone) {
   session::EngineOptions options;
   options.n_ctx = static_cast<int32_t>(r.prompt.size() + kAnswer);
   options.n_threads = 1;
+  {
+    const Opened probe = open_model(r.path, options);
+    ASSERT_NE(probe.session, nullptr);
+    if (!session::Batcher::takes(probe.model->engine())) GTEST_SKIP() << "reads texts whole";
+  }
   const std::vector<Text> wanted = alone(r, options);
   options.n_threads = 2;
   for (const bool resident : {true, false}) {
