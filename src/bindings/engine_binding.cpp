@@ -520,8 +520,12 @@ class EngineBinding {
     if (n > 0 && session_->busy()) states_[r.cursor_unit()] |= 16;
     return copy_out(states_.data(), n, "Uint8Array");
   }
-  std::string kernel_name() const { return engine_->table().name; }
-  int threads() const { return engine_->pool().n_threads(); }
+  std::string kernel_name() const {
+    return engine_->table().name;
+  }
+  int threads() const {
+    return engine_->pool().n_threads();
+  }
 
  private:
   Result<session::EngineOptions> engine_options(const val& o) {
@@ -576,7 +580,9 @@ class EngineBinding {
     error_ = status;
     return false;
   }
-  bool checked(const Status& status) { return status.ok() || fail(status); }
+  bool checked(const Status& status) {
+    return status.ok() || fail(status);
+  }
   static Status too_long() {
     return sluice::error(Code::kInvalidArgument, "a piece of a state has at most %zu bytes",
                          kStageBytes);
@@ -637,7 +643,9 @@ class EngineBinding {
   }
   // What the heap holds once the header is parsed. The rest is what malloc loses to alignment and
   // to the holes that the header leaves.
-  void note_base() { base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10); }
+  void note_base() {
+    base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
+  }
 
   std::unique_ptr<open::Opener> opener_;  // until open(), which lets the header go
   uint64_t base_bytes_ = 0;               // of the heap, once the header is parsed

@@ -67,8 +67,9 @@ std::vector<int32_t> lfm2_heads(const Json& config, int64_t n_layer, int64_t hea
   const Json* indices = json_find(config, "full_attn_idxs");
   if (types != nullptr || indices == nullptr || !indices->is_array()) return {};
   for (const Json& index : *indices) {
-    if (!index.is_number_unsigned() || index.get<uint64_t>() >= out.size()) return {};
-    attends(index.get<size_t>());
+    const int64_t layer = index.is_number_integer() ? index.get<int64_t>() : -1;
+    if (layer < 0 || layer >= n_layer) return {};
+    attends(static_cast<size_t>(layer));
   }
   return out;
 }

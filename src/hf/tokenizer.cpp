@@ -152,9 +152,9 @@ int64_t special_id(const TokenizerFile& file, const Json& settings, const Json& 
   const std::string id_key = name + "_id";
   if (const auto id = json_int(config, id_key.c_str())) return *id;
   const Json* list = json_find(config, id_key.c_str());
-  if (list != nullptr && list->is_array() && !list->empty() && (*list)[0].is_number_unsigned()) {
-    const uint64_t id = (*list)[0].get<uint64_t>();
-    return id < static_cast<uint64_t>(kMaxVocabulary) ? static_cast<int64_t>(id) : -1;
+  if (list != nullptr && list->is_array() && !list->empty() && (*list)[0].is_number_integer()) {
+    const int64_t id = (*list)[0].get<int64_t>();
+    return id >= 0 && id < kMaxVocabulary ? id : -1;
   }
   return -1;
 }

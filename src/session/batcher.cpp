@@ -82,10 +82,6 @@ bool Batcher::take(Session& session, int32_t most, Room* room) {
   int32_t n = std::min({left, most, room->tokens});
   if (n == left && rows > room->rows) n = rows > 1 ? 0 : left - 1;
   if (n < left && rows > 1) n = 0;
-  // A source is read whole; a model that has one is planned for one session in a pass.
-  if (session.timeline_.source() > session.position()) {
-    n = session.timeline_.source() - session.position();
-  }
   if (n <= 0) return false;
   const bool last = n == left;
   session.timeline_.begin_batch(n);
@@ -137,15 +133,12 @@ bool Batcher::begin() {
   if (taken_.empty()) return false;
   shared_by_ = static_cast<int32_t>(taken_.size());
   static_cast<void>(engine_.begin_pass());
-  began_ms_ = engine_.residency().pins_absent() == 0 ? monotonic_ms() : 0;
+  began_ms_ = monotonic_ms();
+  pins_absent_ = engine_.residency().pins_absent();
   BatchSpec spec;
   spec.first_row = parts_[0].first_row;
   spec.n_rows = parts_[0].n_rows;
   if (parts_.size() > 1) spec.parts = parts_;
-  if (taken_[0]->timeline_.source() > taken_[0]->position()) {
-    spec.encode = true;
-    spec.ends = taken_[0]->ends_;
-  }
   engine_.executor().begin(*parts_[0].timeline, parts_[0].n, spec);
   under_way_ = true;
   return true;
@@ -191,7 +184,8 @@ void Batcher::commit() {
     }
     row += part.n_rows;
   }
-  if (began_ms_ > 0) note(monotonic_ms() - began_ms_);
+  // Not of one that waited for what stays.
+  if (engine_.residency().pins_absent() == pins_absent_) note(monotonic_ms() - began_ms_);
   end();
 }
 

@@ -108,22 +108,9 @@ TEST_F(EncoderDecoder, StatesTravelWithTheirSource) {
   EXPECT_EQ(restore(state).code(), Code::kCorrupt);
 }
 
-TEST_F(EncoderDecoder, BatchesReadTheSourceByItself) {
-  const std::vector<Token> tokens = answer_to({3, 4, 5, 6}, {0, 20, 21});
-  const std::vector<float> expected = fresh(tokens);
-  Session& session = *opened_.session;
-  session.clear();
+TEST_F(EncoderDecoder, IsComputedAlone) {
   session::Batcher batcher(opened_.model->engine());
-  ASSERT_TRUE(batcher.add(session).ok());
-  ASSERT_TRUE(session.sync(tokens).ok());
-  const Status driven = opened_.model->drive([&](int32_t) { return batcher.step(2); });
-  ASSERT_TRUE(driven.ok()) << driven.message();
-  while (session.busy()) {
-    ASSERT_TRUE(opened_.model->drive([&](int32_t) { return batcher.step(2); }).ok());
-  }
-  const std::span<const float> logits = session.logits();
-  EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()), expected);
-  batcher.remove(session);
+  EXPECT_EQ(batcher.add(*opened_.session).code(), Code::kInvalidArgument);
 }
 
 TEST_F(EncoderDecoder, GeneratesFromTheStartTokenOn) {
