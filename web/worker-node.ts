@@ -40,6 +40,7 @@ const platform: HostPlatform = {
   gpu: async () => ({
     findCard: async (device) => (device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', 'There is no WebGPU in Node.'))),
   }),
+  qsf: () => import('./io/qsf.js'),
   openShared: async (file) => new NodeFile(file as string, 'r'),
   compile: (source, kernels) =>
     compileWasm(source, kernels, async (variant, url) => {

@@ -30,6 +30,19 @@ function wasmUrl(variant: Variant): URL {
   return new URL('./engine.simd128.wasm', import.meta.url);
 }
 
+/** import() as bundlers leave it alone: build.mjs puts it before the bundle. */
+declare function importAsset(url: string): Promise<any>;
+
+/** A module as an asset, which bundlers leave in one piece: a worker of theirs may not be split. */
+async function asset(name: string, url: URL): Promise<any> {
+  try {
+    return await importAsset(url.href);
+  } catch (cause) {
+    const advice = `${(cause as Error).message}; copy the package's beside worker.js`;
+    throw new SluiceError('MODULE_LOAD', `${name} cannot be loaded: ${advice}.`, { cause });
+  }
+}
+
 const platform: HostPlatform = {
   isolated,
   budgetCap: budgetCap(),
@@ -37,11 +50,8 @@ const platform: HostPlatform = {
   store: () => opfsBackend(),
   swapFiles: opfsSwapFiles,
   openShared,
-  // As an asset, which bundlers leave in one piece: a worker of theirs may not be split.
-  gpu: () =>
-    import(/* webpackIgnore: true */ /* @vite-ignore */ new URL('./gpu.js', import.meta.url).href).catch(({ message }) => {
-      throw new SluiceError('MODULE_LOAD', `gpu.js cannot be loaded: ${message}; copy the package's beside worker.js.`);
-    }),
+  gpu: () => asset('gpu.js', new URL('./gpu.js', import.meta.url)),
+  qsf: () => asset('qsf.js', new URL('./qsf.js', import.meta.url)),
   compile: (source, kernels) =>
     compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),
 };

@@ -34,6 +34,8 @@ export interface IoEvents {
 export interface IoPlatform {
   store(options: IoOptions): Promise<StoreBackend | null>;
   openPath?(path: string): ModelFile;
+  /** What reads QSF files, fetched when one is opened. */
+  qsf(): Promise<{ openQsf(file: ModelFile): Promise<ModelFile> }>;
 }
 
 export interface Io {
@@ -64,15 +66,6 @@ export interface Io {
 
 const kReportMs = 100;
 const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a file that is not there
-
-/** The file as the engine reads it: layers of QSF may be compressed. */
-async function unpacked(file: ModelFile): Promise<ModelFile> {
-  const { openQsf } = await import('./qsf.js').catch((cause: Error) => {
-    const advice = `copy the package's qsf.js beside its other files (${cause.message})`;
-    throw new SluiceError('MODULE_LOAD', `The part of the package that reads QSF files cannot be loaded: ${advice}.`, { cause });
-  });
-  return openQsf(file);
-}
 
 export class LocalIo implements Io {
   readonly concurrent = false;
@@ -154,8 +147,9 @@ export class LocalIo implements Io {
     await file.read(offset, bytes);
     if (!offset && !file.held && String.fromCharCode(...bytes.subarray(0, 4)) === 'QSF1') {
       const open = this.#ways[index]!;
-      this.#ways[index] = async () => unpacked(await open());
-      this.#files[index] = await unpacked(file);
+      const { openQsf } = await this.#platform.qsf();
+      this.#ways[index] = async () => openQsf(await open());
+      this.#files[index] = await openQsf(file);
     }
     if (!weights) this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
     return bytes;

@@ -93,11 +93,11 @@ const glueAtBuild = {
     build.onResolve({ filter: /^\.\/glue\.js$/ }, () => ({ path: inRoot('build', 'wasm-glue', 'glue.js') })),
 };
 
-// Files of their own: the template renderer, fetched when a chat begins, the readers of adapters and of
-// QSF files; the command line uses node.js.
+// Files of their own: the template renderer, fetched when a chat begins, and the reader of adapters; the
+// command line uses node.js.
 const filesApart = {
   name: 'files-apart',
-  setup: (build) => build.onResolve({ filter: /^\.\/(templates|adapters|qsf|node)\.js$/ }, ({ path, kind, importer }) =>
+  setup: (build) => build.onResolve({ filter: /^\.\/(templates|adapters|node)\.js$/ }, ({ path, kind, importer }) =>
     (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
@@ -119,6 +119,8 @@ const inlinedFiles = (esbuild, common) => ({
   },
 });
 const unpackerNotice = '/*! fzstd, MIT License, Copyright (c) 2020 Arjun Barrett */';
+// What a bundler finds in a comment, which minifying would take away.
+const importAsset = 'const importAsset=(url)=>import(/* webpackIgnore: true *//* @vite-ignore */url);';
 const rendererNotice = '/*! @huggingface/jinja, MIT License, Copyright (c) Hugging Face */';
 
 // Every entry is a file of its own with no import of another package, so that a page can use dist/
@@ -135,7 +137,8 @@ async function buildWeb() {
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }], minify: true });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/qsf.ts', out: 'qsf' }], minify: true, banner: { js: unpackerNotice } });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }], minify: true, plugins: [wgsl] });
-  await esbuild.build({ ...common, entryPoints: files(['index', 'worker', 'huggingface', 'ai-sdk']), minify: true });
+  await esbuild.build({ ...common, entryPoints: files(['index', 'huggingface', 'ai-sdk']), minify: true });
+  await esbuild.build({ ...common, entryPoints: files(['worker']), minify: true, banner: { js: importAsset } });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of variants) {
     const name = `engine.${variant.name}.wasm`;
