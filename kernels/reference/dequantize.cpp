@@ -175,6 +175,7 @@ void from_bf16(const void* src, int64_t n, float* out) {
 }  // namespace
 
 void dequantize(Type type, const void* src, int64_t n, float* out) {
+  if (n == 0) return;  // and there may be no places
   switch (type) {
     case Type::kF32:
       std::memcpy(out, src, static_cast<size_t>(n) * 4);

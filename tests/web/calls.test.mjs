@@ -240,7 +240,6 @@ test('an option that is not known is refused by its name, with what was meant', 
   const cases = [
     [() => Engine.load(path, { memory_budget: 1 }), 'memory_budget', 'memoryBudget'],
     [() => Engine.load(path, { context: 5 }), 'context', 'contextLength'],
-    [() => Engine.inspect(path, { device: 'webgpu' }), 'device'],
     [() => text(engine.generate('x', { max_tokens: 5 })), 'max_tokens', 'maxTokens'],
     [() => text(engine.generate('x', { max_new_tokens: 5 })), 'max_new_tokens', 'maxTokens'],
     [() => text(engine.generate('x', { temp: 0 })), 'temp', 'temperature'],
