@@ -154,6 +154,7 @@ const suites = {
   },
   async serve() {
     await cmake('native', ['sluice']);
+    await buildPackage();  // `npx sluice-llm serve`
     return nodeTests('serve');
   },
   async asan() {

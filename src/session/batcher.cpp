@@ -133,8 +133,6 @@ bool Batcher::begin() {
   if (taken_.empty()) return false;
   shared_by_ = static_cast<int32_t>(taken_.size());
   static_cast<void>(engine_.begin_pass());
-  began_ms_ = monotonic_ms();
-  pins_absent_ = engine_.residency().pins_absent();
   BatchSpec spec;
   spec.first_row = parts_[0].first_row;
   spec.n_rows = parts_[0].n_rows;
@@ -184,8 +182,7 @@ void Batcher::commit() {
     }
     row += part.n_rows;
   }
-  // Not of one that waited for what stays.
-  if (engine_.residency().pins_absent() == pins_absent_) note(monotonic_ms() - began_ms_);
+  if (const double ms = engine_.pass_ms(); ms > 0) note(ms);
   end();
 }
 

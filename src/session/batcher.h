@@ -64,9 +64,8 @@ class Batcher {
   int32_t tokens_ = 0, prompts_ = 0;  // of the batch; of them, of long passes
   int32_t shared_by_ = 1;
   size_t turn_ = 0;
-  int32_t beside_;            // tokens of prompts in a batch with answers
-  uint32_t pins_absent_ = 0;  // when the pass began
-  double answers_ms_ = 0, began_ms_ = 0;
+  int32_t beside_;  // tokens of prompts in a batch with answers
+  double answers_ms_ = 0;
 };
 
 }  // namespace sluice::session

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/hash.h"
 #include "session/cpu_executor.h"
 
@@ -337,6 +338,17 @@ void Engine::refuse_weights(const std::string& tensor, int64_t first, int64_t la
   rows += std::to_string(last);
   failure_ = error(Code::kBadWeights, "the tensor %s has a value that is not a number (%s)",
                    tensor.c_str(), rows.c_str());
+}
+
+uint64_t Engine::begin_pass() {
+  pass_under_way_ = true;
+  pass_began_ms_ = monotonic_ms();
+  pins_absent_ = residency_.pins_absent();
+  return ++last_pass_;
+}
+
+double Engine::pass_ms() const {
+  return residency_.pins_absent() == pins_absent_ ? monotonic_ms() - pass_began_ms_ : 0;
 }
 
 bool Engine::poll() {

@@ -86,13 +86,12 @@ class Engine {
   void compute_with(std::unique_ptr<Executor> executor);
   [[nodiscard]] kv::KvPool& pool_of_timelines() { return timelines_; }
   // Number of the pass that begins.
-  [[nodiscard]] uint64_t begin_pass() {
-    pass_under_way_ = true;
-    return ++last_pass_;
-  }
+  [[nodiscard]] uint64_t begin_pass();
   void end_pass() { pass_under_way_ = false; }
   [[nodiscard]] bool pass_under_way() const { return pass_under_way_; }
   [[nodiscard]] uint64_t last_pass() const { return last_pass_; }
+  // Milliseconds since it began; 0 where it waited for what stays, which says nothing of others.
+  [[nodiscard]] double pass_ms() const;
   // What passes of few tokens have cost under this budget, waiting for weights included.
   [[nodiscard]] draft::PassCosts& costs() { return costs_; }
   [[nodiscard]] const WorkingMemory& working() const { return working_; }
@@ -145,6 +144,8 @@ class Engine {
   std::unique_ptr<Executor> executor_;
   uint64_t last_pass_ = 0;
   bool pass_under_way_ = false;
+  double pass_began_ms_ = 0;
+  uint32_t pins_absent_ = 0;  // when it began
   draft::PassCosts costs_;
   Status failure_;
 };

@@ -207,8 +207,6 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
   first_logits_ = 0;
   if (batcher_ != nullptr) return;
   pass_ = engine_.begin_pass();
-  began_ms_ = monotonic_ms();
-  pins_absent_ = engine_.residency().pins_absent();
   begin_batch();
 }
 
@@ -254,9 +252,8 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
-      // Not of one that waited for what stays.
-      if (engine_.residency().pins_absent() == pins_absent_ && !spec_.embed) {
-        engine_.costs().note(static_cast<int32_t>(stats_.tokens), monotonic_ms() - began_ms_);
+      if (!spec_.embed) {
+        engine_.costs().note(static_cast<int32_t>(stats_.tokens), engine_.pass_ms());
       }
       engine_.end_pass();
       // It holds texts side by side, or a decoder's cache another text's keys: nothing goes on.

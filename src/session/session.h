@@ -151,8 +151,6 @@ class Session {
   uint64_t computed_by_ = 0;   // Engine::identity() when the timeline began
   Status failure_;
   PassStats stats_;
-  double began_ms_ = 0;       // of the pass
-  uint32_t pins_absent_ = 0;  // when it began
 };
 
 }  // namespace sluice::session

@@ -43,8 +43,7 @@ namespace sluice::test {
 namespace {
 
 uint64_t allocations_of_ten_tokens(uint64_t budget, int threads) {
-  const std::string path =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  const std::string path = sample_model();
   session::EngineOptions options;
   options.n_ctx = 64;
   options.n_threads = threads;
@@ -81,8 +80,7 @@ TEST(Allocations, NoneForATokenOfAResidentModel) {
 
 // The list of pieces that is taken is all that a token costs.
 TEST(Allocations, OneForATokenOfAGeneration) {
-  const std::string path =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  const std::string path = sample_model();
   session::EngineOptions engine;
   engine.n_ctx = 64;
   engine.n_threads = 1;
@@ -114,8 +112,7 @@ TEST(Allocations, OneForATokenOfAGeneration) {
 TEST(Allocations, NoneForATokenOfAStreamedModel) {
   session::EngineOptions options;
   options.n_ctx = 64;
-  const std::string path =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  const std::string path = sample_model();
   EXPECT_EQ(allocations_of_ten_tokens(smallest_budget(path, options) + (64 << 10), 1), 0u);
 }
 

@@ -160,18 +160,12 @@ std::string name_of(const testing::TestParamInfo<Reference>& info) {
 INSTANTIATE_TEST_SUITE_P(Families, BatchTest, testing::ValuesIn(references()), name_of);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BatchTest);
 
-const std::string& tales() {
-  static const std::string path =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
-  return path;
-}
-
 TEST(Batcher, TakesWhatThePlanHasRoomForAndRefusesTheRest) {
   session::EngineOptions options;
   options.n_ctx = 64;
   options.parallel = 2;
   options.n_sessions = 4;
-  Opened opened = open_model(tales(), options);
+  Opened opened = open_model(sample_model(), options);
   ASSERT_NE(opened.session, nullptr);
   session::Engine& engine = opened.model->engine();
   EXPECT_EQ(engine.plan().n_sessions, 4);
@@ -220,7 +214,7 @@ TEST(Scheduler, AnswersWithGuessesAreThoseOfEachAlone) {
   options.n_ctx = 160;
   options.parallel = 3;
   options.draft_max = 7;
-  Opened opened = open_model(tales(), options);
+  Opened opened = open_model(sample_model(), options);
   ASSERT_NE(opened.session, nullptr);
   session::Engine& engine = opened.model->engine();
   const char* prompts[] = {"Once upon a time", "The little fox ran. The little fox ran. The",

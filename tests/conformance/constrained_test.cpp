@@ -19,8 +19,7 @@ using grammar::Kind;
 using grammar::Verdict;
 using nlohmann::json;
 
-const std::string kSample =
-    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+const std::string kSample = sample_model();
 
 session::EngineOptions room(bool grammars) {
   session::EngineOptions options;

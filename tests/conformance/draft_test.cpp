@@ -26,8 +26,7 @@ using session::Step;
 using session::Token;
 using Tokens = std::vector<Token>;
 
-const std::string kSample =
-    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+const std::string kSample = sample_model();
 
 void expect_same(const Answer& found, const Answer& plain, bool recurrent) {
   ASSERT_TRUE(found.status.ok()) << found.status.message();

@@ -22,6 +22,10 @@ std::string fixture_folder(const std::string& folder) {
   return std::filesystem::exists(own) ? own : "";
 }
 
+std::string sample_model() {
+  return std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+}
+
 std::vector<float> read_floats(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   std::vector<float> values(file ? static_cast<size_t>(file.tellg()) / sizeof(float) : 0);
@@ -117,6 +121,15 @@ std::vector<float> all_logits(Opened& opened, const std::vector<int32_t>& tokens
     }
   }
   return out;
+}
+
+std::vector<float> logits_after(Opened& opened, const std::vector<int32_t>& tokens) {
+  auto synced = opened.session->sync(tokens);
+  EXPECT_TRUE(synced.ok()) << synced.status().message();
+  const Status status = opened.model->run(*opened.session);
+  EXPECT_TRUE(status.ok()) << status.message();
+  const auto logits = opened.session->logits();
+  return {logits.begin(), logits.end()};
 }
 
 std::vector<int32_t> greedy(Opened& opened, const std::vector<int32_t>& prompt, size_t n,

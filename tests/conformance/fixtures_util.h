@@ -35,6 +35,7 @@ std::vector<Reference> read_manifest(const std::string& folder,
 // Those of ../shared/fixtures/families that the engine runs: it grows with every family.
 std::vector<std::string> further_families();
 std::vector<float> read_floats(const std::string& path);
+std::string sample_model();  // the sample model's path
 
 struct Opened {
   std::unique_ptr<native::Model> model;
@@ -57,6 +58,8 @@ uint64_t smallest_budget(const std::string& path, session::EngineOptions options
 // Logits of every position, [tokens][n_vocab], in passes of at most `step` tokens, or rows of them
 // where a text is read whole.
 std::vector<float> all_logits(Opened& opened, const std::vector<int32_t>& tokens, size_t step);
+// Logits of the last of these tokens, of which the session computes what it has not.
+std::vector<float> logits_after(Opened& opened, const std::vector<int32_t>& tokens);
 // Greedy continuation after the prompt; `lead` gets our own lead at each token.
 std::vector<int32_t> greedy(Opened& opened, const std::vector<int32_t>& prompt, size_t n,
                             std::vector<float>* lead = nullptr);

@@ -23,8 +23,7 @@ using session::Step;
 using session::Token;
 
 constexpr float kBan = -std::numeric_limits<float>::infinity();
-const std::string kSample =
-    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+const std::string kSample = sample_model();
 const std::string kRecurrent = std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/lfm2.gguf";
 
 session::EngineOptions small_engine(int32_t n_ctx = 128) {

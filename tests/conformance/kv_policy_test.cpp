@@ -43,15 +43,6 @@ session::EngineOptions window_options(const std::string& type = "f16", int32_t k
   return options;
 }
 
-std::vector<float> logits_after(Opened& opened, const Tokens& tokens) {
-  auto synced = opened.session->sync(tokens);
-  EXPECT_TRUE(synced.ok()) << synced.status().message();
-  const Status status = opened.model->run(*opened.session);
-  EXPECT_TRUE(status.ok()) << status.message();
-  const auto logits = opened.session->logits();
-  return {logits.begin(), logits.end()};
-}
-
 struct Model {
   std::string name, path;
 };
@@ -205,8 +196,7 @@ TEST(KvPolicyTest, ModelsThatCannotForgetAreRefusedByName) {
 // The sample model tells tales through a cache of 256 positions, and what it tells is then judged
 // by itself with all of its own context. Also without first positions, to compare.
 TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
-  const std::string path =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  const std::string path = sample_model();
   const size_t length = kSanitized ? 600 : 3000;
   for (const int32_t keep : {kKeep, 0}) {
     session::EngineOptions options = window_options("f16", keep);

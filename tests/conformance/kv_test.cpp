@@ -139,15 +139,6 @@ TEST_F(KvTypeTest, BudgetThreadsAndPassLengthChangeNoBit) {
   }
 }
 
-std::vector<float> logits_after(Opened& opened, const std::vector<int32_t>& tokens) {
-  auto synced = opened.session->sync(tokens);
-  EXPECT_TRUE(synced.ok()) << synced.status().message();
-  const Status status = opened.model->run(*opened.session);
-  EXPECT_TRUE(status.ok()) << status.message();
-  const auto logits = opened.session->logits();
-  return {logits.begin(), logits.end()};
-}
-
 // Back to where copies are still held, and to before that; saved and restored within a group.
 TEST_F(KvTypeTest, GoingBackAndComingBackChangeNoBit) {
   for (const KvModel& m : models()) {

@@ -26,15 +26,6 @@ Tokens text_of(size_t n, int32_t seed) {
   return out;
 }
 
-std::vector<float> logits_after(Opened& opened, const Tokens& tokens) {
-  auto synced = opened.session->sync(tokens);
-  EXPECT_TRUE(synced.ok()) << synced.status().message();
-  const Status status = opened.model->run(*opened.session);
-  EXPECT_TRUE(status.ok()) << status.message();
-  const auto logits = opened.session->logits();
-  return {logits.begin(), logits.end()};
-}
-
 class PromptCacheTest : public testing::Test {
  protected:
   void SetUp() override {

@@ -9,7 +9,7 @@ import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
-import { root } from './helpers.mjs';
+import { nmse, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
 const kLogitsNmse = 1e-4; // of any position
@@ -63,16 +63,6 @@ async function measure({ source, options, prompt, decoder, positions, count, sma
   } finally {
     await engine.dispose();
   }
-}
-
-function nmse(ours, reference, from = 0, to = reference.length) {
-  let difference = 0;
-  let size = 0;
-  for (let i = from; i < to; i++) {
-    difference += (ours[i] - reference[i]) ** 2;
-    size += reference[i] ** 2;
-  }
-  return difference / size;
 }
 
 function floats(text, model) {

@@ -8,7 +8,7 @@ import { after, before, test } from 'node:test';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
-import { root } from './helpers.mjs';
+import { nmse, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
 const kNmse = 1e-3;
@@ -96,16 +96,6 @@ async function measure({ source, options, prompt, positions, count }) {
   const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
   const { device, engine: counts } = engine.stats();
   return { logits, tokens, device, counts, gpu: engine.memory().gpu };
-}
-
-function nmse(ours, reference, from = 0, to = reference.length) {
-  let difference = 0;
-  let size = 0;
-  for (let i = from; i < to; i++) {
-    difference += (ours[i] - reference[i]) ** 2;
-    size += reference[i] ** 2;
-  }
-  return difference / size;
 }
 
 const floats = ({ logits }) => new Float32Array(Uint8Array.from(logits).buffer);

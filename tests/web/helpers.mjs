@@ -23,6 +23,17 @@ export async function importWeb(name) {
   return import(pathToFileURL(outfile).href);
 }
 
+/** |a - b|^2 / |b|^2 over [from, to). */
+export function nmse(ours, reference, from = 0, to = reference.length) {
+  let difference = 0;
+  let size = 0;
+  for (let i = from; i < to; i++) {
+    difference += (ours[i] - reference[i]) ** 2;
+    size += reference[i] ** 2;
+  }
+  return difference / size;
+}
+
 const fakeGlue = {
   name: 'fake-glue',
   setup: (b) =>
