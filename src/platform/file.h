@@ -62,8 +62,8 @@ class File {
   [[nodiscard]] bool try_lock_byte(uint64_t at) const;
   void unlock_byte(uint64_t at) const;
 
-  // Gives the file to a stream that writes bytes as they are; null on failure.
-  [[nodiscard]] std::FILE* to_stream() &&;
+  // Gives the file to a stream of bytes as they are, "rb" or "wb"; null on failure.
+  [[nodiscard]] std::FILE* to_stream(const char* mode = "wb") &&;
 
  private:
   explicit File(int fd) : fd_(fd) {}

@@ -148,8 +148,8 @@ bool File::try_lock_byte(uint64_t) const {
 void File::unlock_byte(uint64_t) const {}
 #endif
 
-std::FILE* File::to_stream() && {
-  std::FILE* stream = ::fdopen(fd_, "wb");
+std::FILE* File::to_stream(const char* mode) && {
+  std::FILE* stream = ::fdopen(fd_, mode);
   if (stream != nullptr) fd_ = -1;
   return stream;
 }

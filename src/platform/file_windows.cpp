@@ -203,8 +203,8 @@ void File::unlock_byte(uint64_t at) const {
   (void)UnlockFileEx(handle_of(fd_), 0, 1, 0, &place);
 }
 
-std::FILE* File::to_stream() && {
-  std::FILE* stream = _fdopen(fd_, "wb");
+std::FILE* File::to_stream(const char* mode) && {
+  std::FILE* stream = _fdopen(fd_, mode);
   if (stream != nullptr) fd_ = -1;
   return stream;
 }
