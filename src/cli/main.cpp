@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   app.name("sluice");
   app.set_version_flag("--version", SLUICE_VERSION);
   app.require_subcommand(1);
+  app.allow_windows_style_options(false);  // what begins with '/' is a path or a text
   int status = 0;
   sluice::cli::add_run(app, &status);
   sluice::cli::add_tokenize(app, &status);

@@ -73,6 +73,8 @@ class File {
 // Until what was written to the stream is on the disk.
 [[nodiscard]] bool sync(std::FILE* stream);
 
+// The same path with '/' alone between its parts, where the system knows another separator too.
+[[nodiscard]] std::string with_slashes(std::string path);
 [[nodiscard]] bool is_directory(const std::string& path);
 // With those above it; true where it is there already.
 [[nodiscard]] bool make_directories(const std::string& path);

@@ -213,6 +213,12 @@ bool sync(std::FILE* stream) {
   return std::fflush(stream) == 0 && _commit(_fileno(stream)) == 0;
 }
 
+// What begins with \\?\ the system takes as it is.
+std::string with_slashes(std::string path) {
+  if (!path.starts_with("\\\\?\\")) std::replace(path.begin(), path.end(), '\\', '/');
+  return path;
+}
+
 bool is_directory(const std::string& path) {
   const DWORD attributes = GetFileAttributesW(to_wide(path).c_str());
   return attributes != INVALID_FILE_ATTRIBUTES && (attributes & FILE_ATTRIBUTE_DIRECTORY) != 0;

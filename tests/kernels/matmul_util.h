@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
+#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -81,18 +81,17 @@ inline std::vector<uint8_t> random_weights(const WeightType& w, int64_t rows, in
 // address sanitizer sees the first byte past the end.
 class Buffer {
  public:
-  explicit Buffer(size_t n, size_t skew = 0) : skew_(skew) {
-    void* p = nullptr;
-    if (posix_memalign(&p, 64, n + skew) == 0) raw_ = static_cast<uint8_t*>(p);
-  }
+  explicit Buffer(size_t n, size_t skew = 0)
+      : raw_(static_cast<uint8_t*>(::operator new(n + skew, kLine))), skew_(skew) {}
   Buffer(const void* src, size_t n, size_t skew) : Buffer(n, skew) { std::memcpy(data(), src, n); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { std::free(raw_); }
+  ~Buffer() { ::operator delete(raw_, kLine); }
   uint8_t* data() const { return raw_ + skew_; }
 
  private:
-  uint8_t* raw_ = nullptr;
+  static constexpr std::align_val_t kLine{64};
+  uint8_t* raw_;
   size_t skew_;
 };
 
