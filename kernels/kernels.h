@@ -10,26 +10,11 @@
 
 namespace sluice::kernels {
 
-// Weight types with kernels; the numbers are ggml's type ids.
+// Weight types; the numbers are ggml's type ids.
 enum class Type : uint32_t {
-  kF32 = 0,
-  kF16 = 1,
-  kQ4_0 = 2,
-  kQ4_1 = 3,
-  kQ5_0 = 6,
-  kQ5_1 = 7,
-  kQ8_0 = 8,
-  kQ2_K = 10,
-  kQ3_K = 11,
-  kQ4_K = 12,
-  kQ5_K = 13,
-  kQ6_K = 14,
-  kIQ4_NL = 20,
-  kIQ4_XS = 23,
-  kBF16 = 30,
-  kTQ1_0 = 34,
-  kTQ2_0 = 35,
-  kMXFP4 = 39,
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) k##NAME = id,
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) k##NAME = id,
+#include "kernels/types.def"
 };
 
 using f16 = uint16_t;  // IEEE binary16 bits

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "base/hash.h"
+#include "platform/file.h"
 
 namespace sluice::native {
 namespace {
@@ -44,7 +45,11 @@ struct Close {
 using File = std::unique_ptr<std::FILE, Close>;
 
 File open_file(const fs::path& path, const char* mode) {
-  return File(std::fopen(path.string().c_str(), mode));
+  const bool writes = *mode == 'w';
+  platform::File file = platform::File::open(
+      path.string(), writes ? platform::Access::kCreate : platform::Access::kRead);
+  if (!file.valid() || (writes && !file.resize(0))) return nullptr;
+  return File(std::move(file).to_stream(mode));
 }
 
 bool get(const File& file, void* out, size_t bytes) {
