@@ -105,6 +105,9 @@ Result<gguf::ParseProgress> parse_gguf(gguf::Bytes prefix, uint64_t file_size, A
   if (*parts > 1) return error(Code::kBadHeader, "an adapter of %u files is not supported", *parts);
   out->arch = std::string(header.get_string("general.architecture").value_or(""));
   out->alpha = header.get_f64("adapter.lora.alpha").value_or(0);
+  // The package's own, of PEFT's files.
+  out->hugging_face = header.get_bool("sluice.checkpoint").value_or(false);
+  out->rank_stabilized = header.get_bool("sluice.rank_stabilized").value_or(false);
   if (out->arch.empty() || !std::isfinite(out->alpha)) {
     return error(Code::kBadHeader, "the adapter's %s is missing or impossible",
                  out->arch.empty() ? "general.architecture" : "adapter.lora.alpha");
@@ -119,7 +122,7 @@ Result<gguf::ParseProgress> parse_gguf(gguf::Bytes prefix, uint64_t file_size, A
     }
     tensors.emplace_back(t.name, t);
   }
-  SLUICE_RETURN_IF_ERROR(pair_up(std::move(tensors), false, &out->pairs));
+  SLUICE_RETURN_IF_ERROR(pair_up(std::move(tensors), out->hugging_face, &out->pairs));
   return parsed;
 }
 

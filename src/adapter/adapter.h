@@ -2,7 +2,8 @@
 // model's matrices W two thin ones, with which W x becomes W x + scale B (A x). Like the headers of
 // models this is read without I/O; what a model makes of it, session/adapter_set.h says. Two forms:
 // GGUF (general.type "adapter"), whose tensors have the model's own names, and PEFT's directories
-// (adapter_config.json, adapter_model.safetensors), whose modules have Hugging Face's.
+// (adapter_config.json, adapter_model.safetensors), whose modules have Hugging Face's. The package
+// hands on the latter as a GGUF with the key sluice.checkpoint (web/api/peft.ts).
 #pragma once
 
 #include <cstdint>

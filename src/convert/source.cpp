@@ -83,7 +83,8 @@ Source::Turn Source::turn_of(const Tensor& tensor) const {
   Turn turn;
   const std::string_view part = last_part(tensor.name);
   if (rotate_half_ && (part == "attn_q" || part == "attn_k")) turn.head_rows = head_size_;
-  const bool norm = part == "output_norm" || part.ends_with("_norm");
+  // The delta rule's own norm is stored as it is used.
+  const bool norm = part == "output_norm" || (part.ends_with("_norm") && part != "ssm_norm");
   if (norm && tensor.name.ends_with(".weight")) turn.offset = norm_offset_;
   return turn;
 }

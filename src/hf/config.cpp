@@ -8,8 +8,11 @@
 
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
+#include "hf/config_fields.h"
+#include "hf/further.h"
 #include "hf/json.h"
 #include "hf/lfm2.h"
+#include "hf/pooling.h"
 #include "hf/tokenizer.h"
 
 namespace sluice::hf {
@@ -58,11 +61,11 @@ constexpr Family kFamilies[] = {
      .tied = true},
 };
 
-// Reads config.json into metadata; the first problem sticks.
-class ConfigReader {
+// Reads config.json into metadata.
+class ConfigReader : private ConfigFields {
  public:
   ConfigReader(const Json& config, const Family& family, MetadataWriter* out)
-      : config_(config), family_(family), prefix_(std::string(family.arch) + '.'), out_(out) {}
+      : ConfigFields(config, family.arch, out), family_(family) {}
 
   Status read() {
     check_variants();
@@ -80,35 +83,6 @@ class ConfigReader {
   [[nodiscard]] const std::vector<float>& rope_factors() const { return rope_factors_; }
 
  private:
-  void fail(Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-  void unsupported(const char* what) {
-    fail(error(Code::kUnsupportedArchitecture, "config.json: %s is not supported", what));
-  }
-
-  // A whole number that fits GGUF's u32; `fallback` < 0 makes it required.
-  int64_t size(const char* key, int64_t fallback = -1) {
-    const std::optional<int64_t> n = json_int(config_, key);
-    if (!n && json_find(config_, key) == nullptr && fallback >= 0) return fallback;
-    if (!n || *n < 1 || *n > INT32_MAX) {
-      fail(error(Code::kBadHeader, "config.json: %s is missing or impossible", key));
-      return 1;
-    }
-    return *n;
-  }
-  double real(const Json& object, const char* key, double fallback) {
-    if (json_find(object, key) == nullptr) return fallback;
-    const std::optional<double> x = json_number(object, key);
-    if (!x || !std::isfinite(*x)) {
-      fail(error(Code::kBadHeader, "config.json: %s is not a number", key));
-      return fallback;
-    }
-    return *x;
-  }
-  void put(const char* key, int64_t n) { out_->number(prefix_ + key, static_cast<uint32_t>(n)); }
-  void put(const char* key, double x) { out_->number(prefix_ + key, static_cast<float>(x)); }
-
   void check_variants() {
     if (json_find(config_, "quantization_config") != nullptr) {
       return fail(error(Code::kUnsupportedType,
@@ -311,11 +285,7 @@ class ConfigReader {
     }
   }
 
-  const Json& config_;
   const Family& family_;
-  const std::string prefix_;
-  MetadataWriter* out_;
-  Status status_;
   int64_t vocab_size_ = 0, head_count_ = 1, hidden_ = 1, head_dim_ = 1, context_ = 1, n_layer_ = 1;
   std::vector<float> rope_factors_;
 };
@@ -425,7 +395,8 @@ Result<const Family*> find_family(const Json& config) {
                "the model family \"%s\" is not supported as safetensors", printable(type).c_str());
 }
 
-// Llama 3's factors as the one tensor of a file of their own.
+}  // namespace
+
 void add_rope_factors(const std::vector<float>& factors, Model* model) {
   if (factors.empty()) return;
   model->made.assign(reinterpret_cast<const char*>(factors.data()), factors.size() * 4);
@@ -438,7 +409,16 @@ void add_rope_factors(const std::vector<float>& factors, Model* model) {
   model->header.tensors.push_back(t);
 }
 
-}  // namespace
+void begin_model(const Directory& directory, std::string_view arch, Model* model,
+                 MetadataWriter* writer) {
+  Header& h = model->header;
+  h.n_files = static_cast<uint32_t>(directory.shards.size());
+  h.data_offset = directory.shards[0].data_offset;
+  h.alignment = 1;
+  writer->string("general.architecture", arch);
+  writer->string("sluice.format", "safetensors");
+  if (!directory.name.empty()) writer->string("general.name", directory.name);
+}
 
 Result<Tensor> describe_tensor(const SafetensorsEntry& e) {
   const std::optional<TensorType> type = tensor_type(e.dtype);
@@ -482,22 +462,25 @@ RowOrder row_order(std::string_view arch) {
 Result<Model> describe_model(const Directory& directory) {
   const Result<Json> config = parse_json(directory.config, "config.json");
   if (!config.ok()) return config.status();
-  const Result<const Family*> family = find_family(*config);
-  if (!family.ok()) return family.status();
   if (directory.shards.empty() || directory.shards.size() > gguf::kMaxSplits) {
     return error(Code::kBadHeader, "the model has %zu safetensors files", directory.shards.size());
   }
+#ifndef SLUICE_FEWER_CHECKPOINTS
+  if (const Further* further = find_further(*config)) {
+    return describe_further(*further, directory, *config);
+  }
+#endif
+  const Result<const Family*> family = find_family(*config);
+  if (!family.ok()) return family.status();
   Model model;
   Header& h = model.header;
-  h.n_files = static_cast<uint32_t>(directory.shards.size());
-  h.data_offset = directory.shards[0].data_offset;
-  h.alignment = 1;
   MetadataWriter writer(&h);
-  writer.string("general.architecture", (*family)->arch);
-  writer.string("sluice.format", "safetensors");
-  if (!directory.name.empty()) writer.string("general.name", directory.name);
+  begin_model(directory, (*family)->arch, &model, &writer);
   ConfigReader reader(*config, **family, &writer);
   SLUICE_RETURN_IF_ERROR(reader.read());
+#ifndef SLUICE_FEWER_CHECKPOINTS
+  SLUICE_RETURN_IF_ERROR(write_pooling(directory, (*family)->arch, &writer));
+#endif
 
   const auto tie = json_bool(*config, "tie_embedding");  // LFM2's
   const bool tied =

@@ -3,7 +3,8 @@
 // needs no second path. What a converter would change in the weights is said in metadata instead:
 //   sluice.rope_neox = true     queries and keys are in rotate-half order (GGUF's llama is
 //   permuted) sluice.norm_offset = 1.0    norm weights are stored as w - 1 (gemma)
-// Llama 3's RoPE factors, which GGUF has as a tensor, are computed into `made`, one more file.
+// Llama 3's RoPE factors, which GGUF has as a tensor, are computed into `made`, one more file; what
+// is stored otherwise altogether is `derived`, one more, that is made when it is read.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "hf/derived.h"
 #include "hf/safetensors.h"
 
 namespace sluice::hf {
@@ -25,15 +27,19 @@ struct Directory {
   std::string_view chat_template;     // chat_template.jinja, optional
   std::vector<SafetensorsFile> shards;
   std::string_view name;  // for general.name, optional
+  // Of sentence-transformers, optional: modules.json, 1_Pooling/config.json.
+  std::string_view modules = {}, pooling = {};
 };
 
 struct Model {
   gguf::Header header;  // owns all it points to; file i is shard i
   std::string made;     // when not empty: the bytes of file number shards.size()
+  // When not empty: what the last file is made of, by address.
+  std::vector<Derived> derived = {};
 };
 
-// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text), lfm2,
-// lfm2_moe.
+// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text), lfm2, lfm2_moe;
+// and natively those of further.h.
 // Errors: kBadHeader, kUnsupportedArchitecture, kUnsupportedType, kBadTokenizer,
 // kUnsupportedTokenizer.
 [[nodiscard]] Result<Model> describe_model(const Directory& directory);

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/clock.h"
+#include "native/derived_source.h"
 #include "native/qsf_source.h"
 #include "platform/file.h"
 
@@ -68,6 +69,20 @@ Status answer(const open::Need& need, const OpenFile& open_file, ModelHeader* ou
   return opener.opened(out->sources.back()->size());
 }
 
+// Tensors that a checkpoint stores in another way: one more file, made of the others.
+Status add_derived(ModelHeader* out) {
+  std::vector<hf::Derived>& runs = out->opener->derived();
+  if (runs.empty()) return {};
+  std::vector<io::ByteSource*> files;
+  for (const auto& source : out->sources) files.push_back(source.get());
+  Result<std::unique_ptr<DerivedSource>> made =
+      DerivedSource::open(std::move(runs), std::move(files));
+  if (!made.ok()) return made.status();
+  out->held += (*made)->memory();
+  out->sources.push_back(std::move(*made));
+  return {};
+}
+
 Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
   ModelHeader out;
   out.opener = std::make_unique<open::Opener>(std::move(from));
@@ -87,6 +102,7 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
   }
   const std::span<const uint8_t> made = out.opener->synthesized_file();
   if (!made.empty()) out.sources.push_back(std::make_unique<OwnedSource>(made));
+  SLUICE_RETURN_IF_ERROR(add_derived(&out));
   return out;
 }
 

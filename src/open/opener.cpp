@@ -20,7 +20,18 @@ namespace {
 constexpr uint64_t kMostFirstBytes = 1 << 20;
 constexpr uint64_t kLeastFirstBytes = 1 << 16;
 
-enum : uint32_t { kConfig, kIndex, kTokenizer, kTokenizerConfig, kChatTemplate, kTexts };
+enum : uint32_t {
+  kConfig,
+  kIndex,
+  kTokenizer,
+  kTokenizerConfig,
+  kChatTemplate,
+#ifndef SLUICE_FEWER_CHECKPOINTS
+  kModules,
+  kPooling,
+#endif
+  kTexts
+};
 constexpr uint32_t kTextsBeforeShards = kIndex + 1;
 struct {
   const char* name;
@@ -29,7 +40,12 @@ struct {
                              {"model.safetensors.index.json", true},
                              {"tokenizer.json", false},
                              {"tokenizer_config.json", true},
-                             {"chat_template.jinja", true}};
+                             {"chat_template.jinja", true},
+#ifndef SLUICE_FEWER_CHECKPOINTS
+                             {"modules.json", true},
+                             {"1_Pooling/config.json", true}
+#endif
+};
 
 // Memory that may be refused, for bytes that stay where they are until more of them are wanted. (A
 // vector would end the program when a browser's heap is full.)
@@ -109,6 +125,7 @@ struct Opener::Impl {
   gguf::Header header;
   std::vector<qsf::Run> runs;  // of a QSF file
   std::string made;
+  std::vector<hf::Derived> derived;
 };
 
 Opener::Impl::Impl(Source from) : source(std::move(from)) {
@@ -200,6 +217,13 @@ Status Opener::Impl::want_shard() {
 }
 
 Status Opener::Impl::want_text() {
+#ifndef SLUICE_FEWER_CHECKPOINTS
+  // Nobody is asked for the second file where there is not the first.
+  if (n_texts == kPooling && texts[kModules].text().empty()) {
+    ++n_texts;
+    return next_of_directory();
+  }
+#endif
   const auto& [name, optional] = kText[n_texts];
   const std::optional<uint32_t> choice = chosen(name);
   if (!source.names.empty() && !choice) {
@@ -303,12 +327,17 @@ Status Opener::Impl::describe() {
   hf::Directory from{
       texts[kConfig].text(),       texts[kTokenizer].text(), texts[kTokenizerConfig].text(),
       texts[kChatTemplate].text(), std::move(shards),        place.model_name()};
+#ifndef SLUICE_FEWER_CHECKPOINTS
+  from.modules = texts[kModules].text();
+  from.pooling = texts[kPooling].text();
+#endif
   Result<hf::Model> model = hf::describe_model(from);
   texts = {};
   shards = {};
   if (!model.ok()) return model.status();
   header = std::move(model->header);
   made = std::move(model->made);
+  derived = std::move(model->derived);
   return want(Want::kDone, {}, 0);
 }
 
@@ -396,6 +425,10 @@ std::vector<qsf::Run>& Opener::qsf_runs() {
 
 std::span<const uint8_t> Opener::synthesized_file() const {
   return {reinterpret_cast<const uint8_t*>(impl_->made.data()), impl_->made.size()};
+}
+
+std::vector<hf::Derived>& Opener::derived() {
+  return impl_->derived;
 }
 
 }  // namespace sluice::open

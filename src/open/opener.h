@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "gguf/gguf.h"
+#include "hf/derived.h"
 #include "qsf/qsf.h"
 
 namespace sluice::open {
@@ -70,6 +71,8 @@ class Opener {
   [[nodiscard]] std::vector<qsf::Run>& qsf_runs();
   // Bytes that were computed and are read as the last file of the model; empty: there are none.
   [[nodiscard]] std::span<const uint8_t> synthesized_file() const;
+  // What one more file, behind that, is made of when it is read; empty: there is none.
+  [[nodiscard]] std::vector<hf::Derived>& derived();
 
  private:
   struct Impl;

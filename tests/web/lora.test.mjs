@@ -2,13 +2,15 @@
 // on loading and set later, at the smallest budget with the same bits; a change is heard by sessions that live on,
 // and what does not fit leaves everything as it was.
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
 import { root } from './helpers.mjs';
+import { peftOf, readGguf } from './peft.mjs';
 
 const dist = join(root, 'dist');
 const fixtures = join(root, '..', 'shared', 'fixtures');
@@ -72,6 +74,20 @@ async function checkAll(run, place, models) {
   }
 }
 
+/** Folders of adapters in PEFT's form, by the names of those in GGUF. */
+function writePeft({ model, adapters }, into) {
+  const { metadata } = readGguf(readFileSync(join(fixtures, model)));
+  return adapters.map(({ file, scale }) => {
+    const { config, weights } = peftOf(readFileSync(join(fixtures, 'lora', file)), metadata);
+    const folder = join(into, file);
+    mkdirSync(folder, { recursive: true });
+    writeFileSync(join(folder, 'adapter_config.json'), config);
+    writeFileSync(join(folder, 'adapter_model.safetensors'), weights);
+    return { folder: file, config, weights, scale };
+  });
+}
+const peftCases = cases.filter(({ name }) => name === 'llama.ab' || name === 'qwen3.ab');
+
 describe('in Node', { skip }, () => {
   const place = (folder, file) => join(fixtures, folder, file);
   before(async () => {
@@ -117,6 +133,51 @@ describe('in Node', { skip }, () => {
     }
   });
 
+  test("PEFT's form gives the bits of GGUF's, as a folder, a file or both files", async () => {
+    const scratch = mkdtempSync(join(tmpdir(), 'sluice-peft-'));
+    try {
+      for (const one of peftCases) {
+        const args = { source: place('', one.model), prompt: one.prompt.slice(0, positions) };
+        const [, expected] = (await measure({ ...args, steps: [adaptersAt(place, one)] })).out;
+        const made = writePeft(one, scratch);
+        const forms = [
+          ({ folder }) => join(scratch, folder),
+          ({ folder }) => join(scratch, folder, 'adapter_model.safetensors'),
+          ({ config, weights }) => [new File([weights], 'adapter_model.safetensors'), new File([config], 'adapter_config.json')],
+        ];
+        const steps = forms.map((form) => made.map((each) => ({ source: form(each), scale: each.scale })));
+        const { out } = await measure({ ...args, steps, options: { lora: steps[0] } });
+        for (const logits of out) assert.deepEqual(logits, expected, one.name);
+      }
+    } finally {
+      rmSync(scratch, { recursive: true });
+    }
+  });
+
+  test("what is no plain LoRA in PEFT's form is refused by name", async () => {
+    const one = peftCases[0];
+    const made = peftOf(readFileSync(join(fixtures, 'lora', one.adapters[0].file)), readGguf(readFileSync(join(fixtures, one.model))).metadata);
+    const config = JSON.parse(made.config);
+    const refused = (changes, weights, code, word) => {
+      const files = [new File([JSON.stringify({ ...config, ...changes })], 'adapter_config.json'), new File([weights], 'adapter_model.safetensors')];
+      return assert.rejects(Engine.load(place('', cases[0].model), { cache: 'none', lora: [{ source: files }] }), (error) => error.code === code && error.message.includes(word));
+    };
+    const { weights } = made;
+    await refused({ peft_type: 'IA3' }, weights, 'UNSUPPORTED_ARCHITECTURE', 'IA3');
+    await refused({ use_dora: true }, weights, 'UNSUPPORTED_ARCHITECTURE', 'use_dora');
+    await refused({ modules_to_save: ['lm_head'] }, weights, 'UNSUPPORTED_ARCHITECTURE', 'modules_to_save');
+    await refused({ bias: 'all' }, weights, 'UNSUPPORTED_ARCHITECTURE', 'bias');
+    await refused({ init_lora_weights: 'pissa' }, weights, 'UNSUPPORTED_ARCHITECTURE', 'init_lora_weights');
+    await refused({ lora_alpha: null }, weights, 'BAD_HEADER', 'lora_alpha');
+    await refused({}, weights.subarray(0, 4), 'TRUNCATED', 'too short');
+    await refused({}, weights.subarray(0, 40), 'TRUNCATED', 'header');
+    await refused({}, weights.subarray(0, weights.length - 4), 'TRUNCATED', 'ends after');
+    const renamed = (from, to) => Buffer.from(weights.toString('latin1').replace(from, to), 'latin1');
+    await refused({}, renamed('q_proj', 'x_proj'), 'UNSUPPORTED_ARCHITECTURE', 'x_proj');
+    await refused({}, renamed('"F', '"X'), 'UNSUPPORTED_TYPE', 'type X');
+    await refused({}, renamed(/"shape":\[\d/, '"shape":[9'), 'BAD_HEADER', 'shape');
+  });
+
   test('what is no adapter is refused', async () => {
     const source = place('', cases[0].model);
     const refused = (lora, code) => assert.rejects(Engine.load(source, { cache: 'none', lora }), { code }, JSON.stringify(lora));
@@ -138,13 +199,19 @@ describe('in Chromium', { skip }, () => {
   let browser;
   let files;
   let tab;
+  let scratch;
+  let made;
   before(async () => {
     browser = await launch();
     files = await serve([['/', fixtures]], crossOrigin);
     tab = await openPage(browser, dist);
     await tab.page.evaluate(`window.measure = ${measure}`);
+    scratch = mkdtempSync(join(tmpdir(), 'sluice-peft-'));
+    made = await serve([['/', scratch]], crossOrigin);
   });
   after(async () => {
+    rmSync(scratch, { recursive: true });
+    await made.close();
     await tab.close();
     await browser.close();
     await files.close();
@@ -152,4 +219,14 @@ describe('in Chromium', { skip }, () => {
 
   test('from a server', () =>
     checkAll((args) => tab.page.evaluate((all) => measure(all), args), (folder, file) => `${files.url}/${folder ? `${folder}/` : ''}${file}`, cases.filter(({ name }) => name === 'qwen3.ab')));
+
+  test("PEFT's form from a server gives the bits of GGUF's", async () => {
+    for (const one of peftCases) {
+      const peft = writePeft(one, scratch).map(({ folder, scale }) => ({ source: `${made.url}/${folder}/`, scale }));
+      const gguf = adaptersAt((folder, file) => `${files.url}/${folder}/${file}`, one);
+      const args = { source: `${files.url}/${one.model}`, prompt: one.prompt.slice(0, positions), steps: [gguf, peft] };
+      const { out } = await tab.page.evaluate((all) => measure(all), args);
+      assert.deepEqual(out[2], out[1], one.name);
+    }
+  });
 });

@@ -9,7 +9,7 @@ export type ModelSource = string | URL | Blob | readonly Blob[];
 
 /** A LoRA adapter. */
 export interface LoraAdapter {
-  /** A GGUF file; PEFT's safetensors run natively, and in the browser once convert_lora_to_gguf.py has read them. */
+  /** A GGUF file; or PEFT's: adapter_model.safetensors with adapter_config.json beside it, their folder (ending in /), or both as Files. */
   source: ModelSource;
   /** 0: as if it were not there. Default 1. */
   scale?: number;

@@ -1,0 +1,447 @@
+// Tensors under GGUF's names, and those that have to be made of others.
+#include "hf/further.h"
+
+#include <algorithm>
+#include <map>
+
+#include "gguf/printable.h"
+#include "hf/pooling.h"
+#include "hf/tokenizer.h"
+
+namespace sluice::hf {
+namespace {
+
+using gguf::printable;
+using gguf::Tensor;
+using gguf::TensorType;
+
+struct Found {
+  std::string ours;  // "a|b" where there are two; empty: unknown
+  Turn turn = Turn::kNone;
+  uint32_t number = 0;  // of a stack
+};
+
+// The digits that `text` begins with, at most `most` of them, which are taken off.
+std::string_view take_number(std::string_view* text, size_t most) {
+  size_t n = 0;
+  while (n < text->size() && (*text)[n] >= '0' && (*text)[n] <= '9') n++;
+  const std::string_view digits = n <= most ? text->substr(0, n) : std::string_view();
+  text->remove_prefix(digits.size());
+  return digits;
+}
+
+bool take(std::string_view* text, std::string_view prefix) {
+  const bool there = text->starts_with(prefix);
+  if (there) text->remove_prefix(prefix.size());
+  return there;
+}
+
+// Each of two names with the ending.
+std::string with_ending(std::string_view ours, std::string_view ending) {
+  std::string out(ours.substr(0, ours.find('|')));
+  out.append(ending);
+  if (ours.size() > out.size() - ending.size()) {
+    out.append(ours.substr(out.size() - ending.size())).append(ending);
+  }
+  return out;
+}
+
+Found match(std::span<const Name> table, std::string_view name) {
+  for (const Name& n : table) {
+    std::string_view left = name;
+    if (!take(&left, n.theirs)) continue;
+    Found found{std::string(n.ours), n.turn, 0};
+    if (n.turn == Turn::kStack) {
+      if (!take(&left, ".")) continue;
+      for (const char digit : take_number(&left, 2)) {
+        found.number = found.number * 10 + static_cast<uint32_t>(digit - '0');
+      }
+    }
+    if (left.empty()) return found;
+    if (left == ".gamma") left = ".weight";  // as older checkpoints of BERT have them
+    if (left == ".beta") left = ".bias";
+    if (left != ".weight" && left != ".bias") continue;
+    found.ours = with_ending(n.ours, left);
+    return found;
+  }
+  return {};
+}
+
+Found find(const Further& family, std::string_view name) {
+  for (const std::string_view skipped : family.skipped) {
+    if (name.starts_with(skipped)) return {"-", Turn::kSkip, 0};
+  }
+  for (const std::string_view prefix : family.prefixes) {
+    if (take(&name, prefix)) break;
+  }
+  std::string_view rest = name;
+  if (!take(&rest, family.layers)) return match(family.whole, name);
+  const std::string_view layer = take_number(&rest, 5);
+  if (layer.empty() || !take(&rest, ".")) return {};
+  Found found = match(family.of_layer, rest);
+  if (found.ours.empty()) return found;
+  const std::string before = std::string("blk.").append(layer).append(".");
+  if (const size_t bar = found.ours.find('|'); bar != std::string::npos) {
+    found.ours.insert(bar + 1, before);
+  }
+  found.ours.insert(0, before);
+  return found;
+}
+
+class FurtherTensors {
+ public:
+  FurtherTensors(const Further& family, const Facts& facts, const Directory& from, Model* model,
+                 gguf::MetadataWriter* writer)
+      : family_(family), facts_(facts), from_(from), model_(model), writer_(writer) {
+    file_ = static_cast<uint32_t>(from.shards.size()) + (facts.rope_factors.empty() ? 0 : 1);
+  }
+
+  Status read() {
+    for (uint32_t file = 0; file < from_.shards.size(); file++) {
+      for (const SafetensorsEntry& e : from_.shards[file].entries) by_name_[e.name] = {&e, file};
+    }
+    for (const auto& [name, placed] : by_name_)
+      SLUICE_RETURN_IF_ERROR(add(*placed.entry, placed.file));
+    return {};
+  }
+
+ private:
+  struct Placed {
+    const SafetensorsEntry* entry = nullptr;
+    uint32_t file = 0;
+  };
+
+  Status no_place(const SafetensorsEntry& e) const {
+    return error(Code::kUnsupportedArchitecture,
+                 "the tensor \"%s\" has no place in the model family \"%s\"",
+                 printable(e.name).c_str(), std::string(family_.model_type).c_str());
+  }
+  static Status bad_shape(const SafetensorsEntry& e) {
+    return error(Code::kBadShape, "the tensor \"%s\" has a shape that does not fit config.json",
+                 printable(e.name).c_str());
+  }
+
+  Status add(const SafetensorsEntry& e, uint32_t file) {
+    Found found = find(family_, e.name);
+    if (found.ours.empty()) return no_place(e);
+    const bool unused = (facts_.tied && found.ours == "output.weight") ||
+                        (!facts_.scores && found.ours.starts_with("cls."));
+    if (found.turn == Turn::kSkip || unused) return {};
+    for (size_t at; facts_.one_ffn && (at = found.ours.find("_shexp")) != std::string::npos;) {
+      found.ours.erase(at, std::string_view("_shexp").size());
+    }
+    const size_t bar = found.ours.find('|');
+    first_ = std::string_view(found.ours).substr(0, bar);
+    second_ = bar == std::string::npos ? std::string_view()
+                                       : std::string_view(found.ours).substr(bar + 1);
+    if (found.turn == Turn::kMxfp4 || found.turn == Turn::kMxfp4Pairs)
+      return blocks(e, file, found);
+    Result<Tensor> t = describe_tensor(e);
+    if (!t.ok()) return t.status();
+    t->file = file;
+    value_ = t->type == TensorType::kF32 ? 4 : 2;
+    row_ = t->n_dims == 1 ? value_ : t->ne[0] * value_;
+    rows_ = t->n_dims == 1 ? t->ne[0] : t->rows();
+    switch (found.turn) {
+      case Turn::kHalves:
+        return halves(e, *t);
+      case Turn::kPairs:
+        return pairs(e, *t);
+      case Turn::kNegativeExp:
+        return negative_exp(e, *t);
+      case Turn::kValueRows:
+        return value_rows(e, *t, 0);
+      case Turn::kMixedRows:
+        return value_rows(e, *t, 2 * facts_.key_heads * facts_.key_size);
+      case Turn::kValueColumns:
+        return value_columns(e, *t);
+      case Turn::kStack:
+        return found.number == 0 ? stack(e, *t) : Status();
+      case Turn::kPad:
+        return pad(e, *t);
+      case Turn::kTail:
+        return tail(e, *t);
+      default:
+        return keep(first_, *t);
+    }
+  }
+
+  Status keep(std::string_view name, Tensor t) {
+    std::vector<Tensor>& all = model_->header.tensors;
+    if (all.size() >= gguf::kMaxTensorCount) {
+      return error(Code::kBadHeader, "the files together have too many tensors");
+    }
+    t.name = writer_->keep_text(name);
+    all.push_back(t);
+    return {};
+  }
+
+  // A tensor of `runs`, one behind the other.
+  Status derive(const SafetensorsEntry& e, std::string_view name, Tensor t,
+                std::vector<Derived> runs) {
+    t.file = file_;
+    t.offset = at_;
+    SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&t));
+    uint64_t sum = 0;
+    for (Derived& run : runs) {
+      run.begin = at_ + sum;
+      run.bytes = run.made_chunk();
+      bool fits = true;
+      for (const uint64_t n : run.counts)
+        fits = fits && !__builtin_mul_overflow(run.bytes, n, &run.bytes);
+      const bool whole = run.kind == Derived::Kind::kZero || run.chunk >= kWholeChunk;
+      if (!whole)
+        fits = fits && (run.counts[2] - 1) * run.strides[2] + run.chunk <= kMostDerivedSpan;
+      if (!fits || run.bytes > t.bytes - sum) return bad_shape(e);
+      sum += run.bytes;
+    }
+    if (sum != t.bytes || t.bytes > uint64_t{1} << 56 || at_ > uint64_t{1} << 60)
+      return bad_shape(e);
+    at_ += (sum + 31) / 32 * 32;
+    model_->derived.insert(model_->derived.end(), runs.begin(), runs.end());
+    return keep(name, t);
+  }
+
+  static Derived run_of(const Tensor& t, uint64_t skip, uint64_t chunk) {
+    Derived run;
+    run.type = t.type;
+    run.file = t.file;
+    run.offset = t.offset + skip;
+    run.chunk = chunk;
+    return run;
+  }
+
+  Status halves(const SafetensorsEntry& e, const Tensor& t) {
+    if (t.ne[1] % 2 != 0 || t.n_dims < 2 || t.n_dims > 3) return bad_shape(e);
+    Tensor half = t;
+    half.ne[1] /= 2;
+    const uint64_t chunk = half.ne[1] * row_;
+    for (const std::string_view name : {first_, second_}) {
+      const uint64_t skip = name == first_ ? 0 : chunk;
+      if (t.n_dims == 2) {
+        Tensor part = half;
+        part.offset += skip;
+        SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&part));
+        SLUICE_RETURN_IF_ERROR(keep(name, part));
+        continue;
+      }
+      Derived run = run_of(t, skip, chunk);
+      run.counts[0] = t.ne[2];
+      run.strides[0] = 2 * chunk;
+      SLUICE_RETURN_IF_ERROR(derive(e, name, half, {run}));
+    }
+    return {};
+  }
+
+  Status pairs(const SafetensorsEntry& e, const Tensor& t) {
+    if (t.ne[0] % 2 != 0) return bad_shape(e);
+    Tensor half = t;
+    half.ne[0] /= 2;
+    for (const std::string_view name : {first_, second_}) {
+      Derived run = run_of(t, name == first_ ? 0 : value_, value_);
+      run.counts = {t.rows(), 1, half.ne[0]};
+      run.strides = {t.ne[0] * value_, 0, 2 * value_};
+      SLUICE_RETURN_IF_ERROR(derive(e, name, half, {run}));
+    }
+    return {};
+  }
+
+  // Heads of values lie by the head of keys that they share; GGUF has those first that are the
+  // first of each. `rows` of each head; behind `skip` bytes.
+  Derived ordered(const Tensor& t, uint64_t skip, uint64_t rows) const {
+    const auto keys = static_cast<uint64_t>(std::max<int64_t>(1, facts_.key_heads));
+    const auto shared = static_cast<uint64_t>(facts_.value_heads) / keys;
+    Derived run = run_of(t, skip, rows * row_);
+    run.counts = {1, shared, keys};
+    run.strides = {0, run.chunk, shared * run.chunk};
+    return run;
+  }
+
+  // Whether heads have an order that is another one.
+  [[nodiscard]] bool reorders() const { return facts_.value_heads > facts_.key_heads; }
+
+  Status negative_exp(const SafetensorsEntry& e, const Tensor& t) {
+    const auto heads = static_cast<uint64_t>(facts_.value_heads);
+    if (rows_ == 0 || t.n_dims != 1 || (heads > 0 && rows_ != heads)) return bad_shape(e);
+    Derived run = ordered(t, 0, 1);
+    if (heads == 0) {
+      run.counts = {1, 1, rows_};
+      run.strides = {0, 0, value_};
+    }
+    run.kind = Derived::Kind::kNegativeExp;
+    Tensor out = t;
+    out.type = TensorType::kF32;
+    return derive(e, first_, out, {run});
+  }
+
+  Status value_rows(const SafetensorsEntry& e, const Tensor& t, int64_t before) {
+    if (!reorders()) return keep(first_, t);
+    const auto skipped = static_cast<uint64_t>(before),
+               heads = static_cast<uint64_t>(facts_.value_heads);
+    if (rows_ <= skipped || (rows_ - skipped) % heads != 0) return bad_shape(e);
+    std::vector<Derived> runs;
+    if (skipped > 0) runs.push_back(run_of(t, 0, skipped * row_));
+    runs.push_back(ordered(t, skipped * row_, (rows_ - skipped) / heads));
+    return derive(e, first_, t, std::move(runs));
+  }
+
+  Status value_columns(const SafetensorsEntry& e, const Tensor& t) {
+    if (!reorders()) return keep(first_, t);
+    const auto heads = static_cast<uint64_t>(facts_.value_heads);
+    if (t.n_dims != 2 || t.ne[0] % heads != 0) return bad_shape(e);
+    const auto keys = static_cast<uint64_t>(facts_.key_heads);
+    Derived run = run_of(t, 0, t.ne[0] / heads * value_);
+    run.counts = {rows_, heads / keys, keys};
+    run.strides = {row_, run.chunk, heads / keys * run.chunk};
+    return derive(e, first_, t, {run});
+  }
+
+  Status stack(const SafetensorsEntry& e, Tensor t) {
+    std::string name = e.name;
+    const size_t digit = name.rfind(".0.");
+    if (t.n_dims != 2 || digit == std::string::npos) return bad_shape(e);
+    std::vector<Derived> runs = {run_of(t, 0, t.bytes)};
+    for (uint64_t i = 1;; i++) {
+      name = e.name;
+      const auto next = by_name_.find(name.replace(digit + 1, 1, std::to_string(i)));
+      if (next == by_name_.end()) break;
+      const Placed& other = next->second;
+      if (other.entry->dtype != e.dtype || other.entry->shape != e.shape) return bad_shape(e);
+      Tensor of = t;
+      of.offset = other.entry->begin;
+      of.file = other.file;
+      runs.push_back(run_of(of, 0, t.bytes));
+    }
+    t.n_dims = 3;
+    t.ne[2] = runs.size();
+    return derive(e, first_, t, std::move(runs));
+  }
+
+  Status pad(const SafetensorsEntry& e, Tensor t) {
+    const auto rows = static_cast<uint64_t>(facts_.n_vocab);
+    if (t.n_dims != 2) return bad_shape(e);
+    if (t.ne[1] >= rows) return keep(first_, t);
+    Derived none;
+    none.kind = Derived::Kind::kZero;
+    none.chunk = row_;
+    none.counts[0] = rows - t.ne[1];
+    const Derived given = run_of(t, 0, t.bytes);
+    t.ne[1] = rows;
+    return derive(e, first_, t, {given, none});
+  }
+
+  Status tail(const SafetensorsEntry& e, Tensor t) {
+    const auto skipped = static_cast<uint64_t>(facts_.skipped_rows);
+    if (t.n_dims != 2 || t.ne[1] <= skipped) return bad_shape(e);
+    t.ne[1] -= skipped;
+    t.offset += skipped * row_;
+    SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&t));
+    return keep(first_, t);
+  }
+
+  // [experts][rows][blocks of a row][16], and a scale of each block.
+  Status blocks(const SafetensorsEntry& e, uint32_t file, const Found& found) {
+    constexpr std::string_view kBlocks = "blocks", kScales = "scales";
+    std::string name = e.name;
+    const bool named = name.ends_with(kBlocks);
+    if (named) name.replace(name.size() - kBlocks.size(), kBlocks.size(), kScales);
+    const auto scales = by_name_.find(name);
+    if (!named || scales == by_name_.end()) {
+      return error(Code::kMissingTensor, "the tensor \"%s\" is missing", printable(name).c_str());
+    }
+    const SafetensorsEntry& s = *scales->second.entry;
+    const bool fits = e.dtype == "U8" && s.dtype == "U8" && e.shape.size() == 4 &&
+                      s.shape.size() == 3 && e.shape[3] == 16 &&
+                      std::equal(s.shape.begin(), s.shape.end(), e.shape.begin());
+    const uint64_t step = found.turn == Turn::kMxfp4Pairs ? 2 : 1;
+    if (!fits || e.shape[1] % step != 0 || e.begin == e.end) return bad_shape(e);
+    const uint64_t rows = e.shape[1] / step, chunk = e.shape[2] * 16;
+    uint64_t together = std::min<uint64_t>(rows, 256 * 1024 / (chunk * step) + 1);
+    while (rows % together != 0) together--;
+    Tensor t;
+    t.type = TensorType::kMXFP4;
+    t.n_dims = 3;
+    t.ne[0] = e.shape[2] * 32;
+    t.ne[1] = rows;
+    t.ne[2] = e.shape[0];
+    for (uint64_t i = 0; i < step; i++) {
+      Derived run;
+      run.kind = Derived::Kind::kMxfp4;
+      run.file = file;
+      run.scale_file = scales->second.file;
+      run.offset = e.begin + i * chunk;
+      run.scales = s.begin + i * chunk / 16;
+      run.chunk = chunk;
+      run.counts = {e.shape[0], rows / together, together};
+      run.strides = {e.shape[1] * chunk, together * step * chunk, step * chunk};
+      SLUICE_RETURN_IF_ERROR(derive(e, i == 0 ? first_ : second_, t, {run}));
+    }
+    return {};
+  }
+
+  const Further& family_;
+  const Facts& facts_;
+  const Directory& from_;
+  Model* model_;
+  gguf::MetadataWriter* writer_;
+  std::map<std::string_view, Placed, std::less<>> by_name_;
+  uint32_t file_ = 0;  // number of the one that is nowhere
+  uint64_t at_ = 0;    // its end
+  // Of the tensor under way: names, bytes of a value and a row, rows.
+  std::string_view first_, second_;
+  uint64_t value_ = 0, row_ = 0, rows_ = 0;
+};
+
+// What concerns the text alone goes over what the whole says.
+Json text_of(const Json& config) {
+  Json text = config;
+  if (const Json* inner = json_find(config, "text_config")) {
+    if (inner->is_object()) text.update(*inner);
+  }
+  return text;
+}
+
+}  // namespace
+
+const Further* find_further(const Json& config) {
+  const std::string_view type = json_string(config, "model_type").value_or("");
+  for (const Further* family : {&kQwen35, &kQwen35Moe, &kGemma3n, &kGemma4, &kGraniteHybrid,
+                                &kGptOss, &kBert, &kXlmRoberta, &kNomicBert, &kModernBert}) {
+    std::string_view rest = type;
+    if (take(&rest, family->model_type) && (rest.empty() || rest == "_text")) return family;
+  }
+  return nullptr;
+}
+
+Result<Model> describe_further(const Further& family, const Directory& directory,
+                               const Json& whole) {
+  const Json config = text_of(whole);
+  Model model;
+  gguf::MetadataWriter writer(&model.header);
+  const std::string_view arch = family.arch(config);
+  begin_model(directory, arch, &model, &writer);
+  ConfigFields fields(config, arch, &writer);
+  Facts facts;
+  facts.n_vocab = fields.size("vocab_size");
+  facts.tied = json_bool(config, "tie_word_embeddings").value_or(false);
+  fields.put("vocab_size", facts.n_vocab);
+  const Json* quantized = json_find(config, "quantization_config");
+  if (quantized != nullptr &&
+      (&family != &kGptOss || json_string(*quantized, "quant_method") != "mxfp4")) {
+    fields.fail(error(Code::kUnsupportedType,
+                      "config.json: quantized safetensors (quantization_config) are not supported; "
+                      "use F32, F16, BF16 or a GGUF file"));
+  }
+  family.read(fields, &writer, &facts);
+  if (!fields.status().ok()) return fields.status();
+  SLUICE_RETURN_IF_ERROR(write_pooling(directory, arch, &writer));
+  FurtherTensors tensors(family, facts, directory, &model, &writer);
+  SLUICE_RETURN_IF_ERROR(tensors.read());
+  add_rope_factors(facts.rope_factors, &model);
+  if (!model.derived.empty()) model.header.n_files++;
+  SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&model.header));
+  SLUICE_RETURN_IF_ERROR(describe_tokenizer(directory, config, facts.n_vocab, &writer));
+  return model;
+}
+
+}  // namespace sluice::hf
