@@ -76,6 +76,9 @@ Result<DraftPair> open_pair(const std::string& path, const std::string& draft,
   Result<std::unique_ptr<Model>> model = Model::open(path, for_model);
   if (!model.ok()) return model.status();
   out.model = std::move(*model);
+  // They compute in turns: threads of its own would have to be woken for each guess.
+  for_draft.engine.pool = &out.model->engine().pool();
+  for_draft.engine.n_threads = out.model->engine().plan().n_threads;
   Result<std::unique_ptr<Model>> second = Model::open(draft, for_draft);
   if (!second.ok()) return second.status();
   out.draft = std::move(*second);
