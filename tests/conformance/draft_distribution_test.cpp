@@ -11,9 +11,9 @@
 #include <cmath>
 #include <map>
 
+#include "../sanitized.h"
 #include "answer_util.h"
 #include "fixtures_util.h"
-#include "sanitized.h"
 
 namespace sluice::test {
 namespace {
