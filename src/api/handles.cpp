@@ -92,12 +92,13 @@ Loaded::Loaded(native::DraftPair models, std::string chat_template)
 }
 
 Status Loaded::allow_drafts() {
-  drafts_.ngram = draft() == nullptr;
-  if (drafts_.ngram) return {};
+  drafts_.ngram = true;
+  if (draft() == nullptr) return {};
   auto session = session::Session::create(draft()->engine());
   if (!session.ok()) return session.status();
   draft_session_ = std::move(*session);
-  drafts_.model = draft_session_.get();
+  draft_model_.emplace(*draft_session_);
+  drafts_.model = &*draft_model_;
   return {};
 }
 

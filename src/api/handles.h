@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <new>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "api/sluice.h"
+#include "generate/draft_model.h"
 #include "generate/generation.h"
 #include "native/draft_pair.h"
 
@@ -163,6 +165,7 @@ class Loaded {
 
   native::DraftPair models_;
   std::unique_ptr<session::Session> draft_session_;  // goes before its model
+  std::optional<generate::DraftModel> draft_model_;  // of it
   generate::Drafts drafts_;
   std::string chat_template_;
   std::mutex turn_;

@@ -38,6 +38,9 @@ struct Options {
   std::optional<Constraint> constraint;
   bool reuse_prefix = true;  // keeps what the session already holds of the prompt
   Drafts drafts;             // tokens guessed ahead and checked together: the answer is the same
+  // Of the caller, outlives the generation: what is said instead of what is drawn, for as long as
+  // it goes. To measure texts of a kind, whatever the model would write.
+  std::span<const Token> script;
 };
 
 // One generated token. `text` is whole UTF-8 characters: what became certain with this token.

@@ -77,6 +77,9 @@ Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
   Result<std::unique_ptr<Model>> first = Model::open(std::move(model), for_model);
   if (!first.ok()) return first.status();
   out.model = std::move(*first);
+  // They compute in turns: threads of its own would have to be woken for each guess.
+  for_draft.pool = &out.model->engine().pool();
+  for_draft.n_threads = out.model->engine().plan().n_threads;
   Result<std::unique_ptr<Model>> second = Model::open(std::move(*smaller), for_draft);
   if (!second.ok()) return second.status();
   out.draft = std::move(*second);

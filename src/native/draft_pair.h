@@ -8,7 +8,7 @@
 namespace sluice::native {
 
 struct DraftPair {
-  std::unique_ptr<Model> model, draft;
+  std::unique_ptr<Model> model, draft;  // the second computes on the first one's threads
 };
 
 // The draft's part of `budget`, where the plans of both say what they need at least and what the
