@@ -8,8 +8,8 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
