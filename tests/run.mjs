@@ -188,10 +188,18 @@ const suites = {
     const env = wineEnvironment();
     await Promise.all([
       must(wine(), ['cmd', '/c', 'exit'], { env }),  // a Windows of the tests' own makes itself
-      cmake('windows-tests', ['sluice', 'unit_tests', 'kernels_tests', 'conformance_tests']),
+      cmake('windows-tests', ['sluice', 'unit_tests', 'kernels_tests', 'conformance_tests', 'api_tests']),
     ]);
-    // The preset compiles the tests of what a system decides; families run on one instruction set.
-    const filters = { unit_tests: '*', kernels_tests: '*', conformance_tests: '*-*FamilyTest.*_avx512vnni:*FamilyTest.*_scalar' };
+    // The preset compiles the tests of what a system decides. Families run on one instruction set, some streamed.
+    const filters = {
+      unit_tests: '*',
+      kernels_tests: '*',
+      api_tests: '*',
+      conformance_tests: ['*FamilyTest.LogitsOf*_avx2', '*FamilyTest.Greedy*_avx2',
+        ...['llama_gqa', 'gemma2', 'lfm2', 'qwen3moe'].flatMap((model) =>
+          [`*FamilyTest.Budget*/${model}_avx2`, `*BatchTest.*_${model}`, `*RandomOperationsTest.*/${model}_*`]),
+        '*DirectReads*', 'Generating.*', '*Hf*', '*PromptCache*', 'SampleModel.*', 'StoriesTest.Checkpoints*'].join(':'),
+    };
     const total = await inTurns(Object.entries(filters).map(([name, filter]) => () =>
       gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), { wrapper: [wine()], filter, env, label: `windows-${name}` })));
     await cmake('native', ['sluice']);  // which the other is held against

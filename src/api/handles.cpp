@@ -102,13 +102,15 @@ Status Loaded::allow_drafts() {
   return {};
 }
 
-uint64_t Loaded::draft_bytes() const {
-  return models_.draft == nullptr ? 0 : models_.draft->engine().plan().total();
+uint64_t Loaded::draft_share() const {
+  if (models_.draft == nullptr) return 0;
+  const session::MemoryPlan& plan = models_.draft->engine().plan();
+  return plan.budget > 0 ? plan.budget : plan.total();
 }
 
 // A draft's model keeps what it has.
 Status Loaded::set_memory_budget(uint64_t budget) {
-  const uint64_t beside = draft_bytes();
+  const uint64_t beside = draft_share();
   const uint64_t least = model().engine().plan().minimum + beside;
   if (beside > 0 && budget > 0 && budget < least) {
     return error(Code::kBudgetTooSmall,
@@ -128,7 +130,8 @@ Facts Loaded::facts() {
 
 void Loaded::note_plan() {
   const session::MemoryPlan& plan = model().engine().plan();
-  const uint64_t beside = draft_bytes();
+  const uint64_t beside = draft_share();
+  const uint64_t draft_total = draft() == nullptr ? 0 : draft()->engine().plan().total();
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   sluice_info& info = facts_.info;
   info.context = plan.n_ctx;
@@ -137,7 +140,7 @@ void Loaded::note_plan() {
   info.sessions = plan.n_sessions;
   info.resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
   info.memory_budget = plan.budget == 0 ? 0 : plan.budget + beside;
-  info.memory_total = plan.total() + beside;
+  info.memory_total = plan.total() + draft_total;
   info.memory_minimum = plan.minimum + beside;
   facts_.memory = {{"weights that stay", plan.weights.pinned_bytes},
                    {"weights passing through", plan.weights.ring_bytes()},
@@ -149,7 +152,7 @@ void Loaded::note_plan() {
                    {"answer", plan.request},
                    {"grammar", plan.grammar},
                    {"adapters", plan.adapters},
-                   {"draft model", beside},
+                   {"draft model", draft_total},
                    {"other", plan.other}};
 }
 

@@ -160,8 +160,8 @@ class Loaded {
     std::atomic<std::thread::id>& owner;
   };
   [[nodiscard]] static Status from_callback();
-  void note_plan();  // after it has changed
-  [[nodiscard]] uint64_t draft_bytes() const;
+  void note_plan();                            // after it has changed
+  [[nodiscard]] uint64_t draft_share() const;  // of the budget: what the draft's model may hold
 
   native::DraftPair models_;
   std::unique_ptr<session::Session> draft_session_;  // goes before its model

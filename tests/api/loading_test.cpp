@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "api_util.h"
 
@@ -93,7 +94,19 @@ uint64_t memory_total(const Engine& engine) {
   return info.memory_total;
 }
 
-// The model as its own draft is always right where nothing is left to chance.
+uint64_t memory_of(const Engine& engine, const std::string& part) {
+  std::pair<std::string, uint64_t> wanted(part, 0);
+  expect_ok(sluice_engine_memory(
+      engine.get(),
+      [](void* user, const char* name, uint64_t bytes) {
+        auto& found = *static_cast<std::pair<std::string, uint64_t>*>(user);
+        if (found.first == name) found.second = bytes;
+      },
+      &wanted));
+  return wanted.second;
+}
+
+// How many guesses are worth a pass is a matter of what passes cost, so there may be none.
 TEST(ApiLoading, DraftsChangeNoAnswer) {
   const Engine plain = load();
   for (const char* draft : {"ngram", kSample.c_str()}) {
@@ -107,14 +120,14 @@ TEST(ApiLoading, DraftsChangeNoAnswer) {
       const Told told = tell(engine, prompt, temperature);
       EXPECT_EQ(told.text, expected.text) << draft;
       EXPECT_EQ(expected.result.drafted_tokens, 0);
+      EXPECT_EQ(told.result.generated_tokens, expected.result.generated_tokens);
       EXPECT_GE(expected.result.passes, told.result.passes + told.result.accepted_tokens);
-      if (temperature > 0) continue;
-      EXPECT_GT(told.result.accepted_tokens, 0) << draft;
-      EXPECT_LT(told.result.passes, expected.result.passes) << draft;
-      if (draft == kSample) {
+      if (draft == kSample && temperature == 0) {  // its own draft is always right
         EXPECT_EQ(told.result.accepted_tokens, told.result.drafted_tokens);
       }
     }
+    EXPECT_EQ(memory_of(engine, "draft model") > 0, draft == kSample);
+    EXPECT_GT(memory_total(engine), memory_total(plain)) << draft;
   }
 }
 
@@ -125,7 +138,6 @@ TEST(ApiLoading, ADraftsModelIsWithinTheBudget) {
   options.memory_budget = 1;
   sluice_engine* none = nullptr;
   EXPECT_EQ(sluice_load(kSample.c_str(), &options, &none), SLUICE_BUDGET_TOO_SMALL);
-  EXPECT_NE(std::string(sluice_last_error()).find("draft"), std::string::npos);
 
   options.memory_budget = 2 * memory_total(plain);
   const Engine engine = load(options);
@@ -137,11 +149,13 @@ TEST(ApiLoading, ADraftsModelIsWithinTheBudget) {
   const std::string before = tell(engine, kPrompt, 0).text;
   EXPECT_EQ(sluice_engine_set_memory_budget(engine.get(), info.memory_minimum - 1),
             SLUICE_BUDGET_TOO_SMALL);
-  expect_ok(sluice_engine_set_memory_budget(engine.get(), info.memory_minimum));
-  EXPECT_LE(memory_total(engine), info.memory_minimum);
+  EXPECT_NE(std::string(sluice_last_error()).find("draft"), std::string::npos);
+  const uint64_t less = options.memory_budget - memory_total(plain) / 20;
+  expect_ok(sluice_engine_set_memory_budget(engine.get(), less));
+  EXPECT_LE(memory_total(engine), less);
   EXPECT_EQ(tell(engine, kPrompt, 0).text, before);
   expect_ok(sluice_engine_set_memory_budget(engine.get(), 0));
-  EXPECT_GT(memory_total(engine), info.memory_minimum);
+  EXPECT_EQ(tell(engine, kPrompt, 0).text, before);
 }
 
 }  // namespace
