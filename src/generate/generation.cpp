@@ -243,6 +243,7 @@ bool Generation::Impl::foretell(double now, std::vector<Token>* tokens) {
   ids->pop_back();
   for (const Token id : *ids) {
     if (static_cast<int64_t>(tokens->size()) > room || !matcher->advance(id)) return false;
+    ++counts.forced;
     if (say(id, now)) return true;
     tokens->push_back(id);
   }

@@ -58,6 +58,7 @@ struct Counts {
   int32_t cached = 0;      // of them, held already
   int32_t computed = 0;    // of them, computed here: the others, or fewer in a prompt that was cut
   int32_t generated = 0;   // tokens of the answer, the end token not counted
+  int32_t forced = 0;      // of them, said without a choice since the grammar left none
   int32_t drafted = 0;     // tokens that were guessed ahead and checked
   int32_t accepted = 0;    // of them, right: each saved a pass
   int32_t passes = 0;      // of the answer, the prompt's not counted
