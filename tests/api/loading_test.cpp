@@ -61,5 +61,23 @@ TEST(ApiLoading, KeepsKeysAndValuesAsAsked) {
   EXPECT_NE(kv_bytes("q4_0"), kv_bytes("q8_0,q4_0"));
 }
 
+TEST(ApiLoading, GoesOnInASmallCacheThatForgets) {
+  const std::vector<int32_t> text(300, 5);
+  sluice_load_options options = load_options();
+  options.context = 128;
+  const Engine full = load(options);
+  const Session first = create(full);
+  EXPECT_EQ(sluice_forward(first.get(), text.data(), text.size(), SLUICE_LAST_LOGITS),
+            SLUICE_PROMPT_TOO_LONG);
+  options.context = 1000;
+  options.kv_policy = "window";
+  options.kv_keep = 2;
+  options.kv_size = 128;
+  const Engine engine = load(options);
+  const Session session = create(engine);
+  expect_ok(sluice_forward(session.get(), text.data(), text.size(), SLUICE_LAST_LOGITS));
+  EXPECT_FALSE(logits_of(session).empty());
+}
+
 }  // namespace
 }  // namespace sluice::test
