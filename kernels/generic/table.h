@@ -182,7 +182,6 @@ const Table kTable = {
     update_state,
     scan,
     rotate,
-    quantize_kv,
     quantize_kv_group,
 };
 

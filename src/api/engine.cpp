@@ -44,6 +44,7 @@ sluice_load_options default_load_options() {
   sluice_load_options options = {};
   options.size = sizeof options;
   options.sessions = options.logits_rows = options.preload = 1;
+  options.kv_keep = -1;
   return options;
 }
 
@@ -69,6 +70,12 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
     if (!types.ok()) return types.status();
     out.engine.kv = *types;
   }
+  SLUICE_RETURN_IF_ERROR(check_range(given.kv_keep, -1, model::kMaxContext, "kv_keep"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.kv_size, 0, model::kMaxContext, "kv_size"));
+  const char* policy = given.kv_policy != nullptr ? given.kv_policy : "";
+  const Result<kv::KvPolicy> full = kv::parse_kv_policy(policy, given.kv_keep, given.kv_size);
+  if (!full.ok()) return full.status();
+  out.engine.kv_policy = *full;
   SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
   for (size_t i = 0; i < given.n_adapters; ++i) {
     const sluice_adapter& adapter = given.adapters[i];

@@ -129,7 +129,8 @@ typedef struct sluice_load_options {
   size_t size;            /* of this structure, in bytes */
   uint64_t memory_budget; /* bytes that the engine may hold; 0: all that it wants */
   int32_t threads;        /* that compute, up to 64; 0: chosen */
-  int32_t context;        /* tokens of a session; 0: the model's own, at most 4096 */
+  int32_t context;        /* tokens of a session; 0: the model's own, at most 4096, or as many as
+                             the budget has room to list where the cache forgets */
   int32_t sessions;       /* that exist at a time, 1 to 64; each has its context in the budget */
   int32_t logits_rows;    /* tokens of a pass whose logits are kept, 1 to 256; for
                              SLUICE_ALL_LOGITS */
@@ -142,14 +143,19 @@ typedef struct sluice_load_options {
   void* progress_user;
   sluice_warning_callback on_warning; /* null: none */
   void* warning_user;
-  const char* kv_type;            /* how keys and values are kept: "f16", "q8_0", "q4_0" or "q2", or
-                                     "q8_0,q4_0" for each apart; null: f16 */
+  const char* kv_type;            /* how keys and values are kept: "f16", "q8_0", "q4_0", "q2", or
+                                     "q8_0,q4_0" for each apart; "auto": the best of them that
+                                     the budget has room for; null: f16 */
   const sluice_adapter* adapters; /* added to the weights; needed until loading returns */
   size_t n_adapters;
   const char* draft; /* guesses the next tokens, several of which one pass then checks; answers
                         stay the same: "ngram" (what the text repeats), or the path or URL of a
                         smaller model of the same vocabulary, within memory_budget; null: none */
   int32_t draft_max; /* guesses of one pass, up to 31; 0: chosen */
+  const char* kv_policy; /* of a session whose cache is full: "full", an error; "window", it goes on
+                            with its first and last positions; null: full */
+  int32_t kv_keep;       /* first positions that window keeps; -1: 4 */
+  int32_t kv_size;       /* positions that window has memory for; 0: the context */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */

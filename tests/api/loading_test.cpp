@@ -122,9 +122,6 @@ TEST(ApiLoading, DraftsChangeNoAnswer) {
       EXPECT_EQ(expected.result.drafted_tokens, 0);
       EXPECT_EQ(told.result.generated_tokens, expected.result.generated_tokens);
       EXPECT_GE(expected.result.passes, told.result.passes + told.result.accepted_tokens);
-      if (draft == kSample && temperature == 0) {  // its own draft is always right
-        EXPECT_EQ(told.result.accepted_tokens, told.result.drafted_tokens);
-      }
     }
     EXPECT_EQ(memory_of(engine, "draft model") > 0, draft == kSample);
     EXPECT_GT(memory_total(engine), memory_total(plain)) << draft;
@@ -156,6 +153,24 @@ TEST(ApiLoading, ADraftsModelIsWithinTheBudget) {
   EXPECT_EQ(tell(engine, kPrompt, 0).text, before);
   expect_ok(sluice_engine_set_memory_budget(engine.get(), 0));
   EXPECT_EQ(tell(engine, kPrompt, 0).text, before);
+}
+
+TEST(ApiLoading, GoesOnInASmallCacheThatForgets) {
+  const std::vector<int32_t> text(300, 5);
+  sluice_load_options options = load_options();
+  options.context = 128;
+  const Engine full = load(options);
+  const Session first = create(full);
+  EXPECT_EQ(sluice_forward(first.get(), text.data(), text.size(), SLUICE_LAST_LOGITS),
+            SLUICE_PROMPT_TOO_LONG);
+  options.context = 1000;
+  options.kv_policy = "window";
+  options.kv_keep = 2;
+  options.kv_size = 128;
+  const Engine engine = load(options);
+  const Session session = create(engine);
+  expect_ok(sluice_forward(session.get(), text.data(), text.size(), SLUICE_LAST_LOGITS));
+  EXPECT_FALSE(logits_of(session).empty());
 }
 
 }  // namespace

@@ -59,6 +59,14 @@ std::vector<Misuse> wrong_loading() {
       wrong_load("kernels", [](sluice_load_options& o) { o.kernels = "abacus"; }),
       wrong_load("kv_type", [](sluice_load_options& o) { o.kv_type = "q3_1"; }),
       wrong_load("draft_max", [](sluice_load_options& o) { o.draft_max = 32; }),
+      wrong_load("kv_policy", [](sluice_load_options& o) { o.kv_policy = "forget"; }),
+      wrong_load("kv_keep", [](sluice_load_options& o) { o.kv_keep = -2; }),
+      wrong_load("kv_keep of no window", [](sluice_load_options& o) { o.kv_keep = 4; }),
+      wrong_load("kv_size",
+                 [](sluice_load_options& o) {
+                   o.kv_policy = "window";
+                   o.kv_size = 1;
+                 }),
       wrong_load("null adapters", [](sluice_load_options& o) { o.n_adapters = 1; }),
       wrong_load("an adapter without a path",
                  [](sluice_load_options& o) {

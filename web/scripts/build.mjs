@@ -137,7 +137,7 @@ async function buildWeb() {
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }], minify: true });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/qsf.ts', out: 'qsf' }], minify: true, banner: { js: unpackerNotice } });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }], minify: true, plugins: [wgsl] });
-  await esbuild.build({ ...common, entryPoints: files(['index', 'huggingface', 'ai-sdk']), minify: true });
+  await esbuild.build({ ...common, entryPoints: files(['index', 'huggingface', 'ai-sdk', 'sessions']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['worker']), minify: true, banner: { js: importAsset } });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
   for (const variant of variants) {
