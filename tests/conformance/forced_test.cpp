@@ -7,6 +7,7 @@
 
 #include "../sanitized.h"
 #include "answer_util.h"
+#include "generate/draft_model.h"
 #include "native/draft_pair.h"
 
 namespace sluice::test {
@@ -170,7 +171,8 @@ TEST_F(Forced, AModelsGuessesGiveTheSameAnswer) {
     Options options = bound(form, 4);
     const Answer expected = answer(plain_, prompt_, options);
     ASSERT_NO_FATAL_FAILURE(expect_plain(expected));
-    options.drafts = {.model = draft->get()};
+    generate::DraftModel guesses(**draft);
+    options.drafts.model = &guesses;
     auto begun = generate::Generation::begin(**session, prompt_, options);
     ASSERT_TRUE(begun.ok()) << begun.status().message();
     Answer found;
