@@ -102,7 +102,7 @@ FormatKind find_format(std::string_view name, std::string* pattern, uint32_t* lo
   if (name == "ipv4") return is(ipv4());
   if (name == "ipv6") return is(ipv6());
   if (name == "hostname") {
-    *longest = 128;
+    *longest = 253;
     return is(hostname());
   }
   if (name == "email") {

@@ -104,7 +104,6 @@ TEST(SchemaKeywords, FormatsAreHeldToOrRefused) {
       {"uuid", "123e4567-e89b-12d3-a456-426614174000", "123e4567-e89b-12d3-a456-42661417400"},
       {"ipv4", "255.0.0.1", "256.0.0.1"},
       {"ipv6", "::1", ":::"},
-      {"hostname", "a-b.example", "-a.example"},
       {"email", "a.b@example.org", "a..b@example.org"},
       {"uri", "https://example.org/a?b#c", "//example.org"},
   };
@@ -146,6 +145,7 @@ TEST(SchemaKeywords, AreRefusedByTheirPointer) {
       {R"({"not": {"uniqueItems": true}})", "/not/uniqueItems"},
       {R"({"not": {"additionalProperties": {"type": "null"}}})", "/not/additionalProperties"},
       {R"({"not": {"items": [{"const": 1}], "additionalItems": false}})", "/not/items"},
+      {R"({"format": "hostname"})", "/format"},  // takes too many states
       {R"({"type": "text"})", "/type"},
       {R"({"properties": {"a": 5}})", "/properties/a"},
   };
