@@ -2,13 +2,13 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/cli.h"
 #include "gguf/printable.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::cli {
 namespace {
@@ -169,7 +169,7 @@ Result<native::LoadOptions> load_options(const Common& common) {
 
 Result<std::string> read_text(const std::string& path) {
   std::ifstream file;
-  if (path != "-") file.open(std::filesystem::path(path), std::ios::binary);
+  if (path != "-") file.open(platform::to_path(path), std::ios::binary);
   std::istream& from = path == "-" ? std::cin : file;
   std::string text;
   char part[1 << 14];

@@ -1,11 +1,11 @@
 // Keeping and reading conversations.
 #include "cli/conversation.h"
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "cli/output.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::cli {
 namespace {
@@ -46,7 +46,7 @@ Status save(const std::vector<Message>& messages, const std::string& path,
 }
 
 Result<std::vector<Message>> load(const std::string& path) {
-  std::ifstream file(std::filesystem::path(path), std::ios::binary);
+  std::ifstream file(platform::to_path(path), std::ios::binary);
   std::string text(kMaxConversation + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.gcount() == 0 && !file.eof()) {

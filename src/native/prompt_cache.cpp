@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "platform/file.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::native {
 namespace {
@@ -47,7 +48,7 @@ using File = std::unique_ptr<std::FILE, Close>;
 File open_file(const fs::path& path, const char* mode) {
   const bool writes = *mode == 'w';
   platform::File file = platform::File::open(
-      path.string(), writes ? platform::Access::kCreate : platform::Access::kRead);
+      platform::to_utf8(path), writes ? platform::Access::kCreate : platform::Access::kRead);
   if (!file.valid() || (writes && !file.resize(0))) return nullptr;
   return File(std::move(file).to_stream(mode));
 }
@@ -89,7 +90,8 @@ struct Stored {
 std::vector<Stored> stored(const std::string& directory, const char* suffix = kSuffix) {
   std::vector<Stored> out;
   std::error_code bad;
-  for (fs::directory_iterator it(directory, bad), end; !bad && it != end; it.increment(bad)) {
+  for (fs::directory_iterator it(platform::to_path(directory), bad), end; !bad && it != end;
+       it.increment(bad)) {
     if (it->path().extension() != suffix) continue;
     std::error_code gone;
     Stored entry{it->path(), it->file_size(gone), {}};
@@ -118,8 +120,8 @@ Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t mos
   if (most_bytes == 0)
     return error(Code::kInvalidArgument, "a prompt cache of 0 bytes keeps nothing");
   std::error_code bad;
-  fs::create_directories(directory, bad);
-  if (bad || !fs::is_directory(directory, bad)) {
+  fs::create_directories(platform::to_path(directory), bad);
+  if (bad || !fs::is_directory(platform::to_path(directory), bad)) {
     return error(Code::kIo, "the directory \"%.256s\" for saved prompts cannot be made",
                  directory.c_str());
   }
@@ -158,17 +160,18 @@ void PromptCache::visit(const session::Engine& engine, const Visit& visit) const
     if (!read_head(open_file(file.path, "rb"), file.bytes, &header, &tokens)) {
       forget(file.path);
     } else if (header.identity == identity(engine)) {
-      visit(file.path.string(), tokens);
+      visit(platform::to_utf8(file.path), tokens);
     }
   }
 }
 
 Status PromptCache::load(const std::string& path, session::Session& session) const {
-  const File file = open_file(path, "rb");
+  const File file = open_file(platform::to_path(path), "rb");
   Header header;
   std::vector<Token> tokens;
   std::error_code bad;
-  if (!read_head(file, fs::file_size(path, bad), &header, &tokens) || bad) return unusable(path);
+  if (!read_head(file, fs::file_size(platform::to_path(path), bad), &header, &tokens) || bad)
+    return unusable(path);
   SLUICE_RETURN_IF_ERROR(session.begin_restore(header.state_bytes));
   std::vector<uint8_t> piece(kPiece);
   for (uint64_t left = header.state_bytes; left > 0;) {
@@ -199,11 +202,11 @@ Result<int32_t> PromptCache::restore(session::Session& session, std::span<const 
   });
   if (best.empty()) return 0;
   if (Status loaded = load(best, session); !loaded.ok()) {
-    if (loaded.code() == Code::kCorrupt) forget(best);
+    if (loaded.code() == Code::kCorrupt) forget(platform::to_path(best));
     return loaded;
   }
   std::error_code ignored;
-  fs::last_write_time(best, fs::file_time_type::clock::now(), ignored);
+  fs::last_write_time(platform::to_path(best), fs::file_time_type::clock::now(), ignored);
   return most;
 }
 
@@ -239,8 +242,9 @@ Status PromptCache::save(const session::Session& session) {
   if (held) return {};
   char name[32];
   std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(header.sum));
-  const fs::path path = fs::path(directory_) / (std::string(name) + kSuffix);
-  const fs::path beside = path.string() + kPart;
+  const fs::path path = platform::to_path(directory_) / (std::string(name) + kSuffix);
+  fs::path beside = path;
+  beside += kPart;
   const auto fail = [&] {
     forget(beside);
     return error(Code::kIo, "the prompt could not be saved in \"%.256s\"", directory_.c_str());
@@ -263,7 +267,7 @@ Status PromptCache::save(const session::Session& session) {
     }
     if (std::fflush(file.get()) != 0) return fail();
   }
-  for (const std::string& entry : replaced) forget(entry);
+  for (const std::string& entry : replaced) forget(platform::to_path(entry));
   evict(bytes);
   std::error_code bad;
   fs::rename(beside, path, bad);
