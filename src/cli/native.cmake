@@ -30,6 +30,7 @@ if(SLUICE_EDIT_LIBRARY)
   target_include_directories(sluice SYSTEM PRIVATE ${SLUICE_EDIT_DIR})
 endif()
 target_compile_definitions(sluice PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
+target_precompile_headers(sluice PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
 if(SLUICE_SANITIZE)
   target_compile_options(sluice PRIVATE -O0)  # CLI11 under sanitizers takes a compiler 20 s a file
 endif()

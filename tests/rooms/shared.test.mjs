@@ -29,7 +29,7 @@ function enumeration(path, name, prefix = 'k') {
 }
 
 const binding = 'web/worker/binding.ts';
-const embind = 'src/bindings/engine_binding.cpp';
+const embind = { header: 'src/bindings/engine_binding.h', text: 'src/bindings/timeline.cpp', units: 'src/bindings/insight.cpp' };
 const queue = 'src/residency/fill_queue.h';
 const server = 'web/io/fill-server.ts';
 
@@ -39,7 +39,7 @@ test('steps and wants have the same numbers', () => {
 });
 
 test('the flags of tokenizing are the same bits', () => {
-  const bits = [...read(embind).matchAll(/\.(\w+) = \(how & (\d+)\) != 0/g)].map(([, name, bit]) => [name, Number(bit)]);
+  const bits = [...read(embind.text).matchAll(/\.(\w+) = \(how & (\d+)\) != 0/g)].map(([, name, bit]) => [name, Number(bit)]);
   const snake = (name) => name.replace(/(?<!^)[A-Z]/g, '_$&').toLowerCase();
   const flags = enumeration(binding, 'TokenizeFlags');
   assert.deepEqual(Object.fromEntries(Object.entries(flags).map(([name, bit]) => [snake(name), bit])), Object.fromEntries(bits));
@@ -47,7 +47,7 @@ test('the flags of tokenizing are the same bits', () => {
 
 test('a piece of a state is as large on both sides', () => {
   const size = (path) => find(path, /\bkStageBytes = (1 << \d+)/);
-  assert.equal(size(binding), size(embind));
+  assert.equal(size(binding), size(embind.header));
 });
 
 test('the fill queue lies as the header says', () => {
@@ -69,7 +69,7 @@ test('the fill queue lies as the header says', () => {
 
 test('the states of units are those that the binding numbers', () => {
   const names = find('web/api/engine.ts', /kUnitStates: UnitState\[\] = \[([^\]]*)\]/).split(', ').map((name) => name.slice(1, -1));
-  const code = find(embind, /val unit_states\(\) \{([^]*?)\n {2}\}/);
+  const code = find(embind.units, /::unit_states\(\) \{([^]*?)\n\}/);
   const numbers = [...code.matchAll(/kAbsent:\s+states_\[u\] = pinned \? (\d) : (\d);|kLoading:\s+states_\[u\] = (\d);|kReady:\s+states_\[u\] = pinned \? (\d) : (\d);/g)]
     .flatMap((match) => match.slice(1).filter((n) => n !== undefined)).map((n) => names[n]);
   assert.deepEqual(numbers, ['pinned-absent', 'absent', 'loading', 'pinned', 'resident']);

@@ -1,0 +1,133 @@
+// Answers and vectors: what is computed in steps, so that the worker can listen between them.
+#include "bindings/engine_binding.h"
+
+namespace sluice::bindings {
+
+bool EngineBinding::begin(const val& prompt, const val& options) {
+  drop_answer();  // before the next one, so that there is memory for one at a time
+  embedder_.reset();
+  if (!fits(prompt)) return false;
+  generate::Options chosen = answer_options(options);
+  chosen.drafts.ngram = engine_->plan().draft_max > 0;
+  with_logprobs_ = chosen.logprobs >= 0;
+  auto answer = generate::Generation::begin(*session_, to_tokens(prompt), chosen);
+  if (!answer.ok()) return fail(answer.status());
+  answer_ = std::move(*answer);
+  begin_counting();
+  return true;
+}
+
+int EngineBinding::step(int max_ops) {
+  const session::Step step = answer_     ? answer_->step(max_ops)
+                             : embedder_ ? embedder_->step(max_ops)
+                                         : session_->step(max_ops);
+  count(step);
+  if (step == session::Step::kFailed) {
+    fail(answer_ ? answer_->failure() : session_->failure());
+  }
+  return static_cast<int>(step);
+}
+
+void EngineBinding::cancel() {
+  if (answer_) answer_->cancel();
+  if (embedder_) session_->clear();
+  embedder_.reset();
+}
+
+val EngineBinding::take_pieces() {
+  val list = val::array();
+  if (!answer_) return list;
+  for (const generate::Piece& piece : answer_->take_pieces()) push(list, to_val(piece));
+  return list;
+}
+
+val EngineBinding::answer() const {
+  val out = val::object();
+  if (!answer_) return out;
+  const generate::Counts& counts = answer_->counts();
+  put(out, "finish", std::string(finish_name(answer_->finish())));
+  put(out, "stopString", answer_->stop_string());
+  put_flag(out, "inPrompt", answer_->in_prompt());
+  put(out, "promptTokens", static_cast<double>(counts.prompt));
+  put(out, "cachedTokens", static_cast<double>(counts.cached));
+  put(out, "completionTokens", static_cast<double>(counts.generated));
+  put(out, "promptMs", counts.prompt_ms);
+  put(out, "firstMs", counts.first_ms);
+  put(out, "generateMs", counts.generate_ms);
+  put(out, "promptRate", counts.prompt_rate());
+  put(out, "generateRate", counts.generate_rate());
+  return out;
+}
+
+bool EngineBinding::begin_embed(const val& tokens, const val& ends, const val& options) {
+  drop_answer();
+  embedder_.reset();
+  if (!fits(tokens) || !fits(ends)) return false;
+  embed_tokens_ = to_tokens(tokens);
+  embed_ends_ = to_tokens(ends);
+  embed::Options chosen;
+  const double pooling = number_or(options, "pooling", -1);
+  if (pooling >= 0) chosen.pooling = static_cast<model::Pooling>(pooling);
+  chosen.normalize = !field(options, "normalize").isFalse();
+  chosen.dimensions = static_cast<int32_t>(number_or(options, "dimensions", 0));
+  embedder_.emplace(*session_);
+  begin_counting();
+  return checked(embedder_->begin(embed_tokens_, embed_ends_, chosen));
+}
+
+int EngineBinding::embed_next() {
+  const Result<bool> more = embedder_->next();
+  if (!more.ok()) return fail(more.status()), -1;
+  if (!*more) embedder_.reset();
+  return *more ? 1 : 0;
+}
+
+val EngineBinding::embed_results() const {
+  const size_t n = static_cast<size_t>(embedder_->n_results());
+  const size_t width = static_cast<size_t>(embedder_->width());
+  const val out = val::global("Float32Array").new_(n * width);
+  for (size_t i = 0; i < n; ++i) {
+    const std::span<const float> row = embedder_->result(static_cast<int32_t>(i));
+    out.call<void>("set", val(emscripten::typed_memory_view(row.size(), row.data())), i * width);
+  }
+  return out;
+}
+
+std::string EngineBinding::embed_info() const {
+  const model::Program& program = engine_->program();
+  val out = val::object();
+  put(out, "pooling", static_cast<double>(program.hp.pooling));
+  put(out, "dimensions", program.embed_tail.width);
+  put(out, "scores", program.rank_tail.width);
+  put(out, "contextLength", engine_->plan().n_ctx);
+  put_flag(out, "causal", program.hp.causal);
+  return to_text(out);
+}
+
+void EngineBinding::drop_answer() {
+  if (answer_) {
+    guesses_.drafted += answer_->counts().drafted;
+    guesses_.accepted += answer_->counts().accepted;
+  }
+  answer_ = {};
+}
+
+val EngineBinding::to_val(const generate::Piece& piece) const {
+  val out = val::object();
+  put(out, "token", piece.token);
+  put(out, "text", piece.text);
+  if (!with_logprobs_) return out;
+  put(out, "logprob", piece.logprob);
+  val top = val::array();
+  for (const sample::Candidate& c : piece.top) {
+    val one = val::object();
+    put(one, "token", c.token);
+    put(one, "text", engine_->tokenizer().decode({&c.token, 1}, /*special=*/true));
+    put(one, "logprob", c.logprob);
+    push(top, one);
+  }
+  put(out, "topLogprobs", top);
+  return out;
+}
+
+}  // namespace sluice::bindings

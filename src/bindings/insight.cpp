@@ -1,0 +1,86 @@
+// What the engine holds and has done.
+#include "bindings/engine_binding.h"
+
+namespace sluice::bindings {
+
+val EngineBinding::error() const {
+  val out = val::object();
+  put(out, "code", std::string(code_name(error_.code())));
+  put(out, "message", std::string(error_.message()));
+  return out;
+}
+
+std::string EngineBinding::memory() {
+  val out = val::object();
+  session::report_plan(engine_->plan(),
+                       [&out](const char*, const char* key, const session::ReportValue& value) {
+                         put(out, key, value);
+                       });
+  put(out, "heap", static_cast<double>(__builtin_wasm_memory_size(0)) * 65536.0);
+  return to_text(out);
+}
+
+std::string EngineBinding::stats() {
+  const residency::Residency& r = engine_->residency();
+  const auto guesses = [this](int32_t generate::Counts::*count) {
+    return guesses_.*count + (answer_ ? answer_->counts().*count : 0);
+  };
+  val out = val::object();
+  put(out, "drafted", guesses(&generate::Counts::drafted));
+  put(out, "accepted", guesses(&generate::Counts::accepted));
+  put(out, "passes", static_cast<double>(passes_));
+  put(out, "tokens", static_cast<double>(tokens_));
+  put(out, "steps", static_cast<double>(steps_));
+  put(out, "blocked", static_cast<double>(blocked_));
+  put(out, "computeMs", compute_ms_);
+  put(out, "fills", static_cast<double>(r.fills()));
+  put(out, "filledBytes", static_cast<double>(r.filled_bytes()));
+  put(out, "ownBytes", static_cast<double>(r.own_bytes()));
+  put(out, "filledAtFirstUse", static_cast<double>(r.filled_at_first_use()));
+  put(out, "bytesPerPass", static_cast<double>(r.plan().streamed_bytes));
+  put(out, "pinsAbsent", static_cast<double>(r.pins_absent()));
+  return to_text(out);
+}
+
+val EngineBinding::unit_states() {
+  const residency::Residency& r = engine_->residency();
+  const size_t n = r.plan().units.size();
+  states_.resize(n);
+  for (uint32_t u = 0; u < n; ++u) {
+    const bool pinned = r.plan().units[u].pinned;
+    switch (r.state(u)) {
+      case residency::UnitState::kAbsent:
+        states_[u] = pinned ? 4 : 0;
+        break;
+      case residency::UnitState::kLoading:
+        states_[u] = 1;
+        break;
+      case residency::UnitState::kArrived:
+      case residency::UnitState::kReady:
+        states_[u] = pinned ? 3 : 2;
+        break;
+    }
+  }
+  if (n > 0 && session_->busy()) states_[r.cursor_unit()] |= 16;
+  return copy_out(std::span<const uint8_t>(states_));
+}
+
+void EngineBinding::begin_counting() {
+  pass_ms_ = 0;
+  pass_tokens_ = 0;
+}
+
+// What a session counts of a pass begins anew with the next one.
+void EngineBinding::count(session::Step step) {
+  const session::PassStats& stats = session_->stats();
+  ++steps_;
+  if (step == session::Step::kBlocked) ++blocked_;
+  if (stats.compute_ms < pass_ms_ || stats.tokens < pass_tokens_) begin_counting();
+  if (stats.tokens > 0 && pass_tokens_ == 0) ++passes_;
+  compute_ms_ += stats.compute_ms - pass_ms_;
+  tokens_ += stats.tokens - pass_tokens_;
+  pass_ms_ = stats.compute_ms;
+  pass_tokens_ = stats.tokens;
+}
+
+}  // namespace sluice::bindings

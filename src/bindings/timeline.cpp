@@ -1,0 +1,93 @@
+// Text, and the session that holds what has been computed of it.
+#include "bindings/engine_binding.h"
+
+namespace sluice::bindings {
+namespace {
+
+Status too_long(size_t most) {
+  return sluice::error(Code::kInvalidArgument, "a piece of a state has at most %zu bytes", most);
+}
+
+}  // namespace
+
+val EngineBinding::tokenize(const val& bytes, unsigned how) {
+  AlignedBuffer text;
+  if (!copy_bytes(bytes, &text)) return val::null();
+  const auto ids = engine_->tokenizer().try_encode(view_of(text), {.add_bos = (how & 1) != 0,
+                                                                   .parse_special = (how & 2) != 0,
+                                                                   .continues = (how & 4) != 0,
+                                                                   .marked = (how & 8) != 0});
+  if (!ids.ok()) return fail(ids.status()), val::null();
+  return copy_out(std::span<const Token>(*ids));
+}
+
+val EngineBinding::pair_tokens(const val& query, const val& document) {
+  AlignedBuffer first, second;
+  if (!copy_bytes(query, &first) || !copy_bytes(document, &second)) return val::null();
+  const auto ids = embed::pair_tokens(engine_->tokenizer(), view_of(first), view_of(second));
+  if (!ids.ok()) return fail(ids.status()), val::null();
+  return copy_out(std::span<const Token>(*ids));
+}
+
+std::string EngineBinding::control_texts() {
+  val out = val::array();
+  for (const Token id : engine_->tokenizer().gated_tokens()) {
+    push(out, val(std::string(engine_->tokenizer().piece(id))));
+  }
+  return to_text(out);
+}
+
+void EngineBinding::clear() {
+  drop_answer();
+  embedder_.reset();
+  session_->clear();
+}
+
+bool EngineBinding::append(const val& tokens) {
+  drop_answer();
+  embedder_.reset();
+  begin_counting();
+  return fits(tokens) && checked(session_->begin(to_tokens(tokens)));
+}
+
+bool EngineBinding::append_whole(const val& tokens, int row) {
+  clear();
+  begin_counting();
+  return fits(tokens) && checked(session_->begin_rows(to_tokens(tokens), row, 1));
+}
+
+bool EngineBinding::read_state(double offset, unsigned length) {
+  if (length > stage_.size()) return fail(too_long(stage_.size()));
+  return checked(session_->read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));
+}
+
+bool EngineBinding::begin_restore(double bytes) {
+  drop_answer();
+  return checked(session_->begin_restore(static_cast<uint64_t>(bytes)));
+}
+
+bool EngineBinding::write_state(unsigned length) {
+  if (length > stage_.size()) return fail(too_long(stage_.size()));
+  return checked(session_->write_state({stage_.data(), length}));
+}
+
+// Bytes of JavaScript's, as a copy.
+bool EngineBinding::copy_bytes(const val& bytes, AlignedBuffer* out) {
+  const size_t n = length_of(bytes);
+  if (Status s = out->allocate(n); !s.ok()) return fail(s);
+  copy_in(bytes, {out->as<uint8_t>(), n});
+  return true;
+}
+
+// Tokens are copied, and the plan has room for as many as the context holds.
+bool EngineBinding::fits(const val& tokens) {
+  const size_t n = length_of(tokens);
+  const int32_t n_ctx = engine_->plan().n_ctx;
+  if (n <= static_cast<size_t>(n_ctx)) return true;
+  return fail(sluice::error(
+      Code::kPromptTooLong,
+      "the prompt has %zu tokens but the context holds %d: shorten it, or load with a larger one",
+      n, n_ctx));
+}
+
+}  // namespace sluice::bindings

@@ -1,0 +1,48 @@
+// JavaScript's values and ours.
+//
+// Keys go as plain pointers: Embind's own `object[key]` and `set(key, value)` are templates over
+// the length of each literal and the type of each value, and every page would fetch their copies.
+#pragma once
+
+#include <emscripten/val.h>
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/aligned.h"
+#include "generate/generation.h"
+#include "session/report.h"
+
+namespace sluice::bindings {
+
+using emscripten::val;
+using session::Token;
+
+val field(const val& object, const char* key);
+void put(val& object, const char* key, const val& value);
+void put(val& object, const char* key, double value);
+void put(val& object, const char* key, const std::string& value);
+void put(val& object, const char* key, const session::ReportValue& value);
+void put_flag(val& object, const char* key, bool value);
+void push(val& list, const val& value);
+
+size_t length_of(const val& list);
+double number_or(const val& object, const char* key, double fallback);
+bool is_true(const val& object, const char* key);
+// Empty when it is none.
+std::string text_or_none(const val& object, const char* key);
+std::string to_text(const val& object);
+
+val copy_out(std::span<const uint8_t> bytes);
+val copy_out(std::span<const Token> tokens);
+val copy_out(std::span<const float> values);
+// Copies a typed array into as much memory.
+void copy_in(const val& array, std::span<uint8_t> out);
+std::vector<Token> to_tokens(const val& array);
+std::string_view view_of(const AlignedBuffer& bytes);
+
+generate::Options answer_options(const val& options);
+const char* finish_name(generate::Finish finish);
+
+}  // namespace sluice::bindings

@@ -1,0 +1,188 @@
+// Tensors looked up by name, and checked: shape, type, bytes in the file.
+#include <algorithm>
+#include <cstdio>
+
+#include "model/builder.h"
+
+namespace sluice::model {
+namespace {
+
+bool has_kernel(gguf::TensorType type) {
+  using T = gguf::TensorType;
+  switch (type) {
+    case T::kF32:
+    case T::kF16:
+    case T::kBF16:
+    case T::kQ4_0:
+    case T::kQ4_1:
+    case T::kQ5_0:
+    case T::kQ5_1:
+    case T::kQ8_0:
+    case T::kQ2_K:
+    case T::kQ3_K:
+    case T::kQ4_K:
+    case T::kQ5_K:
+    case T::kQ6_K:
+    case T::kIQ4_NL:
+    case T::kIQ4_XS:
+    case T::kTQ1_0:
+    case T::kTQ2_0:
+    case T::kMXFP4:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Status bad_shape(const gguf::Tensor& t, const std::string& name, int64_t cols, int64_t rows) {
+  return error(Code::kBadShape,
+               "the tensor %s is [%llu, %llu] but the metadata makes it [%lld, %lld]", name.c_str(),
+               static_cast<unsigned long long>(t.ne[0]), static_cast<unsigned long long>(t.rows()),
+               static_cast<long long>(cols), static_cast<long long>(rows));
+}
+
+}  // namespace
+
+std::string Builder::full_name(int64_t layer, const char* name, const char* suffix) const {
+  char text[160];
+  if (layer >= 0) {
+    std::snprintf(text, sizeof text, "%sblk.%lld.%s%s", prefix_,
+                  static_cast<long long>(layer - first_layer_), name, suffix);
+  } else {
+    std::snprintf(text, sizeof text, "%s%s", name, suffix);
+  }
+  return text;
+}
+
+const gguf::Tensor* Builder::tensor(int64_t layer, const char* name, const char* suffix) const {
+  return header_.find_tensor(full_name(layer, name, suffix));
+}
+
+bool Builder::has(int64_t layer, const char* name, const char* suffix) const {
+  return tensor(layer, name, suffix) != nullptr;
+}
+
+int64_t Builder::rows_of(int64_t layer, const char* name) const {
+  const gguf::Tensor* t = tensor(layer, name, ".weight");
+  return t == nullptr ? 0 : static_cast<int64_t>(std::min<uint64_t>(t->rows(), kMaxWidth));
+}
+
+int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows, int64_t layer,
+                         bool expert) {
+  Mat m;
+  m.name = std::string(t.name);
+  m.type = static_cast<kernels::Type>(t.type);
+  m.rows = rows;
+  m.cols = static_cast<int64_t>(t.ne[0]);
+  m.file = t.file;
+  m.row_bytes = static_cast<int64_t>(t.row_bytes());
+  m.offset = t.offset + static_cast<uint64_t>(first_row * m.row_bytes);
+  m.row0 = first_row;
+  m.tensor_rows = static_cast<int64_t>(t.rows());
+  m.slice_rows = static_cast<int64_t>(t.ne[1]);
+  m.layer = static_cast<int32_t>(layer);
+  m.expert = expert;
+  p.mats.push_back(std::move(m));
+  return static_cast<int32_t>(p.mats.size()) - 1;
+}
+
+const gguf::Tensor* Builder::matrix(int64_t layer, const char* name, int64_t rows, int64_t cols,
+                                    bool optional) {
+  const std::string full = full_name(layer, name, ".weight");
+  const gguf::Tensor* t = header_.find_tensor(full);
+  if (t == nullptr) {
+    if (!optional) fail(error(Code::kMissingTensor, "the tensor %s is missing", full.c_str()));
+    return nullptr;
+  }
+  if (static_cast<int64_t>(t->ne[0]) != cols || static_cast<int64_t>(t->rows()) != rows) {
+    fail(bad_shape(*t, full, cols, rows));
+    return nullptr;
+  }
+  if (!has_kernel(t->type)) {
+    const gguf::TypeInfo* info = gguf::type_info(t->type);
+    fail(error(Code::kUnsupportedType, "the tensor %s has the type %s, which is not supported",
+               full.c_str(), info ? info->name : "unknown"));
+    return nullptr;
+  }
+  return t;
+}
+
+int32_t Builder::mat(int64_t layer, const char* name, int64_t rows, int64_t cols, bool optional) {
+  const gguf::Tensor* t = matrix(layer, name, rows, cols, optional);
+  return t == nullptr ? -1 : add_mat(*t, 0, rows, layer, false);
+}
+
+int32_t Builder::mat_rows(int64_t layer, const char* name, int64_t all_rows, int64_t cols,
+                          int64_t first, int64_t rows) {
+  const int32_t index = mat(layer, name, all_rows, cols);
+  if (index < 0) return -1;
+  Mat& m = p.mats[static_cast<size_t>(index)];
+  m.rows = rows;
+  m.offset += static_cast<uint64_t>(first * m.row_bytes);
+  m.row0 = first;
+  return index;
+}
+
+int32_t Builder::vec_transposed(int64_t layer, const char* name, int64_t n, int64_t columns,
+                                const char* suffix) {
+  const int32_t index = vec(layer, name, n, false, suffix);
+  if (index >= 0) p.vecs[static_cast<size_t>(index)].columns = columns;
+  return index;
+}
+
+int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, const char* suffix,
+                     float add) {
+  const std::string full = full_name(layer, name, suffix);
+  const gguf::Tensor* t = header_.find_tensor(full);
+  if (t == nullptr) {
+    if (!optional) fail(error(Code::kMissingTensor, "the tensor %s is missing", full.c_str()));
+    return -1;
+  }
+  if (static_cast<int64_t>(t->ne[0] * t->rows()) != n) {
+    fail(bad_shape(*t, full, n, 1));
+    return -1;
+  }
+  using T = gguf::TensorType;
+  if (t->type != T::kF32 && t->type != T::kF16 && t->type != T::kBF16) {
+    fail(error(Code::kUnsupportedType, "the tensor %s is not F32, F16 or BF16", full.c_str()));
+    return -1;
+  }
+  Vec v;
+  v.name = full;
+  v.file = t->file;
+  v.offset = t->offset;
+  v.bytes = t->bytes;
+  v.type = static_cast<uint32_t>(t->type);
+  v.n = n;
+  v.add = add;
+  p.vecs.push_back(std::move(v));
+  return static_cast<int32_t>(p.vecs.size()) - 1;
+}
+
+int32_t Builder::first_row(const char* name) {
+  const std::string full = full_name(-1, name, ".weight");
+  const gguf::Tensor* t = header_.find_tensor(full);
+  const int64_t rows =
+      t == nullptr ? 1 : static_cast<int64_t>(std::min<uint64_t>(t->rows(), uint64_t{1} << 16));
+  const int32_t index = vec(-1, name, rows * hp().n_embd);
+  if (index >= 0) {
+    Vec& v = p.vecs[static_cast<size_t>(index)];
+    v.n = hp().n_embd;
+    v.bytes = t->bytes / static_cast<uint64_t>(rows);
+  }
+  return index;
+}
+
+int32_t Builder::add_table(const char* name, int64_t cols, int64_t part) {
+  const int32_t m = mat(-1, name, hp().n_vocab, cols);
+  if (m >= 0) {
+    const gguf::Tensor* t = tensor(-1, name, ".weight");
+    const int64_t block = static_cast<int64_t>(gguf::type_info(t->type)->block_size);
+    if (part % block != 0) fail(bad_shape(*t, name, part, block));
+  }
+  if (p.tables.size() == kMaxTables) fail(error(Code::kBadHeader, "too many tables of rows"));
+  p.tables.push_back(m);
+  return static_cast<int32_t>(p.tables.size()) - 1;
+}
+
+}  // namespace sluice::model
