@@ -69,6 +69,7 @@ Status measure(const BenchDrafts& options, const Scene& scene, Row* row) {
     }
   }
   SLUICE_RETURN_IF_ERROR(speakers.models.model->preload());
+  if (speakers.models.draft) SLUICE_RETURN_IF_ERROR(speakers.models.draft->preload());
   generate::Options generation;
   generation.sampling.temperature = 0;
   generation.max_tokens = static_cast<int64_t>(answer);
