@@ -46,6 +46,7 @@ TEST(ApiLoading, KeepsKeysAndValuesAsAsked) {
   const auto kv_bytes = [](const char* type) {
     sluice_load_options options = load_options();
     options.kv_type = type;
+    options.context = 2048;  // of which f16 copies of a few hundred are a small part
     const Engine engine = load(options);
     uint64_t bytes = 0;
     expect_ok(sluice_engine_memory(
