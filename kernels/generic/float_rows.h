@@ -50,8 +50,14 @@ void multiply_float_tile(const MatmulArgs& a, const uint8_t* group, int64_t row,
       }
       w += kRowGroup;
     };
+    const bool from_memory = T > 1 && t0 == 0 && v0 == 0 && a.w.packed;  // see Tokens
+    constexpr int kPairBytes = 2 * kRowGroup * sizeof(typename K::Element);
     int64_t c = 0;
     for (; c + 2 <= a.w.cols; c += 2) {
+      if (from_memory) {
+        const uint8_t* ahead = reinterpret_cast<const uint8_t*>(w) + kFetchAhead;
+        SLUICE_UNROLL for (int i = 0; i < kPairBytes; i += 64) prefetch(ahead + i);
+      }
       step(c, even);
       step(c + 1, odd);
     }
@@ -105,9 +111,10 @@ struct Float {
     }
   }
   static void multiply(const MatmulArgs& a, const uint8_t* group, int64_t row) {
-    int64_t t = 0;
-    for (; t + 4 <= a.x.n_tokens; t += 4) multiply_float_tile<K, 1, 4>(a, group, row, t);
-    for (; t < a.x.n_tokens; ++t) multiply_float_tile<K, kVecs, 1>(a, group, row, t);
+    for_token_tiles<4>(a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
+      constexpr int kTokens = decltype(tokens)::value;
+      multiply_float_tile<K, kTokens == 1 ? kVecs : 1, kTokens>(a, group, row, t);
+    });
   }
 };
 

@@ -52,6 +52,13 @@ SLUICE_INLINE void for_each_block(Byte* group, int64_t n_blocks, const F& f) {
 }
 
 static_assert(!kTiledActs || kTokenTile == kActTile);
+// Tokens that make no tile of so many go one by one. A tile of two is not worth its bytes where
+// these travel.
+#if defined(__wasm__)
+constexpr int kLeastTile = 4;
+#else
+constexpr int kLeastTile = 2;
+#endif
 
 // Types that go through dot_parts, where their codes are fetched ahead.
 template <class K>
@@ -83,6 +90,10 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
     }
     const uint8_t* chunk = group;
     Tokens x = {static_cast<const uint8_t*>(a.x.q8) + static_cast<size_t>(t0) * stride, stride};
+    constexpr int kSteps = K::kBlock / kActValues;
+    x.step = (K::kCodeBytes + K::kScaleBytes) * kRowGroup / kSteps;
+    // Later tiles, and what was packed just now, find them near.
+    const bool from_memory = T > 1 && t0 == 0 && v0 == 0 && a.w.packed;
     for (int64_t left = n_blocks; left > 0; left -= kChunk<K>) {
       const int n = left < kChunk<K> ? static_cast<int>(left) : kChunk<K>;
       const uint8_t* s = chunk;
@@ -91,10 +102,11 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
       q += 4 * kLanes * v0;
       SLUICE_NO_UNROLL for (int i = 0; i < n; ++i) {
         if constexpr (T == 1) fetch_ahead<K>(q, s);
+        if (from_memory) x.ahead = q + kFetchAhead;
         K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
         q += K::kCodeBytes * kRowGroup;
         s += K::kScaleBytes * kRowGroup;
-        x.base += sizeof(ActBlock) * (K::kBlock / kActValues);
+        x.base += sizeof(ActBlock) * kSteps;
       }
     }
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
@@ -116,19 +128,20 @@ constexpr int kTileVecsOf = K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0 |
                                 ? kTileVecs
                                 : 1;
 
+// All tokens of a product, in tiles as large as can be: f(Int<T>, first token).
+template <int T, class F>
+SLUICE_INLINE void for_token_tiles(int32_t n_tokens, int64_t t, const F& f) {
+  for (; t + T <= n_tokens; t += T) f(Int<T>{}, t);
+  if constexpr (T > 1) for_token_tiles<(T / 2 < kLeastTile ? 1 : T / 2)>(n_tokens, t, f);
+}
+
 template <class K>
 void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
-  int64_t t = 0;
-  for (; t + kTokenTile <= a.x.n_tokens; t += kTokenTile) {
-    multiply_tile<K, kTileVecsOf<K>, kTokenTile>(a, group, row, t);
-  }
-  if constexpr (kTokenTile > 4) {
-    if (t + kTokenTile / 2 <= a.x.n_tokens) {
-      multiply_tile<K, kTileVecsOf<K>, kTokenTile / 2>(a, group, row, t);
-      t += kTokenTile / 2;
-    }
-  }
-  for (; t < a.x.n_tokens; ++t) multiply_tile<K, kVecs, 1>(a, group, row, t);
+  for_token_tiles<kTokenTile>(a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
+    constexpr int kTokens = decltype(tokens)::value;
+    constexpr int kTogether = kTokens == 1 ? kVecs : kTileVecsOf<K>;
+    multiply_tile<K, kTogether, kTokens>(a, group, row, t);
+  });
 }
 
 template <class K>

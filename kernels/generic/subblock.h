@@ -8,13 +8,22 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-// The activations of T tokens at one K-block: token t's blocks start at base + t * stride.
+// The activations of T tokens at one K-block: token t's blocks start at base + t * stride. `ahead`
+// is where the weights lie that several tokens have fetched while they are multiplied, `step` bytes
+// to each of their blocks, or null: at so many products to a byte no core sees the next load in
+// time by itself, and its prefetchers are busy with as many streams as there are tokens.
 struct Tokens {
   const uint8_t* base;
   size_t stride;
+  const uint8_t* ahead = nullptr;
+  int step = 0;
   SLUICE_INLINE_METHOD const ActBlock& at(int t, int block) const {
     return *reinterpret_cast<const ActBlock*>(base + static_cast<size_t>(t) * stride +
                                               static_cast<size_t>(block) * sizeof(ActBlock));
+  }
+  SLUICE_INLINE_METHOD void fetch(int block) const {
+    if (ahead == nullptr) return;
+    SLUICE_UNROLL for (int i = 0; i < step; i += 64) prefetch(ahead + step * block + i);
   }
 };
 
@@ -84,6 +93,7 @@ SLUICE_INLINE void dot_sums(const Tokens& x, int block, const F& codes, const W&
   static_assert(kQuads == 4 || kQuads == 8);
   constexpr int kNext = kPairs ? kQuads / 2 : 1;  // from the first quad of a step to the second
   constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
+  if constexpr (kFirst == 0) x.fetch(block);
   start_all<kFirst, kQuads, kOffsetShift>(x, block, sum);
   SLUICE_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
     const int j = kFirst + (kPairs ? i : 2 * i);
@@ -159,6 +169,7 @@ SLUICE_INLINE void dot_signed_quad(const X& x, int block, int j, const F& codes,
 // The same as dot_codes for signed 8-bit codes, over a whole activation block.
 template <int NV, int T, bool kPairs, class F>
 SLUICE_INLINE void dot_signed_codes(const Tokens& x, int block, const F& codes, I32 (&out)[NV][T]) {
+  x.fetch(block);
   SLUICE_UNROLL for (int t = 0; t < T; ++t) {
     const I32 offset = signed_offset(x.at(t, block).m.nsum);
     SLUICE_UNROLL for (int v = 0; v < NV; ++v) out[v][t] = offset;

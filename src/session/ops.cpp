@@ -230,13 +230,25 @@ bool CpuExecutor::wants_q8(int32_t mat) const {
 
 void CpuExecutor::quantize(const float* x, int64_t ld, int64_t cols, int32_t n_tokens,
                            uint8_t* out) {
+#if defined(__wasm__)
   constexpr int32_t kTile = kernels::kActTile;
+#else
+  constexpr int32_t kTile = 1;  // only tables of WebAssembly mix tokens
+#endif
+  constexpr int64_t kValuesForThreads = 4096;  // fewer are done before another thread has begun
   const size_t stride = engine_.table().q8_bytes(cols);
-  for_rows((n_tokens + kTile - 1) / kTile, [&](int32_t tile) {
+  const int32_t n_tiles = (n_tokens + kTile - 1) / kTile;
+  const auto quantize_tile = [&](int32_t tile) {
     const int32_t t = tile * kTile;
     engine_.table().quantize_q8(x + t * ld, ld, cols, std::min(kTile, n_tokens - t),
                                 out + static_cast<size_t>(t) * stride);
-  });
+  };
+  if (n_tokens * cols < kValuesForThreads) {
+    for (int32_t tile = 0; tile < n_tiles; ++tile) quantize_tile(tile);
+    return;
+  }
+  engine_.pool().parallel_for(
+      n_tiles, [&](int64_t tile, int) { quantize_tile(static_cast<int32_t>(tile)); });
 }
 
 bool CpuExecutor::op_matmul(const Op& op) {
