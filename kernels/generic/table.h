@@ -182,6 +182,7 @@ const Table kTable = {
     update_state,
     scan,
     rotate,
+    quantize_kv,
     quantize_kv_group,
 };
 

@@ -13,8 +13,7 @@ namespace {
 template <int kMax>
 constexpr int kQuadsThatFit = 32767 / (2 * 127 * kMax) >= 8   ? 8
                               : 32767 / (2 * 127 * kMax) >= 4 ? 4
-                              : 32767 / (2 * 127 * kMax) >= 2 ? 2
-                                                              : 1;
+                                                              : 2;
 
 template <int kEvery>
 struct PairSum {
