@@ -178,6 +178,7 @@ Case gemma3n() {
                 {"num_kv_shared_layers", 2},
                 {"final_logit_softcapping", 30},
                 {"hidden_size_per_layer_input", 256}});
+  c["layer_types"][21] = "full_attention";
   json sparsity = json::array();  // as the fixture's: ten layers of 95 %
   for (int i = 0; i < 22; ++i) sparsity.push_back(i < 10 ? 0.95 : 0.0);
   c["activation_sparsity_pattern"] = sparsity;
