@@ -537,6 +537,7 @@ class HfFurther : public testing::TestWithParam<Case> {
     session::EngineOptions o;
     o.n_ctx = 16;
     o.n_threads = 1;
+    o.logits_rows = 4;
     return o;
   }
   static std::vector<float> logits(const std::string& path, uint64_t budget) {
