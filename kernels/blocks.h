@@ -17,14 +17,12 @@ struct BlockQ4_0 {
   f16 d;
   uint8_t qs[16];
 };
-static_assert(sizeof(BlockQ4_0) == 18);
 
 // x[i] = d * nibble + m; nibbles as in Q4_0.
 struct BlockQ4_1 {
   f16 d, m;
   uint8_t qs[16];
 };
-static_assert(sizeof(BlockQ4_1) == 20);
 
 // x[i] = d * (q - 16); q = nibble (as in Q4_0) | bit i of the 32-bit qh << 4.
 struct BlockQ5_0 {
@@ -32,7 +30,6 @@ struct BlockQ5_0 {
   uint8_t qh[4];
   uint8_t qs[16];
 };
-static_assert(sizeof(BlockQ5_0) == 22);
 
 // x[i] = d * q + m; q as in Q5_0.
 struct BlockQ5_1 {
@@ -40,14 +37,12 @@ struct BlockQ5_1 {
   uint8_t qh[4];
   uint8_t qs[16];
 };
-static_assert(sizeof(BlockQ5_1) == 24);
 
 // x[i] = d * qs[i].
 struct BlockQ8_0 {
   f16 d;
   int8_t qs[32];
 };
-static_assert(sizeof(BlockQ8_0) == 34);
 
 // Two-bit planes, shared by Q2_K, Q3_K and TQ2_0: with i = 128 h + 32 p + l, the two bits of x[i]
 // are bits 2p, 2p + 1 of qs[32 h + l].
@@ -58,7 +53,6 @@ struct BlockQ2_K {
   uint8_t qs[64];
   f16 d, dmin;
 };
-static_assert(sizeof(BlockQ2_K) == 84);
 
 // x[i] = d * (s[i / 16] - 32) * (q - 4); q = two bits from the planes | bit << 2, where bit is bit
 // i / 32 of hmask[i % 32]. The sixteen 6-bit s: low nibbles in scales[0..7] (s[j] the low half of
@@ -69,7 +63,6 @@ struct BlockQ3_K {
   uint8_t scales[12];
   f16 d;
 };
-static_assert(sizeof(BlockQ3_K) == 110);
 
 // x[i] = d * s[i / 32] * q - dmin * m[i / 32]; with i = 64 c + 32 h + l, q is the low (h = 0) or
 // high (h = 1) nibble of qs[32 c + l]. 6-bit s and m: for j < 4, s[j] = scales[j] & 63 and
@@ -80,7 +73,6 @@ struct BlockQ4_K {
   uint8_t scales[12];
   uint8_t qs[128];
 };
-static_assert(sizeof(BlockQ4_K) == 144);
 
 // As Q4_K, with bit i / 32 of qh[i % 32] as a fifth bit of q.
 struct BlockQ5_K {
@@ -89,7 +81,6 @@ struct BlockQ5_K {
   uint8_t qh[32];
   uint8_t qs[128];
 };
-static_assert(sizeof(BlockQ5_K) == 176);
 
 // x[i] = d * scales[i / 16] * (q - 32). With i = 128 h + 32 p + l, the low four bits of q are the
 // low (p < 2) or high (p >= 2) nibble of ql[64 h + 32 (p % 2) + l], the upper two are bits 2p,
@@ -100,14 +91,12 @@ struct BlockQ6_K {
   int8_t scales[16];
   f16 d;
 };
-static_assert(sizeof(BlockQ6_K) == 210);
 
 // x[i] = d * kIq4Values[nibble]; nibbles as in Q4_0.
 struct BlockIQ4_NL {
   f16 d;
   uint8_t qs[16];
 };
-static_assert(sizeof(BlockIQ4_NL) == 18);
 
 // x[i] = d * (s[i / 32] - 32) * kIq4Values[nibble]; sub-block b has its nibbles in qs[16 b ..] as
 // Q4_0 has. s[b] = nibble b of scales_l (low half first) | bits 2b, 2b + 1 of scales_h << 4.
@@ -117,7 +106,6 @@ struct BlockIQ4_XS {
   uint8_t scales_l[4];
   uint8_t qs[128];
 };
-static_assert(sizeof(BlockIQ4_XS) == 136);
 
 // x[i] = 2^(e - 128) * kMxfp4Values[nibble] (twice the E2M1 value, half the E8M0 scale); nibbles
 // as in Q4_0.
@@ -125,7 +113,6 @@ struct BlockMXFP4 {
   uint8_t e;
   uint8_t qs[16];
 };
-static_assert(sizeof(BlockMXFP4) == 17);
 
 // x[i] = d * (t - 1), t a base-3 digit; five to a byte (four in qh), most significant first: digit
 // n of byte b is floor(3 ((b * 3^n) mod 256) / 256). x[32 n + l] is digit n of qs[l] for l < 32,
@@ -135,14 +122,16 @@ struct BlockTQ1_0 {
   uint8_t qh[4];
   f16 d;
 };
-static_assert(sizeof(BlockTQ1_0) == 54);
 
 // x[i] = d * (q - 1); q from the two-bit planes.
 struct BlockTQ2_0 {
   uint8_t qs[64];
   f16 d;
 };
-static_assert(sizeof(BlockTQ2_0) == 66);
+
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
+  static_assert(sizeof(Block##NAME) == bytes);
+#include "kernels/types.def"
 
 inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};

@@ -60,6 +60,15 @@ bool blocks(const Scales& at, const void* src, int64_t n, int64_t block_values) 
   return !found;
 }
 
+template <typename Block>
+bool finite(const void* src, int64_t n, int64_t block_values) {
+  return blocks(scales<Block>(), src, n, block_values);
+}
+template <>
+bool finite<BlockMXFP4>(const void* src, int64_t n, int64_t) {
+  return mxfp4(src, n);
+}
+
 // Elements whose exponent, the bits of `mask`, is all ones.
 template <typename Bits>
 bool elements(const void* src, int64_t n, Bits mask) {
@@ -83,36 +92,10 @@ bool all_finite(Type type, const void* src, int64_t n) {
       return elements<uint16_t>(src, n, 0x7c00u);
     case Type::kBF16:
       return elements<uint16_t>(src, n, 0x7f80u);
-    case Type::kQ4_0:
-      return blocks(scales<BlockQ4_0>(), src, n, kSmallBlock);
-    case Type::kQ4_1:
-      return blocks(scales<BlockQ4_1>(), src, n, kSmallBlock);
-    case Type::kQ5_0:
-      return blocks(scales<BlockQ5_0>(), src, n, kSmallBlock);
-    case Type::kQ5_1:
-      return blocks(scales<BlockQ5_1>(), src, n, kSmallBlock);
-    case Type::kQ8_0:
-      return blocks(scales<BlockQ8_0>(), src, n, kSmallBlock);
-    case Type::kIQ4_NL:
-      return blocks(scales<BlockIQ4_NL>(), src, n, kSmallBlock);
-    case Type::kMXFP4:
-      return mxfp4(src, n);
-    case Type::kQ2_K:
-      return blocks(scales<BlockQ2_K>(), src, n, kSuperBlock);
-    case Type::kQ3_K:
-      return blocks(scales<BlockQ3_K>(), src, n, kSuperBlock);
-    case Type::kQ4_K:
-      return blocks(scales<BlockQ4_K>(), src, n, kSuperBlock);
-    case Type::kQ5_K:
-      return blocks(scales<BlockQ5_K>(), src, n, kSuperBlock);
-    case Type::kQ6_K:
-      return blocks(scales<BlockQ6_K>(), src, n, kSuperBlock);
-    case Type::kIQ4_XS:
-      return blocks(scales<BlockIQ4_XS>(), src, n, kSuperBlock);
-    case Type::kTQ1_0:
-      return blocks(scales<BlockTQ1_0>(), src, n, kSuperBlock);
-    case Type::kTQ2_0:
-      return blocks(scales<BlockTQ2_0>(), src, n, kSuperBlock);
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
+  case Type::k##NAME:                                    \
+    return finite<Block##NAME>(src, n, values);
+#include "kernels/types.def"
   }
   return false;  // a type without a kernel
 }

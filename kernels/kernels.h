@@ -10,26 +10,11 @@
 
 namespace sluice::kernels {
 
-// Weight types with kernels; the numbers are ggml's type ids.
+// Weight types; the numbers are ggml's type ids.
 enum class Type : uint32_t {
-  kF32 = 0,
-  kF16 = 1,
-  kQ4_0 = 2,
-  kQ4_1 = 3,
-  kQ5_0 = 6,
-  kQ5_1 = 7,
-  kQ8_0 = 8,
-  kQ2_K = 10,
-  kQ3_K = 11,
-  kQ4_K = 12,
-  kQ5_K = 13,
-  kQ6_K = 14,
-  kIQ4_NL = 20,
-  kIQ4_XS = 23,
-  kBF16 = 30,
-  kTQ1_0 = 34,
-  kTQ2_0 = 35,
-  kMXFP4 = 39,
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) k##NAME = id,
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) k##NAME = id,
+#include "kernels/types.def"
 };
 
 using f16 = uint16_t;  // IEEE binary16 bits
@@ -77,36 +62,34 @@ struct MatmulArgs {
 // are written there, for attention_merge over a split of the positions.
 // A row's sink is a score without a value: exp(sink) is one more term of the denominator.
 //
-// Keys and values may also be quantized. Of kQ8_0, kQ4_0 and of the values of kQ2 a position is a
-// row of blocks, each with a bf16 scale d per 32 values:
-//   kQ8_0  32 values: d, then int8 codes                                   x = d * code
-//   kQ4_0  32 values: d, then a byte for values j (low bits) and 16 + j    u = code - 7.5
-//   kQ2    64 values: d of each half, then a byte for j, 16 + j, ..        u = code - 1.5
-// where x = d * (u + c u^3): levels lie wider apart further out, where there are fewer values
-// (c: kKvCurve4, kKvCurve2). Keys of kQ2 are quantized by channel, kKvGroup positions together: for
-// every channel a step, then for every one a middle (bf16, channels rounded up to 64), then a row
-// of codes for each position in the order of a block, x = middle + step * u. In the types of four
-// bits and fewer a row of queries sees its own group of kKvGroup positions in f16, from a ring
-// beside, and the whole groups before in this form.
+// Keys and values may also be quantized, kKvGroup positions of a head together. A group is cut into
+// tiles of kKvTile positions x kKvTile channels, those of the first kKvTile positions first (what
+// there is not is zeros), so that a product reads vectors of codes straight from them: a tile of
+// keys has its positions as lanes and sums over channels, one of values the reverse. Of kBits bits
+// a tile is [kBits words][32 lanes][4 bytes], and bits [s, s + kBits) of byte i of word t are the
+// code of index s * 4 + 4 t + i that is summed over, s = 0, kBits, .. < 8.
+//   kQ8_0  x = d * code, codes signed
+//   kQ4_0  x = d * (kKvLevels4[code] - kKvMiddle4): levels lie wider apart further out, where there
+//          are fewer values
+//   kQ2    x = d * (kKvLevels2[code] - kKvMiddle2)
+// where d is a bf16 for each position of a tile, [32] before its codes. Keys of kQ2 are quantized
+// by channel: the group's tiles are codes alone, and before them stand bf16, for every channel
+// (rounded up to 32) a step, then for every one a middle: x = middle + step * (code - 1.5). A row
+// of queries sees its own group of kKvGroup positions in f16, from a ring beside, and the whole
+// groups before in this form. Against it queries and weights are rounded to 8 bits, weights of
+// kQ8_0 to 15.
 enum class KvType : uint8_t { kF16, kQ8_0, kQ4_0, kQ2 };
-inline constexpr int32_t kKvGroup = 64;
-inline constexpr float kKvCurve4 = 0.008f, kKvCurve2 = 0.07f;
-[[nodiscard]] constexpr bool kv_grouped(KvType type) {
-  return type == KvType::kQ4_0 || type == KvType::kQ2;
+inline constexpr int32_t kKvGroup = 64, kKvTile = 32;
+inline constexpr int8_t kKvLevels4[16] = {0,  13, 23, 33, 41, 48,  54,  60,
+                                          66, 72, 78, 85, 93, 103, 113, 126};
+inline constexpr int8_t kKvLevels2[16] = {0, 41, 75, 116};
+inline constexpr int32_t kKvMiddle4 = 63, kKvMiddle2 = 58;
+[[nodiscard]] constexpr int32_t kv_bits(KvType type) {
+  return type == KvType::kQ8_0 ? 8 : type == KvType::kQ4_0 ? 4 : 2;
 }
-// Bytes of one position of n values; of the keys of kQ2 a group's are kKvGroup times as many.
+// Bytes of one position of n values: on the average of a group where they are quantized.
 [[nodiscard]] constexpr int64_t kv_row_bytes(KvType type, int64_t n) {
-  switch (type) {
-    case KvType::kF16:
-      return 2 * n;
-    case KvType::kQ8_0:
-      return (n + 31) / 32 * 34;
-    case KvType::kQ4_0:
-      return (n + 31) / 32 * 18;
-    case KvType::kQ2:
-      return (n + 63) / 64 * 20;
-  }
-  return 0;
+  return type == KvType::kF16 ? 2 * n : (n + 31) / 32 * (2 + 4 * kv_bits(type));
 }
 
 inline constexpr int32_t kAttentionSplit = 512;
@@ -133,8 +116,8 @@ struct AttentionArgs {
   void* scratch;       // attention_scratch(n_rows, dk, dv) bytes, 64-byte aligned
   int64_t v_stride;    // from a position's values to the next one's; 0: dv, and where quantized
   KvType k_type, v_type;
-  // Where either is grouped: f16 rings of `recent_size` positions (a multiple of kKvGroup) with the
-  // rows' own groups; place p of k and v is place (p + recent_shift) % recent_size of these.
+  // Where either is quantized: f16 rings of `recent_size` positions (a multiple of kKvGroup) with
+  // the rows' own groups; place p of k and v is place (p + recent_shift) % recent_size of these.
   // `position` is read then too, for the place of each row's own position.
   const f16 *recent_k, *recent_v;
   int32_t recent_size;
@@ -295,9 +278,7 @@ struct Table {
   // Hadamard's transform, which is its own inverse, in place: of as many values as the greatest
   // power of two in n, then of the rest in the same way. It spreads what a few channels carry.
   void (*rotate)(float* x, int32_t n);
-  // A row of kQ8_0.
-  void (*quantize_kv)(const float* x, int32_t n, void* out);
-  // A group of kQ4_0 or kQ2, kKvGroup rows of n values: keys of kQ2 by channel, all else by row.
+  // A group, kKvGroup rows of n values.
   void (*quantize_kv_group)(KvType type, bool keys, const f16* rows, int32_t n, void* out);
 };
 

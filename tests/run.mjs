@@ -5,7 +5,7 @@
 //   npm test -- native web       only these
 //   npm test -- --list           their names
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { capture, inRoot, jobs } from '../web/scripts/lib.mjs';
 import { setup } from '../web/scripts/setup.mjs';
 
@@ -62,11 +62,11 @@ async function cmake(preset, targets = [], variables = []) {
   await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
 }
 
-// One GoogleTest program; `wrapper` runs it (qemu), `filter` chooses tests.
+// One GoogleTest program; `wrapper` runs it (qemu, wine), `filter` chooses tests.
 async function gtest(program, { wrapper = [], filter, env, label }) {
   const report = join(results, `${label}.json`);
   rmSync(report, { force: true });
-  const command = [...wrapper, program, '--gtest_brief=1', `--gtest_output=json:${report}`];
+  const command = [...wrapper, program, '--gtest_brief=1', `--gtest_output=json:${relative(inRoot(), report)}`];
   if (filter) command.push(`--gtest_filter=${filter}`);
   const { code, output } = await capture(command[0], command.slice(1), { env, timeoutMs: 20 * minute });
   if (!existsSync(report)) {
@@ -182,6 +182,28 @@ const suites = {
         { wrapper: ['qemu-aarch64-static'], filter, label: `aarch64-${name}` }));
     }
     return total;
+  },
+  async windows() {
+    const { wine, wineEnvironment } = await import('./windows/wine.mjs');
+    const env = wineEnvironment();
+    await Promise.all([
+      must(wine(), ['cmd', '/c', 'exit'], { env }),  // a Windows of the tests' own makes itself
+      cmake('windows-tests', ['sluice', 'unit_tests', 'kernels_tests', 'conformance_tests', 'api_tests']),
+    ]);
+    // The preset compiles the tests of what a system decides. Families run on one instruction set, some streamed.
+    const filters = {
+      unit_tests: '*',
+      kernels_tests: '*',
+      api_tests: '*',
+      conformance_tests: ['*FamilyTest.LogitsOf*_avx2', '*FamilyTest.Greedy*_avx2',
+        ...['llama_gqa', 'gemma2', 'lfm2', 'qwen3moe'].flatMap((model) =>
+          [`*FamilyTest.Budget*/${model}_avx2`, `*BatchTest.*_${model}`, `*RandomOperationsTest.*/${model}_*`]),
+        '*DirectReads*', 'Generating.*', '*Hf*', '*PromptCache*', 'SampleModel.*', 'StoriesTest.Checkpoints*'].join(':'),
+    };
+    const total = await inTurns(Object.entries(filters).map(([name, filter]) => () =>
+      gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), { wrapper: [wine()], filter, env, label: `windows-${name}` })));
+    await cmake('native', ['sluice']);  // which the other is held against
+    return add(total, await nodeTests('windows'));
   },
   async wasm() {
     const { buildProgram, countLines, runInBrowser, runInNode } = await import('./wasm/gtest.mjs');

@@ -1,15 +1,17 @@
 // Attention of many query rows over one KV head, in one pass over the positions.
 //
 // Positions are taken in blocks that start at absolute multiples of kPositions. Rows pass in
-// register tiles: scores, online softmax (Milakov, Gimelshein 2018), weighted values. A block is
-// converted from f16 once: by the one tile that there is, in its registers, or else into scratch.
-// A row's arithmetic is a fixed chain over components, positions, blocks and splits: tiles only
-// decide which chains run side by side. So a row has the same bits alone and among others.
-// Quantized positions are always converted to scratch, which stays in the first cache.
-// Transposing the keys instead, for scores without horizontal sums, was slower below eight rows.
+// register tiles (attention_rows.h): scores, online softmax (Milakov, Gimelshein 2018), weighted
+// values. A block is converted from f16 once: by the one tile that there is, in its registers, or
+// else into scratch. A row's arithmetic is a fixed chain over components, positions, blocks and
+// splits: tiles only decide which chains run side by side. So a row has the same bits alone and
+// among others. Quantized positions are multiplied as they lie (kv_tiles.h), by rounded queries and
+// weights. Transposing the keys instead, for scores without horizontal sums, was slower below eight
+// rows.
 #pragma once
 
-#include "kernels/generic/kv_rows.h"
+#include "kernels/generic/attention_rows.h"
+#include "kernels/generic/kv_tiles.h"
 #include "kernels/generic/unroll.h"
 #include "kernels/generic/vector_math.h"
 #include "kernels/kernels.h"
@@ -17,13 +19,9 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-constexpr int kPositions = 32;  // of a block; whole vectors on every target
 constexpr int kPanelRows = 64;  // rows that share a converted block; their state stays in cache
 constexpr int kBlockVectors = kPositions / kLanes;
-// Register tiles are rows x positions (scores) and rows x vectors (values): with the operands they
-// fill 32 registers, or 16.
-constexpr int kTileSize = kLanes == 16 ? 16 : 8;
-constexpr int kDirectRows = kLanes > 4 ? 8 : 2;
+static_assert(kPositions == kKvTile);
 
 int32_t round_up_to_lanes(int32_t n) {
   return (n + kLanes - 1) / kLanes * kLanes;
@@ -39,172 +37,49 @@ struct AttentionState {
   float* max;     // [kPanelRows] greatest score of the current split
   float* total_max;
   float* total_sum;  // [kPanelRows] of the splits before
+  float* base;       // [kPanelRows] what a score begins with: keys by channel
+  ActBlock* q8;      // [rows][tiles of dk] rounded queries
+  ActBlock* p8;      // [2][kTileRows][tiles of dv] rounded weights
   int32_t ldk, ldv;  // dk and dv rounded up to lanes
 };
 
-size_t attention_scratch(int32_t, int32_t dk, int32_t dv) {
-  const size_t k = static_cast<size_t>(round_up_to_lanes(dk));
-  const size_t v = static_cast<size_t>(round_up_to_lanes(dv));
-  const size_t floats = (k + v) * kPositions + (k + v + kPositions + kLanes + 3) * kPanelRows;
-  return (floats * sizeof(float) + 63) / 64 * 64;
-}
-
-AttentionState lay_out(void* scratch, int32_t dk, int32_t dv) {
+AttentionState lay_out(void* scratch, int32_t n_rows, int32_t dk, int32_t dv, size_t* bytes) {
   AttentionState s;
   s.ldk = round_up_to_lanes(dk);
   s.ldv = round_up_to_lanes(dv);
-  float* next = static_cast<float*>(scratch);
-  const auto take = [&next](int32_t rows, int32_t cols) {
-    float* const taken = next;
-    next += int64_t{rows} * cols;
+  uint8_t* const base = static_cast<uint8_t*>(scratch);
+  size_t used = 0;
+  const auto take = [&](size_t rows, int32_t cols, size_t size) -> uint8_t* {
+    uint8_t* const taken = base == nullptr ? nullptr : base + used;
+    used += rows * static_cast<size_t>(cols) * size;
     return taken;
   };
-  s.q = take(kPanelRows, s.ldk);
-  s.keys = take(kPositions, s.ldk);
-  s.values = take(kPositions, s.ldv);
-  s.acc = take(kPanelRows, s.ldv);
-  s.p = take(kPanelRows, kPositions);
-  s.sum = take(kPanelRows, kLanes);
-  s.max = take(kPanelRows, 1);
-  s.total_max = take(kPanelRows, 1);
-  s.total_sum = take(kPanelRows, 1);
+  const auto floats = [&](size_t rows, int32_t cols) {
+    return reinterpret_cast<float*>(take(rows, cols, sizeof(float)));
+  };
+  const auto blocks = [&](size_t rows, int32_t n) {
+    return reinterpret_cast<ActBlock*>(take(rows, kv_tiles(n), sizeof(ActBlock)));
+  };
+  s.q8 = blocks(static_cast<size_t>(n_rows < kPanelRows ? n_rows : kPanelRows), dk);
+  s.p8 = blocks(2 * kTileRows, dv);
+  s.q = floats(kPanelRows, s.ldk);
+  s.keys = floats(kPositions, s.ldk);
+  s.values = floats(kPositions, s.ldv);
+  s.acc = floats(kPanelRows, s.ldv);
+  s.p = floats(kPanelRows, kPositions);
+  s.sum = floats(kPanelRows, kLanes);
+  s.max = floats(kPanelRows, 1);
+  s.total_max = floats(kPanelRows, 1);
+  s.total_sum = floats(kPanelRows, 1);
+  s.base = floats(kPanelRows, 1);
+  if (bytes != nullptr) *bytes = (used + 63) / 64 * 64;
   return s;
 }
 
-// --- a block's keys and values -------------------------------------------------------------------
-// Rows of a block's positions, in the cache's f16 or converted: row i at data + i * ld. Only rows
-// [from, to) may be read: the others may never have been written, or not exist.
-template <class T>
-struct Rows {
-  const T* data;
-  int64_t ld;
-  int from, to;
-};
-
-SLUICE_INLINE F32 load_any(const float* p) {
-  return load(p);
-}
-SLUICE_INLINE F32 load_any(const f16* p) {
-  return load_f16(p);
-}
-
-// Asks for n values of the same row of the next block while this one is worked on: hardware
-// prefetchers lose the thread between blocks, once there is more to do with one than to read it.
-// Past the last block it asks for nothing useful.
-constexpr int kPrefetchRows = 4;
-SLUICE_INLINE void prefetch_next(const float*, int64_t, int) {}
-SLUICE_INLINE void prefetch_next(const f16* p, int64_t ld, int n) {
-  for (int i = 0; i < n; i += 32) prefetch(p + kPositions * ld + i);
-}
-
-// The first n values of p and zeros.
-SLUICE_INLINE F32 load_f16_n(const f16* p, int n) {
-  if (n >= kLanes) return load_f16(p);
-  f16 padded[kLanes] = {};
-  memcpy(padded, p, static_cast<size_t>(n) * sizeof(f16));
-  return load_f16(padded);
-}
-
-SLUICE_NOINLINE Rows<float> convert(const Rows<f16>& in, int32_t cols, int32_t ld, float* out) {
-  for (int i = in.from; i < in.to; ++i) {
-    for (int32_t c = 0; c < cols; c += kLanes) {
-      store(out + i * ld + c, load_f16_n(in.data + i * in.ld + c, cols - c));
-    }
-  }
-  return {out, ld, in.from, in.to};
-}
-
-// --- scores --------------------------------------------------------------------------------------
-struct Queries {
-  const float* data;
-  int64_t ld;
-  int32_t size;  // multiple of lanes
-};
-
-// Scores of kRows queries with the positions first .. first + kCount of a block. Positions that
-// may not be read are computed from the nearest one that may; their scores are masked later.
-template <int kRows, int kCount, class T>
-SLUICE_INLINE void score_tile(const Queries& q, const Rows<T>& keys, int first, bool ahead,
-                              float* p) {
-  constexpr int kStep = kCount < 4 ? kCount : 4;  // positions side by side: pointers are registers
-  F32 s[kRows * kCount];
-  unroll<kRows * kCount>([&](auto i) SLUICE_INLINE_LAMBDA { s[i] = splat(0.0f); });
-  unroll<kCount / kStep>([&](auto step) SLUICE_INLINE_LAMBDA {
-    const T* key[kStep];
-    unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA {
-      int i = first + step * kStep + j;
-      i = i < keys.from ? keys.from : i;
-      i = i < keys.to ? i : keys.to - 1;
-      key[j] = keys.data + i * keys.ld;
-    });
-    if (ahead) {
-      unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA { prefetch_next(key[j], keys.ld, q.size); });
-    }
-    for (int32_t d = 0; d < q.size; d += kLanes) {
-      F32 x[kStep];
-      unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load_any(key[j] + d); });
-      unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-        const F32 qr = load(q.data + r * q.ld + d);
-        unroll<kStep>([&](auto j) SLUICE_INLINE_LAMBDA {
-          constexpr int kIndex = r * kCount + step * kStep + j;
-          s[kIndex] = mul_add(qr, x[j], s[kIndex]);
-        });
-      });
-    }
-  });
-  // Sums of kLanes vectors at a time, [row][position] in order.
-  float sums[kRows * kCount];
-  unroll<kRows * kCount / kLanes>([&](auto i) SLUICE_INLINE_LAMBDA {
-    F32 m[kLanes];
-    unroll<kLanes>([&](auto j) SLUICE_INLINE_LAMBDA { m[j] = s[i * kLanes + j]; });
-    store(sums + i * kLanes, reduce_add_each(m));
-  });
-  unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-    memcpy(p + r * kPositions + first, sums + r * kCount, kCount * sizeof(float));
-  });
-}
-
-template <int kRows, class T>
-SLUICE_NOINLINE void score_strip(const Queries& q, const Rows<T>& keys, bool ahead, float* p) {
-  constexpr int kCount = kTileSize / kRows > kLanes ? kLanes : kTileSize / kRows;
-  for (int i = keys.from / kCount * kCount; i < keys.to; i += kCount) {
-    score_tile<kRows, kCount>(q, keys, i, ahead, p);
-  }
-}
-
-// Tiles of 1, 2, 4 .. rows are called through tables. Were they inlined into one function, which
-// compilers and wasm-opt love to do, they would spill each other's registers: V8 allocates those
-// of a whole function at once, and that costs it a third of the speed.
-template <class T>
-struct ScoreStrips {
-  static constexpr int kMaxLog2 = kTileSize == 16 ? 2 : 1;
-  using Strip = void (*)(const Queries&, const Rows<T>&, bool, float*);
-  template <int kLog2>
-  static constexpr Strip strip() {
-    if constexpr (kLog2 <= kMaxLog2) return score_strip<1 << kLog2, T>;
-    return nullptr;
-  }
-  static constexpr Strip kStrips[3] = {strip<0>(), strip<1>(), strip<2>()};
-};
-
-// The tallest tile of at most n_rows.
-int tile_log2(int n_rows, int max_log2) {
-  int i = 0;
-  while (i < max_log2 && 2 << i <= n_rows) ++i;
-  return i;
-}
-
-template <class T>
-void score_rows(Queries q, int n_rows, const Rows<T>& keys, float* p) {
-  bool ahead = n_rows >= kPrefetchRows;
-  while (n_rows > 0) {
-    const int i = tile_log2(n_rows, ScoreStrips<T>::kMaxLog2);
-    ScoreStrips<T>::kStrips[i](q, keys, ahead, p);
-    ahead = false;
-    q.data += q.ld << i;
-    p += kPositions << i;
-    n_rows -= 1 << i;
-  }
+size_t attention_scratch(int32_t n_rows, int32_t dk, int32_t dv) {
+  size_t bytes = 0;
+  (void)lay_out(nullptr, n_rows, dk, dv, &bytes);
+  return bytes;
 }
 
 // --- online softmax ------------------------------------------------------------------------------
@@ -278,56 +153,6 @@ void softmax_row(const AttentionArgs& a, const AttentionState& state, const Bias
 }
 
 // --- weighted values -----------------------------------------------------------------------------
-// acc[r][c ..] += p[r][position] * values[position][c ..] over positions [lo, hi).
-template <int kRows, int kVectors, class T>
-SLUICE_INLINE void value_tile(const float* p, int lo, int hi, const Rows<T>& values, int32_t c,
-                              int32_t ldv, float* acc) {
-  F32 sum[kRows][kVectors];
-  acc += c;
-  unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-    unroll<kVectors>([&](auto j)
-                         SLUICE_INLINE_LAMBDA { sum[r][j] = load(acc + r * ldv + j * kLanes); });
-  });
-  const T* value = values.data + lo * values.ld + c;
-  for (int i = lo; i < hi; ++i, value += values.ld) {
-    if constexpr (kRows >= kPrefetchRows) prefetch_next(value, values.ld, kVectors * kLanes);
-    F32 x[kVectors];
-    unroll<kVectors>([&](auto j) SLUICE_INLINE_LAMBDA { x[j] = load_any(value + j * kLanes); });
-    unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-      const F32 weight = splat(p[r * kPositions + i]);
-      unroll<kVectors>([&](auto j)
-                           SLUICE_INLINE_LAMBDA { sum[r][j] = mul_add(weight, x[j], sum[r][j]); });
-    });
-  }
-  unroll<kRows>([&](auto r) SLUICE_INLINE_LAMBDA {
-    unroll<kVectors>([&](auto j)
-                         SLUICE_INLINE_LAMBDA { store(acc + r * ldv + j * kLanes, sum[r][j]); });
-  });
-}
-
-template <int kRows, class T>
-SLUICE_NOINLINE void value_rows(const float* p, int lo, int hi, const Rows<T>& values, int32_t ldv,
-                                float* acc) {
-  constexpr int kWide = kTileSize / kRows > 8 ? 8 : kTileSize / kRows;
-  int32_t c = 0;
-  for (; c + kWide * kLanes <= ldv; c += kWide * kLanes) {
-    value_tile<kRows, kWide>(p, lo, hi, values, c, ldv, acc);
-  }
-  for (; c < ldv; c += kLanes) value_tile<kRows, 1>(p, lo, hi, values, c, ldv, acc);
-}
-
-template <class T>
-struct ValueStrips {
-  static constexpr int kMaxLog2 = 2;
-  using Strip = void (*)(const float*, int, int, const Rows<T>&, int32_t, float*);
-  template <int kLog2>
-  static constexpr Strip strip() {
-    if constexpr (kLog2 <= kMaxLog2) return value_rows<1 << kLog2, T>;
-    return nullptr;
-  }
-  static constexpr Strip kStrips[3] = {strip<0>(), strip<1>(), strip<2>()};
-};
-
 struct Range {
   int lo, hi;  // positions of the block that a row sees
 };
@@ -402,73 +227,107 @@ void zero(float* x, int64_t n) {
 struct Panel {
   int32_t row, n_rows;
   int64_t first, last;  // positions that any of its rows sees
+  int64_t group = -1;   // that the queries of keys by channel are ready for
 };
-
-template <class K, class V>
-void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries& q,
-                 const Bias& bias, int first_row, int last_row, const Range* range,
-                 const Rows<K>& keys, const Rows<V>& values) {
-  score_rows({q.data + first_row * q.ld, q.ld, q.size}, last_row - first_row, keys,
-             s.p + first_row * kPositions);
-  for (int r = first_row; r < last_row; ++r) {
-    if (range[r].lo < range[r].hi) softmax_row(a, s, bias, r, range[r].lo, range[r].hi);
-  }
-  for (int r = first_row; r < last_row;) {
-    const int log2 = tile_log2(last_row - r, ValueStrips<V>::kMaxLog2);
-    value_group(s, r, log2, range, values);
-    r += 1 << log2;
-  }
-}
 
 // Which rows a block is for: where its form depends on the row, those that see it in one form.
 enum class Seen { kByAll, kQuantized, kRecent };
 
-bool is_f16(const AttentionArgs& a) {
-  return a.k_type == KvType::kF16 && a.v_type == KvType::kF16;
-}
 bool has_recent(const AttentionArgs& a) {
-  return kv_grouped(a.k_type) || kv_grouped(a.v_type);
+  return a.k_type != KvType::kF16 || a.v_type != KvType::kF16;
+}
+bool in_tiles(KvType type, Seen seen) {
+  return type != KvType::kF16 && seen == Seen::kQuantized;
 }
 
-// One side of the cache, its keys or its values, from the block that begins at `start`, as f32.
-struct Side {
-  KvType type;
-  const void* data;
-  const f16* recent;
-  int64_t stride;  // of f16, from position to position
-  int32_t cols, ld;
+// A block that begins at `start`, for rows [first_row, last_row).
+struct Block {
+  int64_t start;
+  Seen seen;
+  int from, to;  // positions that may be read
+  int first_row, last_row;
+  const Range* range;
 };
-Rows<float> widen(const AttentionArgs& a, const Side& side, Seen seen, int64_t start, int from,
-                  int to, float* out) {
-  const bool in_ring = kv_grouped(side.type) && seen == Seen::kRecent;
-  if (in_ring || side.type == KvType::kF16) {
-    const f16* rows = in_ring ? side.recent : static_cast<const f16*>(side.data);
-    const int64_t place = in_ring ? (start + a.recent_shift) % a.recent_size : start;
-    return convert({rows + place * side.stride, side.stride, from, to}, side.cols, side.ld, out);
-  }
-  const int64_t row_bytes = kv_row_bytes(side.type, side.cols);
-  const uint8_t* rows = static_cast<const uint8_t*>(side.data) + start * row_bytes;
-  if (side.type == KvType::kQ8_0) {
-    widen_q8(rows, row_bytes, from, to, side.ld, out);
-  } else if (side.type == KvType::kQ4_0) {
-    widen_q4(rows, row_bytes, from, to, side.ld, out);
-  } else if (side.data == a.k) {
-    const int first = static_cast<int>(start % kKvGroup);
-    widen_q2_keys(rows - first * row_bytes, row_bytes, first, from, to, side.ld, out);
-  } else {
-    widen_q2(rows, row_bytes, from, to, side.ld, out);
-  }
-  return {out, side.ld, from, to};
+
+// Its keys or values where they are f16: in the cache, or in the ring beside it.
+Rows<f16> halves_of(const AttentionArgs& a, bool keys, const Block& b) {
+  const bool in_ring = (keys ? a.k_type : a.v_type) != KvType::kF16;
+  const void* data = in_ring ? (keys || a.v == a.k ? a.recent_k : a.recent_v) : keys ? a.k : a.v;
+  const int64_t place = in_ring ? (b.start + a.recent_shift) % a.recent_size : b.start;
+  const int64_t ld = keys ? a.dk : a.v_stride == 0 ? a.dv : a.v_stride;
+  return {static_cast<const f16*>(data) + place * ld, ld, b.from, b.to};
 }
 
-void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& panel,
-                  const Queries& q, int64_t start, Seen seen) {
+// The scores of a block that is quantized.
+void score_tiles(const AttentionArgs& a, const AttentionState& s, Panel& panel, const Queries& q,
+                 const Block& b) {
+  const Tiles t = tiles_at(a.k_type, true, a.k, b.start, a.dk);
+  if (t.scales == nullptr && panel.group != b.start / kKvGroup) {
+    panel.group = b.start / kKvGroup;
+    for (int r = 0; r < panel.n_rows; ++r) {
+      s.base[r] = scale_query(t, q.data + r * q.ld, a.dk, s.q8 + r * t.count);
+    }
+  }
+  for (int r = b.first_row; r < b.last_row; ++r) {
+    const F32 base = splat(t.scales == nullptr ? s.base[r] : 0.0f);
+    unroll<kBlockVectors>(
+        [&](auto j) SLUICE_INLINE_LAMBDA { store(s.p + r * kPositions + j * kLanes, base); });
+  }
+  TileProduct m{};
+  const bool scaled = t.scales != nullptr;
+  m.scales = scaled ? t.scales : reinterpret_cast<const uint8_t*>(kUnscaled);
+  m.scale_stride = scaled ? t.stride : 0;
+  m.x = s.q8 + b.first_row * t.count;
+  m.ldx = t.count;
+  m.out = s.p + b.first_row * kPositions;
+  m.ld = kPositions;
+  m.lanes = kPositions;
+  multiply(t, m, b.last_row - b.first_row);
+}
+
+// The weighted values of a block that is quantized, of rows that see any of it.
+void add_tiles(const AttentionArgs& a, const AttentionState& s, const Block& b) {
+  const Tiles t = tiles_at(a.v_type, false, a.v, b.start, a.dv);
+  const int planes = a.v_type == KvType::kQ8_0 ? 2 : 1;
+  const int64_t plane = int64_t{kTileRows} * t.count;
+  for (int r = b.first_row; r < b.last_row;) {
+    int n = 0;
+    while (n < kTileRows && r + n < b.last_row && b.range[r + n].lo < b.range[r + n].hi) {
+      scale_weights(t, s.p + (r + n) * kPositions, planes, plane, s.p8 + n * t.count);
+      ++n;
+    }
+    for (int i = 0; i < planes && n > 0; ++i) {
+      TileProduct m{};
+      m.scales = reinterpret_cast<const uint8_t*>(kUnscaled);
+      m.x = s.p8 + i * plane;
+      m.ldx = t.count;
+      m.out = s.acc + r * s.ldv;
+      m.ld = s.ldv;
+      m.step = kKvTile;
+      m.lanes = s.ldv;
+      multiply(t, m, n);
+    }
+    r += n > 0 ? n : 1;
+  }
+}
+
+template <class T>
+void add_rows(const AttentionState& s, const Block& b, const Rows<T>& values) {
+  for (int r = b.first_row; r < b.last_row;) {
+    const int log2 = tile_log2(b.last_row - r, ValueStrips<T>::kMaxLog2);
+    value_group(s, r, log2, b.range, values);
+    r += 1 << log2;
+  }
+}
+
+void attend_block(const AttentionArgs& a, const AttentionState& s, Panel& panel, const Queries& q,
+                  int64_t start, Seen seen) {
   const auto clip = [start](int64_t position) {
     const int64_t i = position - start;
     return i < 0 ? 0 : i < kPositions ? static_cast<int>(i) : kPositions;
   };
   Range range[kPanelRows];
-  int first_row = panel.n_rows, last_row = 0;
+  Block b{start, seen, clip(panel.first), clip(panel.last), panel.n_rows, 0, range};
   for (int r = 0; r < panel.n_rows; ++r) {
     range[r] = {clip(a.begin[panel.row + r]), clip(a.end[panel.row + r])};
     if (seen != Seen::kByAll) {
@@ -476,33 +335,40 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
       if (recent != (seen == Seen::kRecent)) range[r] = {0, 0};
     }
     if (range[r].lo >= range[r].hi) continue;
-    first_row = r < first_row ? r : first_row;
-    last_row = r + 1;
+    b.first_row = r < b.first_row ? r : b.first_row;
+    b.last_row = r + 1;
   }
-  if (first_row >= last_row) return;
-  const int from = clip(panel.first), to = clip(panel.last);
-  const int64_t v_stride = a.v_stride == 0 ? a.dv : a.v_stride;
+  if (b.first_row >= b.last_row) return;
   Bias bias{nullptr, nullptr, start};
   if (a.slope != nullptr) bias.slope = a.slope + panel.row;
   if (a.position != nullptr) bias.position = a.position + panel.row;
-  if (!is_f16(a)) {
-    const Side k{a.k_type, a.k, a.recent_k, a.dk, a.dk, s.ldk};
-    const Side v{a.v_type, a.v, a.recent_v, v_stride, a.dv, s.ldv};
-    const Rows<float> keys = widen(a, k, seen, start, from, to, s.keys);
-    attend_rows(a, s, q, bias, first_row, last_row, range, keys,
-                a.v == a.k ? keys : widen(a, v, seen, start, from, to, s.values));
-    return;
-  }
-  const Rows<f16> keys{static_cast<const f16*>(a.k) + start * a.dk, a.dk, from, to};
-  const Rows<f16> values{static_cast<const f16*>(a.v) + start * v_stride, v_stride, from, to};
-  const int n = last_row - first_row;
-  if (n <= kDirectRows && a.dk == s.ldk && a.dv == s.ldv) {
-    attend_rows(a, s, q, bias, first_row, last_row, range, keys, values);
+
+  const int n = b.last_row - b.first_row;
+  const bool direct = n <= kDirectRows && a.dk == s.ldk && a.dv == s.ldv;
+  const Queries rows{q.data + b.first_row * q.ld, q.ld, q.size};
+  float* const p = s.p + b.first_row * kPositions;
+  const bool tiled_keys = in_tiles(a.k_type, seen);
+  if (tiled_keys) {
+    score_tiles(a, s, panel, q, b);
+  } else if (direct) {
+    score_rows(rows, n, halves_of(a, true, b), p);
   } else {
-    const Rows<float> wide = convert(keys, a.dk, s.ldk, s.keys);
-    const bool in_keys = a.v == a.k && v_stride == a.dk;
-    attend_rows(a, s, q, bias, first_row, last_row, range, wide,
-                in_keys ? wide : convert(values, a.dv, s.ldv, s.values));
+    score_rows(rows, n, convert(halves_of(a, true, b), a.dk, s.ldk, s.keys), p);
+  }
+  for (int r = b.first_row; r < b.last_row; ++r) {
+    if (range[r].lo < range[r].hi) softmax_row(a, s, bias, r, range[r].lo, range[r].hi);
+  }
+  if (a.v == a.k && tiled_keys) {
+    widen_keys(tiles_at(a.k_type, true, a.k, start, a.dk), b.from, b.to, s.ldv, s.values);
+    add_rows<float>(s, b, {s.values, s.ldv, b.from, b.to});
+  } else if (in_tiles(a.v_type, seen)) {
+    add_tiles(a, s, b);
+  } else if (direct) {
+    add_rows(s, b, halves_of(a, false, b));
+  } else if (a.v == a.k && a.v_stride == a.dk) {
+    add_rows<float>(s, b, {s.keys, s.ldk, b.from, b.to});
+  } else {
+    add_rows(s, b, convert(halves_of(a, false, b), a.dv, s.ldv, s.values));
   }
 }
 
@@ -519,13 +385,17 @@ Queries load_queries(const AttentionArgs& a, const AttentionState& s, const Pane
   return {s.q, s.ldk, s.ldk};
 }
 
-void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& panel) {
+void attend_panel(const AttentionArgs& a, const AttentionState& s, Panel panel) {
   for (int r = 0; r < panel.n_rows; ++r) {
     s.total_max[r] = kNegativeInfinity;
     s.total_sum[r] = 0;
     zero(a.out + (panel.row + r) * a.out_stride, a.dv);
   }
   const Queries q = load_queries(a, s, panel);
+  const bool once = a.k_type == KvType::kQ8_0 || a.k_type == KvType::kQ4_0;
+  for (int r = 0; once && r < panel.n_rows; ++r) {
+    quantize_token(q.data + r * q.ld, a.dk, s.q8 + r * kv_tiles(a.dk));
+  }
   for (int64_t split = panel.first / kAttentionSplit * kAttentionSplit; split < panel.last;
        split += kAttentionSplit) {
     const int64_t end = split + kAttentionSplit < panel.last ? split + kAttentionSplit : panel.last;
@@ -558,7 +428,7 @@ void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& 
 }
 
 void attention(const AttentionArgs& a) {
-  const AttentionState state = lay_out(a.scratch, a.dk, a.dv);
+  const AttentionState state = lay_out(a.scratch, a.n_rows, a.dk, a.dv, nullptr);
   for (int32_t row = 0; row < a.n_rows; row += kPanelRows) {
     Panel panel{row, a.n_rows - row < kPanelRows ? a.n_rows - row : kPanelRows, INT64_MAX, 0};
     for (int32_t r = row; r < row + panel.n_rows; ++r) {

@@ -3,12 +3,10 @@
 // the codes found. What becomes of a row, or of a group by channel, depends on nothing else.
 #pragma once
 
-#include "kernels/generic/kv_rows.h"
+#include "kernels/generic/kv_tiles.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
-
-constexpr int kKvVectors = kKvBlock / kLanes;
 
 // --- Hadamard's transform ------------------------------------------------------------------------
 // Within a vector: sums of its values by rows of signs, entry [i][j] of which is -1 to the number
@@ -100,11 +98,36 @@ SLUICE_INLINE KvValues load_block(const float* x, int32_t from, int32_t n) {
 // Below this the inverse overflows, and such values are nothing beside others.
 constexpr float kLeastPeak = 1e-30f;
 
-// code - kMiddle of the level that is nearest to y.
+// Codes of few bits: u = code - kMiddle stands for the level kUnit (u + kCurve u^3), rounded, which
+// is the table in kernels.h.
+struct Levels4 {
+  static constexpr int kCodes = 16;
+  static constexpr float kMiddle = 7.5f, kCurve = 0.008f, kUnit = 5.7931034f, kOuter = kKvMiddle4;
+  // The curve's inverse between the middles of neighbouring levels, by least squares.
+  static SLUICE_INLINE_METHOD F32 flatten(F32 y) {
+    const F32 y2 = y * y;
+    const F32 outer = mul_add(y2, splat(1.88775938e-5f), splat(-4.46482060e-3f));
+    return y * mul_add(y2, outer, splat(9.70276618e-1f));
+  }
+};
+struct Levels2 {
+  static constexpr int kCodes = 4;
+  static constexpr float kMiddle = 1.5f, kCurve = 0.07f, kUnit = 33.4f, kOuter = kKvMiddle2;
+  static SLUICE_INLINE_METHOD F32
+  flatten(F32 y) {  // their one boundary to each side is where u is 1
+    return y * splat(1.0f / (1.0f + 1.75f * kCurve));
+  }
+};
+
+// code - kMiddle of the level that is nearest to y, and the level.
 template <class L>
 SLUICE_INLINE F32 nearest(F32 y) {
-  const F32 code = round(L::flatten(y) + splat(L::kMiddle));
+  const F32 code = round(L::flatten(y * splat(1.0f / L::kUnit)) + splat(L::kMiddle));
   return min(max(code, splat(0.0f)), splat(L::kCodes - 1)) - splat(L::kMiddle);
+}
+template <class L>
+SLUICE_INLINE F32 level(F32 u) {
+  return round(u * mul_add(u * u, splat(L::kCurve * L::kUnit), splat(L::kUnit)));
 }
 
 // Where the largest value of a block is tried, in outermost levels.
@@ -117,13 +140,12 @@ constexpr float kTop<Levels2>[8] = {0.9f, 1.0f, 1.1f, 1.2f, 1.3f, 1.4f, 1.5f, 1.
 
 // Codes of 32 values, and their scale to `scale`.
 template <class L>
-SLUICE_INLINE void quantize_levels(const KvValues& of, uint8_t* scale, int32_t (&codes)[kKvBlock]) {
+SLUICE_INLINE void quantize_levels(const KvValues& of, uint8_t* scale, int32_t (&codes)[kKvTile]) {
   const F32(&x)[kKvVectors] = of.x;
   const float peak = of.peak;
-  constexpr float kOuter = L::kMiddle * (1.0f + L::kCurve * L::kMiddle * L::kMiddle);
   float d = 0.0f, least = 0.0f;
   for (int i = 0; peak > kLeastPeak && i < 8; ++i) {
-    const float tried = peak / (kTop<L>[i] * kOuter);
+    const float tried = peak / (kTop<L>[i] * L::kOuter);
     const F32 inverse = splat(1.0f / tried), factor = splat(tried);
     F32 sum = splat(0.0f);
     unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
@@ -151,40 +173,13 @@ SLUICE_INLINE void quantize_levels(const KvValues& of, uint8_t* scale, int32_t (
   });
 }
 
-void quantize_kv(const float* x, int32_t n, void* row) {
-  uint8_t* out = static_cast<uint8_t*>(row);
-  for (int32_t c = 0; c < n; c += kKvBlock, out += 34) {
-    const KvValues block = load_block(x, c, n);
-    const float d = put_bf16(block.peak / 127.0f, out);
-    const F32 inverse = splat(block.peak > kLeastPeak ? 1.0f / d : 0.0f);
-    int32_t codes[kKvBlock];
-    unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
-      const F32 code = min(max(block.x[j] * inverse, splat(-127.0f)), splat(127.0f));
-      store(codes + j * kLanes, round_i32(code));
-    });
-    for (int i = 0; i < kKvBlock; ++i) out[2 + i] = static_cast<uint8_t>(codes[i]);
-  }
-}
-
-void quantize_row_q4(const float* x, int32_t n, uint8_t* out) {
-  for (int32_t c = 0; c < n; c += kKvBlock, out += 18) {
-    int32_t codes[kKvBlock];
-    quantize_levels<Levels4>(load_block(x, c, n), out, codes);
-    for (int i = 0; i < 16; ++i) out[2 + i] = static_cast<uint8_t>(codes[i] | codes[16 + i] << 4);
-  }
-}
-
-void quantize_row_q2(const float* x, int32_t n, uint8_t* out) {
-  for (int32_t c = 0; c < n; c += 2 * kKvBlock, out += 20) {
-    int32_t codes[2][kKvBlock];
-    for (int half = 0; half < 2; ++half) {
-      quantize_levels<Levels2>(load_block(x, c + half * kKvBlock, n), out + 2 * half, codes[half]);
-    }
-    for (int i = 0; i < 16; ++i) {
-      out[4 + i] = static_cast<uint8_t>(codes[0][i] | codes[0][16 + i] << 2 | codes[1][i] << 4 |
-                                        codes[1][16 + i] << 6);
-    }
-  }
+SLUICE_INLINE void quantize_bytes(const KvValues& of, uint8_t* scale, int32_t (&codes)[kKvTile]) {
+  const float d = put_bf16(of.peak / 127.0f, scale);
+  const F32 inverse = splat(of.peak > kLeastPeak ? 1.0f / d : 0.0f);
+  unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
+    const F32 code = min(max(of.x[j] * inverse, splat(-127.0f)), splat(127.0f));
+    store(codes + j * kLanes, round_i32(code));
+  });
 }
 
 // --- groups --------------------------------------------------------------------------------------
@@ -231,10 +226,24 @@ SLUICE_INLINE Channels fit(const F32* x) {
   return {step, (x1 - step * u1) / n};
 }
 
+// A tile's code, to its place among zeros.
+SLUICE_INLINE void put_code(uint8_t* tile, int bits, int lane, int i, int32_t code) {
+  const int span = 4 * bits;
+  uint8_t& to = tile[(i % span / 4 * kKvTile + lane) * 4 + i % 4];
+  to = static_cast<uint8_t>(to | code << (i / span * bits));
+}
+
+// Up to `n` values of a row, zeros behind them.
+SLUICE_INLINE void load_halves(const f16* row, int32_t n, float (&out)[kKvTile]) {
+  f16 half[kKvTile] = {};
+  memcpy(half, row, static_cast<size_t>(n < kKvTile ? n : kKvTile) * sizeof(f16));
+  for (int j = 0; j < kKvTile; j += kLanes) store(out + j, load_f16(half + j));
+}
+
 void quantize_channels(const f16* rows, int32_t n, uint8_t* out) {
-  const int64_t padded = kv_row_bytes(KvType::kQ2, n) / 20 * 64;
-  uint8_t* codes = out + 4 * padded;
-  memset(codes, 0, static_cast<size_t>(16 * padded));
+  const int32_t padded = kv_tiles(n) * kKvTile;
+  uint8_t* const codes = out + 4 * padded;
+  memset(codes, 0, static_cast<size_t>(padded) * kKvGroup / 4);
   for (int32_t c = 0; c < padded; c += kLanes) {
     F32 x[kKvGroup];
     const int left = n - c < kLanes ? n - c : kLanes;
@@ -252,33 +261,40 @@ void quantize_channels(const f16* rows, int32_t n, uint8_t* out) {
       mids[i] = put_bf16(mids[i], out + 2 * (padded + c + i));
     }
     by = {load(steps), load(mids)};
-    const int shift = c % 64 / 16 * 2;
     for (int i = 0; i < kKvGroup; ++i) {
       int32_t lanes[kLanes];
       store(lanes, round_i32(by.code(x[i])));
-      uint8_t* to = codes + i * (padded / 4) + c / 64 * 16 + c % 16;
-      for (int j = 0; j < kLanes; ++j) to[j] = static_cast<uint8_t>(to[j] | lanes[j] << shift);
+      uint8_t* const tile = codes + 8 * (i / kKvTile * padded + c / kKvTile * kKvTile);
+      for (int j = 0; j < kLanes; ++j) put_code(tile, 2, i % kKvTile, (c + j) % kKvTile, lanes[j]);
     }
   }
 }
 
 void quantize_kv_group(KvType type, bool keys, const f16* rows, int32_t n, void* out) {
-  uint8_t* bytes = static_cast<uint8_t*>(out);
-  if (keys && type == KvType::kQ2) return quantize_channels(rows, n, bytes);
-  for (int i = 0; i < kKvGroup; ++i) {
-    const f16* row = rows + i * int64_t{n};
-    for (int32_t c = 0; c < n; c += 2 * kKvBlock) {
-      f16 half[2 * kKvBlock] = {};
-      const int32_t left = n - c < 2 * kKvBlock ? n - c : 2 * kKvBlock;
-      memcpy(half, row + c, static_cast<size_t>(left) * sizeof(f16));
-      float wide[2 * kKvBlock];
-      for (int j = 0; j < 2 * kKvBlock; j += kLanes) store(wide + j, load_f16(half + j));
-      if (type == KvType::kQ2) {
-        quantize_row_q2(wide, left, bytes);
-      } else {
-        quantize_row_q4(wide, left, bytes);
+  uint8_t* tile = static_cast<uint8_t*>(out);
+  if (keys && type == KvType::kQ2) return quantize_channels(rows, n, tile);
+  const int bits = kv_bits(type);
+  const int64_t bytes = kKvTile * kv_row_bytes(type, kKvTile);
+  for (int32_t first = 0; first < kKvGroup; first += kKvTile) {
+    for (int32_t c = 0; c < n; c += kKvTile, tile += bytes) {
+      memset(tile, 0, static_cast<size_t>(bytes));
+      for (int p = 0; p < kKvTile; ++p) {
+        float x[kKvTile];
+        load_halves(rows + (first + p) * int64_t{n} + c, n - c, x);
+        const KvValues values = load_block(x, 0, n - c);
+        int32_t codes[kKvTile];
+        if (type == KvType::kQ8_0) {
+          quantize_bytes(values, tile + 2 * p, codes);
+        } else if (type == KvType::kQ4_0) {
+          quantize_levels<Levels4>(values, tile + 2 * p, codes);
+        } else {
+          quantize_levels<Levels2>(values, tile + 2 * p, codes);
+        }
+        for (int i = 0; i < kKvTile; ++i) {
+          put_code(tile + 2 * kKvTile, bits, keys ? p : i, keys ? i : p,
+                   codes[i] & ((1 << bits) - 1));
+        }
       }
-      bytes += kv_row_bytes(type, left);
     }
   }
 }

@@ -32,15 +32,9 @@ constexpr TypeOps ops(Type type) {
 }
 
 constexpr TypeOps kTypes[] = {
-    ops<Float<WeightF32>>(Type::kF32),     ops<Float<WeightF16>>(Type::kF16),
-    ops<Float<WeightBF16>>(Type::kBF16),   ops<Quantized<Q4_0>>(Type::kQ4_0),
-    ops<Quantized<Q4_1>>(Type::kQ4_1),     ops<Quantized<Q5_0>>(Type::kQ5_0),
-    ops<Quantized<Q5_1>>(Type::kQ5_1),     ops<Quantized<Q8_0>>(Type::kQ8_0),
-    ops<Quantized<Q2_K>>(Type::kQ2_K),     ops<Quantized<Q3_K>>(Type::kQ3_K),
-    ops<Quantized<Q4_K>>(Type::kQ4_K),     ops<Quantized<Q5_K>>(Type::kQ5_K),
-    ops<Quantized<Q6_K>>(Type::kQ6_K),     ops<Quantized<IQ4_NL>>(Type::kIQ4_NL),
-    ops<Quantized<IQ4_XS>>(Type::kIQ4_XS), ops<Quantized<MXFP4>>(Type::kMXFP4),
-    ops<Quantized<TQ1_0>>(Type::kTQ1_0),   ops<Quantized<TQ2_0>>(Type::kTQ2_0),
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) ops<Float<Weight##NAME>>(Type::k##NAME),
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) ops<Quantized<NAME>>(Type::k##NAME),
+#include "kernels/types.def"
 };
 
 const TypeOps* find(Type type) {
@@ -188,7 +182,6 @@ const Table kTable = {
     update_state,
     scan,
     rotate,
-    quantize_kv,
     quantize_kv_group,
 };
 

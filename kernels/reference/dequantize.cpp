@@ -184,36 +184,10 @@ void dequantize(Type type, const void* src, int64_t n, float* out) {
       return from_f16(src, n, out);
     case Type::kBF16:
       return from_bf16(src, n, out);
-    case Type::kQ4_0:
-      return blocks<BlockQ4_0>(src, n, 32, out);
-    case Type::kQ4_1:
-      return blocks<BlockQ4_1>(src, n, 32, out);
-    case Type::kQ5_0:
-      return blocks<BlockQ5_0>(src, n, 32, out);
-    case Type::kQ5_1:
-      return blocks<BlockQ5_1>(src, n, 32, out);
-    case Type::kQ8_0:
-      return blocks<BlockQ8_0>(src, n, 32, out);
-    case Type::kIQ4_NL:
-      return blocks<BlockIQ4_NL>(src, n, 32, out);
-    case Type::kMXFP4:
-      return blocks<BlockMXFP4>(src, n, 32, out);
-    case Type::kQ2_K:
-      return blocks<BlockQ2_K>(src, n, 256, out);
-    case Type::kQ3_K:
-      return blocks<BlockQ3_K>(src, n, 256, out);
-    case Type::kQ4_K:
-      return blocks<BlockQ4_K>(src, n, 256, out);
-    case Type::kQ5_K:
-      return blocks<BlockQ5_K>(src, n, 256, out);
-    case Type::kQ6_K:
-      return blocks<BlockQ6_K>(src, n, 256, out);
-    case Type::kIQ4_XS:
-      return blocks<BlockIQ4_XS>(src, n, 256, out);
-    case Type::kTQ1_0:
-      return blocks<BlockTQ1_0>(src, n, 256, out);
-    case Type::kTQ2_0:
-      return blocks<BlockTQ2_0>(src, n, 256, out);
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
+  case Type::k##NAME:                                    \
+    return blocks<Block##NAME>(src, n, values, out);
+#include "kernels/types.def"
   }
 }
 

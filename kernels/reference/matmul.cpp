@@ -14,24 +14,9 @@ struct Format {
   size_t bytes;
 };
 constexpr Format kFormats[] = {
-    {Type::kF32, 1, 4},
-    {Type::kF16, 1, 2},
-    {Type::kBF16, 1, 2},
-    {Type::kQ4_0, 32, sizeof(BlockQ4_0)},
-    {Type::kQ4_1, 32, sizeof(BlockQ4_1)},
-    {Type::kQ5_0, 32, sizeof(BlockQ5_0)},
-    {Type::kQ5_1, 32, sizeof(BlockQ5_1)},
-    {Type::kQ8_0, 32, sizeof(BlockQ8_0)},
-    {Type::kIQ4_NL, 32, sizeof(BlockIQ4_NL)},
-    {Type::kMXFP4, 32, sizeof(BlockMXFP4)},
-    {Type::kQ2_K, 256, sizeof(BlockQ2_K)},
-    {Type::kQ3_K, 256, sizeof(BlockQ3_K)},
-    {Type::kQ4_K, 256, sizeof(BlockQ4_K)},
-    {Type::kQ5_K, 256, sizeof(BlockQ5_K)},
-    {Type::kQ6_K, 256, sizeof(BlockQ6_K)},
-    {Type::kIQ4_XS, 256, sizeof(BlockIQ4_XS)},
-    {Type::kTQ1_0, 256, sizeof(BlockTQ1_0)},
-    {Type::kTQ2_0, 256, sizeof(BlockTQ2_0)},
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) {Type::k##NAME, 1, bytes},
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) {Type::k##NAME, values, bytes},
+#include "kernels/types.def"
 };
 
 const Format& format(Type type) {

@@ -88,15 +88,12 @@ double seen_value(const AttentionArgs& a, bool keys, int32_t row, int64_t p, int
   if (type == KvType::kF16) {
     return double{f16_to_f32(reinterpret_cast<const f16*>(data)[p * stride + i])};
   }
-  const int64_t row_bytes = kv_row_bytes(type, a.v == a.k ? a.dk : n);
-  if (type == KvType::kQ8_0) return kv_value(type, data + p * row_bytes, i);
   if (p >= a.position[row] / kKvGroup * kKvGroup) {
-    const f16* recent = keys ? a.recent_k : a.recent_v;
+    const f16* recent = keys || a.v == a.k ? a.recent_k : a.recent_v;
     return double{f16_to_f32(recent[(p + a.recent_shift) % a.recent_size * stride + i])};
   }
-  if (!keys || type == KvType::kQ4_0) return kv_value(type, data + p * row_bytes, i);
-  return kv_channel_value(data + p / kKvGroup * kKvGroup * row_bytes, n,
-                          static_cast<int32_t>(p % kKvGroup), i);
+  const bool in_keys = a.v == a.k;
+  return kv_value(type, keys || in_keys, data, in_keys ? a.dk : n, p, i);
 }
 
 }  // namespace

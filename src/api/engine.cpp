@@ -35,10 +35,16 @@ class ReaderSource final : public io::ByteSource {
   std::mutex mutex_;
 };
 
+// Of a draft that is none of the names: a model's path.
+bool guesses_by_model(const sluice_load_options& given) {
+  return given.draft != nullptr && std::string_view(given.draft) != "ngram";
+}
+
 sluice_load_options default_load_options() {
   sluice_load_options options = {};
   options.size = sizeof options;
   options.sessions = options.logits_rows = options.preload = 1;
+  options.kv_keep = -1;
   return options;
 }
 
@@ -56,12 +62,20 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   out.engine.n_sessions = given.sessions;
   out.engine.logits_rows = given.logits_rows;
   out.engine.grammars = given.grammars != 0;
+  SLUICE_RETURN_IF_ERROR(check_range(given.draft_max, 0, draft::kMostGuesses, "draft_max"));
+  if (given.draft != nullptr) out.engine.draft_max = given.draft_max > 0 ? given.draft_max : -1;
   if (given.kernels != nullptr) out.engine.kernels = given.kernels;
   if (given.kv_type != nullptr) {
     const Result<kv::KvTypes> types = kv::parse_kv_types(given.kv_type);
     if (!types.ok()) return types.status();
     out.engine.kv = *types;
   }
+  SLUICE_RETURN_IF_ERROR(check_range(given.kv_keep, -1, model::kMaxContext, "kv_keep"));
+  SLUICE_RETURN_IF_ERROR(check_range(given.kv_size, 0, model::kMaxContext, "kv_size"));
+  const char* policy = given.kv_policy != nullptr ? given.kv_policy : "";
+  const Result<kv::KvPolicy> full = kv::parse_kv_policy(policy, given.kv_keep, given.kv_size);
+  if (!full.ok()) return full.status();
+  out.engine.kv_policy = *full;
   SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
   for (size_t i = 0; i < given.n_adapters; ++i) {
     const sluice_adapter& adapter = given.adapters[i];
@@ -93,6 +107,18 @@ Status preload(native::Model& model, const sluice_load_options& given) {
       &loading);
 }
 
+Result<native::DraftPair> open_models(native::ModelHeader header, const sluice_load_options& given,
+                                      const native::LoadOptions& how) {
+  if (guesses_by_model(given)) {
+    return native::open_pair(std::move(header), given.draft, how.engine, how.source);
+  }
+  Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), how.engine);
+  if (!model.ok()) return model.status();
+  native::DraftPair out;
+  out.model = std::move(*model);
+  return out;
+}
+
 // Loads what `read_header(options)` gives.
 template <typename ReadHeader>
 Status load(const sluice_load_options* options, sluice_engine** engine, ReadHeader&& read_header) {
@@ -107,15 +133,16 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
       native::AdapterFiles::open(how->adapters, how->source);
   if (!adapters.ok()) return adapters.status();
   how->engine.adapters = adapters->sources();
-  Result<std::unique_ptr<native::Model>> model =
-      native::Model::open(std::move(*header), how->engine);
-  if (!model.ok()) return model.status();
-  if (given.preload != 0) {
-    const Status status = preload(**model, given);
-    if ((*model)->interrupted()) return error(Code::kAborted, "loading was ended by its callback");
+  Result<native::DraftPair> models = open_models(std::move(*header), given, *how);
+  if (!models.ok()) return models.status();
+  for (native::Model* const model : {models->draft.get(), models->model.get()}) {
+    if (given.preload == 0 || model == nullptr) continue;
+    const Status status = preload(*model, given);
+    if (model->interrupted()) return error(Code::kAborted, "loading was ended by its callback");
     SLUICE_RETURN_IF_ERROR(status);
   }
-  auto loaded = std::make_shared<Loaded>(std::move(*model), std::move(chat_template));
+  auto loaded = std::make_shared<Loaded>(std::move(*models), std::move(chat_template));
+  if (given.draft != nullptr) SLUICE_RETURN_IF_ERROR(loaded->allow_drafts());
   *engine = new sluice_engine{std::move(loaded)};
   return {};
 }
@@ -240,11 +267,7 @@ sluice_status sluice_engine_set_memory_budget(sluice_engine* engine, uint64_t bu
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(engine);
     Loaded& loaded = *engine->loaded;
-    return loaded.take_turn([&] {
-      const Status status = loaded.model().set_memory_budget(budget);
-      loaded.note_plan();
-      return status;
-    });
+    return loaded.take_turn([&] { return loaded.set_memory_budget(budget); });
   });
 }
 

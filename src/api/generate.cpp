@@ -67,6 +67,7 @@ class Answer {
       generate::Generation& generation = **begun;
       Status status =
           handle_.loaded->model().drive([&](int32_t max_ops) { return step(generation, max_ops); });
+      if (status.ok()) status = waited_;
       if (cancelled_ || !status.ok()) generation.cancel();
       if (status.ok()) status = generation.failure();
       handle_.loaded->note_work(&generation.counts(), /*ended=*/true);
@@ -79,7 +80,11 @@ class Answer {
   session::Step step(generate::Generation& generation, int32_t max_ops) {
     cancelled_ = handle_.cancels != cancels_;
     if (cancelled_) return session::Step::kDone;
-    const session::Step step = generation.step(max_ops);
+    session::Step step = generation.step(max_ops);
+    if (step == session::Step::kBlocked && generation.drafting()) {
+      waited_ = handle_.loaded->draft()->wait();
+      step = waited_.ok() ? session::Step::kProgress : session::Step::kDone;
+    }
     const std::vector<generate::Piece> pieces = generation.take_pieces();
     if (!pieces.empty()) handle_.loaded->note_work(&generation.counts(), /*ended=*/false);
     for (const generate::Piece& piece : pieces) {
@@ -117,12 +122,16 @@ class Answer {
     result->generate_ms = counts.generate_ms;
     result->prompt_rate = counts.prompt_rate();
     result->generate_rate = counts.generate_rate();
+    result->drafted_tokens = counts.drafted;
+    result->accepted_tokens = counts.accepted;
+    result->passes = counts.passes;
   }
 
   sluice_session& handle_;
   const sluice_generate_options& given_;
   const uint32_t cancels_;
   bool cancelled_ = false;
+  Status waited_;  // for weights of the draft's model
   std::vector<sluice_candidate> top_;
 };
 
@@ -145,6 +154,7 @@ Status generate(sluice_session& handle, const sluice_generate_options* options,
   if (!how.ok()) return how.status();
   std::vector<Token> prompt;
   SLUICE_RETURN_IF_ERROR(tokens_of(given, &prompt));
+  how->drafts = handle.loaded->drafts();
   const Status status = answer.run(prompt, *how, &found);
   if (result != nullptr) SLUICE_RETURN_IF_ERROR(write_struct(found, result, result->size));
   return status;

@@ -70,9 +70,9 @@ Status Loaded::from_callback() {
                "this function cannot be called on an engine from within its callbacks");
 }
 
-Loaded::Loaded(std::unique_ptr<native::Model> model, std::string chat_template)
-    : model_(std::move(model)), chat_template_(std::move(chat_template)) {
-  session::Engine& engine = model_->engine();
+Loaded::Loaded(native::DraftPair models, std::string chat_template)
+    : models_(std::move(models)), chat_template_(std::move(chat_template)) {
+  session::Engine& engine = model().engine();
   const model::Program& program = engine.program();
   sluice_info& info = facts_.info;
   info.architecture = program.hp.arch.c_str();
@@ -91,13 +91,47 @@ Loaded::Loaded(std::unique_ptr<native::Model> model, std::string chat_template)
   note_work(nullptr, false);
 }
 
+Status Loaded::allow_drafts() {
+  drafts_.ngram = true;
+  if (draft() == nullptr) return {};
+  auto session = session::Session::create(draft()->engine());
+  if (!session.ok()) return session.status();
+  draft_session_ = std::move(*session);
+  draft_model_.emplace(*draft_session_);
+  drafts_.model = &*draft_model_;
+  return {};
+}
+
+uint64_t Loaded::draft_share() const {
+  if (models_.draft == nullptr) return 0;
+  const session::MemoryPlan& plan = models_.draft->engine().plan();
+  return plan.budget > 0 ? plan.budget : plan.total();
+}
+
+// A draft's model keeps what it has.
+Status Loaded::set_memory_budget(uint64_t budget) {
+  const uint64_t beside = draft_share();
+  const uint64_t least = model().engine().plan().minimum + beside;
+  if (beside > 0 && budget > 0 && budget < least) {
+    return error(Code::kBudgetTooSmall,
+                 "a memory budget of %llu bytes is too small for the model and its draft: the "
+                 "smallest that works is %llu bytes",
+                 static_cast<unsigned long long>(budget), static_cast<unsigned long long>(least));
+  }
+  const Status status = model().set_memory_budget(budget == 0 ? 0 : budget - beside);
+  note_plan();
+  return status;
+}
+
 Facts Loaded::facts() {
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   return facts_;
 }
 
 void Loaded::note_plan() {
-  const session::MemoryPlan& plan = model_->engine().plan();
+  const session::MemoryPlan& plan = model().engine().plan();
+  const uint64_t beside = draft_share();
+  const uint64_t draft_total = draft() == nullptr ? 0 : draft()->engine().plan().total();
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   sluice_info& info = facts_.info;
   info.context = plan.n_ctx;
@@ -105,9 +139,9 @@ void Loaded::note_plan() {
   info.batch = plan.n_batch;
   info.sessions = plan.n_sessions;
   info.resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
-  info.memory_budget = plan.budget;
-  info.memory_total = plan.total();
-  info.memory_minimum = plan.minimum;
+  info.memory_budget = plan.budget == 0 ? 0 : plan.budget + beside;
+  info.memory_total = plan.total() + draft_total;
+  info.memory_minimum = plan.minimum + beside;
   facts_.memory = {{"weights that stay", plan.weights.pinned_bytes},
                    {"weights passing through", plan.weights.ring_bytes()},
                    {"norms and biases", plan.vectors},
@@ -118,6 +152,7 @@ void Loaded::note_plan() {
                    {"answer", plan.request},
                    {"grammar", plan.grammar},
                    {"adapters", plan.adapters},
+                   {"draft model", draft_total},
                    {"other", plan.other}};
 }
 
@@ -130,10 +165,15 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
     now.generate_ms += counts->generate_ms;
     if (ended) ended_ = now;
   }
-  now.wait_ms = model_->wait_ms();
-  now.bytes_read = model_->engine().residency().filled_bytes();
-  now.bytes_fetched = model_->bytes_fetched();
-  now.bytes_from_store = model_->bytes_from_store();
+  now.wait_ms = 0;
+  now.bytes_read = now.bytes_fetched = now.bytes_from_store = 0;
+  for (native::Model* const read : {models_.model.get(), draft()}) {
+    if (read == nullptr) continue;
+    now.wait_ms += read->wait_ms();
+    now.bytes_read += read->engine().residency().filled_bytes();
+    now.bytes_fetched += read->bytes_fetched();
+    now.bytes_from_store += read->bytes_from_store();
+  }
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   facts_.stats = now;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -16,8 +17,9 @@
 #include <vector>
 
 #include "api/sluice.h"
+#include "generate/draft_model.h"
 #include "generate/generation.h"
-#include "native/model_file.h"
+#include "native/draft_pair.h"
 
 namespace sluice::api {
 
@@ -118,13 +120,19 @@ struct Facts {
 // A loaded model, which lives as long as its engine's handle or one of its sessions.
 class Loaded {
  public:
-  Loaded(std::unique_ptr<native::Model> model, std::string chat_template);
+  Loaded(native::DraftPair models, std::string chat_template);
+  // Before anything else: answers guess ahead. Errors: Session::create's.
+  [[nodiscard]] Status allow_drafts();
 
-  [[nodiscard]] native::Model& model() { return *model_; }
+  [[nodiscard]] native::Model& model() { return *models_.model; }
+  [[nodiscard]] native::Model* draft() { return models_.draft.get(); }  // may be null
+  [[nodiscard]] const generate::Drafts& drafts() const { return drafts_; }
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const {
-    return model_->engine().tokenizer();
+    return models_.model->engine().tokenizer();
   }
-  [[nodiscard]] int64_t n_vocab() const { return model_->engine().program().hp.n_vocab; }
+  [[nodiscard]] int64_t n_vocab() const { return models_.model->engine().program().hp.n_vocab; }
+  // Of both models. Errors: native::Model::set_memory_budget's.
+  [[nodiscard]] Status set_memory_budget(uint64_t budget);
 
   // Runs `body` when no other call is on the engine. Errors: the body's; kInvalidArgument from
   // within a callback, where waiting would never end.
@@ -137,8 +145,6 @@ class Loaded {
   }
 
   [[nodiscard]] Facts facts();
-  // After the plan has changed.
-  void note_plan();
   // After some work; `counts`, which may be null, are of the answer under way, in whole where it
   // has ended.
   void note_work(const generate::Counts* counts, bool ended);
@@ -154,8 +160,13 @@ class Loaded {
     std::atomic<std::thread::id>& owner;
   };
   [[nodiscard]] static Status from_callback();
+  void note_plan();                            // after it has changed
+  [[nodiscard]] uint64_t draft_share() const;  // of the budget: what the draft's model may hold
 
-  std::unique_ptr<native::Model> model_;
+  native::DraftPair models_;
+  std::unique_ptr<session::Session> draft_session_;  // goes before its model
+  std::optional<generate::DraftModel> draft_model_;  // of it
+  generate::Drafts drafts_;
   std::string chat_template_;
   std::mutex turn_;
   std::atomic<std::thread::id> owner_{};

@@ -44,6 +44,8 @@ set(sluice_package_lz4 "")  # no package for CMake: they are linked by name
 set(sluice_option_lz4 -llz4)
 set(sluice_package_zstd "")
 set(sluice_option_zstd -lzstd)
+set(sluice_package_synchronization "")  # of Windows
+set(sluice_option_synchronization -lsynchronization)
 set(sluice_package_Threads::Threads Threads)
 set(sluice_option_Threads::Threads -pthread)
 set(SLUICE_PACKAGES "")

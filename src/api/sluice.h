@@ -111,8 +111,9 @@ SLUICE_API const char* sluice_version(void);
 typedef struct sluice_engine sluice_engine;
 typedef struct sluice_session sluice_session;
 
-/* What loading has read so far, of the weights that stay in memory. Called in the thread that
- * loads. Returns 0 to go on; any other value ends loading with SLUICE_ABORTED. */
+/* What loading has read so far, of the weights that stay in memory; a draft's model comes first,
+ * with a total of its own. Called in the thread that loads. Returns 0 to go on; any other value
+ * ends loading with SLUICE_ABORTED. */
 typedef int32_t (*sluice_progress_callback)(void* user, uint64_t loaded, uint64_t total);
 /* What got worse without failing, such as a cache on a full disk. Called from any thread, as long
  * as the engine lives. The text is valid during the call. */
@@ -128,7 +129,8 @@ typedef struct sluice_load_options {
   size_t size;            /* of this structure, in bytes */
   uint64_t memory_budget; /* bytes that the engine may hold; 0: all that it wants */
   int32_t threads;        /* that compute, up to 64; 0: chosen */
-  int32_t context;        /* tokens of a session; 0: the model's own, at most 4096 */
+  int32_t context;        /* tokens of a session; 0: the model's own, at most 4096, or as many as
+                             the budget has room to list where the cache forgets */
   int32_t sessions;       /* that exist at a time, 1 to 64; each has its context in the budget */
   int32_t logits_rows;    /* tokens of a pass whose logits are kept, 1 to 256; for
                              SLUICE_ALL_LOGITS */
@@ -141,10 +143,19 @@ typedef struct sluice_load_options {
   void* progress_user;
   sluice_warning_callback on_warning; /* null: none */
   void* warning_user;
-  const char* kv_type;            /* how keys and values are kept: "f16", "q8_0", "q4_0" or "q2", or
-                                     "q8_0,q4_0" for each apart; null: f16 */
+  const char* kv_type;            /* how keys and values are kept: "f16", "q8_0", "q4_0", "q2", or
+                                     "q8_0,q4_0" for each apart; "auto": the best of them that
+                                     the budget has room for; null: f16 */
   const sluice_adapter* adapters; /* added to the weights; needed until loading returns */
   size_t n_adapters;
+  const char* draft;     /* guesses the next tokens, several of which one pass then checks; answers
+                            stay the same: "ngram" (what the text repeats), or the path or URL of a
+                            smaller model of the same vocabulary, within memory_budget; null: none */
+  int32_t draft_max;     /* guesses of one pass, up to 31; 0: chosen */
+  const char* kv_policy; /* of a session whose cache is full: "full", an error; "window", it goes on
+                            with its first and last positions; null: full */
+  int32_t kv_keep;       /* first positions that window keeps; -1: 4 */
+  int32_t kv_size;       /* positions that window has memory for; 0: the context */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -182,7 +193,8 @@ SLUICE_API void sluice_engine_free(sluice_engine* engine);
 typedef void (*sluice_fact_callback)(void* user, const char* section, const char* key,
                                      const char* value);
 /* Tells from the header alone what a model is and how the options would use memory; nothing is
- * loaded. Errors: as for sluice_load, so it says whether the model will run. */
+ * loaded. Errors: as for sluice_load, so it says whether the model will run. The memory of a
+ * draft's model is left out. */
 SLUICE_API sluice_status sluice_inspect(const char* path, const sluice_load_options* options,
                                         sluice_fact_callback callback, void* user);
 
@@ -390,6 +402,9 @@ typedef struct sluice_result {
   double first_ms;                   /* until the first token was chosen; 0: none was */
   double generate_ms;                /* from the prompt's end to the last token */
   double prompt_rate, generate_rate; /* tokens a second; 0 where nothing was computed */
+  int32_t drafted_tokens;            /* that were guessed and checked */
+  int32_t accepted_tokens;           /* of them, right: each saved a pass */
+  int32_t passes;                    /* of the answer, the prompt's not counted */
 } sluice_result;
 
 /* Answers a prompt. The prompt becomes the session's text: of what the session holds, the longest

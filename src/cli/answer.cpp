@@ -89,9 +89,10 @@ Status open_sessions(Speakers& speakers, const Drafting& drafting, generate::Opt
     auto second = session::Session::create(speakers.models.draft->engine());
     if (!second.ok()) return second.status();
     speakers.draft = std::move(*second);
+    speakers.guesses = std::make_unique<generate::DraftModel>(*speakers.draft);
   }
-  options->drafts.ngram = drafting.choice == "ngram";
-  options->drafts.model = speakers.draft.get();
+  options->drafts.ngram = drafting.choice != "off";
+  options->drafts.model = speakers.guesses.get();
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "generate/draft_model.h"
 #include "generate/generation.h"
 #include "native/draft_pair.h"
 #include "native/prompt_cache.h"
@@ -40,6 +41,7 @@ void add_drafting(CLI::App& app, Drafting& drafting);
 struct Speakers {
   native::DraftPair models;
   std::unique_ptr<session::Session> session, draft;
+  std::unique_ptr<generate::DraftModel> guesses;  // of the draft
 };
 
 // Opens the models. Errors: Model::open's, open_pair's.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "cli/bench_drafts.h"
 #include "cli/cli.h"
 #include "session/batcher.h"
 #include "session/report.h"
@@ -22,6 +23,8 @@ struct BenchOptions {
   std::vector<int> parallel{1};
   std::string output = "table";
   bool past_cache = false;
+  std::vector<std::string> drafts;
+  std::string scene;
 };
 
 struct Row {
@@ -184,6 +187,16 @@ int bench(const BenchOptions& options) {
     return fail(error(Code::kInvalidArgument, "the output form \"%.32s\" is unknown",
                       options.output.c_str()));
   }
+  if (!options.drafts.empty()) {
+    return bench_drafts({.common = options.common,
+                         .drafts = options.drafts,
+                         .scene = options.scene,
+                         .generate = options.generate,
+                         .prompt = options.prompt,
+                         .repeat = options.repeat,
+                         .past_cache = options.past_cache,
+                         .json = options.output == "json"});
+  }
   std::vector<Row> rows;
   std::vector<int> threads = options.threads;
   if (threads.empty()) threads.push_back(options.common.threads);
@@ -228,6 +241,13 @@ void add_bench(CLI::App& app, int* status) {
   sub->add_option("-r,--repeat", options->repeat, "repetitions")->check(whole_number(1, 1 << 20));
   sub->add_flag("--past-cache", options->past_cache,
                 "read a file as if it were larger than the machine's memory");
+  sub->add_option("--draft", options->drafts,
+                  "measure answers with these sources of guesses, such as off,ngram,SMALLER_MODEL")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  sub->add_option("--scene", options->scene,
+                  "a JSON file with the ids of a prompt and of what is to be answered to it")
+      ->needs("--draft");
   sub->add_option("-o,--output", options->output, "table, json or csv");
   sub->callback([options, status] { *status = bench(*options); });
 }

@@ -8,6 +8,7 @@
 
 #include "cli/cli.h"
 #include "gguf/printable.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::cli {
 namespace {
@@ -168,7 +169,7 @@ Result<native::LoadOptions> load_options(const Common& common) {
 
 Result<std::string> read_text(const std::string& path) {
   std::ifstream file;
-  if (path != "-") file.open(path, std::ios::binary);
+  if (path != "-") file.open(platform::to_path(path), std::ios::binary);
   std::istream& from = path == "-" ? std::cin : file;
   std::string text;
   char part[1 << 14];

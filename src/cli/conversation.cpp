@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/output.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::cli {
 namespace {
@@ -45,7 +46,7 @@ Status save(const std::vector<Message>& messages, const std::string& path,
 }
 
 Result<std::vector<Message>> load(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
+  std::ifstream file(platform::to_path(path), std::ios::binary);
   std::string text(kMaxConversation + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   if (file.gcount() == 0 && !file.eof()) {

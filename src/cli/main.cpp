@@ -1,14 +1,20 @@
 // `sluice`: the terminal program. Each subcommand lives in a file of its own.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "cli/cli.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
 
 int main(int argc, char** argv) {
-  sluice::platform::begin_console();
+  std::vector<std::string> arguments = sluice::platform::begin_console(argc, argv);
   CLI::App app{"Runs GGUF language models within a memory budget."};
   app.name("sluice");
   app.set_version_flag("--version", SLUICE_VERSION);
   app.require_subcommand(1);
+  app.allow_windows_style_options(false);  // what begins with '/' is a path or a text
   int status = 0;
   sluice::cli::add_run(app, &status);
   sluice::cli::add_tokenize(app, &status);
@@ -24,7 +30,8 @@ int main(int argc, char** argv) {
   sluice::cli::add_convert(app, &status);
   sluice::cli::add_chat(app, &status);
   try {
-    app.parse(argc, argv);
+    std::reverse(arguments.begin(), arguments.end());  // as the parser takes them
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) {  // --help, --version
       app.exit(e);

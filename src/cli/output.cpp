@@ -8,6 +8,7 @@
 #include "open/address.h"
 #include "platform/console.h"
 #include "platform/file.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::cli {
 namespace {
@@ -22,10 +23,11 @@ bool same_file(const fs::path& a, const fs::path& b) {
 
 // MODEL is a file, the first of several, or a directory.
 bool is_part_of(const std::string& model, const fs::path& path) {
-  if (same_file(model, path)) return true;
+  const fs::path whole = platform::to_path(model);
+  if (same_file(whole, path)) return true;
   std::error_code ignored;
-  if (fs::is_directory(model, ignored)) {
-    for (const auto& entry : fs::directory_iterator(model, ignored)) {
+  if (fs::is_directory(whole, ignored)) {
+    for (const auto& entry : fs::directory_iterator(whole, ignored)) {
       if (same_file(entry.path(), path)) return true;
     }
     return false;
@@ -37,7 +39,7 @@ bool is_part_of(const std::string& model, const fs::path& path) {
   }
   for (uint32_t i = 0; i < count && i < gguf::kMaxSplits; ++i) {
     const std::string part = open::split_name(model, i, count);
-    if (!part.empty() && same_file(part, path)) return true;
+    if (!part.empty() && same_file(platform::to_path(part), path)) return true;
   }
   return false;
 }
@@ -49,14 +51,15 @@ Status unwritable(const std::string& path) {
 }  // namespace
 
 Result<OutputFile> OutputFile::create(const std::string& path, const std::string& model) {
-  if (is_part_of(model, path)) {
+  const fs::path place = platform::to_path(path);
+  if (is_part_of(model, place)) {
     return error(Code::kInvalidArgument, "the output \"%.256s\" is a file of the model itself",
                  path.c_str());
   }
   OutputFile out;
   out.path_ = path;
   std::error_code ignored;
-  const fs::file_status there = fs::status(path, ignored);
+  const fs::file_status there = fs::status(place, ignored);
   const bool exists = fs::exists(there);
   const bool device = path.rfind("/dev/", 0) == 0 || path.rfind("/proc/", 0) == 0;
   if (device || (exists && !fs::is_regular_file(there))) {
@@ -64,15 +67,15 @@ Result<OutputFile> OutputFile::create(const std::string& path, const std::string
     if (out.file_ == nullptr) return unwritable(path);
     return out;
   }
-  const fs::path target = exists ? fs::canonical(path, ignored) : fs::path(path);  // of a link
+  const fs::path target = exists ? fs::canonical(place, ignored) : place;  // of a link
   if (exists && !platform::File::open(path, platform::Access::kReadWrite).valid()) {
     return unwritable(path);
   }
-  out.target_ = target.string();
+  out.target_ = platform::to_utf8(target);
   out.beside_ = out.target_ + "." + std::to_string(platform::process_id()) + ".part";
   platform::File beside = platform::File::open(out.beside_, platform::Access::kCreateNew);
   if (beside.valid() && exists)
-    fs::permissions(out.beside_, there.permissions() & fs::perms::all, ignored);
+    fs::permissions(platform::to_path(out.beside_), there.permissions() & fs::perms::all, ignored);
   if (beside.valid()) out.file_.reset(std::move(beside).to_stream());
   if (out.file_ == nullptr) {
     out.beside_.clear();

@@ -90,6 +90,7 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
                               {"promptMs", counts.prompt_ms},
                               {"promptTokensPerSecond", counts.prompt_rate()},
                               {"generatedTokens", counts.generated},
+                              {"forcedTokens", counts.forced},
                               {"generateMs", counts.generate_ms},
                               {"tokensPerSecond", counts.generate_rate()},
                               {"draftedTokens", counts.drafted},

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "cli/answer.h"
 #include "cli/cli.h"
 #include "platform/console.h"
 #include "serve/http_server.h"
@@ -18,6 +19,7 @@ namespace {
 struct ServeOptions {
   Common common;
   serve::HttpOptions http;
+  Remembering remembering;
   int parallel = 1, queue = 64, timeout = 600, grace = 10;
   std::string max_body = "4M", api_key, draft = "off";
   bool no_grammars = false, quiet = false;
@@ -153,6 +155,13 @@ int serve_model(ServeOptions options) {
   serve::Metrics metrics;
   set_memory(engine.plan(), metrics);
   serve::Worker worker(*model, metrics, static_cast<size_t>(options.queue));
+  if (Status s = options.remembering.open(*model); !s.ok()) return fail(s);
+  if (options.remembering.cache) {
+    worker.remember({[&](session::Session& session, std::span<const session::Token> prompt) {
+                       options.remembering.recall(session, prompt);
+                     },
+                     [&](const session::Session& session) { options.remembering.keep(session); }});
+  }
   serve::Service service(worker, metrics,
                          {.name = described.name,
                           .tokenizer = &engine.tokenizer(),
@@ -203,6 +212,7 @@ void add_serve(CLI::App& app, int* status) {
       ->check(whole_number(0, 3600));
   sub->add_option("--draft", options->draft, "ngram: guess what was said before; off (default)")
       ->check(CLI::IsMember({"ngram", "off"}));
+  add_remembering(*sub, options->remembering);
   sub->add_flag("--no-grammars", options->no_grammars, "leave out the memory for response_format");
   sub->add_flag("--quiet", options->quiet, "no log of requests");
   sub->callback([options, status] { *status = serve_model(*options); });

@@ -68,36 +68,10 @@ Quantize* quantizer(kernels::Type type) {
       return to_f16_bytes;
     case Type::kBF16:
       return to_bf16_bytes;
-    case Type::kQ4_0:
-      return quantize_blocks<kernels::BlockQ4_0, 32>;
-    case Type::kQ4_1:
-      return quantize_blocks<kernels::BlockQ4_1, 32>;
-    case Type::kQ5_0:
-      return quantize_blocks<kernels::BlockQ5_0, 32>;
-    case Type::kQ5_1:
-      return quantize_blocks<kernels::BlockQ5_1, 32>;
-    case Type::kQ8_0:
-      return quantize_blocks<kernels::BlockQ8_0, 32>;
-    case Type::kIQ4_NL:
-      return quantize_blocks<kernels::BlockIQ4_NL, 32>;
-    case Type::kMXFP4:
-      return quantize_blocks<kernels::BlockMXFP4, 32>;
-    case Type::kQ2_K:
-      return quantize_blocks<kernels::BlockQ2_K, 256>;
-    case Type::kQ3_K:
-      return quantize_blocks<kernels::BlockQ3_K, 256>;
-    case Type::kQ4_K:
-      return quantize_blocks<kernels::BlockQ4_K, 256>;
-    case Type::kQ5_K:
-      return quantize_blocks<kernels::BlockQ5_K, 256>;
-    case Type::kQ6_K:
-      return quantize_blocks<kernels::BlockQ6_K, 256>;
-    case Type::kIQ4_XS:
-      return quantize_blocks<kernels::BlockIQ4_XS, 256>;
-    case Type::kTQ1_0:
-      return quantize_blocks<kernels::BlockTQ1_0, 256>;
-    case Type::kTQ2_0:
-      return quantize_blocks<kernels::BlockTQ2_0, 256>;
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
+  case Type::k##NAME:                                    \
+    return quantize_blocks<kernels::Block##NAME, values>;
+#include "kernels/types.def"
   }
   return nullptr;
 }

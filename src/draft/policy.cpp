@@ -9,7 +9,13 @@ namespace {
 
 constexpr double kPerToken = 0.1;     // of a pass: what one more token is taken for, unmeasured
 constexpr uint32_t kForgotten = 512;  // passes after which a figure is measured anew
+constexpr double kDrift = 0.125;      // of a change in one length's time: the machine's, for all
 constexpr double kLeastGain = 1.03;
+constexpr double kTryShare = 0.01;  // of the time, for sources that did not pay
+constexpr int32_t kTryPasses = 16;  // after which a try was worth it
+constexpr int32_t kMostWait = 1 << 14;
+// What a source is taken for that has not been asked, and how many guesses that is worth.
+constexpr double kHope = 0.75, kHopeful = 3;
 
 }  // namespace
 
@@ -22,8 +28,13 @@ bool PassCosts::known(int32_t tokens) const {
 void PassCosts::note(int32_t tokens, double ms) {
   if (tokens < 1 || tokens > kMostPass || !(ms > 0)) return;
   Entry& e = entries_[static_cast<size_t>(tokens)];
-  const bool before = known(tokens);
-  e.ms = before ? e.ms + (std::min(ms, 2 * e.ms) - e.ms) / 4 : ms;
+  if (known(tokens)) {
+    const double change = (std::min(ms, 2 * e.ms) / e.ms - 1) / 4;
+    for (Entry& other : entries_) other.ms *= 1 + change * kDrift;
+    e.ms *= (1 + change) / (1 + change * kDrift);
+  } else {
+    e.ms = count_ > 0 && tokens > 1 ? std::min(ms, 2 * estimate(tokens)) : ms;
+  }
   e.seen = ++count_;
 }
 
@@ -40,7 +51,8 @@ double PassCosts::estimate(int32_t tokens) const {
   }
   const auto ms = [this](int32_t n) { return entries_[static_cast<size_t>(n)].ms; };
   if (least == 0) return 1 + kPerToken * (tokens - 1);
-  const double each = kPerToken * ms(least) / (1 + kPerToken * (least - 1));
+  double each = kPerToken * ms(least) / (1 + kPerToken * (least - 1));
+  if (below > least) each = std::max((ms(below) - ms(least)) / (below - least), each / 16);
   if (below == 0) return std::max(ms(above) - each * (above - tokens), each);
   if (above == 0) return ms(below) + each * (tokens - below);
   if (above == below) return std::min(ms(below), most);
@@ -63,36 +75,80 @@ Trust::Trust() {
   for (int32_t i = 0; i < kLevels; ++i) {
     counts_[static_cast<size_t>(i)] = {2 * (0.2 + 0.1 * i), 2};
   }
+  counts_[kAny] = {kHope * kHopeful, kHopeful};
 }
 
-void Trust::note(int32_t level, bool right) {
+void Trust::count(int32_t level, bool right) {
   constexpr double kKept = 0.96;
   Count& c = counts_[static_cast<size_t>(level)];
   c.right = c.right * kKept + (right ? 1 : 0);
   c.all = c.all * kKept + 1;
 }
 
-int32_t best_length(const PassCosts& costs, std::span<const double> chances,
-                    const Setting& setting) {
+void Trust::note(int32_t level, bool right) {
+  count(level, right);
+  count(kAny, right);
+}
+
+void Trust::settle() {
+  for (Count& c : counts_) {
+    const double kept = std::min(1.0, kHopeful / c.all);
+    c = {c.right * kept, c.all * kept};
+  }
+}
+
+void Trust::hope() {
+  settle();
+  Count& any = counts_[kAny];
+  any.right = std::max(any.right, kHope * any.all);
+}
+
+Choice best_length(const PassCosts& costs, std::span<const double> chances,
+                   const Setting& setting) {
   const double single = costs.estimate(1);
-  double best = kLeastGain / costs.estimate(setting.upcoming);
-  int32_t length = 0;
-  double all_right = 1, said = 1;
+  const int32_t without = setting.upcoming + setting.beside;
+  double said = 1 + setting.beside;
+  Choice best{0, said / costs.estimate(without)};
+  double least = kLeastGain * best.rate;
+  double all_right = 1;
   for (size_t i = 0; i < chances.size(); ++i) {
     all_right *= chances[i];
     said += all_right;
     const int32_t n = static_cast<int32_t>(i) + 1;
-    double ms = costs.estimate(setting.upcoming + n) + setting.each_ms * n;
+    double ms = costs.estimate(without + n) + setting.first_ms + setting.each_ms * n;
     if (setting.redone) {
-      const int32_t again = setting.upcoming + static_cast<int32_t>(std::ceil(said));
+      const int32_t again = without + static_cast<int32_t>(std::ceil(said)) - setting.beside;
       ms += (1 - all_right) * std::max(0.0, costs.estimate(again) - single);
     }
-    if (said / ms > best) {
-      best = said / ms;
-      length = n;
-    }
+    if (said / ms <= least) continue;
+    least = said / ms;
+    best = {n, least};
   }
-  return length;
+  return best;
+}
+
+Choice Attempts::plan(const PassCosts& costs, Trust& trust, std::span<double> chances,
+                      const Setting& setting, int32_t said) {
+  const auto choose = [&] {
+    std::fill(chances.begin(), chances.end(), trust.chance(Trust::kAny));
+    return best_length(costs, chances, setting);
+  };
+  const Choice best = choose();
+  if (best.length > 0) {
+    if (passes_ > 0 && ++passes_ > kTryPasses) *this = {}, passes_ = 0;
+    idle_ = 0;
+    return best;
+  }
+  if (passes_ > 0) wait_ = std::min(2 * wait_, kMostWait);
+  passes_ = 0;
+  idle_ += said;
+  const double single = costs.estimate(1);
+  const double ms = setting.late_ms + 2 * (setting.each_ms + costs.estimate(2) - single);
+  if (idle_ < wait_ || idle_ * single * kTryShare < ms) return best;
+  idle_ = 0;
+  passes_ = 1;
+  trust.hope();
+  return choose();
 }
 
 }  // namespace sluice::draft

@@ -19,6 +19,8 @@ class PassCosts {
   void note(int32_t tokens, double ms);
   // Of a pass of `tokens`: measured, between or beyond what is; of no unit while nothing is.
   [[nodiscard]] double estimate(int32_t tokens) const;
+  [[nodiscard]] bool measured() const { return count_ > 0; }
+  [[nodiscard]] bool known(int32_t tokens) const;
   void clear() { *this = {}; }
 
  private:
@@ -26,7 +28,6 @@ class PassCosts {
     double ms = 0;  // running; 0: never measured
     uint32_t seen = 0;
   };
-  [[nodiscard]] bool known(int32_t tokens) const;
   std::array<Entry, kMostPass + 1> entries_;  // by tokens
   uint32_t count_ = 0;
 };
@@ -35,6 +36,7 @@ class PassCosts {
 class Trust {
  public:
   static constexpr int32_t kLevels = 8;
+  static constexpr int32_t kAny = kLevels;  // of all levels together: before a guess is made
   // The level of a guess after a match of so many tokens.
   [[nodiscard]] static int32_t of_match(int32_t length);
   // The level of a guess that its model gives this probability.
@@ -46,24 +48,59 @@ class Trust {
     const Count& c = counts_[static_cast<size_t>(level)];
     return c.right / c.all;
   }
+  // Another text begins: what is known stays, but the next few guesses outweigh it.
+  void settle();
+  // The same, and hopes the best of guesses that are still to be made.
+  void hope();
 
  private:
   struct Count {
     double right, all;
   };
-  std::array<Count, kLevels> counts_;
+  void count(int32_t level, bool right);
+  std::array<Count, kLevels + 1> counts_;
 };
 
 // What a choice of length is made for.
 struct Setting {
   int32_t upcoming = 1;  // tokens that the pass has anyway
+  int32_t beside = 0;    // other answers in the pass, which go on by a token each
   bool redone = false;   // after a wrong guess the right ones are computed again
-  double each_ms = 0;    // what another guess costs before its pass
+  double first_ms = 0;   // what comes before the first guess
+  double each_ms = 0;    // what each guess costs before its pass
+  double late_ms = 0;    // what it takes once, after a while without guesses
+};
+
+struct Choice {
+  int32_t length = 0;
+  double rate = 0;  // tokens a millisecond that it promises; of no guesses where it is 0
 };
 
 // How many of the guesses to check, the i-th right with chances[i] where those before it are: as
 // many as give the most tokens a millisecond. 0 where drafting would not gain a few percent.
-[[nodiscard]] int32_t best_length(const PassCosts& costs, std::span<const double> chances,
-                                  const Setting& setting);
+[[nodiscard]] Choice best_length(const PassCosts& costs, std::span<const double> chances,
+                                 const Setting& setting);
+
+// When a source whose guesses take time is asked. While it pays, always; where it does not, it is
+// tried again after so many tokens that the try costs a hundredth of their time, and after twice as
+// many when that was in vain. A try goes on for as long as a few guesses do not speak against it.
+class Attempts {
+ public:
+  // Before a pass: how many guesses to make, at most chances.size(), which is scratch. `said`:
+  // tokens since the last call. Where a try begins, `trust` hopes.
+  [[nodiscard]] Choice plan(const PassCosts& costs, Trust& trust, std::span<double> chances,
+                            const Setting& setting, int32_t said);
+
+ private:
+  int32_t wait_ = 16;   // tokens before the next try
+  int32_t idle_ = 0;    // tokens since guesses were last made
+  int32_t passes_ = 1;  // of the try under way; 0: it pays, or it does not
+};
+
+// What was learned of a source; outlives the texts that it guessed for.
+struct Experience {
+  Trust trust;
+  Attempts attempts;
+};
 
 }  // namespace sluice::draft

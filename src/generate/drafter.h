@@ -24,14 +24,32 @@ class GuessSource {
   [[nodiscard]] virtual size_t guess(std::span<const Token> text, std::span<Token> out) = 0;
 };
 
-// Where guesses come from: one of these, or none.
+// Guesses that take time: those of a smaller model (draft_model.h).
+class GuessingModel {
+ public:
+  virtual ~GuessingModel() = default;
+  // A text of the target begins, with at most `most` guesses a pass. Ends: what was learned stays.
+  virtual void start(session::Session& target, size_t most) = 0;
+  virtual void end() = 0;
+  // Begins to guess what follows the target's timeline and `upcoming`: at most `most` tokens, if
+  // they promise more than `rate` tokens a millisecond. `said`: tokens since the last call.
+  [[nodiscard]] virtual bool begin(std::span<const Token> upcoming, const draft::Setting& setting,
+                                   size_t most, int32_t said, double rate) = 0;
+  // kDone: guess() is there, and the first checked() of it are worth a pass.
+  [[nodiscard]] virtual Step step(int32_t max_ops) = 0;
+  [[nodiscard]] virtual std::span<const Token> guess() const = 0;
+  [[nodiscard]] virtual size_t checked() const = 0;
+  virtual void judge(size_t i, bool right) = 0;
+  [[nodiscard]] virtual Status failure() const = 0;
+  virtual void cancel() = 0;
+};
+
+// Where guesses come from: what promises most of these, or `source` alone.
 struct Drafts {
   bool ngram = false;  // from what followed the same tokens earlier in prompt and answer
-  // From a smaller model with the same vocabulary: on a timeline of its own, which outlives the
-  // generation and does nothing else meanwhile.
-  session::Session* model = nullptr;
-  GuessSource* source = nullptr;  // outlives the generation; all of its guesses are checked
-  int32_t most = -1;              // in one pass; -1: plan().draft_max, which bounds it
+  GuessingModel* model = nullptr;  // outlives the generation, and guesses for no other meanwhile
+  GuessSource* source = nullptr;   // outlives the generation; all of its guesses are checked
+  int32_t most = -1;               // in one pass; -1: plan().draft_max, which bounds it
 
   [[nodiscard]] bool any() const { return ngram || model != nullptr || source != nullptr; }
 };
@@ -39,6 +57,9 @@ struct Drafts {
 class Drafter {
  public:
   Drafter(session::Session& target, const Drafts& options);
+  ~Drafter();
+  Drafter(const Drafter&) = delete;
+  Drafter& operator=(const Drafter&) = delete;
   // Errors: kBudgetTooSmall where the plan has no room for guesses, kOutOfMemory.
   [[nodiscard]] Status start(std::span<const Token> prompt);
 
@@ -50,7 +71,7 @@ class Drafter {
   // kDone: guess() is there. Otherwise as a pass of the draft's model.
   [[nodiscard]] Step step(int32_t max_ops);
   // What the next pass checks.
-  [[nodiscard]] std::span<const Token> guess() const { return {guess_.data(), checked_}; }
+  [[nodiscard]] std::span<const Token> guess() const { return guesses().first(checked_); }
   [[nodiscard]] Status failure() const { return options_.model->failure(); }
   void cancel();
 
@@ -59,25 +80,22 @@ class Drafter {
   [[nodiscard]] bool known(Token token) const {
     return token >= 0 && token < target_.engine().program().hp.n_vocab;
   }
-  void guess_by_ngram();
-  void begin_model(std::span<const Token> upcoming);
-  void take_from_model();
-  [[nodiscard]] int32_t wanted(size_t n, double each_ms);
-  void add(Token token, int32_t level);
+  [[nodiscard]] std::span<const Token> guesses() const {
+    return by_model_ ? options_.model->guess() : std::span<const Token>(guess_.data(), n_);
+  }
+  void take_from_source(size_t most);
+  [[nodiscard]] draft::Choice guess_by_ngram(size_t most, const draft::Setting& setting);
 
   session::Session& target_;
   const Drafts options_;
   draft::NgramIndex index_;
-  draft::Trust trust_, model_trust_;  // of each level; of a model's guesses before they are made
-  std::vector<Token> text_;           // for the draft's model
+  draft::Trust trust_;
   std::vector<Token> guess_;
-  std::vector<int32_t> level_;
   std::vector<double> chance_;
   size_t n_ = 0, checked_ = 0, judged_ = 0;  // guesses; of them, in the pass; said since
-  size_t most_ = 0;
-  draft::Setting setting_;
-  bool computing_ = false, given_up_ = false;
-  int32_t idle_ = 0;  // tokens since the draft's model was last asked
+  int32_t match_ = 0;                        // tokens that speak for the first; 0: nothing does
+  bool by_model_ = false;                    // the guesses are the model's
+  int32_t said_ = 0;                         // tokens since the last pass began
 };
 
 }  // namespace sluice::generate

@@ -196,6 +196,9 @@ Result<Token> Generation::Impl::pick() {
   text = text.subspan(static_cast<size_t>(session::source_of(text)));
   Token token = sampler.sample(row, text);
   if (token == sample::kNoToken) return no_token(row);
+  if (const size_t at = static_cast<size_t>(counts.generated); at < options.script.size()) {
+    return options.script[at];
+  }
   if (!matcher || matcher->accepts(token)) return token;
   token = sampler.sample(row, text, matcher->mask());
   if (matcher->failed()) {
@@ -240,6 +243,7 @@ bool Generation::Impl::foretell(double now, std::vector<Token>* tokens) {
   ids->pop_back();
   for (const Token id : *ids) {
     if (static_cast<int64_t>(tokens->size()) > room || !matcher->advance(id)) return false;
+    ++counts.forced;
     if (say(id, now)) return true;
     tokens->push_back(id);
   }

@@ -38,6 +38,9 @@ struct Options {
   std::optional<Constraint> constraint;
   bool reuse_prefix = true;  // keeps what the session already holds of the prompt
   Drafts drafts;             // tokens guessed ahead and checked together: the answer is the same
+  // Of the caller, outlives the generation: what is said instead of what is drawn, for as long as
+  // it goes. To measure texts of a kind, whatever the model would write.
+  std::span<const Token> script;
 };
 
 // One generated token. `text` is whole UTF-8 characters: what became certain with this token.
@@ -55,6 +58,7 @@ struct Counts {
   int32_t cached = 0;      // of them, held already
   int32_t computed = 0;    // of them, computed here: the others, or fewer in a prompt that was cut
   int32_t generated = 0;   // tokens of the answer, the end token not counted
+  int32_t forced = 0;      // of them, said without a choice since the grammar left none
   int32_t drafted = 0;     // tokens that were guessed ahead and checked
   int32_t accepted = 0;    // of them, right: each saved a pass
   int32_t passes = 0;      // of the answer, the prompt's not counted

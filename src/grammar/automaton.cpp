@@ -205,6 +205,7 @@ uint32_t Automaton::intern_stack(std::span<const Frame> frames) {
 }
 
 State Automaton::intern_state() {
+  work_ += n_seen_;
   if (found_.empty() && !final_) return kDead;
   std::sort(found_.begin(), found_.end());
   uint32_t h = static_cast<uint32_t>(found_.size()) * 2 + (final_ ? 1 : 0);

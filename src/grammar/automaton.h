@@ -73,6 +73,8 @@ class Automaton {
   // Forgets all states but these, which get new numbers in place. False when little came free.
   [[nodiscard]] bool compact(std::span<State* const> keep);
   [[nodiscard]] size_t n_states() const { return n_states_; }
+  // What making states has taken so far: pairs that closures met.
+  [[nodiscard]] uint64_t work() const { return work_; }
   [[nodiscard]] const Grammar& grammar() const { return *grammar_; }
   [[nodiscard]] static uint64_t memory_bytes(uint64_t workspace);
 
@@ -148,6 +150,7 @@ class Automaton {
   std::vector<Call> calls_;
   std::vector<Frame> gathered_;
   uint32_t round_ = 0, n_seen_ = 0;
+  uint64_t work_ = 0;
   bool entered_ = false, final_ = false, full_ = false;
 };
 

@@ -2,6 +2,8 @@
 #include "grammar/dfa.h"
 
 #include <algorithm>
+#include <numeric>
+#include <span>
 #include <unordered_map>
 
 #include "grammar/automaton.h"
@@ -10,8 +12,9 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr uint64_t kWorkspace = 4 << 20;
-constexpr uint32_t kMaxMinimized = 3000;  // states; sweeps over more would take too long
+constexpr uint64_t kWorkspace = 4 << 20, kSmallWorkspace = 256 << 10;  // enough for most
+constexpr size_t kMaxMinimized = 1 << 18;  // states times classes: what it holds meanwhile
+constexpr uint64_t kMaxWork = 20'000'000;  // steps of closures that all states may take
 
 Dfa from(Builder* builder, Expr root) {
   builder->define(0, root);
@@ -22,12 +25,17 @@ Dfa from(Builder* builder, Expr root) {
 
 }  // namespace
 
-// The states of the grammar's automaton, all of them.
 Dfa Dfa::of(const Grammar& grammar) {
+  if (grammar.empty()) return Dfa();
+  Dfa out = of(grammar, kSmallWorkspace);
+  return out.too_large_ ? of(grammar, kWorkspace) : out;
+}
+
+// The states of the grammar's automaton, all of them.
+Dfa Dfa::of(const Grammar& grammar, uint64_t workspace) {
   Dfa out;
-  if (grammar.empty()) return out;
   out.too_large_ = true;
-  Result<std::unique_ptr<Automaton>> automaton = Automaton::create(grammar, kWorkspace);
+  Result<std::unique_ptr<Automaton>> automaton = Automaton::create(grammar, workspace);
   if (!automaton.ok()) return out;
   std::copy(std::begin(grammar.byte_class), std::end(grammar.byte_class), out.class_);
   out.n_classes_ = grammar.n_classes;
@@ -35,7 +43,7 @@ Dfa Dfa::of(const Grammar& grammar) {
   if (first == kFull) return out;
   // States are numbered as they are made: the dead one is 0.
   for (size_t s = 1; s < (*automaton)->n_states(); ++s) {
-    if (s > kMaxStates) return out;
+    if (s > kMaxStates || (*automaton)->work() > kMaxWork) return out;
     for (uint32_t c = 0; c < grammar.n_classes; ++c) {
       const State to = (*automaton)->step(static_cast<State>(s), grammar.class_byte[c]);
       if (to == kFull) return out;
@@ -55,9 +63,19 @@ Dfa Dfa::all_text() {
 }
 
 Dfa Dfa::literal(std::string_view text) {
-  Builder b;
-  static_cast<void>(b.new_rule());
-  return from(&b, b.bytes(text));
+  Dfa out;
+  out.too_large_ = text.size() > kMaxStates;
+  if (out.too_large_) return out;
+  std::string symbols(text);
+  std::sort(symbols.begin(), symbols.end());
+  symbols.erase(std::unique(symbols.begin(), symbols.end()), symbols.end());
+  std::vector<uint32_t> next((text.size() + 1) * symbols.size(), kDead);
+  for (size_t i = 0; i < text.size(); ++i) {
+    next[i * symbols.size() + symbols.find(text[i])] = static_cast<uint32_t>(i) + 1;
+  }
+  std::vector<bool> accept(text.size() + 1, false);
+  accept.back() = true;
+  return table(symbols, next, accept);
 }
 
 Dfa Dfa::lengths(uint32_t least, uint32_t most) {
@@ -157,12 +175,12 @@ void Dfa::anchor(uint8_t start, uint8_t end) {
     first = to;
   }
   std::vector<uint8_t> accept = accept_;
-  for (uint32_t s = 0; s < size(); ++s) {
+  for (uint32_t s = size(); s-- > 0;) {  // states are numbered along the way: the next one is known
     uint32_t at = s;
     for (uint32_t i = 0; i < size() && at != kDead && accept[s] == 0; ++i) {
-      accept[s] = accept_[at];
+      accept[s] = accept[at];
       const uint32_t to = next(at, end);
-      if (to == at) break;
+      if (at > s || to == at) break;
       at = to;
     }
   }
@@ -224,61 +242,121 @@ void Dfa::tidy(uint32_t start) {
   }
   next_ = std::move(next);
   accept_ = std::move(accept);
-  if (size() <= kMaxMinimized) minimize();
+  if (next_.size() <= kMaxMinimized) minimize();
 }
 
-// Moore's refinement of blocks of states: equal when blocks and successors' blocks are.
+namespace {
+
+// Numbers in disjoint sets, each a run of `items`; marked ones are kept at the front of their set.
+struct Partition {
+  std::vector<uint32_t> items, place, set, first, end, marked, touched;
+
+  explicit Partition(uint32_t n) : items(n), place(n), set(n, 0) {
+    std::iota(items.begin(), items.end(), 0u);
+    place = items;
+    add(0, n);
+  }
+  [[nodiscard]] uint32_t size() const { return static_cast<uint32_t>(first.size()); }
+  [[nodiscard]] std::span<const uint32_t> of(uint32_t s) const {
+    return {items.data() + first[s], end[s] - first[s]};
+  }
+  void add(uint32_t from, uint32_t to) {
+    first.push_back(from);
+    end.push_back(to);
+    marked.push_back(0);
+  }
+  void mark(uint32_t item) {
+    const uint32_t s = set[item], from = place[item], to = first[s] + marked[s];
+    if (from < to) return;
+    if (marked[s]++ == 0) touched.push_back(s);
+    std::swap(items[from], items[to]);
+    place[items[from]] = from;
+    place[item] = to;
+  }
+  // Sets that are marked in part become two; the smaller part gets a new number.
+  void split() {
+    for (const uint32_t s : touched) {
+      const uint32_t cut = first[s] + marked[s];
+      marked[s] = 0;
+      if (cut == end[s]) continue;
+      const uint32_t made = size();
+      if (cut - first[s] <= end[s] - cut) {
+        add(first[s], cut);
+        first[s] = cut;
+      } else {
+        add(cut, end[s]);
+        end[s] = cut;
+      }
+      for (const uint32_t item : of(made)) set[item] = made;
+    }
+    touched.clear();
+  }
+};
+
+}  // namespace
+
+// Hopcroft's algorithm over the edges that there are (Valmari 2012): blocks of states are split by
+// the edges that lead into one set of edges, sets of edges by the block that they lead to, each
+// time by the smaller part, so that work grows with edges times the logarithm of states.
 void Dfa::minimize() {
   const uint32_t n = size();
-  std::vector<uint32_t> block(accept_.begin(), accept_.end());
-  uint32_t n_blocks = 0;
-  for (;;) {
-    std::unordered_map<uint64_t, std::vector<uint32_t>> by_hash;
-    std::vector<uint32_t> refined(n), leaders;
-    const auto same = [&](uint32_t x, uint32_t y) {
-      if (block[x] != block[y]) return false;
-      for (uint32_t c = 0; c < n_classes_; ++c) {
-        const uint32_t a = next_[x * n_classes_ + c], b = next_[y * n_classes_ + c];
-        if ((a == kDead) != (b == kDead) || (a != kDead && block[a] != block[b])) return false;
-      }
-      return true;
-    };
+  std::vector<uint32_t> tails, into(n + 1, 0), edges;  // of state s: edges[into[s], into[s + 1])
+  std::vector<std::pair<uint32_t, uint32_t>> alike;    // edges of one class of bytes
+  for (uint32_t c = 0; c < n_classes_; ++c) {
+    const uint32_t from = static_cast<uint32_t>(tails.size());
     for (uint32_t s = 0; s < n; ++s) {
-      uint64_t h = block[s];
-      for (uint32_t c = 0; c < n_classes_; ++c) {
-        const uint32_t to = next_[s * n_classes_ + c];
-        h = (h ^ (to == kDead ? 0x5bd1e995u : block[to] + 1u)) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-      }
-      std::vector<uint32_t>& alike = by_hash[h];
-      const auto twin = std::find_if(alike.begin(), alike.end(),
-                                     [&](uint32_t other) { return same(leaders[other], s); });
-      if (twin != alike.end()) {
-        refined[s] = *twin;
-      } else {
-        refined[s] = static_cast<uint32_t>(leaders.size());
-        alike.push_back(refined[s]);
-        leaders.push_back(s);
-      }
+      const uint32_t to = next_[s * n_classes_ + c];
+      if (to == kDead) continue;
+      tails.push_back(s);
+      ++into[to + 1];
     }
-    const bool done = leaders.size() == n_blocks;
-    n_blocks = static_cast<uint32_t>(leaders.size());
-    block = std::move(refined);
-    if (!done && n_blocks < n) continue;
-    if (n_blocks == n) return;
-    std::vector<uint32_t> next;
-    std::vector<uint8_t> accept;
-    for (const uint32_t s : leaders) {
-      accept.push_back(accept_[s]);
-      for (uint32_t c = 0; c < n_classes_; ++c) {
-        const uint32_t to = next_[s * n_classes_ + c];
-        next.push_back(to == kDead ? kDead : block[to]);
-      }
-    }
-    next_ = std::move(next);
-    accept_ = std::move(accept);
-    return;
+    alike.emplace_back(from, static_cast<uint32_t>(tails.size()));
   }
+  std::partial_sum(into.begin(), into.end(), into.begin());
+  edges.resize(tails.size());
+  std::vector<uint32_t> at(into.begin(), into.end() - 1);
+  for (uint32_t c = 0; c < n_classes_; ++c) {
+    for (uint32_t e = alike[c].first; e < alike[c].second; ++e) {
+      edges[at[next_[tails[e] * n_classes_ + c]]++] = e;
+    }
+  }
+  Partition blocks(n), cords(static_cast<uint32_t>(tails.size()));
+  for (uint32_t s = 0; s < n; ++s) {
+    if (accept_[s] != 0) blocks.mark(s);
+  }
+  blocks.split();
+  for (const auto& [from, to] : alike) {
+    for (uint32_t e = from; e < to; ++e) cords.mark(e);
+    cords.split();
+  }
+  for (uint32_t cord = 0, block = 1; cord < cords.size(); ++cord) {
+    for (const uint32_t e : cords.of(cord)) blocks.mark(tails[e]);
+    blocks.split();
+    for (; block < blocks.size(); ++block) {
+      for (const uint32_t s : blocks.of(block)) {
+        for (uint32_t i = into[s]; i < into[s + 1]; ++i) cords.mark(edges[i]);
+      }
+      cords.split();
+    }
+  }
+  if (blocks.size() == n) return;
+  std::vector<uint32_t> numbers(n, kDead), next;  // of blocks, in the order of their first states
+  std::vector<uint8_t> accept;
+  std::vector<uint32_t> leaders;
+  for (uint32_t s = 0; s < n; ++s) {
+    if (numbers[blocks.set[s]] != kDead) continue;
+    numbers[blocks.set[s]] = static_cast<uint32_t>(leaders.size());
+    leaders.push_back(s);
+  }
+  for (const uint32_t s : leaders) {
+    accept.push_back(accept_[s]);
+    for (uint32_t c = 0; c < n_classes_; ++c) {
+      const uint32_t to = next_[s * n_classes_ + c];
+      next.push_back(to == kDead ? kDead : numbers[blocks.set[to]]);
+    }
+  }
+  next_ = std::move(next);
+  accept_ = std::move(accept);
 }
 
 bool Dfa::matches(std::string_view text) const {

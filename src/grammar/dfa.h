@@ -45,6 +45,7 @@ class Dfa {
   [[nodiscard]] bool matches(std::string_view text) const;
 
  private:
+  [[nodiscard]] static Dfa of(const Grammar& grammar, uint64_t workspace);
   void tidy(uint32_t start);
   void minimize();
 

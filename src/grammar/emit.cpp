@@ -49,6 +49,7 @@ void SchemaCompiler::emit_rule(const Conjunction& all, uint32_t rule) {
 Expr SchemaCompiler::emit_shape(const Shape& s) {
   if (s.values) return emit_values(s);
   uint8_t types = s.types;
+  if (s.counted_items && (types & kArrayBit) != 0) types = kArrayBit;
   for (const uint32_t v : s.excluded) {
     const uint8_t bit = type_bit(v);
     if (bit <= kFalseBit) types &= static_cast<uint8_t>(~bit);

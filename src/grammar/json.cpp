@@ -73,6 +73,8 @@ class JsonParser {
       if (object) {
         const size_t start = in_.position();
         if (in_.peek() != '"') return in_.fail("the name of a member is missing here");
+        if (out_.values_[id].children.size() >= kMaxMembers)
+          return in_.fail("this object has too many members");
         SLUICE_RETURN_IF_ERROR(string(&key));
         if (out_.find(id, key) != kNoValue) return in_.fail_at(start, "this member is there twice");
         skip_space();

@@ -14,6 +14,7 @@ namespace sluice::grammar {
 
 inline constexpr uint32_t kNoValue = UINT32_MAX;
 inline constexpr size_t kMaxValues = 50'000;
+inline constexpr size_t kMaxMembers = 4'000;  // of one object: each is looked for among the others
 
 enum class JsonType : uint8_t { kNull, kBoolean, kNumber, kString, kArray, kObject };
 

@@ -8,29 +8,11 @@
 namespace sluice::grammar {
 namespace {
 
-constexpr std::string_view kMeaningless[] = {"$schema",
-                                             "$id",
-                                             "$anchor",
-                                             "$dynamicAnchor",
-                                             "$comment",
-                                             "$defs",
-                                             "definitions",
-                                             "title",
-                                             "description",
-                                             "default",
-                                             "examples",
-                                             "deprecated",
-                                             "readOnly",
-                                             "writeOnly",
-                                             "contentEncoding",
-                                             "contentSchema",
-                                             "then",
-                                             "else",
-                                             "$vocabulary",
-                                             "minContains",
-                                             "maxContains",
-                                             "additionalItems",
-                                             "contentMediaType"};
+constexpr std::string_view kMeaningless[] = {
+    "$schema",     "$id",         "$anchor",         "$dynamicAnchor",  "$comment", "$defs",
+    "definitions", "title",       "description",     "default",         "examples", "deprecated",
+    "readOnly",    "writeOnly",   "contentEncoding", "contentSchema",   "then",     "else",
+    "$vocabulary", "minContains", "maxContains",     "contentMediaType"};
 
 }  // namespace
 
@@ -203,7 +185,7 @@ Shapes SchemaCompiler::negated_keyword(uint32_t schema, uint32_t at) {
     return out;
   }
   for (const char* known :
-       {"format", "prefixItems", "items", "uniqueItems", "additionalProperties",
+       {"format", "prefixItems", "items", "uniqueItems", "additionalProperties", "additionalItems",
         "patternProperties", "propertyNames", "dependentSchemas", "dependencies",
         "unevaluatedProperties", "unevaluatedItems", "$ref", "$dynamicRef", "$recursiveRef"}) {
     if (name == known) refuse(at, "the negation of this keyword is not supported");
@@ -265,6 +247,7 @@ bool SchemaCompiler::fits_array(const Shape& s, uint32_t value) {
   return std::all_of(s.contains.begin(), s.contains.end(), [&](const Contains& c) {
     const auto n =
         std::count_if(items.begin(), items.end(), [&](uint32_t i) { return allows({c.term}, i); });
+    if (narrowed_ && c.most != UINT32_MAX) refuse(c.term / 2, "too many alternatives");
     return n >= static_cast<int64_t>(c.least) && n <= static_cast<int64_t>(c.most);
   });
 }

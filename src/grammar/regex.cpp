@@ -38,7 +38,7 @@ class Regex {
     if (!in_.at_end()) return in_.fail("this \")\" closes no group");
     return all;
   }
-  [[nodiscard]] bool anchored() const { return anchored_; }
+  [[nodiscard]] bool anchored() const { return starts_ + ends_ > 0; }
 
  private:
   Result<Expr> alternatives(int depth) {
@@ -53,12 +53,20 @@ class Regex {
 
   Result<Expr> sequence(int depth) {
     std::vector<Expr> parts;
+    bool ended = false;
     while (!in_.at_end() && in_.peek() != '|' && in_.peek() != ')') {
       if (builder_.full()) break;
+      const size_t start = in_.position(), starts = starts_, ends = ends_;
       Result<Expr> part = atom(depth);
       if (!part.ok()) return part;
+      const size_t behind = in_.position();
       part = quantified(*part);
       if (!part.ok()) return part;
+      const bool again = in_.position() > behind && ends_ > ends;
+      if (starts_ > starts && (ended || again)) {  // would fit an empty text, which anchor() misses
+        return in_.fail_at(start, "\"^\" behind \"$\" is not supported");
+      }
+      ended |= ends_ > ends;
       parts.push_back(*part);
     }
     return builder_.seq(parts);
@@ -98,7 +106,7 @@ class Regex {
       case '^':
       case '$':
         in_.skip();
-        anchored_ = true;
+        ++(c == '^' ? starts_ : ends_);
         return builder_.bytes(std::string(1, static_cast<char>(c == '^' ? kStart : kEnd)));
       case '.':
         in_.skip();
@@ -280,7 +288,7 @@ class Regex {
 
   Source in_;
   Builder& builder_;
-  bool anchored_ = false;
+  size_t starts_ = 0, ends_ = 0;  // anchors
 };
 
 }  // namespace

@@ -59,6 +59,7 @@ struct ItemPart {
 struct Contains {
   Term term;
   uint32_t least, most;
+  bool silent = false;  // of a negation
 };
 // What one schema says of members: those that it names, those that match its patterns, the others.
 struct MemberPart {
@@ -85,6 +86,7 @@ struct Shape {
   uint32_t least_items = 0, most_items = UINT32_MAX;
   std::vector<ItemPart> items;
   std::vector<Contains> contains;
+  bool counted_items = false;     // arrays are meant, though other types would do
   uint32_t unique_at = kNoValue;  // the keyword `uniqueItems`
   uint32_t least_members = 0, most_members = UINT32_MAX;
   uint32_t least_members_at = kNoValue;
@@ -185,6 +187,7 @@ class SchemaCompiler {
   std::vector<Term> path_;  // terms that are being taken apart
   uint32_t string_rule_ = UINT32_MAX, char_rule_ = UINT32_MAX, space_rule_ = UINT32_MAX;
   bool unevaluated_ = false;  // which branches hold matters, not only that one does
+  bool narrowed_ = false;     // some shapes leave out values that they could have
   uint32_t work_ = 0;
 };
 

@@ -66,6 +66,7 @@ Shapes SchemaCompiler::shapes_of(Term term) {
   for (Shape& s : out) {
     for (ItemPart& part : s.items) part.silent |= negated;
     for (MemberPart& part : s.members) part.silent |= negated;
+    for (Contains& c : s.contains) c.silent |= negated;
   }
   unevaluated_ = outer;
   path_.pop_back();
@@ -177,11 +178,13 @@ void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
   // A schema of items and their number, without a type, means an array.
   const bool counted =
       keyword(schema, "minItems") != kNoValue || keyword(schema, "maxItems") != kNoValue;
-  if (counted && keyword(schema, "items") != kNoValue && keyword(schema, "type") == kNoValue) {
-    shape->types &= kArrayBit;
-  }
+  shape->counted_items =
+      counted && keyword(schema, "items") != kNoValue && keyword(schema, "type") == kNoValue;
   ItemPart part;
-  const uint32_t prefix = keyword(schema, "prefixItems"), items = keyword(schema, "items");
+  const auto later = [&](const char* name) {  // a keyword that draft 7 does not know
+    return refs_.draft7() ? kNoValue : keyword(schema, name);
+  };
+  const uint32_t prefix = later("prefixItems"), items = keyword(schema, "items");
   uint32_t list = prefix, rest = items;
   if (is(items, JsonType::kArray)) {
     list = items;
@@ -194,8 +197,7 @@ void SchemaCompiler::apply_arrays(uint32_t schema, Shape* shape) {
   if (!(part == ItemPart())) shape->items.push_back(std::move(part));
   const uint32_t contains = keyword(schema, "contains");
   if (contains == kNoValue) return;
-  const auto least = count(keyword(schema, "minContains")),
-             most = count(keyword(schema, "maxContains"));
+  const auto least = count(later("minContains")), most = count(later("maxContains"));
   shape->contains.push_back({yes(contains), least.value_or(1), most.value_or(UINT32_MAX)});
 }
 
@@ -267,7 +269,10 @@ Shapes SchemaCompiler::combined(uint32_t schema, Shapes shapes) {
 // Each branch, or where it matters which branches hold, each set of them: then more is evaluated.
 Shapes SchemaCompiler::any_of(uint32_t at, bool subsets) {
   const std::vector<uint32_t> branches = document_[at].children;
-  if (branches.size() > kMaxSubsets) subsets = false;  // fewer texts, none of them wrong
+  if (subsets && branches.size() > kMaxSubsets) {  // fewer texts, none of them wrong
+    subsets = false;
+    narrowed_ = true;
+  }
   Shapes out;
   const uint32_t n = static_cast<uint32_t>(branches.size());
   for (uint32_t set = 1; set < 1u << std::min(n, 20u) && subsets; ++set) {
@@ -293,9 +298,8 @@ Shapes SchemaCompiler::one_of(uint32_t at) {
     for (size_t j = 0; j < branches.size() && !failed(); ++j) {
       if (i == j) continue;
       const Shapes both = product(alone, all[j], at);
-      if (std::all_of(both.begin(), both.end(), [&](const Shape& s) { return hopeless(s, 3); })) {
-        continue;
-      }
+      const auto never = [&](const Shape& s) { return hopeless(s, 3); };
+      if (!narrowed_ && std::all_of(both.begin(), both.end(), never)) continue;
       alone = product(alone, shapes_of(no(branches[j])), at);
     }
     append(&out, alone);
@@ -373,13 +377,14 @@ Shapes SchemaCompiler::unevaluated(uint32_t schema, Shapes shapes) {
       }
       if (all) continue;
       std::fill(part.prefix.begin(), part.prefix.end(), kNoTerm);
-      if (!s.contains.empty() && !refs_.draft7()) {
-        const bool none = is(items, JsonType::kBoolean) && !document_[items].truth;
-        if (s.contains.size() > 1 || !none) {
+      const bool none = is(items, JsonType::kBoolean) && !document_[items].truth;
+      for (const Contains& c : s.contains) {
+        if (c.silent || refs_.draft7()) continue;
+        if (part.rest != yes(items) || !none) {
           refuse(items, "unevaluatedItems beside contains");
           return {};
         }
-        part.rest = s.contains[0].term;  // an item that contains looks at, or none
+        part.rest = c.term;  // an item that contains looks at, or none
       }
       s.items.push_back(part);
     }
@@ -430,6 +435,7 @@ Shape SchemaCompiler::merged(const Shape& a, const Shape& b) {
   s.most_items = std::min(s.most_items, b.most_items);
   append(&s.items, b.items);
   append(&s.contains, b.contains);
+  s.counted_items |= b.counted_items;
   if (s.unique_at == kNoValue) s.unique_at = b.unique_at;
   if (b.least_members > s.least_members) s.least_members_at = b.least_members_at;
   s.least_members = std::max(s.least_members, b.least_members);

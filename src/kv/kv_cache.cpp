@@ -29,9 +29,8 @@ LayerShape::Part LayerShape::part(int i) const {
   const KvType type = i % 2 == 0 ? k_type : v_type;
   const int32_t n = i % 2 == 0 ? dk : own_values();
   if (i >= 4) return {1, keep, kernels::kv_row_bytes(KvType::kF16, n)};
-  if (i >= 2)
-    return {1, kernels::kv_grouped(type) ? recent : 0, kernels::kv_row_bytes(KvType::kF16, n)};
-  const int32_t positions = kernels::kv_grouped(type) ? kernels::kKvGroup : 1;
+  if (i >= 2) return {1, type != KvType::kF16 ? recent : 0, kernels::kv_row_bytes(KvType::kF16, n)};
+  const int32_t positions = type != KvType::kF16 ? kernels::kKvGroup : 1;
   return {positions, (capacity + positions - 1) / positions,
           positions * kernels::kv_row_bytes(type, n)};
 }

@@ -4,7 +4,7 @@
 // once share one pool, whose size is in the plan: nothing here is allocated later.
 //
 // What a query sees depends on positions alone, so that every batch length, split and thread count
-// gives the same bits. In f16 and q8_0 a position is a row by itself. In q4_0 and q2 a group of
+// gives the same bits. In f16 a position is a row by itself. In the other types a group of
 // kKvGroup positions is quantized once its last is there, from f16 copies that a ring keeps; a
 // query sees the group that it is in itself as f16 and all before it quantized, also where the rest
 // of its group is in the same batch. So going on from the first position of a group needs no
@@ -33,7 +33,7 @@ struct LayerShape {
   int64_t state = 0;            // f32 values that a recurrent layer carries on; 0: none
   bool values_in_keys = false;  // the first dv values of a key are its value: nothing else is kept
   KvType k_type = KvType::kF16, v_type = KvType::kF16;
-  int32_t recent = 0;    // positions of the ring of f16 copies where either type is grouped
+  int32_t recent = 0;    // positions of the ring of f16 copies where either type is quantized
   bool forgets = false;  // the window is not the model's: the first `keep` positions are seen too
   int32_t keep = 0;
 

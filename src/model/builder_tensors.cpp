@@ -10,25 +10,10 @@ namespace {
 bool has_kernel(gguf::TensorType type) {
   using T = gguf::TensorType;
   switch (type) {
-    case T::kF32:
-    case T::kF16:
-    case T::kBF16:
-    case T::kQ4_0:
-    case T::kQ4_1:
-    case T::kQ5_0:
-    case T::kQ5_1:
-    case T::kQ8_0:
-    case T::kQ2_K:
-    case T::kQ3_K:
-    case T::kQ4_K:
-    case T::kQ5_K:
-    case T::kQ6_K:
-    case T::kIQ4_NL:
-    case T::kIQ4_XS:
-    case T::kTQ1_0:
-    case T::kTQ2_0:
-    case T::kMXFP4:
-      return true;
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) case T::k##NAME:
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) case T::k##NAME:
+#include "kernels/types.def"
+    return true;
     default:
       return false;
   }

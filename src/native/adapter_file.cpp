@@ -26,7 +26,8 @@ Result<std::string> read_config(const std::string& path, const io::OpenOptions& 
 
 }  // namespace
 
-Status AdapterFiles::open_one(const std::string& path, const io::OpenOptions& options, File* out) {
+Status AdapterFiles::open_one(const std::string& given, const io::OpenOptions& options, File* out) {
+  const std::string path = platform::with_slashes(given);
   const std::string file =
       platform::is_directory(path) ? path + "/adapter_model.safetensors" : path;
   const bool peft = file.ends_with(".safetensors");

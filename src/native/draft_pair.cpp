@@ -22,28 +22,25 @@ Status check_same_vocabulary(const tokenizer::Tokenizer& model, const tokenizer:
   return {};
 }
 
-Result<session::MemoryPlan> plan_of(const std::string& path, const LoadOptions& options) {
-  Result<ModelHeader> header = read_header(path, options.source);
-  if (!header.ok()) return header.status();
-  session::EngineOptions engine = options.engine;
-  engine.base_bytes += header->held;
-  Result<session::Inspection> found = session::inspect(header->header, engine);
+Result<session::MemoryPlan> plan_of(const ModelHeader& model, session::EngineOptions options) {
+  options.base_bytes += model.held;
+  Result<session::Inspection> found = session::inspect(model.header, options);
   if (!found.ok()) return found.status();
   return std::move(found->plan);
 }
 
-Result<uint64_t> split(const std::string& path, const std::string& draft,
-                       const LoadOptions& options, const LoadOptions& for_draft) {
-  const Result<session::MemoryPlan> model = plan_of(path, options);
-  if (!model.ok()) return model.status();
+Result<uint64_t> split(const ModelHeader& model, const session::EngineOptions& options,
+                       const ModelHeader& draft, const session::EngineOptions& for_draft) {
+  const Result<session::MemoryPlan> plan = plan_of(model, options);
+  if (!plan.ok()) return plan.status();
   const Result<session::MemoryPlan> least = plan_of(draft, for_draft);
   if (!least.ok()) return least.status();
-  LoadOptions whole = for_draft;
-  whole.engine.memory_budget = 0;
-  whole.engine.n_ctx = least->n_ctx;
+  session::EngineOptions whole = for_draft;
+  whole.memory_budget = 0;
+  whole.n_ctx = least->n_ctx;
   const Result<session::MemoryPlan> most = plan_of(draft, whole);
   if (!most.ok()) return most.status();
-  return draft_share(options.engine.memory_budget, model->minimum, least->minimum, most->total());
+  return draft_share(options.memory_budget, plan->minimum, least->minimum, most->total());
 }
 
 }  // namespace
@@ -61,27 +58,46 @@ Result<uint64_t> draft_share(uint64_t budget, uint64_t model_minimum, uint64_t d
   return std::min(wanted, budget - model_minimum);
 }
 
-Result<DraftPair> open_pair(const std::string& path, const std::string& draft,
-                            const LoadOptions& options) {
-  LoadOptions for_model = options, for_draft = options;
-  for_draft.engine.draft_max = 0;
-  for_draft.engine.grammars = false;
-  if (options.engine.memory_budget > 0) {
-    const Result<uint64_t> share = split(path, draft, options, for_draft);
+Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
+                            const session::EngineOptions& options, const io::OpenOptions& source) {
+  Result<ModelHeader> smaller = read_header(draft, source);
+  if (!smaller.ok()) return smaller.status();
+  session::EngineOptions for_model = options, for_draft = options;
+  for_draft.draft_max = 0;
+  for_draft.grammars = false;
+  for_draft.adapters = {};
+  for_draft.n_sessions = for_draft.parallel = for_draft.logits_rows = 1;
+  if (options.memory_budget > 0) {
+    const Result<uint64_t> share = split(model, options, *smaller, for_draft);
     if (!share.ok()) return share.status();
-    for_draft.engine.memory_budget = *share;
-    for_model.engine.memory_budget -= *share;
+    for_draft.memory_budget = *share;
+    for_model.memory_budget -= *share;
   }
   DraftPair out;
-  Result<std::unique_ptr<Model>> model = Model::open(path, for_model);
-  if (!model.ok()) return model.status();
-  out.model = std::move(*model);
-  Result<std::unique_ptr<Model>> second = Model::open(draft, for_draft);
+  Result<std::unique_ptr<Model>> first = Model::open(std::move(model), for_model);
+  if (!first.ok()) return first.status();
+  out.model = std::move(*first);
+  // They compute in turns: threads of its own would have to be woken for each guess.
+  for_draft.pool = &out.model->engine().pool();
+  for_draft.n_threads = out.model->engine().plan().n_threads;
+  Result<std::unique_ptr<Model>> second = Model::open(std::move(*smaller), for_draft);
   if (!second.ok()) return second.status();
   out.draft = std::move(*second);
   SLUICE_RETURN_IF_ERROR(
       check_same_vocabulary(out.model->engine().tokenizer(), out.draft->engine().tokenizer()));
   return out;
+}
+
+Result<DraftPair> open_pair(const std::string& path, const std::string& draft,
+                            const LoadOptions& options) {
+  Result<ModelHeader> header = read_header(path, options.source);
+  if (!header.ok()) return header.status();
+  if (options.on_header) options.on_header(header->header);
+  const Result<AdapterFiles> adapters = AdapterFiles::open(options.adapters, options.source);
+  if (!adapters.ok()) return adapters.status();
+  session::EngineOptions engine = options.engine;
+  engine.adapters = adapters->sources();
+  return open_pair(std::move(*header), draft, engine, options.source);
 }
 
 }  // namespace sluice::native

@@ -8,7 +8,7 @@
 namespace sluice::native {
 
 struct DraftPair {
-  std::unique_ptr<Model> model, draft;
+  std::unique_ptr<Model> model, draft;  // the second computes on the first one's threads
 };
 
 // The draft's part of `budget`, where the plans of both say what they need at least and what the
@@ -16,8 +16,11 @@ struct DraftPair {
 [[nodiscard]] Result<uint64_t> draft_share(uint64_t budget, uint64_t model_minimum,
                                            uint64_t draft_minimum, uint64_t draft_whole);
 
-// Opens both. Errors: Model::open's of either, draft_share's, and kInvalidArgument where the
-// vocabularies differ.
+// Opens both; the draft gets neither adapters nor grammars, and one session. Errors: Model::open's
+// of either, draft_share's, and kInvalidArgument where the vocabularies differ.
+[[nodiscard]] Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
+                                          const session::EngineOptions& options,
+                                          const io::OpenOptions& source);
 [[nodiscard]] Result<DraftPair> open_pair(const std::string& path, const std::string& draft,
                                           const LoadOptions& options);
 

@@ -108,7 +108,8 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
 
 }  // namespace
 
-Result<ModelHeader> read_header(const std::string& path, const io::OpenOptions& options) {
+Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions& options) {
+  const std::string path = is_url(given) ? given : platform::with_slashes(given);
   Result<ModelHeader> out =
       read_header(open::Source{path, platform::is_directory(path), {}},
                   [&options](const std::string& name) { return io::open_source(name, options); });

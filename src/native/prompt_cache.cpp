@@ -9,6 +9,8 @@
 #include <memory>
 
 #include "base/hash.h"
+#include "platform/file.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::native {
 namespace {
@@ -44,7 +46,11 @@ struct Close {
 using File = std::unique_ptr<std::FILE, Close>;
 
 File open_file(const fs::path& path, const char* mode) {
-  return File(std::fopen(path.string().c_str(), mode));
+  const bool writes = *mode == 'w';
+  platform::File file = platform::File::open(
+      platform::to_utf8(path), writes ? platform::Access::kCreate : platform::Access::kRead);
+  if (!file.valid() || (writes && !file.resize(0))) return nullptr;
+  return File(std::move(file).to_stream(mode));
 }
 
 bool get(const File& file, void* out, size_t bytes) {
@@ -84,7 +90,8 @@ struct Stored {
 std::vector<Stored> stored(const std::string& directory, const char* suffix = kSuffix) {
   std::vector<Stored> out;
   std::error_code bad;
-  for (fs::directory_iterator it(directory, bad), end; !bad && it != end; it.increment(bad)) {
+  for (fs::directory_iterator it(platform::to_path(directory), bad), end; !bad && it != end;
+       it.increment(bad)) {
     if (it->path().extension() != suffix) continue;
     std::error_code gone;
     Stored entry{it->path(), it->file_size(gone), {}};
@@ -113,8 +120,8 @@ Result<PromptCache> PromptCache::open(const std::string& directory, uint64_t mos
   if (most_bytes == 0)
     return error(Code::kInvalidArgument, "a prompt cache of 0 bytes keeps nothing");
   std::error_code bad;
-  fs::create_directories(directory, bad);
-  if (bad || !fs::is_directory(directory, bad)) {
+  fs::create_directories(platform::to_path(directory), bad);
+  if (bad || !fs::is_directory(platform::to_path(directory), bad)) {
     return error(Code::kIo, "the directory \"%.256s\" for saved prompts cannot be made",
                  directory.c_str());
   }
@@ -153,17 +160,18 @@ void PromptCache::visit(const session::Engine& engine, const Visit& visit) const
     if (!read_head(open_file(file.path, "rb"), file.bytes, &header, &tokens)) {
       forget(file.path);
     } else if (header.identity == identity(engine)) {
-      visit(file.path.string(), tokens);
+      visit(platform::to_utf8(file.path), tokens);
     }
   }
 }
 
 Status PromptCache::load(const std::string& path, session::Session& session) const {
-  const File file = open_file(path, "rb");
+  const File file = open_file(platform::to_path(path), "rb");
   Header header;
   std::vector<Token> tokens;
   std::error_code bad;
-  if (!read_head(file, fs::file_size(path, bad), &header, &tokens) || bad) return unusable(path);
+  if (!read_head(file, fs::file_size(platform::to_path(path), bad), &header, &tokens) || bad)
+    return unusable(path);
   SLUICE_RETURN_IF_ERROR(session.begin_restore(header.state_bytes));
   std::vector<uint8_t> piece(kPiece);
   for (uint64_t left = header.state_bytes; left > 0;) {
@@ -194,11 +202,11 @@ Result<int32_t> PromptCache::restore(session::Session& session, std::span<const 
   });
   if (best.empty()) return 0;
   if (Status loaded = load(best, session); !loaded.ok()) {
-    if (loaded.code() == Code::kCorrupt) forget(best);
+    if (loaded.code() == Code::kCorrupt) forget(platform::to_path(best));
     return loaded;
   }
   std::error_code ignored;
-  fs::last_write_time(best, fs::file_time_type::clock::now(), ignored);
+  fs::last_write_time(platform::to_path(best), fs::file_time_type::clock::now(), ignored);
   return most;
 }
 
@@ -234,8 +242,9 @@ Status PromptCache::save(const session::Session& session) {
   if (held) return {};
   char name[32];
   std::snprintf(name, sizeof name, "%016llx", static_cast<unsigned long long>(header.sum));
-  const fs::path path = fs::path(directory_) / (std::string(name) + kSuffix);
-  const fs::path beside = path.string() + kPart;
+  const fs::path path = platform::to_path(directory_) / (std::string(name) + kSuffix);
+  fs::path beside = path;
+  beside += kPart;
   const auto fail = [&] {
     forget(beside);
     return error(Code::kIo, "the prompt could not be saved in \"%.256s\"", directory_.c_str());
@@ -258,7 +267,7 @@ Status PromptCache::save(const session::Session& session) {
     }
     if (std::fflush(file.get()) != 0) return fail();
   }
-  for (const std::string& entry : replaced) forget(entry);
+  for (const std::string& entry : replaced) forget(platform::to_path(entry));
   evict(bytes);
   std::error_code bad;
   fs::rename(beside, path, bad);

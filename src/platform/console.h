@@ -4,13 +4,16 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "platform/wakeup.h"
 
 namespace sluice::platform {
 
 // Once, first in main(): text is UTF-8 in both directions, and bytes are written as they are.
-void begin_console();
+// Returns what follows the program's name, in UTF-8 as well.
+[[nodiscard]] std::vector<std::string> begin_console(int argc, char** argv);
 // Reading a line with an editor needs the C locale to know UTF-8.
 void use_utf8_locale();
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdlib>
@@ -16,7 +17,9 @@
 
 namespace sluice::platform {
 
-void begin_console() {}
+std::vector<std::string> begin_console(int argc, char** argv) {
+  return std::vector<std::string>(argv + std::min(argc, 1), argv + argc);
+}
 
 void use_utf8_locale() {
   std::setlocale(LC_CTYPE, "");

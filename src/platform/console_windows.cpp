@@ -3,10 +3,16 @@
 #include <fcntl.h>
 #include <io.h>
 #include <windows.h>
+// needs what windows.h declares
+#include <shellapi.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <mutex>
+#include <utility>
 
 #include "platform/console.h"
+#include "platform/wide.h"
 
 namespace sluice::platform {
 namespace {
@@ -26,12 +32,40 @@ BOOL WINAPI on_console_event(DWORD event) {
   return TRUE;
 }
 
+// A console's bytes are UTF-8 for nobody who reads them as a file's. Ctrl-Z at the beginning is the
+// end of the input.
+long read_typed(char* out, size_t n) {
+  constexpr wchar_t kEnd = 0x1a;
+  static wchar_t kept = 0;  // the first half of a pair whose other half comes next
+  wchar_t units[1024];
+  DWORD got = kept != 0 ? 1 : 0;
+  units[0] = std::exchange(kept, 0);
+  const DWORD room = static_cast<DWORD>(std::min(n / 3, std::size(units)));
+  DWORD more = 0;
+  if (room <= got) return 0;
+  if (ReadConsoleW(console_of(Stream::kInput), units + got, room - got, &more, nullptr) == 0) {
+    return -1;
+  }
+  got += more;
+  if (got == 0 || units[0] == kEnd) return 0;
+  if (got > 1 && IS_HIGH_SURROGATE(units[got - 1])) kept = units[--got];
+  const std::string bytes = from_wide({units, got});
+  return static_cast<long>(bytes.copy(out, n));
+}
+
 }  // namespace
 
-void begin_console() {
+std::vector<std::string> begin_console(int, char**) {
+  static const UINT before = GetConsoleOutputCP();  // the window stays when the program has ended
+  if (before != 0) std::atexit([] { SetConsoleOutputCP(before); });
   SetConsoleOutputCP(CP_UTF8);
-  SetConsoleCP(CP_UTF8);
   for (const int fd : {0, 1, 2}) _setmode(fd, _O_BINARY);
+  int n = 0;
+  wchar_t** words = CommandLineToArgvW(GetCommandLineW(), &n);
+  std::vector<std::string> out;
+  for (int i = 1; words != nullptr && i < n; ++i) out.push_back(from_wide(words[i]));
+  LocalFree(words);
+  return out;
 }
 
 void use_utf8_locale() {}
@@ -49,7 +83,8 @@ bool shows_styles() {
 }
 
 long read_input(char* out, size_t n, const Wakeup& wakeup) {
-  const int got = _read(0, out, static_cast<unsigned>(n));
+  const long got =
+      is_terminal(Stream::kInput) ? read_typed(out, n) : _read(0, out, static_cast<unsigned>(n));
   if (wakeup.raised()) return -1;
   if (got > 0) return got;
   if (is_terminal(Stream::kInput)) {  // Ctrl-C ends the read before its handler has run

@@ -62,8 +62,8 @@ class File {
   [[nodiscard]] bool try_lock_byte(uint64_t at) const;
   void unlock_byte(uint64_t at) const;
 
-  // Gives the file to a stream that writes bytes as they are; null on failure.
-  [[nodiscard]] std::FILE* to_stream() &&;
+  // Gives the file to a stream of bytes as they are, "rb" or "wb"; null on failure.
+  [[nodiscard]] std::FILE* to_stream(const char* mode = "wb") &&;
 
  private:
   explicit File(int fd) : fd_(fd) {}
@@ -73,6 +73,8 @@ class File {
 // Until what was written to the stream is on the disk.
 [[nodiscard]] bool sync(std::FILE* stream);
 
+// The same path with '/' alone between its parts, where the system knows another separator too.
+[[nodiscard]] std::string with_slashes(std::string path);
 [[nodiscard]] bool is_directory(const std::string& path);
 // With those above it; true where it is there already.
 [[nodiscard]] bool make_directories(const std::string& path);

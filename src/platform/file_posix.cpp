@@ -148,14 +148,18 @@ bool File::try_lock_byte(uint64_t) const {
 void File::unlock_byte(uint64_t) const {}
 #endif
 
-std::FILE* File::to_stream() && {
-  std::FILE* stream = ::fdopen(fd_, "wb");
+std::FILE* File::to_stream(const char* mode) && {
+  std::FILE* stream = ::fdopen(fd_, mode);
   if (stream != nullptr) fd_ = -1;
   return stream;
 }
 
 bool sync(std::FILE* stream) {
   return std::fflush(stream) == 0 && ::fsync(::fileno(stream)) == 0;
+}
+
+std::string with_slashes(std::string path) {
+  return path;
 }
 
 bool is_directory(const std::string& path) {

@@ -203,14 +203,20 @@ void File::unlock_byte(uint64_t at) const {
   (void)UnlockFileEx(handle_of(fd_), 0, 1, 0, &place);
 }
 
-std::FILE* File::to_stream() && {
-  std::FILE* stream = _fdopen(fd_, "wb");
+std::FILE* File::to_stream(const char* mode) && {
+  std::FILE* stream = _fdopen(fd_, mode);
   if (stream != nullptr) fd_ = -1;
   return stream;
 }
 
 bool sync(std::FILE* stream) {
   return std::fflush(stream) == 0 && _commit(_fileno(stream)) == 0;
+}
+
+// What begins with \\?\ the system takes as it is.
+std::string with_slashes(std::string path) {
+  if (!path.starts_with("\\\\?\\")) std::replace(path.begin(), path.end(), '\\', '/');
+  return path;
 }
 
 bool is_directory(const std::string& path) {

@@ -9,6 +9,8 @@
 
 #if defined(__EMSCRIPTEN__)
 #include <emscripten/threading.h>
+#elif defined(_WIN32)
+#include <windows.h>
 #endif
 
 namespace sluice::platform {
@@ -33,6 +35,8 @@ void yield() {
 void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
 #if defined(__EMSCRIPTEN__)
   emscripten_futex_wait(&word, seen, std::numeric_limits<double>::infinity());
+#elif defined(_WIN32)
+  WaitOnAddress(&word, &seen, sizeof seen, INFINITE);
 #else
   word.wait(seen, std::memory_order_seq_cst);
 #endif
@@ -41,6 +45,8 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
 void futex_wake_all(std::atomic<uint32_t>& word) {
 #if defined(__EMSCRIPTEN__)
   emscripten_futex_wake(&word, std::numeric_limits<int>::max());
+#elif defined(_WIN32)
+  WakeByAddressAll(&word);
 #else
   word.notify_all();
 #endif

@@ -92,6 +92,11 @@ void Worker::stop() {
   if (!thread_.joinable()) return;
   model_.interrupt();  // where it waits for weights
   thread_.join();
+  for (const Slot& slot : slots_) keep(slot);
+}
+
+void Worker::keep(const Slot& slot) const {
+  if (recollection_.keep && slot.session->position() > 0) recollection_.keep(*slot.session);
 }
 
 void Worker::loop() {
@@ -213,8 +218,12 @@ bool Worker::begin_answer(Task& task) {
   if (shared && source == nullptr) return false;
   Slot& slot = take_slot(prompt);
   session::Session& session = *slot.session;
-  if (source != nullptr && common_prefix(session.tokens(), prompt) + 1 < prompt.size()) {
+  const size_t prefix = common_prefix(session.tokens(), prompt);
+  if (2 * prefix < session.tokens().size()) keep(slot);  // most of it is lost now
+  if (source != nullptr && prefix + 1 < prompt.size()) {
     static_cast<void>(session.fork_from(*source));  // otherwise it is computed
+  } else if (recollection_.recall) {
+    recollection_.recall(session, prompt);
   }
   generate::Options options = job.options;
   options.sampling.seed += static_cast<decltype(options.sampling.seed)>(index);
@@ -261,6 +270,7 @@ void Worker::begin_embedding(Task& task) {
   task.slot = &take_slot({});
   session::Session& session = *task.slot->session;
   scheduler_.remove(session);
+  keep(*task.slot);
   session.clear();
   task.embedder = std::make_unique<embed::Embedder>(session);
   Job& job = *task.job;

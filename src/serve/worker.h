@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -29,6 +30,13 @@ class Worker {
   // outlive this; from start() on the engine is the worker's alone.
   Worker(native::Model& model, Metrics& metrics, size_t max_queued);
   ~Worker();
+  // Where prompts outlive the process; called in the engine's thread, before start().
+  struct Recollection {
+    // Makes the session what is known of the prompt, where that is more than it holds.
+    std::function<void(session::Session& session, std::span<const Token> prompt)> recall;
+    std::function<void(const session::Session& session)> keep;  // what would be lost
+  };
+  void remember(Recollection recollection) { recollection_ = std::move(recollection); }
   // Errors: Session::create's.
   [[nodiscard]] Status start();
 
@@ -96,9 +104,11 @@ class Worker {
   [[nodiscard]] bool has_free_slot() const;
   [[nodiscard]] Slot& take_slot(const std::vector<Token>& prompt);
   void free_slot(Slot& slot) { slot.taken = false; }
+  void keep(const Slot& slot) const;
 
   native::Model& model_;
   Metrics& metrics_;
+  Recollection recollection_;
   const size_t parallel_, max_queued_;
   std::vector<Slot> slots_;
   generate::Scheduler scheduler_;

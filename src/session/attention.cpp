@@ -10,17 +10,14 @@ namespace sluice::session {
 
 using model::Op;
 
-// A position's vector of one head to its place; in groups, to its copy.
+// A position's vector of one head to its place; of what is quantized in groups, to its copy.
 void CpuExecutor::store_vector(const kv::LayerShape& layer, kernels::KvType type, const float* x,
                                int32_t n, int32_t position, uint8_t* cache, kernels::f16* copies) {
-  const int64_t place = position % layer.capacity;
-  if (type == kernels::KvType::kF16) {
-    engine_.table().f32_to_f16(x, n, reinterpret_cast<kernels::f16*>(cache) + place * n);
-  } else if (kernels::kv_grouped(type)) {
-    engine_.table().f32_to_f16(x, n, copies + int64_t{position % layer.recent} * n);
-  } else {
-    engine_.table().quantize_kv(x, n, cache + place * kernels::kv_row_bytes(type, n));
-  }
+  kernels::f16* const to =
+      type == kernels::KvType::kF16
+          ? reinterpret_cast<kernels::f16*>(cache) + int64_t{position % layer.capacity} * n
+          : copies + int64_t{position % layer.recent} * n;
+  engine_.table().f32_to_f16(x, n, to);
 }
 
 void CpuExecutor::store_kv(const Op& op) {
@@ -58,7 +55,7 @@ void CpuExecutor::quantize_groups(const Op& op) {
   const auto quantize = [&](int64_t group, bool keys, int32_t n, uint8_t* to,
                             const kernels::f16* copies) {
     const kernels::KvType type = keys ? layer.k_type : layer.v_type;
-    if (!kernels::kv_grouped(type)) return;
+    if (type == kernels::KvType::kF16) return;
     const int64_t position = group * kGroup;
     engine_.table().quantize_kv_group(
         type, keys, copies + position % layer.recent * n, n,

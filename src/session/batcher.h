@@ -40,6 +40,8 @@ class Batcher {
   [[nodiscard]] bool waiting() const;
   // Rows of logits for one session's pass, so that those of the last batch find room together.
   [[nodiscard]] int32_t rows_share() const;
+  // Sessions in the last batch.
+  [[nodiscard]] int32_t sharing() const { return shared_by_; }
 
  private:
   friend class Session;

@@ -171,7 +171,11 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
   engine->model_identity_ = identity_of(header, plan);
   engine->identify();
-  engine->pool_ = std::make_unique<ThreadPool>(plan.n_threads);
+  engine->pool_ = options.pool;
+  if (engine->pool_ == nullptr || engine->pool_->n_threads() != plan.n_threads) {
+    engine->own_pool_ = std::make_unique<ThreadPool>(plan.n_threads);
+    engine->pool_ = engine->own_pool_.get();
+  }
   engine->map_items();
   SLUICE_RETURN_IF_ERROR(
       engine->working_.allocate(engine->program_, *engine->table_, plan.working()));

@@ -94,6 +94,8 @@ class Engine {
   [[nodiscard]] double pass_ms() const;
   // What passes of few tokens have cost under this budget, waiting for weights included.
   [[nodiscard]] draft::PassCosts& costs() { return costs_; }
+  // What is known of guesses for it, or of the ones that it makes for another model.
+  [[nodiscard]] draft::Experience& guesses() { return guesses_; }
   [[nodiscard]] const WorkingMemory& working() const { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
@@ -135,7 +137,8 @@ class Engine {
   std::unique_ptr<tokenizer::Tokenizer> tokenizer_;
   std::unique_ptr<grammar::TokenSource> token_source_;
   std::unique_ptr<grammar::Vocabulary> vocabulary_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<ThreadPool> own_pool_;
+  ThreadPool* pool_ = nullptr;
   residency::Residency residency_;
   WeightCheck weight_check_;
   std::vector<int32_t> item_mat_, item_vec_;  // the inverse of the plan's maps
@@ -147,6 +150,7 @@ class Engine {
   double pass_began_ms_ = 0;
   uint32_t pins_absent_ = 0;  // when it began
   draft::PassCosts costs_;
+  draft::Experience guesses_;
   Status failure_;
 };
 

@@ -162,9 +162,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
       }
       layer.k_type = types.k;
       layer.v_type = types.v;
-      if (kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v)) {
-        layer.recent = recent_capacity(room.positions);
-      }
+      if (layer.quantized()) layer.recent = recent_capacity(room.positions);
     }
     if (op.state > 0) layer.state = std::max(layer.state, op.state_at + op.state);
   }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "kernels/kernels.h"
 #include "kv/kv_cache.h"
 #include "kv/kv_type.h"
@@ -36,6 +37,7 @@ struct EngineOptions {
   int32_t n_batch = 0;    // tokens of a prefill pass; 0: chosen; the context where texts are whole
   int32_t min_batch = 1;  // not fewer, however small the budget
   int32_t n_threads = 0;  // 0: chosen
+  ThreadPool* pool = nullptr;     // with so many threads, outlives the engine; null: one of its own
   int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all
   int32_t n_sessions = 1;         // timelines that are in memory at once
   int32_t n_checkpoints = -1;     // copies of recurrent states for going back; -1: chosen

@@ -288,6 +288,10 @@ int32_t Session::rows_share() const {
   return batcher_ != nullptr ? batcher_->rows_share() : engine_.plan().logits_rows;
 }
 
+int32_t Session::sharing() const {
+  return batcher_ != nullptr ? batcher_->sharing() : 1;
+}
+
 std::span<float> Session::logits(int32_t row) const {
   if (active_ || pass_ == 0 || pass_ != engine_.last_pass() || spec_.embed) return {};
   return engine_.executor().logits(first_logits_ + row);

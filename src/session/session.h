@@ -80,6 +80,8 @@ class Session {
 
   // Rows of logits that a pass may ask for, besides what the plan says: fewer beside others.
   [[nodiscard]] int32_t rows_share() const;
+  // Sessions whose passes are computed together with its own, itself included.
+  [[nodiscard]] int32_t sharing() const;
 
   // Raw logits [n_vocab] of row `row` of the finished pass (row 0 for kLastLogits); empty once
   // another pass has begun on the engine, or this timeline has been moved.

@@ -1,7 +1,7 @@
 // The saved form of a timeline, which belongs to a model and to the types of its keys and values
 // (both are in the identity), read and written in pieces of any size straight from and to where
 // the timeline keeps it, so that neither needs memory. Little-endian:
-//   header      magic "SKV2", model's identity, whole length, position, layers, checkpoints
+//   header      magic "SKV3", model's identity, whole length, position, layers, checkpoints
 //   u32         for each layer: the first position whose keys and values follow
 //   u32         for each checkpoint: its position, ascending
 //   i32         the tokens
@@ -19,7 +19,7 @@
 namespace sluice::session {
 namespace {
 
-constexpr uint32_t kMagic = 0x32564b53;  // "SKV2"
+constexpr uint32_t kMagic = 0x33564b53;  // "SKV3"
 constexpr uint64_t kSumBytes = sizeof(uint64_t);
 
 struct StateHeader {

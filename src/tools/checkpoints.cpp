@@ -88,8 +88,9 @@ Result<std::vector<Checkpoint>> read_index(const fs::path& folder) {
   const fs::path path = folder / "index.txt";
   std::error_code failed;
   const uint64_t size = fs::file_size(path, failed);
-  if (failed) return error(Code::kNotFound, "there is no %s", path.c_str());
-  if (size > kMaxIndexBytes) return error(Code::kBadHeader, "%s is too long", path.c_str());
+  if (failed) return error(Code::kNotFound, "there is no %s", path.string().c_str());
+  if (size > kMaxIndexBytes)
+    return error(Code::kBadHeader, "%s is too long", path.string().c_str());
   std::ifstream file(path);
   std::vector<Checkpoint> checkpoints;
   int n = 0;
@@ -99,7 +100,7 @@ Result<std::vector<Checkpoint>> read_index(const fs::path& folder) {
     Checkpoint checkpoint;
     if (!parse_line(line, &checkpoint)) {
       return error(Code::kBadHeader, "%s, line %d: expected a name, an operation and four sizes",
-                   path.c_str(), n);
+                   path.string().c_str(), n);
     }
     checkpoints.push_back(std::move(checkpoint));
   }
@@ -110,15 +111,16 @@ Result<std::vector<float>> read_values(const fs::path& folder, const Checkpoint&
   const fs::path path = folder / (checkpoint.name + ".f32");
   std::error_code failed;
   const uint64_t size = fs::file_size(path, failed);
-  if (failed) return error(Code::kNotFound, "there is no %s", path.c_str());
+  if (failed) return error(Code::kNotFound, "there is no %s", path.string().c_str());
   if (size != checkpoint.n_values() * sizeof(float)) {
-    return error(Code::kBadShape, "%s has %llu bytes, not those of %s values", path.c_str(),
-                 static_cast<unsigned long long>(size), shape_text(checkpoint).c_str());
+    return error(Code::kBadShape, "%s has %llu bytes, not those of %s values",
+                 path.string().c_str(), static_cast<unsigned long long>(size),
+                 shape_text(checkpoint).c_str());
   }
   std::vector<float> values(checkpoint.n_values());
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(values.data()), static_cast<std::streamsize>(size));
-  if (!file) return error(Code::kIo, "%s cannot be read", path.c_str());
+  if (!file) return error(Code::kIo, "%s cannot be read", path.string().c_str());
   return values;
 }
 

@@ -232,26 +232,17 @@ void fill_tq2_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
   }
 }
 
+constexpr auto fill_f32 = fill_float<float, same>;
+constexpr auto fill_f16 = fill_float<uint16_t, to_f16>;
+constexpr auto fill_bf16 = fill_float<uint16_t, to_bf16>;
+
 using gguf::TensorType;
 constexpr BlockType kTypes[] = {
-    {"f32", TensorType::kF32, 1, 4, fill_float<float, same>},
-    {"f16", TensorType::kF16, 1, 2, fill_float<uint16_t, to_f16>},
-    {"bf16", TensorType::kBF16, 1, 2, fill_float<uint16_t, to_bf16>},
-    {"q4_0", TensorType::kQ4_0, 32, 18, fill_q4_0},
-    {"q4_1", TensorType::kQ4_1, 32, 20, fill_q4_1},
-    {"q5_0", TensorType::kQ5_0, 32, 22, fill_q5_0},
-    {"q5_1", TensorType::kQ5_1, 32, 24, fill_q5_1},
-    {"q8_0", TensorType::kQ8_0, 32, 34, fill_q8_0},
-    {"q2_k", TensorType::kQ2_K, 256, 84, fill_q2_k},
-    {"q3_k", TensorType::kQ3_K, 256, 110, fill_q3_k},
-    {"q4_k", TensorType::kQ4_K, 256, 144, fill_q4_k},
-    {"q5_k", TensorType::kQ5_K, 256, 176, fill_q5_k},
-    {"q6_k", TensorType::kQ6_K, 256, 210, fill_q6_k},
-    {"iq4_nl", TensorType::kIQ4_NL, 32, 18, fill_iq4_nl},
-    {"iq4_xs", TensorType::kIQ4_XS, 256, 136, fill_iq4_xs},
-    {"mxfp4", TensorType::kMXFP4, 32, 17, fill_mxfp4},
-    {"tq1_0", TensorType::kTQ1_0, 256, 54, fill_tq1_0},
-    {"tq2_0", TensorType::kTQ2_0, 256, 66, fill_tq2_0},
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) \
+  {#name, TensorType::k##NAME, 1, bytes, fill_##name},
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
+  {#name, TensorType::k##NAME, values, bytes, fill_##name},
+#include "kernels/types.def"
 };
 
 }  // namespace

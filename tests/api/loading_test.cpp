@@ -1,7 +1,8 @@
-// What loading adds to a model: adapters, and keys and values in fewer bytes.
+// What loading adds to a model: adapters, keys and values in fewer bytes, and drafts.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "api_util.h"
 
@@ -45,6 +46,7 @@ TEST(ApiLoading, KeepsKeysAndValuesAsAsked) {
   const auto kv_bytes = [](const char* type) {
     sluice_load_options options = load_options();
     options.kv_type = type;
+    options.context = 2048;  // of which f16 copies of a few hundred are a small part
     const Engine engine = load(options);
     uint64_t bytes = 0;
     expect_ok(sluice_engine_memory(
@@ -59,6 +61,117 @@ TEST(ApiLoading, KeepsKeysAndValuesAsAsked) {
   EXPECT_EQ(kv_bytes("f16"), whole);
   EXPECT_LT(kv_bytes("q8_0"), whole);
   EXPECT_NE(kv_bytes("q4_0"), kv_bytes("q8_0,q4_0"));
+}
+
+struct Told {
+  std::string text;
+  sluice_result result = {};
+};
+
+Told tell(const Engine& engine, const std::string& prompt, float temperature) {
+  Told told;
+  sluice_sampling sampling;
+  expect_ok(sluice_sampling_default(&sampling, sizeof sampling));
+  sampling.temperature = temperature;
+  sluice_generate_options options;
+  expect_ok(sluice_generate_options_default(&options, sizeof options));
+  options.sampling = &sampling;
+  options.max_tokens = 40;
+  options.piece_user = &told.text;
+  options.on_piece = [](void* user, const sluice_piece* piece) -> int32_t {
+    static_cast<std::string*>(user)->append(piece->text, piece->length);
+    return 0;
+  };
+  told.result.size = sizeof told.result;
+  const Session session = create(engine);
+  expect_ok(sluice_generate(session.get(), prompt.data(), prompt.size(), &options, &told.result));
+  return told;
+}
+
+uint64_t memory_total(const Engine& engine) {
+  sluice_info info = {};
+  info.size = sizeof info;
+  expect_ok(sluice_engine_info(engine.get(), &info));
+  return info.memory_total;
+}
+
+uint64_t memory_of(const Engine& engine, const std::string& part) {
+  std::pair<std::string, uint64_t> wanted(part, 0);
+  expect_ok(sluice_engine_memory(
+      engine.get(),
+      [](void* user, const char* name, uint64_t bytes) {
+        auto& found = *static_cast<std::pair<std::string, uint64_t>*>(user);
+        if (found.first == name) found.second = bytes;
+      },
+      &wanted));
+  return wanted.second;
+}
+
+// How many guesses are worth a pass is a matter of what passes cost, so there may be none.
+TEST(ApiLoading, DraftsChangeNoAnswer) {
+  const Engine plain = load();
+  for (const char* draft : {"ngram", kSample.c_str()}) {
+    sluice_load_options options = load_options();
+    options.draft = draft;
+    options.draft_max = 5;
+    const Engine engine = load(options);
+    for (const float temperature : {0.0f, 1.0f}) {
+      const std::string prompt = "One day a dog saw a cat. One day a dog saw a cat. One day a";
+      const Told expected = tell(plain, prompt, temperature);
+      const Told told = tell(engine, prompt, temperature);
+      EXPECT_EQ(told.text, expected.text) << draft;
+      EXPECT_EQ(expected.result.drafted_tokens, 0);
+      EXPECT_EQ(told.result.generated_tokens, expected.result.generated_tokens);
+      EXPECT_GE(expected.result.passes, told.result.passes + told.result.accepted_tokens);
+    }
+    EXPECT_EQ(memory_of(engine, "draft model") > 0, draft == kSample);
+    EXPECT_GT(memory_total(engine), memory_total(plain)) << draft;
+  }
+}
+
+TEST(ApiLoading, ADraftsModelIsWithinTheBudget) {
+  const Engine plain = load();
+  sluice_load_options options = load_options();
+  options.draft = kSample.c_str();
+  options.memory_budget = 1;
+  sluice_engine* none = nullptr;
+  EXPECT_EQ(sluice_load(kSample.c_str(), &options, &none), SLUICE_BUDGET_TOO_SMALL);
+
+  options.memory_budget = 2 * memory_total(plain);
+  const Engine engine = load(options);
+  EXPECT_LE(memory_total(engine), options.memory_budget);
+  sluice_info info = {};
+  info.size = sizeof info;
+  expect_ok(sluice_engine_info(engine.get(), &info));
+  EXPECT_EQ(info.memory_budget, options.memory_budget);
+  const std::string before = tell(engine, kPrompt, 0).text;
+  EXPECT_EQ(sluice_engine_set_memory_budget(engine.get(), info.memory_minimum - 1),
+            SLUICE_BUDGET_TOO_SMALL);
+  EXPECT_NE(std::string(sluice_last_error()).find("draft"), std::string::npos);
+  const uint64_t less = options.memory_budget - memory_total(plain) / 20;
+  expect_ok(sluice_engine_set_memory_budget(engine.get(), less));
+  EXPECT_LE(memory_total(engine), less);
+  EXPECT_EQ(tell(engine, kPrompt, 0).text, before);
+  expect_ok(sluice_engine_set_memory_budget(engine.get(), 0));
+  EXPECT_EQ(tell(engine, kPrompt, 0).text, before);
+}
+
+TEST(ApiLoading, GoesOnInASmallCacheThatForgets) {
+  const std::vector<int32_t> text(300, 5);
+  sluice_load_options options = load_options();
+  options.context = 128;
+  const Engine full = load(options);
+  const Session first = create(full);
+  EXPECT_EQ(sluice_forward(first.get(), text.data(), text.size(), SLUICE_LAST_LOGITS),
+            SLUICE_PROMPT_TOO_LONG);
+  options.context = 1000;
+  options.kv_policy = "window";
+  options.kv_keep = 2;
+  options.kv_size = 128;
+  const Engine engine = load(options);
+  const Session session = create(engine);
+  expect_ok(sluice_forward(session.get(), text.data(), text.size(), SLUICE_LAST_LOGITS));
+  EXPECT_FALSE(logits_of(session).empty());
 }
 
 }  // namespace

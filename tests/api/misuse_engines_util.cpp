@@ -58,6 +58,15 @@ std::vector<Misuse> wrong_loading() {
       wrong_load("preload", [](sluice_load_options& o) { o.preload = -1; }),
       wrong_load("kernels", [](sluice_load_options& o) { o.kernels = "abacus"; }),
       wrong_load("kv_type", [](sluice_load_options& o) { o.kv_type = "q3_1"; }),
+      wrong_load("draft_max", [](sluice_load_options& o) { o.draft_max = 32; }),
+      wrong_load("kv_policy", [](sluice_load_options& o) { o.kv_policy = "forget"; }),
+      wrong_load("kv_keep", [](sluice_load_options& o) { o.kv_keep = -2; }),
+      wrong_load("kv_keep of no window", [](sluice_load_options& o) { o.kv_keep = 4; }),
+      wrong_load("kv_size",
+                 [](sluice_load_options& o) {
+                   o.kv_policy = "window";
+                   o.kv_size = 1;
+                 }),
       wrong_load("null adapters", [](sluice_load_options& o) { o.n_adapters = 1; }),
       wrong_load("an adapter without a path",
                  [](sluice_load_options& o) {
@@ -79,6 +88,13 @@ std::vector<Misuse> wrong_loading() {
              o.adapters = &adapter;
              o.n_adapters = 1;
            },
+           [](Rig& r, const sluice_load_options& o) {
+             return sluice_load(kSample.c_str(), &o, &r.made_engine);
+           }),
+       SLUICE_NOT_FOUND},
+      {"sluice_load", "no such draft",
+       with(
+           sluice_load_options_default, [](sluice_load_options& o) { o.draft = "/nowhere/x.gguf"; },
            [](Rig& r, const sluice_load_options& o) {
              return sluice_load(kSample.c_str(), &o, &r.made_engine);
            }),

@@ -1,10 +1,9 @@
 // Matrix products of every table and weight type, one thread: decode (one token) with the weights
-// in cache and in memory, packed and in file layout, and prefill (128 tokens). Counters: GMAC/s,
-// and GB/s of weights. For example
+// in cache and in memory, packed and in file layout, small passes (2 to 16 tokens), and prefill
+// (128 tokens). Counters: GMAC/s, and GB/s of weights. For example
 //   kernels_bench --benchmark_filter='avx512vnni/Q4_K/.*'
 #include <benchmark/benchmark.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -31,11 +30,12 @@ constexpr Weight kWeights[] = {
     {Type::kTQ2_0, "TQ2_0"}, {Type::kIQ4_NL, "IQ4_NL"}, {Type::kIQ4_XS, "IQ4_XS"}};
 
 struct Free {
-  void operator()(void* p) const { std::free(p); }
+  size_t size;
+  void operator()(void* p) const { platform::release(p, size); }
 };
 using Buffer = std::unique_ptr<void, Free>;
 Buffer allocate(size_t n) {
-  return Buffer(reserve(n));
+  return Buffer(platform::reserve(n), {n});
 }
 
 struct Shape {
@@ -44,11 +44,24 @@ struct Shape {
   int32_t n_tokens;
   bool packed;
 };
-constexpr Shape kShapes[] = {
-    {"decode_cache", 256, 2048, 1, true},           {"decode_memory", 32768, 5632, 1, true},
-    {"decode_memory_narrow", 90112, 2048, 1, true}, {"decode_file_cache", 256, 2048, 1, false},
-    {"decode_file_memory", 32768, 5632, 1, false},  {"prefill_128", 2048, 2048, 128, true},
-    {"prefill_128_file", 2048, 2048, 128, false}};
+constexpr Shape kShapes[] = {{"decode_cache", 256, 2048, 1, true},
+                             {"decode_memory", 32768, 5632, 1, true},
+                             {"decode_memory_narrow", 90112, 2048, 1, true},
+                             {"decode_file_cache", 256, 2048, 1, false},
+                             {"decode_file_memory", 32768, 5632, 1, false},
+                             {"prefill_128", 2048, 2048, 128, true},
+                             {"prefill_128_file", 2048, 2048, 128, false},
+                             {"cache_2", 256, 2048, 2, true},
+                             {"cache_3", 256, 2048, 3, true},
+                             {"cache_4", 256, 2048, 4, true},
+                             {"cache_6", 256, 2048, 6, true},
+                             {"cache_8", 256, 2048, 8, true},
+                             {"memory_2", 90112, 2048, 2, true},
+                             {"memory_4", 90112, 2048, 4, true},
+                             {"memory_8", 90112, 2048, 8, true},
+                             {"memory_16", 90112, 2048, 16, true},
+                             {"file_2", 32768, 2048, 2, false},
+                             {"file_8", 32768, 2048, 8, false}};
 
 void run(benchmark::State& state, const Table* table, Type type, Shape shape) {
   const int64_t cols = shape.cols;

@@ -10,6 +10,7 @@
 
 #include "answer_util.h"
 #include "fixtures_util.h"
+#include "generate/draft_model.h"
 #include "generate/generation.h"
 #include "native/draft_pair.h"
 
@@ -313,11 +314,18 @@ TEST_P(DraftingByModel, TheAnswerIsThatOfOneTokenAPass) {
     for (int which = 0; which < 3; ++which) {
       Options options = option_set(which);
       const Answer expected = answer(plain, prompt, options);
-      options.drafts = {.model = draft->get()};
+      pair->draft->engine().guesses() = {};  // what another way of choosing taught
+      generate::DraftModel guesses(**draft);
+      options.drafts = {.model = &guesses};
       auto begun = Generation::begin(**session, prompt, options);
       ASSERT_TRUE(begun.ok()) << begun.status().message();
       Tokens tokens;
+      const auto make_it_pay = [&] {  // whatever the clock says of models as small as these
+        for (int32_t n = 1; n <= 8; ++n) pair->model->engine().costs().note(n, 1000 + n);
+        for (int32_t n = 1; n <= 64; ++n) pair->draft->engine().costs().note(n, 1);
+      };
       const Status status = pair->model->drive([&](int32_t) {
+        make_it_pay();
         const Step step = (*begun)->step(which);
         for (const Piece& piece : (*begun)->take_pieces()) tokens.push_back(piece.token);
         if (step != Step::kBlocked || !(*begun)->drafting()) return step;
@@ -327,8 +335,10 @@ TEST_P(DraftingByModel, TheAnswerIsThatOfOneTokenAPass) {
       ASSERT_TRUE(status.ok()) << status.message();
       EXPECT_EQ(tokens, expected.tokens());
       const generate::Counts& counts = (*begun)->counts();
+      EXPECT_GT(counts.drafted, 0);
       if (which == 0 && path == by) {
         EXPECT_EQ(counts.accepted, counts.drafted);
+        EXPECT_LT(counts.passes, counts.generated / 2);
       }
     }
   }

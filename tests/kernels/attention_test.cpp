@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <new>
 #include <random>
 #include <vector>
 
@@ -29,8 +29,9 @@ struct Shape {
   float softcap = 0;
 };
 
-struct FreeDeleter {
-  void operator()(void* p) const { std::free(p); }
+constexpr std::align_val_t kLine{64};
+struct Release {
+  void operator()(void* p) const { ::operator delete(p, kLine); }
 };
 
 // One attention call with everything it points to; exact sizes.
@@ -120,7 +121,7 @@ struct Problem {
     std::vector<float> out(size(a.n_rows, a.dv), std::numeric_limits<float>::quiet_NaN());
     const size_t bytes = table.attention_scratch(a.n_rows, a.dk, a.dv);
     EXPECT_EQ(bytes % 64, 0U);
-    std::unique_ptr<void, FreeDeleter> scratch(std::aligned_alloc(64, bytes));
+    std::unique_ptr<void, Release> scratch(::operator new(bytes, kLine));
     std::memset(scratch.get(), 0xff, bytes);  // NaN
     a.out = out.data();
     a.out_stride = a.dv;
@@ -488,8 +489,8 @@ TEST(Attention, StridesAndMisalignments) {
       a.v = v.get() + offset;
       a.out = &out[offset];
       a.out_stride = 30;
-      std::unique_ptr<void, FreeDeleter> scratch(
-          std::aligned_alloc(64, table->attention_scratch(3, 20, 20)));
+      std::unique_ptr<void, Release> scratch(
+          ::operator new(table->attention_scratch(3, 20, 20), kLine));
       a.scratch = scratch.get();
       table->attention(a);
       for (size_t i = 0; i < 3; ++i) {

@@ -2,12 +2,14 @@
 // for the tests of matrix products and of packing.
 #pragma once
 
-#include <cstdlib>
+#include <cstddef>
 #include <cstring>
+#include <new>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "kernels/blocks.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
 
@@ -22,26 +24,23 @@ struct WeightType {
   double budget;
   std::vector<size_t> halves;  // byte offsets of f16 scales in a block: random bits would be NaN
 };
+// Where the f16 numbers of a block lie.
+template <typename Block>
+std::vector<size_t> halves() {
+  std::vector<size_t> at;
+  if constexpr (requires(Block b) { b.d; }) at.push_back(offsetof(Block, d));
+  if constexpr (requires(Block b) { b.m; }) at.push_back(offsetof(Block, m));
+  if constexpr (requires(Block b) { b.dmin; }) at.push_back(offsetof(Block, dmin));
+  return at;
+}
 inline const std::vector<WeightType>& weight_types() {
   constexpr double kSums = 1e-12, kRounded = 6e-5;
-  static const std::vector<WeightType> all = {{Type::kF32, "F32", kSums, {}},
-                                              {Type::kF16, "F16", kSums, {}},
-                                              {Type::kBF16, "BF16", kSums, {}},
-                                              {Type::kQ4_0, "Q4_0", kRounded, {0}},
-                                              {Type::kQ4_1, "Q4_1", kRounded, {0, 2}},
-                                              {Type::kQ5_0, "Q5_0", kRounded, {0}},
-                                              {Type::kQ5_1, "Q5_1", kRounded, {0, 2}},
-                                              {Type::kQ8_0, "Q8_0", kRounded, {0}},
-                                              {Type::kQ2_K, "Q2_K", kRounded, {80, 82}},
-                                              {Type::kQ3_K, "Q3_K", kRounded, {108}},
-                                              {Type::kQ4_K, "Q4_K", kRounded, {0, 2}},
-                                              {Type::kQ5_K, "Q5_K", kRounded, {0, 2}},
-                                              {Type::kQ6_K, "Q6_K", kRounded, {208}},
-                                              {Type::kIQ4_NL, "IQ4_NL", kRounded, {0}},
-                                              {Type::kIQ4_XS, "IQ4_XS", kRounded, {0}},
-                                              {Type::kMXFP4, "MXFP4", kRounded, {}},
-                                              {Type::kTQ1_0, "TQ1_0", kRounded, {52}},
-                                              {Type::kTQ2_0, "TQ2_0", kRounded, {64}}};
+  static const std::vector<WeightType> all = {
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) {Type::k##NAME, #NAME, kSums, {}},
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \
+  {Type::k##NAME, #NAME, kRounded, halves<Block##NAME>()},
+#include "kernels/types.def"
+  };
   return all;
 }
 
@@ -82,18 +81,17 @@ inline std::vector<uint8_t> random_weights(const WeightType& w, int64_t rows, in
 // address sanitizer sees the first byte past the end.
 class Buffer {
  public:
-  explicit Buffer(size_t n, size_t skew = 0) : skew_(skew) {
-    void* p = nullptr;
-    if (posix_memalign(&p, 64, n + skew) == 0) raw_ = static_cast<uint8_t*>(p);
-  }
+  explicit Buffer(size_t n, size_t skew = 0)
+      : raw_(static_cast<uint8_t*>(::operator new(n + skew, kLine))), skew_(skew) {}
   Buffer(const void* src, size_t n, size_t skew) : Buffer(n, skew) { std::memcpy(data(), src, n); }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
-  ~Buffer() { std::free(raw_); }
+  ~Buffer() { ::operator delete(raw_, kLine); }
   uint8_t* data() const { return raw_ + skew_; }
 
  private:
-  uint8_t* raw_ = nullptr;
+  static constexpr std::align_val_t kLine{64};
+  uint8_t* raw_;
   size_t skew_;
 };
 

@@ -50,6 +50,19 @@ test('a piece of a state is as large on both sides', () => {
   assert.equal(size(binding), size(embind.header));
 });
 
+test('graphics cards read the weight types that there are, in blocks of their sizes', () => {
+  const list = read('kernels/types.def');
+  const native = [
+    ...[...list.matchAll(/^SLUICE_ELEMENT_TYPE\(\w+, (\w+), (\d+), (\d+)\)$/gm)].map(([, name, id, bytes]) => [name, id, '1', bytes]),
+    ...[...list.matchAll(/^SLUICE_BLOCK_TYPE\(\w+, (\w+), (\d+), (\d+), (\d+)\)$/gm)].map(([, ...all]) => all),
+  ].map(([name, ...numbers]) => [name.replace('_', ''), ...numbers.map(Number)]);
+  assert.ok(native.length > 10);
+  const card = [...read('web/gpu/kernels/types.ts').matchAll(/\[(\d+), type\((?:\w+ \+ )?(\w+), (\d+), (\d+)\)\]/g)]
+    .map(([, id, name, values, bytes]) => [name, Number(id), Number(values), Number(bytes)]);
+  const sorted = (types) => types.sort(([, a], [, b]) => a - b);
+  assert.deepEqual(sorted(card), sorted(native));
+});
+
 test('the fill queue lies as the header says', () => {
   const states = enumeration(queue, 'FillState', 'kFill');
   for (const [name, value] of Object.entries(enumeration(server, 'State'))) assert.equal(value, states[name], name);

@@ -3,8 +3,10 @@
 // `sluice run` says. serve-node.test.mjs runs the same against `npx sluice-llm serve`.
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 
@@ -406,6 +408,24 @@ test('a signal lets what is being answered end; a second one does not wait', asy
   hurried.child.kill('SIGINT');
   assert.equal(await hurried.exit, 0);
   assert.equal(await long, 503);
+});
+
+test('prompts outlive the server', { skip: inNode && 'the terminal program alone keeps them' }, async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-prompts-'));
+  const params = { prompt: `${prompts.join(' ')} ${prompts.join(' ')}`, max_tokens: 20, temperature: 0 };
+  try {
+    const answers = [];
+    for (let i = 0; i < 2; i++) {
+      const one = await Server.start('--ctx', `${context}`, '--prompt-cache', folder);
+      answers.push(await one.json('/v1/completions', params));
+      assert.equal(await one.stop(), 0, one.log);
+    }
+    const cached = answers.map(({ usage }) => usage.prompt_tokens_details.cached_tokens);
+    assert.deepEqual(cached, [0, answers[0].usage.prompt_tokens - 1]);
+    assert.equal(answers[1].choices[0].text, answers[0].choices[0].text);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 test('what cannot be served is an error', () => {

@@ -155,6 +155,16 @@ TEST_F(PlatformFiles, TemporaryOnesHaveNoName) {
   EXPECT_FALSE(free_bytes(path("none"), &room));
 }
 
+TEST(PlatformPaths, HaveOneSeparator) {
+  EXPECT_EQ(with_slashes("a/b.c"), "a/b.c");
+#if defined(_WIN32)
+  EXPECT_EQ(with_slashes("C:\\a\\b/c"), "C:/a/b/c");
+  EXPECT_EQ(with_slashes("\\\\?\\C:\\a"), "\\\\?\\C:\\a");
+#else
+  EXPECT_EQ(with_slashes("a\\b"), "a\\b");  // a name
+#endif
+}
+
 TEST(PlatformMemory, IsAlignedWhateverItsSize) {
   for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{300} << 10, size_t{5} << 20}) {
     auto* memory = static_cast<unsigned char*>(reserve(bytes));

@@ -10,6 +10,7 @@ const entries = [
   ['sluice-llm', 'api/public.ts', 'What `import … from "sluice-llm"` (and `"sluice-llm/inline"`) offers.'],
   ['sluice-llm/huggingface', 'huggingface.ts', 'Finding a file by quantization in a repository of the Hugging Face hub.'],
   ['sluice-llm/ai-sdk', 'ai-sdk.ts', "A language model for the Vercel AI SDK."],
+  ['sluice-llm/sessions', 'sessions.ts', "Sessions and prompts that outlive the page."],
 ];
 
 const isInternal = (node) => ts.getJSDocTags(node).some((tag) => tag.tagName.text === 'internal');

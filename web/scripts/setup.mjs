@@ -12,6 +12,7 @@ const packages = {
   browser: ['chromium'],
   browsers: ['firefox-esr', 'webkit2gtk-driver', 'xvfb', 'mesa-vulkan-drivers'],
   test: ['clang-format', 'libgtest-dev', 'pkg-config', 'python3-numpy', 'g++-aarch64-linux-gnu', 'qemu-user-static'],
+  windows: ['g++-mingw-w64-x86-64-posix', 'googletest', 'wine64'],
   fuzz: ['clang', 'libclang-rt-14-dev', 'llvm', 'libgtest-dev'],
   bench: ['libbenchmark-dev'],
 };
@@ -19,7 +20,7 @@ const purposes = {
   build: ['native', 'wasm'],
   native: ['native'],
   wasm: ['wasm'],
-  test: ['native', 'wasm', 'browser', 'browsers', 'test'],
+  test: ['native', 'wasm', 'browser', 'browsers', 'test', 'windows'],
   demo: ['wasm', 'browser'],
   fuzz: ['native', 'fuzz'],
   bench: ['native', 'wasm', 'browser', 'bench'],

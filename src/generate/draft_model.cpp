@@ -1,0 +1,142 @@
+// What guesses cost, which part of a text the model reads, and its passes.
+#include "generate/draft_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "sample/sampler.h"
+
+namespace sluice::generate {
+namespace {
+
+// What it reads of a text that it has fallen behind: the first tokens, on which attention rests,
+// and as many of the last ones as cost so many passes of the target.
+constexpr size_t kBeginning = 4, kLeastTail = 16;
+constexpr double kTailPasses = 2;
+constexpr double kLatePasses = 16;  // over which that is spread
+
+}  // namespace
+
+void DraftModel::start(session::Session& target, size_t most) {
+  target_ = &target;
+  known_ = session_.engine().guesses();
+  known_.trust.settle();
+  guess_.resize(most);
+  level_.resize(most);
+  chance_.resize(most);
+  text_.reserve(static_cast<size_t>(target.engine().plan().n_ctx) + 1);
+  skipped_ = n_ = checked_ = 0;
+  given_up_ = false;
+}
+
+void DraftModel::end() {
+  cancel();
+  if (target_ != nullptr) session_.engine().guesses() = known_;
+  target_ = nullptr;
+}
+
+// The part of the text that the session is to hold. Returns how many tokens of it are missing.
+size_t DraftModel::take_text(std::span<const Token> upcoming) {
+  const std::span<const Token> held = target_->tokens();
+  if (held.size() < kBeginning + skipped_) skipped_ = 0;  // a recurrent state went back so far
+  const size_t head = skipped_ > 0 ? kBeginning : 0;
+  const std::span<const Token> tail = held.subspan(head + skipped_);
+  text_.assign(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(head));
+  text_.insert(text_.end(), tail.begin(), tail.end());
+  text_.insert(text_.end(), upcoming.begin(), upcoming.end());
+  const std::span<const Token> known = session_.tokens();
+  const auto same = std::mismatch(text_.begin(), text_.end(), known.begin(), known.end()).first;
+  return std::max<size_t>(1, static_cast<size_t>(text_.end() - same));
+}
+
+// What the next guesses cost, and what is to be read before them.
+void DraftModel::weigh(std::span<const Token> upcoming) {
+  session::Engine &engine = session_.engine(), &target = target_->engine();
+  const draft::PassCosts& costs = engine.costs();
+  const auto weights = [](const session::Engine& e) {
+    return static_cast<double>(e.plan().weights.total_bytes);
+  };
+  // Until it is measured it is taken for as fast as the target for its size.
+  const double pass = target.costs().estimate(1);
+  const double unit = costs.measured() ? 1 : pass * weights(engine) / weights(target);
+  constexpr size_t kMost = draft::kMostPass;
+  const auto cost = [&](size_t n) {
+    const double one = unit * costs.estimate(static_cast<int32_t>(std::min(n, kMost)));
+    return one * static_cast<double>(std::max(n, kMost)) / kMost;
+  };
+  size_t missing = take_text(upcoming);
+  const size_t tail =
+      std::max(kLeastTail, static_cast<size_t>(kTailPasses * pass / cost(kMost) * kMost));
+  const size_t room = static_cast<size_t>(engine.plan().n_ctx), size = text_.size() + skipped_;
+  if (missing > tail || text_.size() + most_ > room) {
+    const size_t most = room - std::min(room, kBeginning + most_ + upcoming.size());
+    const size_t kept = upcoming.size() + kBeginning + std::min(tail, most / 2);
+    if (size > kept) {
+      skipped_ = size - kept;
+      missing = take_text(upcoming);
+    }
+  }
+  setting_.each_ms = cost(1) + taking_ms_;
+  setting_.late_ms = cost(missing) - cost(1);
+  const double usual = cost(std::min<size_t>(missing, 2)) - cost(1);
+  setting_.first_ms = usual + (setting_.late_ms - usual) / kLatePasses;
+}
+
+bool DraftModel::begin(std::span<const Token> upcoming, const draft::Setting& setting, size_t most,
+                       int32_t said, double rate) {
+  if (given_up_) return false;
+  n_ = checked_ = 0;
+  most_ = most;
+  setting_ = setting;
+  weigh(upcoming);
+  const draft::Choice choice = known_.attempts.plan(target_->engine().costs(), known_.trust,
+                                                    {chance_.data(), most_}, setting_, said);
+  if (choice.length == 0 || choice.rate <= rate) return false;
+  computing_ = session_.sync(text_).ok();
+  given_up_ = !computing_;
+  return computing_;
+}
+
+// Of the guesses made so far and, from there on, as many more of the kind that chance_ tells.
+size_t DraftModel::wanted(size_t n) const {
+  return static_cast<size_t>(
+      draft::best_length(target_->engine().costs(), {chance_.data(), n}, setting_).length);
+}
+
+void DraftModel::take_guess() {
+  const double start = monotonic_ms();
+  computing_ = false;
+  const auto best = sample::top_logprobs(session_.logits(), 1, 0);
+  const Token token = best[0].token;
+  if (token < 0 || token >= target_->engine().program().hp.n_vocab) return;
+  const double p = std::exp(static_cast<double>(best[0].logprob));
+  guess_[n_] = token;
+  level_[n_] = draft::Trust::of_probability(p);
+  chance_[n_] = known_.trust.chance(level_[n_]);
+  ++n_;
+  const double ms = monotonic_ms() - start;
+  taking_ms_ = taking_ms_ == 0 ? ms : taking_ms_ + (ms - taking_ms_) / 4;
+  if (n_ == most_) return;
+  std::fill(chance_.begin() + static_cast<std::ptrdiff_t>(n_), chance_.end(),
+            known_.trust.chance(draft::Trust::kAny));
+  if (wanted(most_) > n_) computing_ = session_.begin({&token, 1}).ok();
+}
+
+Step DraftModel::step(int32_t max_ops) {
+  if (!computing_) return Step::kDone;
+  const Step step = session_.step(max_ops);
+  if (step != Step::kDone) return step;
+  take_guess();
+  if (computing_) return Step::kProgress;
+  setting_.first_ms = setting_.each_ms = 0;  // what was guessed is paid for
+  checked_ = wanted(n_);
+  return Step::kDone;
+}
+
+void DraftModel::cancel() {
+  if (computing_) session_.cancel();
+  computing_ = false;
+}
+
+}  // namespace sluice::generate

@@ -1,0 +1,193 @@
+// `sluice serve` under load: many clients for some minutes, of which some leave in the middle of an
+// answer and some ask for nonsense. Fails when the server ends, when an answer differs from what it
+// is alone, when a client that keeps to the rules gets an error other than 429, or when memory grows.
+// Says the time to the first token and between tokens, and what the other clients met.
+//   node tests/bench/load.mjs [--minutes 10] [--clients 64] [--parallel 8] [--draft ngram] [--model FILE] [--threads N]
+import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { Agent, request } from 'node:http';
+import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+
+import { inRoot } from '../../web/scripts/lib.mjs';
+
+const { values: options } = parseArgs({ options: {
+  minutes: { type: 'string', default: '10' }, clients: { type: 'string', default: '64' },
+  parallel: { type: 'string', default: '8' }, draft: { type: 'string', default: 'ngram' },
+  threads: { type: 'string', default: '2' }, seed: { type: 'string', default: '1' },
+  model: { type: 'string', default: inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf') },
+} });
+const minutes = Number(options.minutes);
+const starts = ['Once upon a time', 'The little fox', 'One day, Lily', 'There was a big dog', 'Tom and Mia', 'The rain had stopped'];
+
+/** Numbers in [0, 1) that a seed decides (mulberry32). */
+function numbers(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = Math.imul(state ^ (state >>> 15), state | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+const server = spawn(inRoot('build', 'native', 'sluice'), ['serve', options.model, '--port', '0', '--json', '--quiet', '--ctx', '512',
+  '--threads', options.threads, '--parallel', options.parallel, '--queue', '256', '--draft', options.draft], { stdio: ['ignore', 'pipe', 'inherit'] });
+let ended;
+server.once('exit', (code, signal) => (ended = code ?? signal));
+const { url } = JSON.parse(await new Promise((resolve, reject) => {
+  server.stdout.setEncoding('utf8').once('data', resolve);
+  server.once('exit', () => reject(new Error('no server')));
+}));
+const { port } = new URL(url);
+const agent = new Agent({ keepAlive: true, maxSockets: Infinity });
+
+/** One request; `onEvent` gets each frame of a stream and says whether to stay. */
+function ask(path, body, onEvent) {
+  return new Promise((resolve, reject) => {
+    const text = typeof body === 'string' ? body : JSON.stringify(body);
+    const call = request({ agent, host: '127.0.0.1', port, path, method: 'POST',
+      headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) } }, (response) => {
+      let all = '';
+      let rest = '';
+      response.setEncoding('utf8').on('data', (more) => {
+        if (response.statusCode !== 200 || !onEvent) return void (all += more);
+        const frames = (rest + more).split('\n\n');
+        rest = frames.pop();
+        for (const frame of frames) {
+          if (onEvent(frame.replace(/^data: /, ''))) continue;
+          call.destroy();
+          resolve({ status: 0 });
+          return;
+        }
+      });
+      response.on('end', () => resolve({ status: response.statusCode, headers: response.headers, text: all }));
+      response.on('error', reject);
+    });
+    // A connection that the server has closed meanwhile says nothing of this request.
+    call.on('error', (error) => (call.reusedSocket && error.code === 'ECONNRESET' ? resolve(ask(path, body, onEvent)) : reject(error)));
+    call.end(text);
+  });
+}
+
+/** What may be asked: the same question has one answer, whoever asks beside it. */
+function question(n) {
+  const chat = n % 3 === 2;
+  const base = { model: 'any', seed: n, temperature: n % 2 ? 0.9 : 0, max_tokens: 8 + (n * 7) % 40, stream: true };
+  const start = starts[n % starts.length];
+  return chat
+    ? ['/v1/chat/completions', { ...base, messages: [{ role: 'user', content: `${start} number ${n}` }] }]
+    : ['/v1/completions', { ...base, prompt: `${start} number ${n} `.repeat(1 + n % 3) }];
+}
+
+const told = (frame) => {
+  if (frame === '[DONE]') return '';
+  const { choices: [choice] } = JSON.parse(frame);
+  return choice?.text ?? choice?.delta?.content ?? '';
+};
+
+async function answer(n, times) {
+  let text = '';
+  let last = performance.now();
+  const result = await ask(...question(n), (frame) => {
+    const piece = told(frame);
+    if (piece !== '') {
+      const now = performance.now();
+      (text === '' ? times?.first : times?.next)?.push(now - last);
+      last = now;
+    }
+    text += piece;
+    return true;
+  });
+  return { ...result, said: text };
+}
+
+const nonsense = [
+  '{', '', '[]', '"text"', 'null', '{"prompt": 5}', '{"prompt": "a", "max_tokens": -7}', '{"prompt": "a", "temperature": "hot"}',
+  '{"messages": "hello"}', '{"messages": [{"role": "king", "content": "x"}]}', '{"prompt": "a", "n": 100000}', '{"prompt": "a", "no_such_option": 1}',
+  `{"prompt": "${'a'.repeat(1 << 16)}"}`, `${'['.repeat(5000)}`, '{"prompt": "\ud800"}', '{"prompt": "a", "logit_bias": {"x": 1}}',
+];
+const wreckage = [
+  'GET / HTTP/9.9\r\n\r\n', 'POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n', '\0\0\0\0\r\n\r\n', 'POST /v1/completions HTTP/1.1\r\nContent-Length: 50\r\n\r\n{',
+  `GET /${'x'.repeat(20000)} HTTP/1.1\r\n\r\n`, 'POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n', 'DELETE /v1/models HTTP/1.1\r\nHost: a\r\n\r\n',
+];
+
+/** Sends bytes that are no request and leaves. */
+function wreck(bytes, wait) {
+  return new Promise((resolve) => {
+    const socket = connect(Number(port), '127.0.0.1', () => socket.write(bytes));
+    socket.on('data', () => {}).on('error', () => {}).on('close', resolve);
+    setTimeout(() => socket.destroy(), wait).unref();
+  });
+}
+
+const questions = 96;
+const alone = [];
+for (let n = 0; n < questions; n++) {
+  const { status, said } = await answer(n);
+  if (status !== 200) throw new Error(`question ${n} alone: ${status}`);
+  alone.push(said);
+}
+
+const counts = { answered: 0, left: 0, refused: 0, wrecked: 0, busy: 0 };
+const times = { first: [], next: [] };
+const faults = [];
+const until = performance.now() + minutes * 60_000;
+
+async function live(client) {
+  const random = numbers(Number(options.seed) * 1000 + client);
+  const pick = (list) => list[Math.floor(random() * list.length)];
+  while (performance.now() < until && ended === undefined) {
+    const kind = random();
+    const n = Math.floor(random() * questions);
+    if (kind < 0.7) {
+      const { status, said, headers } = await answer(n, times);
+      if (status === 429) {
+        counts.busy++;
+        await sleep(1000 * Number(headers['retry-after'] ?? 1));
+      } else if (status !== 200) faults.push(`question ${n}: status ${status}`);
+      else if (said !== alone[n]) faults.push(`question ${n}: ${JSON.stringify(said)} instead of ${JSON.stringify(alone[n])}`);
+      else counts.answered++;
+    } else if (kind < 0.85) {
+      let pieces = Math.floor(random() * 6);
+      await ask(...question(n), () => pieces-- > 0);
+      counts.left++;
+    } else if (kind < 0.95) {
+      const { status } = await ask(pick(['/v1/completions', '/v1/chat/completions', '/v1/embeddings', '/tokenize']), pick(nonsense));
+      if (status >= 400 && status < 500) counts.refused++;
+      else if (status !== 200) faults.push(`nonsense: status ${status}`);
+    } else {
+      await wreck(pick(wreckage), random() * 200);
+      counts.wrecked++;
+    }
+  }
+}
+
+/** Resident kilobytes of the server. */
+const resident = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.pid}/status`, 'utf8'))[1]);
+const memory = [];
+const clock = setInterval(() => { if (ended === undefined) memory.push(resident()); }, 2000);
+const failures = (await Promise.allSettled(Array.from({ length: Number(options.clients) }, (_, i) => live(i)))).filter(({ reason }) => reason);
+clearInterval(clock);
+for (const { reason } of failures) faults.push(`a client: ${reason.message}`);
+
+const at = (list, share) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * share))] ?? NaN;
+const span = (from, to) => at(memory.slice(Math.floor(memory.length * from), Math.ceil(memory.length * to)), 0.5) / 1024;
+const [early, late] = [span(0.2, 0.5), span(0.8, 1)];
+const fixed = (x) => x.toFixed(1);
+console.log(`${options.clients} clients, ${options.parallel} answers at a time, ${minutes} minutes: ${JSON.stringify(counts)}`);
+console.log(`to the first token: p50 ${fixed(at(times.first, 0.5))} ms, p99 ${fixed(at(times.first, 0.99))} ms (of ${times.first.length})`);
+console.log(`between tokens: p50 ${fixed(at(times.next, 0.5))} ms, p99 ${fixed(at(times.next, 0.99))} ms (of ${times.next.length})`);
+console.log(`memory: ${fixed(early)} MB early, ${fixed(late)} MB at the end, at most ${fixed(Math.max(...memory) / 1024)} MB`);
+if (late > early * 1.03 + 2) faults.push(`memory grew from ${early} to ${late} MB`);
+if (ended !== undefined) faults.push(`the server ended: ${ended}`);
+else {
+  server.kill('SIGTERM');
+  while (ended === undefined) await sleep(50);
+  if (ended !== 0) faults.push(`the server ended with ${ended}`);
+}
+agent.destroy();
+for (const fault of faults.slice(0, 20)) console.error(fault);
+console.log(`${faults.length} faults`);
+process.exitCode = faults.length > 0 ? 1 : 0;
