@@ -1,0 +1,117 @@
+// npm run bench:embedding: texts of one length to embeddings, natively, against llama.cpp on the same file,
+// machine and threads, in turns. The model has BERT-small's shape (4 layers, 512 wide, 8 heads) and random
+// weights; it is made here as a Hugging Face directory, and `sluice convert` makes the file of it.
+//   node tests/bench/embedding.mjs [--threads 2] [--texts 256] [--tokens 128] [--type q8_0] [--rounds 2] [--no-build]
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { inRoot, run } from '../../web/scripts/lib.mjs';
+import { setup } from '../../web/scripts/setup.mjs';
+import { inTurns, installPeer, jsonOf } from './lib.mjs';
+
+const { values } = parseArgs({
+  options: {
+    threads: { type: 'string', default: '2' },
+    texts: { type: 'string', default: '256' },
+    tokens: { type: 'string', default: '128' },
+    type: { type: 'string', default: 'q8_0' },
+    rounds: { type: 'string', default: '2' },
+    'no-build': { type: 'boolean' },
+  },
+});
+const shape = { width: 512, layers: 4, heads: 8, inner: 2048, vocabulary: 30522, positions: 512 };
+
+/** A weak but even source of numbers around 0, as f32. */
+function randoms(n, deviation, mean = 0) {
+  const out = new Float32Array(n);
+  let state = n | 1;
+  for (let i = 0; i < n; i++) {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0;
+    out[i] = mean + (state / 2 ** 31) * Math.sqrt(3) * deviation;
+  }
+  return out;
+}
+
+/** Names, shapes (rows first), and what a value is about. */
+function tensors() {
+  const { width, layers, inner, vocabulary, positions } = shape;
+  const out = [];
+  const add = (name, dims, deviation, mean) => out.push({ name, dims, deviation, mean });
+  const norm = (name) => {
+    add(`${name}.weight`, [width], 0.1, 1);
+    add(`${name}.bias`, [width], 0.1);
+  };
+  const dense = (name, rows, columns) => {
+    add(`${name}.weight`, [rows, columns], 1 / Math.sqrt(columns));
+    add(`${name}.bias`, [rows], 0.1);
+  };
+  add('embeddings.word_embeddings.weight', [vocabulary, width], 0.05);
+  add('embeddings.position_embeddings.weight', [positions, width], 0.05);
+  add('embeddings.token_type_embeddings.weight', [2, width], 0.05);
+  norm('embeddings.LayerNorm');
+  for (let i = 0; i < layers; i++) {
+    const at = `encoder.layer.${i}.`;
+    for (const part of ['self.query', 'self.key', 'self.value', 'output.dense']) dense(`${at}attention.${part}`, width, width);
+    norm(`${at}attention.output.LayerNorm`);
+    dense(`${at}intermediate.dense`, inner, width);
+    dense(`${at}output.dense`, width, inner);
+    norm(`${at}output.LayerNorm`);
+  }
+  return out;
+}
+
+function writeDirectory(folder) {
+  mkdirSync(folder, { recursive: true });
+  const directory = {};
+  const parts = [];
+  let at = 0;
+  for (const { name, dims, deviation, mean } of tensors()) {
+    const data = randoms(dims.reduce((a, b) => a * b), deviation, mean);
+    directory[name] = { dtype: 'F32', shape: dims, data_offsets: [at, (at += data.byteLength)] };
+    parts.push(Buffer.from(data.buffer));
+  }
+  const header = Buffer.from(JSON.stringify(directory));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  writeFileSync(join(folder, 'model.safetensors'), Buffer.concat([length, header, ...parts]));
+  const special = ['[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]'];
+  const vocab = Object.fromEntries(Array.from({ length: shape.vocabulary }, (_, i) => [special[i] ?? `w${i}`, i]));
+  writeFileSync(join(folder, 'tokenizer.json'), JSON.stringify({
+    added_tokens: special.map((content, id) => ({ id, content, special: true })),
+    normalizer: { type: 'BertNormalizer', lowercase: true },
+    pre_tokenizer: { type: 'BertPreTokenizer' },
+    model: { type: 'WordPiece', unk_token: '[UNK]', continuing_subword_prefix: '##', max_input_chars_per_word: 100, vocab },
+  }));
+  writeFileSync(join(folder, 'tokenizer_config.json'), JSON.stringify({ unk_token: '[UNK]', pad_token: '[PAD]', cls_token: '[CLS]', sep_token: '[SEP]' }));
+  writeFileSync(join(folder, 'modules.json'), JSON.stringify([
+    { idx: 0, path: '', type: 'sentence_transformers.models.Transformer' },
+    { idx: 1, path: '1_Pooling', type: 'sentence_transformers.models.Pooling' },
+  ]));
+  mkdirSync(join(folder, '1_Pooling'), { recursive: true });
+  writeFileSync(join(folder, '1_Pooling', 'config.json'), JSON.stringify({ pooling_mode_mean_tokens: true }));
+  writeFileSync(join(folder, 'config.json'), JSON.stringify({  // the last: all is there when it is
+    model_type: 'bert', vocab_size: shape.vocabulary, hidden_size: shape.width, num_hidden_layers: shape.layers,
+    num_attention_heads: shape.heads, intermediate_size: shape.inner, max_position_embeddings: shape.positions,
+    hidden_act: 'gelu', layer_norm_eps: 1e-12,
+  }));
+}
+
+setup('bench');
+if (!values['no-build']) cmakeBuild('native', { targets: ['sluice', 'embedding_bench'], variables: ['-DSLUICE_BENCH=ON'] });
+installPeer('node-llama-cpp');
+const folder = inRoot('build', 'bench-models', 'bert-small');
+if (!existsSync(join(folder, 'config.json'))) writeDirectory(folder);
+const file = `${folder}-${values.type}.gguf`;
+if (!existsSync(file)) run(inRoot('build', 'native', 'sluice'), ['convert', folder, file, '--type', values.type]);
+
+const { threads, texts, tokens } = values;
+const ours = async () => ({
+  prefill: (await jsonOf(inRoot('build', 'native', 'tests', 'bench', 'embedding_bench'), [file, threads, texts, tokens, '2'])).textsPerSecond,
+});
+const theirs = async () => ({
+  prefill: (await jsonOf(process.execPath, [inRoot('tests', 'bench', 'peer', 'embedding.mjs'), file, threads, texts, tokens, '2'])).textsPerSecond,
+});
+const [sluice, llama] = await inTurns([ours, theirs], Number(values.rounds));
+console.log(`${texts} texts of ${tokens} tokens, BERT-small's shape, ${values.type}, ${threads} threads, texts per second:`);
+console.log(`sluice ${sluice.prefill.toFixed(1)}, llama.cpp ${llama.prefill.toFixed(1)}, ratio ${(sluice.prefill / llama.prefill).toFixed(2)}`);
