@@ -499,9 +499,10 @@ class HfFurther : public testing::TestWithParam<Case> {
   }
   Tensors read() {
     auto header = native::read_header(gguf_, {});
-    EXPECT_TRUE(header.ok());
+    EXPECT_TRUE(header.ok()) << header.status().message();
     std::ifstream in(gguf_, std::ios::binary);
     Tensors out;
+    if (!header.ok()) return out;
     for (const gguf::Tensor& t : header->header.tensors) {
       std::string data(t.bytes, '\0');
       in.seekg(static_cast<std::streamoff>(t.offset));
