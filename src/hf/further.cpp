@@ -15,79 +15,6 @@ using gguf::printable;
 using gguf::Tensor;
 using gguf::TensorType;
 
-struct Found {
-  std::string ours;  // "a|b" where there are two; empty: unknown
-  Turn turn = Turn::kNone;
-  uint32_t number = 0;  // of a stack
-};
-
-// The digits that `text` begins with, at most `most` of them, which are taken off.
-std::string_view take_number(std::string_view* text, size_t most) {
-  size_t n = 0;
-  while (n < text->size() && (*text)[n] >= '0' && (*text)[n] <= '9') n++;
-  const std::string_view digits = n <= most ? text->substr(0, n) : std::string_view();
-  text->remove_prefix(digits.size());
-  return digits;
-}
-
-bool take(std::string_view* text, std::string_view prefix) {
-  const bool there = text->starts_with(prefix);
-  if (there) text->remove_prefix(prefix.size());
-  return there;
-}
-
-// Each of two names with the ending.
-std::string with_ending(std::string_view ours, std::string_view ending) {
-  std::string out(ours.substr(0, ours.find('|')));
-  out.append(ending);
-  if (ours.size() > out.size() - ending.size()) {
-    out.append(ours.substr(out.size() - ending.size())).append(ending);
-  }
-  return out;
-}
-
-Found match(std::span<const Name> table, std::string_view name) {
-  for (const Name& n : table) {
-    std::string_view left = name;
-    if (!take(&left, n.theirs)) continue;
-    Found found{std::string(n.ours), n.turn, 0};
-    if (n.turn == Turn::kStack) {
-      if (!take(&left, ".")) continue;
-      for (const char digit : take_number(&left, 2)) {
-        found.number = found.number * 10 + static_cast<uint32_t>(digit - '0');
-      }
-    }
-    if (left.empty()) return found;
-    if (left == ".gamma") left = ".weight";  // as older checkpoints of BERT have them
-    if (left == ".beta") left = ".bias";
-    if (left != ".weight" && left != ".bias") continue;
-    found.ours = with_ending(n.ours, left);
-    return found;
-  }
-  return {};
-}
-
-Found find(const Further& family, std::string_view name) {
-  for (const std::string_view skipped : family.skipped) {
-    if (name.starts_with(skipped)) return {"-", Turn::kSkip, 0};
-  }
-  for (const std::string_view prefix : family.prefixes) {
-    if (take(&name, prefix)) break;
-  }
-  std::string_view rest = name;
-  if (!take(&rest, family.layers)) return match(family.whole, name);
-  const std::string_view layer = take_number(&rest, 5);
-  if (layer.empty() || !take(&rest, ".")) return {};
-  Found found = match(family.of_layer, rest);
-  if (found.ours.empty()) return found;
-  const std::string before = std::string("blk.").append(layer).append(".");
-  if (const size_t bar = found.ours.find('|'); bar != std::string::npos) {
-    found.ours.insert(bar + 1, before);
-  }
-  found.ours.insert(0, before);
-  return found;
-}
-
 class FurtherTensors {
  public:
   FurtherTensors(const Further& family, const Facts& facts, const Directory& from, Model* model,
@@ -122,7 +49,7 @@ class FurtherTensors {
   }
 
   Status add(const SafetensorsEntry& e, uint32_t file) {
-    Found found = find(family_, e.name);
+    Found found = find_name(family_, e.name);
     if (found.ours.empty()) return no_place(e);
     const bool unused = (facts_.tied && found.ours == "output.weight") ||
                         (!facts_.scores && found.ours.starts_with("cls."));
@@ -189,7 +116,8 @@ class FurtherTensors {
       bool fits = true;
       for (const uint64_t n : run.counts)
         fits = fits && !__builtin_mul_overflow(run.bytes, n, &run.bytes);
-      const bool whole = run.kind == Derived::Kind::kZero || run.chunk >= kWholeChunk;
+      const bool whole = run.kind == Derived::Kind::kZero ||
+                         (run.kind == Derived::Kind::kGather && run.chunk >= kWholeChunk);
       if (!whole)
         fits = fits && (run.counts[2] - 1) * run.strides[2] + run.chunk <= kMostDerivedSpan;
       if (!fits || run.bytes > t.bytes - sum) return bad_shape(e);
@@ -407,8 +335,9 @@ const Further* find_further(const Json& config) {
   const std::string_view type = json_string(config, "model_type").value_or("");
   for (const Further* family : {&kQwen35, &kQwen35Moe, &kGemma3n, &kGemma4, &kGraniteHybrid,
                                 &kGptOss, &kBert, &kXlmRoberta, &kNomicBert, &kModernBert}) {
-    std::string_view rest = type;
-    if (take(&rest, family->model_type) && (rest.empty() || rest == "_text")) return family;
+    const size_t n = family->model_type.size();
+    if (!type.starts_with(family->model_type)) continue;
+    if (type.size() == n || type.substr(n) == "_text") return family;
   }
   return nullptr;
 }

@@ -58,6 +58,14 @@ struct Further {
   void (*read)(ConfigFields& fields, gguf::MetadataWriter* out, Facts* facts);
 };
 
+// A tensor's name in GGUF.
+struct Found {
+  std::string ours;  // "a|b" where there are two; empty: unknown
+  Turn turn = Turn::kNone;
+  uint32_t number = 0;  // of a stack
+};
+[[nodiscard]] Found find_name(const Further& family, std::string_view name);
+
 // Null when there is none.
 [[nodiscard]] const Further* find_further(const Json& config);
 // The rest of describe_model.

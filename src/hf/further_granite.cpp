@@ -79,6 +79,7 @@ void read_granite(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
   f.put("rope.dimension_count", head);
   f.put("rope.freq_base", rope_base(f, rope_parameters(c), 10000));
   expect_rope(f, rope_parameters(c), "default");
+  static_cast<void>(layer_types(f, layers));  // what is wrong with it first
   const bool mamba = has_mamba(c);
   const bool turns = json_string(c, "position_embedding_type") == "rope";
   if (mamba == turns) f.unsupported("position_embedding_type");

@@ -1,6 +1,8 @@
 // https://sbert.net/docs/package_reference/sentence_transformer/models.html
 #include "hf/pooling.h"
 
+#include <string>
+
 #include "gguf/printable.h"
 #include "hf/json.h"
 
@@ -18,9 +20,14 @@ Status unsupported(std::string_view file, std::string_view what) {
 
 // The transformer, then its pooling; to make vectors of length one is the caller's choice.
 Status check_modules(std::string_view text) {
-  const Result<Json> modules = parse_json(text, "modules.json");
-  if (!modules.ok()) return modules.status();
-  if (!modules->is_array()) return error(Code::kBadHeader, "modules.json is no list");
+  // A list by itself is no document of parse_json's.
+  const std::string wrapped = std::string("{\"list\":").append(text).append("}");
+  const Result<Json> document = parse_json(wrapped, "modules.json");
+  if (!document.ok()) return document.status();
+  const Json* modules = json_find(*document, "list");
+  if (modules == nullptr || !modules->is_array()) {
+    return error(Code::kBadHeader, "modules.json is no list");
+  }
   for (const Json& module : *modules) {
     std::string_view type = json_string(module, "type").value_or("");
     type.remove_prefix(type.rfind('.') + 1);

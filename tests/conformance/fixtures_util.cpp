@@ -96,6 +96,7 @@ uint64_t smallest_budget(const std::string& path, session::EngineOptions options
   options.memory_budget = 0;
   auto header = native::read_header(path, {});
   EXPECT_TRUE(header.ok()) << header.status().message();
+  if (!header.ok()) return 0;
   options.base_bytes += header->held;
   auto found = session::inspect(header->header, options);
   EXPECT_TRUE(found.ok()) << found.status().message();

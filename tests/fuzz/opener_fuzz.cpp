@@ -106,9 +106,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
   const auto made = opener.synthesized_file();
+  const auto& derived = opener.derived();
   for (const auto& t : opener.header().tensors) {
-    check(t.file < files.size() + (made.empty() ? 0 : 1));
-    check(t.offset + t.bytes <= (t.file < files.size() ? files[t.file].size() : made.size()));
+    const size_t behind = files.size() + (made.empty() ? 0 : 1);
+    check(t.file < behind + (derived.empty() ? 0 : 1));
+    const uint64_t size = t.file < files.size() ? files[t.file].size()
+                          : t.file < behind     ? made.size()
+                                                : derived.back().begin + derived.back().bytes;
+    check(t.offset + t.bytes <= size);
   }
   return 0;
 }

@@ -30,9 +30,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (model.status().message().empty()) std::abort();
     return 0;
   }
+  const uint64_t end = bytes.size(), files = directory.shards.size();
+  uint64_t derived = 0;
+  for (const auto& run : model->derived) {
+    if (run.begin < derived) std::abort();
+    derived = run.begin + run.bytes;
+    if (run.kind == sluice::hf::Derived::Kind::kZero || run.bytes == 0) continue;
+    uint64_t last = run.chunk;  // behind the chunk that is furthest from the first
+    for (size_t i = 0; i < 3; i++) last += (run.counts[i] - 1) * run.strides[i];
+    const bool scaled = run.kind == sluice::hf::Derived::Kind::kMxfp4;
+    if (run.offset + last > end || (scaled && run.scales + last / 16 > end)) std::abort();
+  }
   for (const auto& t : model->header.tensors) {
-    const bool made = t.file == directory.shards.size();
-    if (t.offset + t.bytes > (made ? model->made.size() : bytes.size())) std::abort();
+    const bool made = t.file == files && !model->made.empty();
+    const uint64_t size = t.file < files ? end : made ? model->made.size() : derived;
+    if (t.offset + t.bytes > size) std::abort();
     if (model->header.find_tensor(t.name) != &t) std::abort();
   }
   return 0;
