@@ -63,12 +63,12 @@ async function cmake(preset, targets = [], variables = []) {
 }
 
 // One GoogleTest program; `wrapper` runs it (qemu, wine), `filter` chooses tests.
-async function gtest(program, { wrapper = [], filter, env, label }) {
+async function gtest(program, { wrapper = [], filter, env, label, timeoutMs = 20 * minute }) {
   const report = join(results, `${label}.json`);
   rmSync(report, { force: true });
   const command = [...wrapper, program, '--gtest_brief=1', `--gtest_output=json:${relative(inRoot(), report)}`];
   if (filter) command.push(`--gtest_filter=${filter}`);
-  const { code, output } = await capture(command[0], command.slice(1), { env, timeoutMs: 20 * minute });
+  const { code, output } = await capture(command[0], command.slice(1), { env, timeoutMs });
   if (!existsSync(report)) {
     return { ...none(), failed: 1, details: `${label}: died (${code})\n${lastLines(output, 60)}` };
   }
@@ -114,14 +114,14 @@ async function fuzzRegressions(preset) {
   return total;
 }
 
-async function nodeTests(folder, env = {}) {
+async function nodeTests(folder, env = {}, timeoutMs = 40 * minute) {
   const files = existsSync(inRoot('tests', folder))
     ? readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('.test.mjs')).sort()
     : [];
   if (files.length === 0) throw new SuiteError(`no tests in tests/${folder}`);
   const args = ['--test', '--test-concurrency=1', '--test-reporter=tap',
     ...files.map((f) => inRoot('tests', folder, f))];
-  const { code, output } = await capture(process.execPath, args, { env, timeoutMs: 40 * minute });
+  const { code, output } = await capture(process.execPath, args, { env, timeoutMs });
   const count = countTap(output);
   if (Number.isNaN(count.passed)) throw new SuiteError(lastLines(output, 60));
   if (code !== 0) {
@@ -186,8 +186,9 @@ const suites = {
   async windows() {
     const { wine, wineEnvironment } = await import('./windows/wine.mjs');
     const env = wineEnvironment();
+    const timeoutMs = 6 * minute;
     await Promise.all([
-      must(wine(), ['cmd', '/c', 'exit'], { env }),  // a Windows of the tests' own makes itself
+      must(wine(), ['cmd', '/c', 'exit'], { env, timeoutMs }),  // a Windows of the tests' own makes itself
       cmake('windows-tests', ['sluice', 'unit_tests', 'kernels_tests', 'conformance_tests', 'api_tests']),
     ]);
     // The preset compiles the tests of what a system decides. Families run on one instruction set, some streamed.
@@ -201,9 +202,9 @@ const suites = {
         '*DirectReads*', 'Generating.*', '*Hf*', '*PromptCache*', 'SampleModel.*', 'StoriesTest.Checkpoints*'].join(':'),
     };
     const total = await inTurns(Object.entries(filters).map(([name, filter]) => () =>
-      gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), { wrapper: [wine()], filter, env, label: `windows-${name}` })));
+      gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), { wrapper: [wine()], filter, env, timeoutMs, label: `windows-${name}` })));
     await cmake('native', ['sluice']);  // which the other is held against
-    return add(total, await nodeTests('windows'));
+    return add(total, await nodeTests('windows', {}, timeoutMs));
   },
   async wasm() {
     const { buildProgram, countLines, runInBrowser, runInNode } = await import('./wasm/gtest.mjs');

@@ -7,6 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "platform/utf8_path.h"
 
 namespace sluice::cli {
 namespace {
@@ -56,7 +57,7 @@ class Writer {
  private:
   Result<OutputFile> create(const std::string& name) {
     Result<OutputFile> file = OutputFile::create(
-        (std::filesystem::path(options_.out) / name).string(), options_.common.model);
+        platform::to_utf8(platform::to_path(options_.out) / name), options_.common.model);
     if (!file.ok()) status_ = file.status();
     return file;
   }
@@ -95,7 +96,7 @@ int dump(const DumpOptions& options) {
   Status status = (*session)->begin(*tokens, session::Wanted::kAllLogits);
   if (!status.ok()) return fail(status);
   std::error_code problem;
-  std::filesystem::create_directories(options.out, problem);
+  std::filesystem::create_directories(platform::to_path(options.out), problem);
   if (problem) {
     return fail(error(Code::kIo, "the folder \"%.256s\" cannot be written", options.out.c_str()));
   }

@@ -8,6 +8,7 @@
 #include "native/derived_source.h"
 #include "native/qsf_source.h"
 #include "platform/file.h"
+#include "platform/threads.h"
 
 namespace sluice::native {
 namespace {
@@ -161,7 +162,7 @@ Model::~Model() {
     // The engine is at rest: changing the word only wakes the threads, which look at stop_ first.
     residency::FillQueue& queue = engine_->residency().queue();
     queue.pushed.fetch_xor(0x80000000u);
-    queue.pushed.notify_all();
+    platform::futex_wake_all(queue.pushed);
   }
   for (std::thread& thread : threads_) thread.join();
 }
@@ -172,7 +173,7 @@ void Model::io_loop() {
     const uint32_t pushed = queue.pushed.load(std::memory_order_acquire);
     const Served served = serve_one();
     if (served == Served::kFailed) return;
-    if (served == Served::kNothing) queue.pushed.wait(pushed, std::memory_order_acquire);
+    if (served == Served::kNothing) platform::futex_wait(queue.pushed, pushed);
   }
 }
 
@@ -204,7 +205,7 @@ bool Model::serve(uint32_t n) {
   }
   fail(status);
   queue.completed.fetch_add(1);  // wakes the engine, which finds nothing new but the failure
-  queue.completed.notify_all();
+  platform::futex_wake_all(queue.completed);
   return false;
 }
 
@@ -323,7 +324,7 @@ Status Model::failure() {
 Status Model::wait_for_fill(uint32_t seen) {
   const double start = monotonic_ms();
   if (!failed_ && !interrupted_ && !(local_ && read_together())) {
-    engine_->residency().queue().completed.wait(seen, std::memory_order_acquire);
+    platform::futex_wait(engine_->residency().queue().completed, seen);
   }
   wait_ms_ += monotonic_ms() - start;
   return failure();
@@ -422,7 +423,7 @@ void Model::interrupt() {
 void Model::wake() {
   residency::FillQueue& queue = engine_->residency().queue();
   queue.completed.fetch_add(1);
-  queue.completed.notify_all();
+  platform::futex_wake_all(queue.completed);
 }
 
 uint64_t Model::bytes_fetched() const {

@@ -1,6 +1,6 @@
 // Threads whose start can fail without an exception, and what they wait on. Sleeping is a futex,
 // because libc++ under Emscripten 3.1 implements atomic waits by polling, and libstdc++ on Windows
-// by a lock that all of them share.
+// by one lock for all of them, and loses a wake-up between looking at the word and taking the lock.
 #pragma once
 
 #include <pthread.h>

@@ -14,6 +14,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "platform/threads.h"
+
 namespace sluice::residency {
 
 inline constexpr uint32_t kFillRow = UINT32_MAX;  // in place of a unit: an embedding row, urgent
@@ -50,7 +52,7 @@ struct FillQueue {
   void complete(uint32_t n) {
     ring[n % kFillCapacity].state.store(kFillDone, std::memory_order_release);
     completed.fetch_add(1, std::memory_order_release);
-    completed.notify_all();
+    platform::futex_wake_all(completed);
   }
 };
 static_assert(sizeof(FillQueue) == 16 + 32 * kFillCapacity);

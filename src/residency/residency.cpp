@@ -150,10 +150,11 @@ bool Residency::push(uint32_t file, uint64_t offset, uint32_t length, void* dst,
   r.state.store(kFillPending, std::memory_order_release);
   ++pushed_;
   queue_->pushed.store(pushed_, std::memory_order_release);
-  queue_->pushed.notify_all();
 #ifdef __EMSCRIPTEN__
-  // This libc++ polls instead; the driver sleeps in JavaScript's Atomics.
+  // The driver sleeps in JavaScript's Atomics.
   __builtin_wasm_memory_atomic_notify(reinterpret_cast<int*>(&queue_->pushed), 1);
+#else
+  platform::futex_wake_all(queue_->pushed);
 #endif
   return true;
 }

@@ -14,8 +14,9 @@ const model = 'examples/models/sluice-tales-Q8_0.gguf';
 const folder = mkdtempSync(join(tmpdir(), 'sluice-windows-'));
 after(() => rmSync(folder, { recursive: true }));
 
+const timeout = 120_000;  // a program that hangs is a failure
 function call(program, args, input, env) {
-  const { status, stdout, stderr, error } = spawnSync(program, args, { cwd: root, input, env: { ...process.env, ...env } });
+  const { status, stdout, stderr, error } = spawnSync(program, args, { cwd: root, input, timeout, killSignal: 'SIGKILL', env: { ...process.env, ...env } });
   assert.ifError(error);
   return { status, stdout: stdout.toString(), stderr: stderr.toString() };
 }

@@ -58,6 +58,7 @@ export function capture(command, args, { echo = false, timeoutMs = 0, ...options
       ? setTimeout(() => {
           output += `\n${command}: no end after ${timeoutMs / 1000} s, stopped\n`;
           child.kill('SIGKILL');
+          for (const stream of [child.stdout, child.stderr]) stream.destroy();  // its children may hold them
         }, timeoutMs)
       : undefined;
     child.on('error', (e) => take(`${command}: ${e.message}\n`));
