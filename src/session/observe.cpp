@@ -38,8 +38,10 @@ void CpuExecutor::observe_marks() {
   if (!observer_) return;
   const model::Program& p = engine_.program();
   const int32_t op = static_cast<int32_t>(pc_);
-  if (p.ops[pc_].kind == OpKind::kAttention && p.ops[pc_].att.owned_by(p.ops[pc_].layer)) {
-    observe_attention(p.ops[pc_]);  // another layer's keys are not at hand
+  // Another layer's keys are not at hand, and biases by distance are not among what it shows.
+  const Op& done = p.ops[pc_];
+  if (done.kind == OpKind::kAttention && done.att.owned_by(done.layer) && done.relative < 0) {
+    observe_attention(done);
   }
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
   for (; mark_ < p.marks.size() && p.marks[mark_].op == op; ++mark_) {

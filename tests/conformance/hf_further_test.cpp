@@ -546,7 +546,8 @@ class HfFurther : public testing::TestWithParam<Case> {
     o.memory_budget = budget;
     Opened opened = open_model(path, o);
     if (opened.session == nullptr) return {};
-    return all_logits(opened, {1, 5, 9, 40, 70, 101, 200, 3}, 4);
+    // The smallest budget has batches of one token.
+    return all_logits(opened, {1, 5, 9, 40, 70, 101, 200, 3}, budget == 0 ? 4 : 1);
   }
   void refused(const json& change, const char* word) {
     json c = GetParam().config;

@@ -81,8 +81,8 @@ class T5Encoder : public testing::TestWithParam<const char*> {
         out.insert(out.end(), data + r * stride, data + r * stride + int64_t{ne0} * ne1);
       }
     });
-    std::vector<int32_t> tokens = {~static_cast<int32_t>(text.size())};
-    tokens.insert(tokens.end(), text.begin(), text.end());
+    std::vector<int32_t> tokens;
+    for (const int32_t token : text) tokens.push_back(~token);  // a source
     tokens.push_back(0);
     const Result<int32_t> begun = opened.session->sync(tokens);
     EXPECT_TRUE(begun.ok()) << begun.status().message();
