@@ -13,6 +13,7 @@ import { xxh32 } from './io/xxh32.js';
 import { invalid, onlyKnown, SluiceError } from './wire/errors.js';
 import type { SavedState } from './wire/types.js';
 
+/** How saved sessions are kept. */
 export interface SavedSessionsOptions {
   /** Bytes that all of them may take together; 1 GiB if not given. */
   maxBytes?: number;
@@ -24,9 +25,11 @@ export interface SavedSessionsOptions {
 
 /** One of them, as list() gives it. */
 export interface SavedSessionInfo {
+  /** As save() was told. */
   name: string;
   /** Tokens that it holds. */
   tokens: number;
+  /** Bytes that it takes in the store. */
   bytes: number;
   /** Milliseconds since 1970. */
   used: number;
