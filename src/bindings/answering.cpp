@@ -4,8 +4,7 @@
 namespace sluice::bindings {
 
 bool EngineBinding::begin(const val& prompt, const val& options) {
-  drop_answer();  // before the next one, so that there is memory for one at a time
-  embedder_.reset();
+  drop_work();  // before the next one, so that there is memory for one at a time
   if (!fits(prompt)) return false;
   generate::Options chosen = answer_options(options);
   chosen.drafts.ngram = engine_->plan().draft_max > 0;
@@ -60,8 +59,7 @@ val EngineBinding::answer() const {
 }
 
 bool EngineBinding::begin_embed(const val& tokens, const val& ends, const val& options) {
-  drop_answer();
-  embedder_.reset();
+  drop_work();
   if (!fits(tokens) || !fits(ends)) return false;
   embed_tokens_ = to_tokens(tokens);
   embed_ends_ = to_tokens(ends);
@@ -110,6 +108,11 @@ void EngineBinding::drop_answer() {
     guesses_.accepted += answer_->counts().accepted;
   }
   answer_ = {};
+}
+
+void EngineBinding::drop_work() {
+  drop_answer();
+  embedder_.reset();
 }
 
 val EngineBinding::to_val(const generate::Piece& piece) const {

@@ -115,6 +115,7 @@ class EngineBinding {
 
   Result<session::EngineOptions> engine_options(const val& options);
   void drop_answer();  // its counts of guesses stay
+  void drop_work();    // the answer, and the texts that are embedded
   void begin_counting();
   void count(session::Step step);
   bool copy_bytes(const val& bytes, AlignedBuffer* out);

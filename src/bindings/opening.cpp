@@ -82,8 +82,7 @@ bool EngineBinding::adapter(const val& bytes, float scale) {
 }
 
 bool EngineBinding::set_adapters() {
-  drop_answer();
-  embedder_.reset();
+  drop_work();
   engine_->residency().collect();
   return checked(engine_->set_adapters(sources_));
 }

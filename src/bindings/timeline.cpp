@@ -38,14 +38,12 @@ std::string EngineBinding::control_texts() {
 }
 
 void EngineBinding::clear() {
-  drop_answer();
-  embedder_.reset();
+  drop_work();
   session_->clear();
 }
 
 bool EngineBinding::append(const val& tokens) {
-  drop_answer();
-  embedder_.reset();
+  drop_work();
   begin_counting();
   return fits(tokens) && checked(session_->begin(to_tokens(tokens)));
 }

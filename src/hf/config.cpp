@@ -23,9 +23,7 @@ using gguf::Header;
 using gguf::index_tensors;
 using gguf::MetadataWriter;
 using gguf::printable;
-using gguf::set_tensor_bytes;
 using gguf::Tensor;
-using gguf::TensorType;
 
 struct Family {
   std::string_view model_type;  // config.json
@@ -340,13 +338,6 @@ std::string gguf_name(std::string_view name, const Family& family) {
   return {};
 }
 
-std::optional<TensorType> tensor_type(std::string_view dtype) {
-  if (dtype == "F32") return TensorType::kF32;
-  if (dtype == "F16") return TensorType::kF16;
-  if (dtype == "BF16") return TensorType::kBF16;
-  return std::nullopt;
-}
-
 class TensorReader {
  public:
   TensorReader(const Family& family, bool tied, Header* header, MetadataWriter* writer)
@@ -370,13 +361,8 @@ class TensorReader {
     }
     Result<Tensor> t = describe_tensor(e);
     if (!t.ok()) return t.status();
-    if (header_->tensors.size() >= gguf::kMaxTensorCount) {
-      return error(Code::kBadHeader, "the files together have too many tensors");
-    }
-    t->name = writer_->keep_text(name);
     t->file = file;
-    header_->tensors.push_back(*t);
-    return {};
+    return add_tensor(name, *t, header_, writer_);
   }
 
   const Family& family_;
@@ -396,56 +382,6 @@ Result<const Family*> find_family(const Json& config) {
 }
 
 }  // namespace
-
-void add_rope_factors(const std::vector<float>& factors, Model* model) {
-  if (factors.empty()) return;
-  model->made.assign(reinterpret_cast<const char*>(factors.data()), factors.size() * 4);
-  Tensor t;
-  t.name = "rope_freqs.weight";
-  t.n_dims = 1;
-  t.ne[0] = factors.size();
-  t.bytes = model->made.size();
-  t.file = model->header.n_files++;
-  model->header.tensors.push_back(t);
-}
-
-void begin_model(const Directory& directory, std::string_view arch, Model* model,
-                 MetadataWriter* writer) {
-  Header& h = model->header;
-  h.n_files = static_cast<uint32_t>(directory.shards.size());
-  h.data_offset = directory.shards[0].data_offset;
-  h.alignment = 1;
-  writer->string("general.architecture", arch);
-  writer->string("sluice.format", "safetensors");
-  if (!directory.name.empty()) writer->string("general.name", directory.name);
-}
-
-Result<Tensor> describe_tensor(const SafetensorsEntry& e) {
-  const std::optional<TensorType> type = tensor_type(e.dtype);
-  if (!type) {
-    return error(Code::kUnsupportedType,
-                 "the tensor \"%s\" has the type %s; F32, F16 and BF16 "
-                 "are supported",
-                 printable(e.name).c_str(), printable(e.dtype).c_str());
-  }
-  Tensor t;
-  t.type = *type;
-  if (e.shape.empty() || e.shape.size() > t.ne.size()) {
-    return error(Code::kBadShape, "the tensor \"%s\" has %zu dimensions", printable(e.name).c_str(),
-                 e.shape.size());
-  }
-  t.name = e.name;  // for what goes wrong
-  t.n_dims = static_cast<uint32_t>(e.shape.size());
-  std::reverse_copy(e.shape.begin(), e.shape.end(), t.ne.begin());
-  t.offset = e.begin;
-  SLUICE_RETURN_IF_ERROR(set_tensor_bytes(&t));
-  if (t.bytes != e.end - e.begin) {
-    return error(Code::kBadShape, "the tensor \"%s\" has a shape that does not fit its bytes",
-                 printable(e.name).c_str());
-  }
-  t.name = {};
-  return t;
-}
 
 // Matrices have the same names in all families.
 std::string gguf_module_name(std::string_view module) {

@@ -93,14 +93,8 @@ class FurtherTensors {
     }
   }
 
-  Status keep(std::string_view name, Tensor t) {
-    std::vector<Tensor>& all = model_->header.tensors;
-    if (all.size() >= gguf::kMaxTensorCount) {
-      return error(Code::kBadHeader, "the files together have too many tensors");
-    }
-    t.name = writer_->keep_text(name);
-    all.push_back(t);
-    return {};
+  Status keep(std::string_view name, const Tensor& t) {
+    return add_tensor(name, t, &model_->header, writer_);
   }
 
   // A tensor of `runs`, one behind the other.

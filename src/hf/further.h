@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hf/config.h"
 #include "hf/config_fields.h"
+#include "hf/model.h"
 
 namespace sluice::hf {
 
@@ -71,12 +71,6 @@ struct Found {
 // The rest of describe_model.
 [[nodiscard]] Result<Model> describe_further(const Further& family, const Directory& directory,
                                              const Json& config);
-
-// Parts of describe_model: what every header begins with; factors of RoPE's frequencies as the one
-// tensor of a file of their own, where there are any.
-void begin_model(const Directory& directory, std::string_view arch, Model* model,
-                 gguf::MetadataWriter* writer);
-void add_rope_factors(const std::vector<float>& factors, Model* model);
 
 // The tables.
 extern const Further kQwen35, kQwen35Moe, kGemma3n, kGemma4, kGraniteHybrid, kGptOss, kBert,

@@ -6,8 +6,6 @@ namespace sluice::hf {
 namespace {
 
 constexpr std::string_view kPrefixes[] = {"model."};
-constexpr Name kWhole[] = {
-    {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
 constexpr Name kLayer[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
@@ -78,7 +76,7 @@ const Further kGptOss = {.model_type = "gpt_oss",
                          .skipped = {},
                          .prefixes = kPrefixes,
                          .layers = "layers.",
-                         .whole = kWhole,
+                         .whole = kDecoderWhole,
                          .of_layer = kLayer,
                          .read = read_gpt_oss};
 

@@ -8,8 +8,6 @@ namespace sluice::hf {
 namespace {
 
 constexpr std::string_view kPrefixes[] = {"model."};
-constexpr Name kWhole[] = {
-    {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
 constexpr Name kLayer[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "ffn_norm"},
@@ -114,7 +112,7 @@ const Further kGraniteHybrid = {.model_type = "granitemoehybrid",
                                 .skipped = {},
                                 .prefixes = kPrefixes,
                                 .layers = "layers.",
-                                .whole = kWhole,
+                                .whole = kDecoderWhole,
                                 .of_layer = kLayer,
                                 .read = read_granite};
 

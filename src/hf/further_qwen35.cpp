@@ -7,8 +7,6 @@ namespace {
 
 constexpr std::string_view kSkipped[] = {"model.visual.", "visual.", "mtp.", "model.mtp."};
 constexpr std::string_view kPrefixes[] = {"model.language_model.", "model."};
-constexpr Name kWhole[] = {
-    {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"}};
 constexpr Name kLayer[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
@@ -108,7 +106,7 @@ const Further kQwen35 = {.model_type = "qwen3_5",
                          .skipped = kSkipped,
                          .prefixes = kPrefixes,
                          .layers = "layers.",
-                         .whole = kWhole,
+                         .whole = kDecoderWhole,
                          .of_layer = kLayer,
                          .read = read_dense};
 const Further kQwen35Moe = {.model_type = "qwen3_5_moe",
@@ -116,7 +114,7 @@ const Further kQwen35Moe = {.model_type = "qwen3_5_moe",
                             .skipped = kSkipped,
                             .prefixes = kPrefixes,
                             .layers = "layers.",
-                            .whole = kWhole,
+                            .whole = kDecoderWhole,
                             .of_layer = kLayer,
                             .read = read_mixture};
 

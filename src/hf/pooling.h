@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "gguf/metadata_writer.h"
-#include "hf/config.h"
+#include "hf/model.h"
 
 namespace sluice::hf {
 

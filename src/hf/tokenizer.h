@@ -6,8 +6,8 @@
 
 #include "base/status.h"
 #include "gguf/metadata_writer.h"
-#include "hf/config.h"
 #include "hf/json.h"
+#include "hf/model.h"
 
 namespace sluice::hf {
 

@@ -1,0 +1,49 @@
+// A model directory's files and what becomes of them, and the steps that all families take from the
+// one to the other.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "gguf/gguf.h"
+#include "gguf/metadata_writer.h"
+#include "hf/derived.h"
+#include "hf/safetensors.h"
+
+namespace sluice::hf {
+
+// The files' contents; optional ones are empty when absent.
+struct Directory {
+  std::string_view config;            // config.json
+  std::string_view tokenizer;         // tokenizer.json
+  std::string_view tokenizer_config;  // tokenizer_config.json, optional
+  std::string_view chat_template;     // chat_template.jinja, optional
+  std::vector<SafetensorsFile> shards;
+  std::string_view name;  // for general.name, optional
+  // Of sentence-transformers, optional: modules.json, 1_Pooling/config.json.
+  std::string_view modules = {}, pooling = {};
+};
+
+struct Model {
+  gguf::Header header;  // owns all it points to; file i is shard i
+  std::string made;     // when not empty: the bytes of file number shards.size()
+  // When not empty: what the last file is made of, by address.
+  std::vector<Derived> derived = {};
+};
+
+// What every header begins with.
+void begin_model(const Directory& directory, std::string_view arch, Model* model,
+                 gguf::MetadataWriter* writer);
+// A tensor of a safetensors file as GGUF describes it, without a name. Errors: kUnsupportedType,
+// kBadShape.
+[[nodiscard]] Result<gguf::Tensor> describe_tensor(const SafetensorsEntry& entry);
+// Under this name one more of the header. Errors: kBadHeader where there are too many.
+[[nodiscard]] Status add_tensor(std::string_view name, gguf::Tensor tensor, gguf::Header* header,
+                                gguf::MetadataWriter* writer);
+// Factors of RoPE's frequencies as the one tensor of a file of their own, where there are any.
+void add_rope_factors(const std::vector<float>& factors, Model* model);
+
+}  // namespace sluice::hf
