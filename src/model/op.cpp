@@ -8,7 +8,8 @@ namespace {
 template <typename F>
 void with_fields(const OpFields& fields, F&& f) {
   [&]<size_t... kKind>(std::index_sequence<kKind...>) {
-    ((fields.index() == kKind && (f(*std::get_if<kKind>(&fields)), true)) || ...);
+    static_cast<void>(
+        ((fields.index() == kKind && (f(*std::get_if<kKind>(&fields)), true)) || ...));
   }
   (std::make_index_sequence<std::variant_size_v<OpFields>>());
 }
