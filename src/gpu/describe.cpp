@@ -1,5 +1,5 @@
-// The program as JSON: fields by the names of model/program.h, enumerations by their numbers, as
-// web/gpu/program.ts types them. Of names only those of tensors, for messages.
+// The program as JSON: fields by the names of model/op.h and program.h, enumerations by their
+// numbers, as web/gpu/program.ts types them. Of names only those of tensors, for messages.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -29,90 +29,105 @@ Json list(const std::vector<T>& values, Write&& write) {
   return out;
 }
 
-Json op_json(const model::Op& op) {
-  const model::AttentionShape& att = op.att;
+Json shape_json(const model::AttentionShape& att, int32_t layer) {
+  return {{"heads", att.heads},   {"kvHeads", att.kv_heads},
+          {"dk", att.dk},         {"dv", att.dv},
+          {"cache", att.cache},   {"valuesInKeys", att.values_in_keys},
+          {"causal", att.causal}, {"owned", att.owned_by(layer)}};
+}
+
+Json attention_json(const model::AttentionOp& own, int32_t layer) {
+  const float scale = own.scale != 0
+                          ? own.scale
+                          : static_cast<float>(1 / std::sqrt(static_cast<double>(own.att.dk)));
+  return {{"att", shape_json(own.att, layer)},
+          {"scale", scale},
+          {"softcap", own.softcap},
+          {"window", own.window},
+          {"chunked", own.chunked},
+          {"alibi", own.alibi}};
+}
+
+Json product_json(const model::MatmulOp& own) {
   Json parts = Json::array();
-  for (int32_t i = 0; i < op.n_parts; ++i) {
-    const model::MatPart& part = op.parts[static_cast<size_t>(i)];
+  for (const model::MatPart& part : own.parts()) {
     parts.push_back({{"mat", part.mat},
                      {"bias", part.bias},
                      {"outCol", part.out_col},
                      {"factor", part.factor}});
   }
-  const bool attends = op.kind == model::OpKind::kAttention;
-  const float scale = attends && op.scale == 0
-                          ? static_cast<float>(1 / std::sqrt(static_cast<double>(att.dk)))
-                          : op.scale;
-  return {{"kind", number(op.kind)},
-          {"layer", op.layer},
-          {"in", number(op.in)},
-          {"out", number(op.out)},
-          {"inCol", op.in_col},
-          {"outCol", op.out_col},
-          {"inStep", op.in_step},
-          {"outStep", op.out_step},
-          {"n", op.n},
-          {"heads", op.heads},
-          {"vec0", op.vec0},
-          {"vec1", op.vec1},
-          {"parts", std::move(parts)},
-          {"add", op.add},
-          {"scale", scale},
-          {"norm", number(op.norm)},
-          {"act", number(op.act)},
-          {"xielu", {op.xielu.positive, op.xielu.negative, op.xielu.linear, op.xielu.below}},
-          {"vecPerHead", op.vec_per_head},
-          {"rope", op.rope},
-          {"window", op.window},
-          {"chunked", op.chunked},
-          {"alibi", op.alibi},
-          {"att",
-           {{"heads", att.heads},
-            {"kvHeads", att.kv_heads},
-            {"dk", att.dk},
-            {"dv", att.dv},
-            {"cache", att.cache},
-            {"valuesInKeys", att.values_in_keys},
-            {"causal", att.causal},
-            {"owned", att.owned_by(op.layer)}}},
-          {"unary", number(op.unary)},
-          {"gate", {{"buf", number(op.gate.buf)}, {"col", op.gate.col}}},
-          {"stride", op.stride},
-          {"eps", op.eps},
-          {"moe", op.moe},
-          {"table", op.table},
-          {"byHead", op.by_head},
-          {"softcap", op.softcap}};
+  return {{"parts", std::move(parts)}, {"add", own.add}, {"scale", own.scale}};
+}
+
+// What those kinds have of their own that the card's side computes; the others it refuses.
+Json own_json(const model::Op& op) {
+  if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
+  if (const auto* own = op.get<model::MatmulOp>()) return product_json(*own);
+  if (const auto* own = op.get<model::RopeOp>()) {
+    return {{"rope", own->rope}, {"att", shape_json(own->att, op.layer)}};
+  }
+  if (const auto* own = op.get<model::NormOp>()) {
+    return {{"heads", own->heads},
+            {"norm", number(own->kind)},
+            {"vecPerHead", own->per_head},
+            {"eps", own->eps},
+            {"scale", own->scale}};
+  }
+  if (const auto* own = op.get<model::ActivateOp>()) {
+    const kernels::Xielu& x = own->xielu;
+    return {{"act", number(own->act)}, {"xielu", {x.positive, x.negative, x.linear, x.below}}};
+  }
+  if (const auto* own = op.get<model::CopyOp>()) {
+    return {{"heads", own->heads}, {"inStep", own->in_step}, {"outStep", own->out_step}};
+  }
+  if (const auto* own = op.get<model::AddOp>()) return {{"scale", own->scale}};
+  if (const auto* own = op.get<model::ScaleOp>()) return {{"scale", own->scale}};
+  if (const auto* own = op.get<model::SoftCapOp>()) return {{"softcap", own->cap}};
+  if (const auto* own = op.get<model::ClampOp>()) return {{"softcap", own->limit}};
+  if (const auto* own = op.get<model::GateOp>()) return {{"heads", own->heads}};
+  if (const auto* own = op.get<model::MatchNormOp>()) return {{"heads", own->heads}};
+  if (const auto* own = op.get<model::UnaryOp>()) return {{"unary", number(own->unary)}};
+  return Json::object();
+}
+
+// One row of the same fields for all kinds: what a kind does not have is as if it did nothing.
+Json op_json(const model::Op& op) {
+  const model::TwoVecs vecs = op.vecs();
+  Json row = {{"kind", number(op.kind())},
+              {"layer", op.layer},
+              {"in", number(op.in)},
+              {"out", number(op.out)},
+              {"inCol", op.in_col},
+              {"outCol", op.out_col},
+              {"inStep", 0},
+              {"outStep", 0},
+              {"n", op.n},
+              {"heads", 1},
+              {"vec0", vecs[0]},
+              {"vec1", vecs[1]},
+              {"parts", Json::array()},
+              {"add", false},
+              {"scale", 1},
+              {"norm", 0},
+              {"act", 0},
+              {"xielu", {0, 0, 0, 0}},
+              {"vecPerHead", false},
+              {"rope", 0},
+              {"window", 0},
+              {"chunked", false},
+              {"alibi", 0},
+              {"att", shape_json({}, op.layer)},
+              {"unary", 0},
+              {"eps", 0},
+              {"softcap", 0}};
+  row.update(own_json(op));
+  return row;
 }
 
 Json mat_json(const model::Mat& m) {
   return {{"name", m.name},          {"type", number(m.type)}, {"rows", m.rows},
           {"cols", m.cols},          {"file", m.file},         {"offset", m.offset},
           {"rowBytes", m.row_bytes}, {"layer", m.layer}};
-}
-
-Json moe_json(const model::Moe& m) {
-  return {{"gate", m.gate},
-          {"up", m.up},
-          {"down", m.down},
-          {"gateBias", m.gate_bias},
-          {"upBias", m.up_bias},
-          {"downBias", m.down_bias},
-          {"gateScale", m.gate_scale},
-          {"upScale", m.up_scale},
-          {"downScale", m.down_scale},
-          {"choiceBias", m.choice_bias},
-          {"nExpert", m.n_expert},
-          {"nUsed", m.n_used},
-          {"nFf", m.n_ff},
-          {"nGroup", m.n_group},
-          {"nGroupUsed", m.n_group_used},
-          {"sharedBy", m.shared_by},
-          {"gating", number(m.gating)},
-          {"normalize", m.normalize},
-          {"weightsScale", m.weights_scale},
-          {"weighInput", m.weigh_input},
-          {"act", number(m.act)}};
 }
 
 // Bytes from one head's rows to the next one's.
@@ -154,7 +169,6 @@ std::string GpuExecutor::describe() const {
       {"ops", list(p.ops, op_json)},
       {"mats", list(p.mats, mat_json)},
       {"vecs", list(p.vecs, [](const model::Vec& v) { return Json(v.n); })},
-      {"moes", list(p.moes, moe_json)},
       {"caches", list(plan.kv_shape.layers, cache_json)},
   };
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -17,6 +17,11 @@ namespace sluice::grammar {
 using Expr = uint32_t;  // index of an expression in its builder
 class Dfa;
 
+// Whether JSON text has the byte only behind a backslash.
+[[nodiscard]] inline bool escaped(uint32_t byte) {
+  return byte < 0x20 || byte == '"' || byte == '\\';
+}
+
 class Builder {
  public:
   static constexpr Expr kEmpty = 0, kNever = 1;

@@ -13,23 +13,23 @@ void Builder::widen(Buf buf, int64_t width) {
   w = std::max(w, width);
 }
 
-Op& Builder::op(OpKind kind, int64_t layer) {
-  Op o;
-  o.kind = kind;
-  o.layer = static_cast<int32_t>(layer);
-  p.ops.push_back(o);
+Op& Builder::op(int64_t layer, Place in, Place out, int64_t n, const OpFields& fields) {
+  p.ops.push_back({static_cast<int32_t>(layer), in.buf, out.buf, in.col, out.col,
+                   static_cast<int32_t>(n), fields});
   return p.ops.back();
 }
 
-Op& Builder::stateful(OpKind kind, int64_t layer, int64_t values) {
+Op& Builder::op(int64_t layer, Buf in, Buf out, int64_t n, const OpFields& fields) {
+  return op(layer, Place{in, 0}, Place{out, 0}, n, fields);
+}
+
+Carried Builder::carry(int64_t layer, int64_t values) const {
   int64_t at = 0;
   for (const Op& before : p.ops) {
-    if (before.layer == layer && before.state > 0) at = before.state_at + before.state;
+    if (before.layer != layer) continue;
+    if (const Carried* c = before.carried(); c != nullptr && c->size > 0) at = c->at + c->size;
   }
-  Op& o = op(kind, layer);
-  o.state = values;
-  o.state_at = at;
-  return o;
+  return {values, at};
 }
 
 int32_t Builder::add_recurrence(const Recurrence& recurrence) {
@@ -77,13 +77,7 @@ void Builder::embed(float scale, int32_t positions, int32_t types) {
 }
 
 void Builder::embed_tokens(float scale, int32_t positions, int32_t types) {
-  Op& o = op(OpKind::kEmbed, -1);
-  o.out = Buf::kX;
-  o.n = static_cast<int32_t>(hp().n_embd);
-  o.scale = scale;
-  o.vec0 = positions;
-  o.vec1 = types;
-  o.table = 0;
+  op(-1, Buf::kX, Buf::kX, hp().n_embd, EmbedOp{positions, types, scale});
 }
 
 void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind kind,
@@ -95,13 +89,7 @@ void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind ki
     weight = vec(layer, name, n, false, bare ? "" : ".weight", hp().norm_offset);
     bias = vec(layer, name, n, true, ".bias");
   }
-  Op& o = op(OpKind::kNorm, layer);
-  o.in = in;
-  o.out = out;
-  o.n = static_cast<int32_t>(n);
-  o.norm = kind;
-  o.vec0 = weight;
-  o.vec1 = bias;
+  op(layer, in, out, n, NormOp{.weight = weight, .bias = bias, .kind = kind});
   widen(in, n);
   widen(out, n);
   if (mark_name != nullptr) {
@@ -114,21 +102,18 @@ void Builder::norm(int64_t layer, const char* name, Buf in, Buf out, NormKind ki
 
 Op& Builder::matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add,
                     float scale) {
-  Op& o = op(OpKind::kMatmul, layer);
-  o.in = in;
-  o.out = out;
-  o.add = add;
-  o.scale = scale;
+  MatmulOp product{.add = add, .scale = scale};
+  int64_t n = 0;
   for (const MatPart& part : parts) {
     if (part.mat < 0) continue;  // absent: the error is already noted
     const Mat& m = p.mats[static_cast<size_t>(part.mat)];
-    o.n = static_cast<int32_t>(m.cols);
-    o.parts[static_cast<size_t>(o.n_parts)] = part;
-    o.parts[static_cast<size_t>(o.n_parts++)].factor = factor(part);
+    n = m.cols;
+    MatPart& own = product.all[static_cast<size_t>(product.n_parts++)] = part;
+    own.factor = factor(part);
     widen(out, part.out_col + m.rows);
     widen(in, m.cols);
   }
-  return o;
+  return op(layer, in, out, n, product);
 }
 
 // A matrix may have one scale for all its weights, as ternary ones do: "attn_q.scale".
@@ -148,50 +133,29 @@ int32_t Builder::factor(const MatPart& part) {
 }
 
 Op& Builder::add(int64_t layer, Buf in, Buf out, float scale) {
-  Op& o = op(OpKind::kAdd, layer);
-  o.in = in;
-  o.out = out;
-  o.n = static_cast<int32_t>(hp().n_embd);
-  o.scale = scale;
-  return o;
+  return op(layer, in, out, hp().n_embd, AddOp{scale});
+}
+
+void Builder::scale(int64_t layer, Buf in, Buf out, int64_t n, float by) {
+  op(layer, in, out, n, ScaleOp{by});
 }
 
 Op& Builder::norm_at(int64_t layer, const char* name, Columns in, Columns out, int64_t n,
                      int64_t heads) {
   const int32_t weight =
       name == nullptr ? -1 : vec(layer, name, n, false, ".weight", hp().norm_offset);
-  Op& o = op(OpKind::kNorm, layer);
-  o.in = in.buf;
-  o.out = out.buf;
-  o.in_col = static_cast<int32_t>(in.col);
-  o.out_col = static_cast<int32_t>(out.col);
-  o.n = static_cast<int32_t>(n);
-  o.heads = static_cast<int32_t>(heads);
-  o.vec0 = weight;
   widen(in.buf, in.col + n * heads);
   widen(out.buf, out.col + n * heads);
-  return o;
+  return op(layer, in.place(), out.place(), n,
+            NormOp{.weight = weight, .heads = static_cast<int32_t>(heads)});
 }
 
-Op& Builder::grouped(OpKind kind, int64_t layer, Columns in, Columns out, int64_t n,
-                     int64_t heads) {
-  Op& o = op(kind, layer);
-  o.in = in.buf;
-  o.out = out.buf;
-  o.in_col = static_cast<int32_t>(in.col);
-  o.out_col = static_cast<int32_t>(out.col);
-  o.in_step = static_cast<int32_t>(in.step);
-  o.out_step = static_cast<int32_t>(out.step);
-  o.n = static_cast<int32_t>(n);
-  o.heads = static_cast<int32_t>(heads);
-  return o;
-}
-
-Op& Builder::copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads) {
-  Op& o = grouped(OpKind::kCopy, layer, in, out, n, heads);
+void Builder::copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads) {
+  op(layer, in.place(), out.place(), n,
+     CopyOp{static_cast<int32_t>(heads), static_cast<int32_t>(in.step),
+            static_cast<int32_t>(out.step)});
   widen(in.buf, in.col + in.step * (heads - 1) + n);
   widen(out.buf, out.col + out.step * (heads - 1) + n);
-  return o;
 }
 
 void Builder::head_matmul(int64_t layer, const char* name, Columns in, Columns out, int64_t rows,
@@ -206,8 +170,9 @@ void Builder::head_matmul(int64_t layer, const char* name, Columns in, Columns o
   }
   std::vector<int32_t> mats;
   for (int64_t h = 0; h < heads; ++h) mats.push_back(add_mat(*t, h * rows, rows, layer, false));
-  Op& o = grouped(OpKind::kHeadMatmul, layer, in, out, cols, heads);
-  o.by_head = static_cast<int32_t>(p.by_head.size());
+  op(layer, in.place(), out.place(), cols,
+     HeadMatmulOp{static_cast<int32_t>(p.by_head.size()), static_cast<int32_t>(heads),
+                  static_cast<int32_t>(in.step), static_cast<int32_t>(out.step)});
   p.by_head.push_back(std::move(mats));
   widen(in.buf, in.col + in.step * (heads - 1) + cols);
   widen(out.buf, out.col + out.step * (heads - 1) + rows);
@@ -216,7 +181,7 @@ void Builder::head_matmul(int64_t layer, const char* name, Columns in, Columns o
 void Builder::select(int64_t n) {
   if (selected_) return;
   selected_ = true;
-  op(OpKind::kSelect, -1).n = static_cast<int32_t>(n);
+  op(-1, Buf::kX, Buf::kX, n, SelectOp{});
 }
 
 void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add_out, float scale) {
@@ -234,10 +199,8 @@ void Builder::gated_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
   mark("ffn_gate", "MUL_MAT", layer, Buf::kGateUp, 0, n_ff);
   mark("ffn_up", "MUL_MAT", layer, Buf::kGateUp, n_ff, n_ff);
   if (!hp().ffn_sparsity.empty() && std::isfinite(hp().ffn_sparsity[static_cast<size_t>(layer)])) {
-    Op& sparse = op(OpKind::kSparsify, layer);
-    sparse.in = sparse.out = Buf::kGateUp;
-    sparse.n = static_cast<int32_t>(n_ff);
-    sparse.scale = hp().ffn_sparsity[static_cast<size_t>(layer)];
+    op(layer, Buf::kGateUp, Buf::kGateUp, n_ff,
+       SparsifyOp{hp().ffn_sparsity[static_cast<size_t>(layer)]});
   }
   activate(layer, act, n_ff);
   mark(act == Activation::kSiluMul ? "ffn_swiglu" : "ffn_geglu",
@@ -265,11 +228,9 @@ void Builder::plain_ffn(int64_t layer, Buf in, Buf out, Activation act, bool add
 }
 
 void Builder::activate(int64_t layer, Activation act, int64_t n_ff) {
-  Op& o = op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGateUp;
-  o.n = static_cast<int32_t>(n_ff);
-  o.act = act;
-  if (act == Activation::kXielu) o.xielu = hp().xielu[static_cast<size_t>(layer)];
+  ActivateOp activation{act};
+  if (act == Activation::kXielu) activation.xielu = hp().xielu[static_cast<size_t>(layer)];
+  op(layer, Buf::kGateUp, Buf::kGateUp, n_ff, activation);
   if (has(layer, "ffn_sub_norm")) {
     norm(layer, "ffn_sub_norm", Buf::kGateUp, Buf::kGateUp, NormKind::kRms, nullptr, n_ff);
   }
@@ -284,10 +245,7 @@ void Builder::head(NormKind kind, const char* norm_name) {
   const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");
   matmul(-1, Buf::kH, Buf::kLogits, {{p.head, bias, 0}}, false, 1 / hp().logit_scale);
   if (hp().final_softcap != 0) {
-    Op& o = op(OpKind::kSoftCap, -1);
-    o.in = o.out = Buf::kLogits;
-    o.n = static_cast<int32_t>(hp().n_vocab);
-    o.softcap = hp().final_softcap;
+    op(-1, Buf::kLogits, Buf::kLogits, hp().n_vocab, SoftCapOp{hp().final_softcap});
   }
   mark("result_output", "MUL_MAT", -1, Buf::kLogits, 0, hp().n_vocab);
 }

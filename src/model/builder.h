@@ -29,13 +29,14 @@ struct AttentionSpec {
   int64_t dk = 0, dv = 0;       // of this layer's heads; 0: the model's
   int32_t cache = -1;           // the layer whose keys and values are read; -1: its own
   bool whole = false;           // all of a text is seen, though the model is causal
-  int32_t relative = -1, relative_bias = -1;  // Op::relative and its vec
+  int32_t relative = -1, relative_bias = -1;  // AttentionOp's
 };
 
 // A place in the rows of a buffer: groups of values from `col`, `step` apart (0: the same for all).
 struct Columns {
   Buf buf;
   int64_t col = 0, step = 0;
+  [[nodiscard]] Place place() const { return {buf, static_cast<int32_t>(col)}; }
 };
 
 // Options of a mixture of experts. Builder::moe_spec gives what the metadata says; families change
@@ -100,20 +101,23 @@ class Builder {
   Op& matmul(int64_t layer, Buf in, Buf out, std::initializer_list<MatPart> parts, bool add = false,
              float scale = 1);
   Op& add(int64_t layer, Buf in, Buf out, float scale = 1);
+  void scale(int64_t layer, Buf in, Buf out, int64_t n, float by);
   // RMS norm of `heads` groups of n values; no name: without weights.
   Op& norm_at(int64_t layer, const char* name, Columns in, Columns out, int64_t n,
               int64_t heads = 1);
-  Op& copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads = 1);
+  void copy(int64_t layer, Columns in, Columns out, int64_t n, int64_t heads = 1);
   // Each group of `cols` values times its own of the tensor's `heads` matrices [rows][cols].
   void head_matmul(int64_t layer, const char* name, Columns in, Columns out, int64_t rows,
                    int64_t cols, int64_t heads);
   // From here on only rows whose logits are wanted, n values of kX: once, where no later layer
   // keeps anything of the others; head() does it otherwise.
   void select(int64_t n);
-  Op& op(OpKind kind, int64_t layer);
+  // The operation that the fields are of, over n values of rows; the next one moves it.
+  Op& op(int64_t layer, Buf in, Buf out, int64_t n, const OpFields& fields);
+  Op& op(int64_t layer, Place in, Place out, int64_t n, const OpFields& fields);
   Op& last() { return p.ops.back(); }
-  // One that carries `values` of its layer's state from token to token.
-  Op& stateful(OpKind kind, int64_t layer, int64_t values);
+  // Room for `values` of its layer's state that the next operation carries from token to token.
+  [[nodiscard]] Carried carry(int64_t layer, int64_t values) const;
   int32_t add_recurrence(const Recurrence& recurrence);
   // Makes room for `width` values of each token.
   void widen(Buf buf, int64_t width);
@@ -129,7 +133,7 @@ class Builder {
   // or apart, biases as present), norms, RoPE, attention -> kAtt.
   void attention(int64_t layer, const AttentionSpec& spec);
   // Replaces the score scale of the attention just added.
-  void set_score_scale(float scale) { p.ops.back().scale = scale; }
+  void set_score_scale(float scale) { last().as<AttentionOp>().scale = scale; }
   // kH -> kAtt, or kGateUp: latent attention (MLA), whose keys and values are made of one short
   // vector. Returns where its output is. `rope`: -1 for none.
   Buf latent_attention(int64_t layer, int32_t rope, float score_scale);
@@ -143,7 +147,7 @@ class Builder {
   void unscaled_scores() {
     if (p.hp.attn_scale == 0) p.hp.attn_scale = 1;
   }
-  // Buckets of distances for Op::relative, whose number it returns.
+  // Buckets of distances for AttentionOp::relative, whose number it returns.
   int32_t add_buckets(bool both_ways);
   // kAtt -> out, through attn_output: out += scale * (W att + b), or = without `add`. What is
   // before it is normed where there is an attn_sub_norm, in the FFN an ffn_sub_norm (BitNet).
@@ -178,8 +182,6 @@ class Builder {
  private:
   [[nodiscard]] std::string full_name(int64_t layer, const char* name, const char* suffix) const;
   void embed_tokens(float scale, int32_t positions = -1, int32_t types = -1);
-  // An operation over `heads` groups of n values.
-  Op& grouped(OpKind kind, int64_t layer, Columns in, Columns out, int64_t n, int64_t heads);
   int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
                   bool expert);
   // The tensor of a matrix that has a kernel, checked; null when absent or wrong, which is noted.
@@ -201,7 +203,8 @@ class Builder {
   [[nodiscard]] int32_t factor(const MatPart& part);
   void temperature(int64_t layer, const AttentionShape& att);
   void rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col = 0);
-  void attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att);
+  void attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att,
+              int64_t rope_col = 0);
   void absorbed_attention(int64_t layer, int32_t rope);
   void expanded_attention(int64_t layer, int32_t rope);
   void latent_queries(int64_t layer, Buf out, int64_t dk);

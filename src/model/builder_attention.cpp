@@ -70,16 +70,15 @@ void Builder::qk_norms(int64_t layer, const AttentionSpec& spec, const Attention
     const int32_t w =
         vec(layer, side.name, weights, false, ".weight", spec.qk_layer_norm ? 0 : hp().norm_offset);
     const int32_t bias = spec.qk_norm_wide ? vec(layer, side.name, n, true, ".bias") : -1;
-    Op& o = op(OpKind::kNorm, layer);
-    o.in = o.out = Buf::kQkv;
-    o.in_col = o.out_col = static_cast<int32_t>(side.col);
-    o.n = static_cast<int32_t>(n);
-    o.heads = spec.qk_norm_wide ? 1 : static_cast<int32_t>(side.heads);
-    o.vec0 = w;
-    o.vec1 = bias;
-    o.norm = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms;
-    o.vec_per_head = by_head && !spec.qk_norm_wide;
-    mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, o.heads);
+    const int64_t heads = spec.qk_norm_wide ? 1 : side.heads;
+    const Place at{Buf::kQkv, static_cast<int32_t>(side.col)};
+    op(layer, at, at, n,
+       NormOp{.weight = w,
+              .bias = bias,
+              .heads = static_cast<int32_t>(heads),
+              .kind = spec.qk_layer_norm ? NormKind::kLayer : NormKind::kRms,
+              .per_head = by_head && !spec.qk_norm_wide});
+    mark(side.mark, "MUL", layer, Buf::kQkv, side.col, n, heads);
   }
 }
 
@@ -108,10 +107,7 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
   }
   qkv(layer, spec, att);
   if (hp().clamp_qkv > 0) {
-    Op& o = op(OpKind::kClamp, layer);
-    o.in = o.out = Buf::kQkv;
-    o.n = att.values() + att.kv_heads * att.dv;
-    o.softcap = hp().clamp_qkv;
+    op(layer, Buf::kQkv, Buf::kQkv, att.values() + att.kv_heads * att.dv, ClampOp{hp().clamp_qkv});
   }
   const bool norms =
       spec.qk_norm || spec.qk_norm_wide || spec.qk_layer_norm || spec.qk_norm_by_head;
@@ -135,45 +131,34 @@ void Builder::attention(int64_t layer, const AttentionSpec& spec) {
 }
 
 void Builder::temperature(int64_t layer, const AttentionShape& att) {
-  Op& o = op(OpKind::kTemperature, layer);
-  o.in = o.out = Buf::kQkv;
-  o.n = att.keys();
+  op(layer, Buf::kQkv, Buf::kQkv, att.keys(), TemperatureOp{});
 }
 
 void Builder::rotate(int64_t layer, int32_t rope, const AttentionShape& att, int64_t col) {
-  Op& o = op(OpKind::kRope, layer);
-  o.in = o.out = Buf::kQkv;
-  o.in_col = static_cast<int32_t>(col);
-  o.rope = rope;
-  o.att = att;
+  op(layer, Buf::kQkv, Buf::kQkv, 0, RopeOp{rope, att}).in_col = static_cast<int32_t>(col);
 }
 
-void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att) {
-  const int32_t sinks = spec.sinks ? vec(layer, "attn_sinks", att.heads) : -1;
-  Op& o = op(OpKind::kAttention, layer);
-  o.in = Buf::kQkv;
-  o.out = Buf::kAtt;
-  o.window = spec.window;
-  o.chunked = spec.chunked;
-  o.softcap = hp().attn_softcap;
-  o.scale = hp().attn_scale;
-  o.att = att;
-  o.vec0 = sinks;
-  o.alibi = spec.alibi;
-  o.relative = spec.relative;
-  o.vec1 = spec.relative_bias;
+void Builder::attend(int64_t layer, const AttentionSpec& spec, const AttentionShape& att,
+                     int64_t rope_col) {
+  op(layer, Buf::kQkv, Buf::kAtt, 0,
+     AttentionOp{.sinks = spec.sinks ? vec(layer, "attn_sinks", att.heads) : -1,
+                 .relative_bias = spec.relative_bias,
+                 .relative = spec.relative,
+                 .att = att,
+                 .scale = hp().attn_scale,
+                 .softcap = hp().attn_softcap,
+                 .alibi = spec.alibi,
+                 .window = spec.window,
+                 .chunked = spec.chunked,
+                 .rope = spec.rope,
+                 .rope_col = static_cast<int32_t>(rope_col)});
   att_width_ = int64_t{att.heads} * att.dv;
   widen(Buf::kAtt, att_width_);
   if (spec.gated) {
     if (att.dk != att.dv)
       fail(error(Code::kBadHeader, "gates of %d values do not fit heads of %d", att.dk, att.dv));
-    Op& gate = op(OpKind::kGated, layer);
-    gate.in = gate.out = Buf::kAtt;
-    gate.unary = Unary::kSigmoid;
-    gate.gate = {Buf::kGateUp, att.dk};
-    gate.stride = 2 * att.dk;
-    gate.n = att.dv;
-    gate.heads = att.heads;
+    op(layer, Buf::kAtt, Buf::kAtt, att.dv,
+       GatedOp{{Buf::kGateUp, att.dk}, att.heads, 2 * att.dk, Unary::kSigmoid});
   }
   mark("kqv_out", "CONT", layer, Buf::kAtt, 0, att_width_);
 }

@@ -42,21 +42,14 @@ void Builder::store_source(int64_t layer) {
   const int32_t k = mat(layer, "cross_attn_k", nk, hp().n_embd);
   const int32_t v = mat(layer, "cross_attn_v", nv, hp().n_embd);
   matmul(layer, Buf::kH, Buf::kQkv, {{k, -1, att.keys()}, {v, -1, att.values()}});
-  Op& o = op(OpKind::kStore, layer);
-  o.in = Buf::kQkv;
-  o.att = att;
+  op(layer, Buf::kQkv, Buf::kX, 0, StoreOp{att});
 }
 
 void Builder::cross_attention(int64_t layer) {
   const AttentionShape att = attention_shape(layer, {});
   const int32_t q = mat(layer, "cross_attn_q", att.keys(), hp().n_embd);
   matmul(layer, Buf::kH, Buf::kQkv, {{q, -1, 0}});
-  Op& o = op(OpKind::kCross, layer);
-  o.in = Buf::kQkv;
-  o.out = Buf::kAtt;
-  o.scale = hp().attn_scale;
-  o.softcap = hp().attn_softcap;
-  o.att = att;
+  op(layer, Buf::kQkv, Buf::kAtt, 0, CrossOp{att, hp().attn_scale, hp().attn_softcap});
 }
 
 }  // namespace sluice::model

@@ -42,7 +42,7 @@ void Builder::absorbed_attention(int64_t layer, int32_t rope) {
   copy(layer, {Buf::kGateUp, plain, dk}, {Buf::kQkv, rank, att.dk}, n_rot, heads);
   if (hp().temperature_scale != 0) temperature(layer, att);
   if (rope >= 0) rotate(layer, rope, att, rank);
-  attend(layer, {}, att);
+  attend(layer, {.rope = rope}, att, rank);
   head_matmul(layer, "attn_v_b", {Buf::kAtt, 0, rank}, {Buf::kGateUp, 0, dv}, dv, rank, heads);
   att_width_ = heads * dv;
 }
@@ -67,7 +67,7 @@ void Builder::expanded_attention(int64_t layer, int32_t rope) {
   copy(layer, {Buf::kAtt, plain, both}, {Buf::kQkv, att.values(), att.dv}, att.dv, heads);
   if (hp().temperature_scale != 0) temperature(layer, att);
   if (rope >= 0) rotate(layer, rope, att, plain);
-  attend(layer, {}, att);
+  attend(layer, {.rope = rope}, att, plain);
 }
 
 Buf Builder::latent_attention(int64_t layer, int32_t rope, float score_scale) {
@@ -79,7 +79,7 @@ Buf Builder::latent_attention(int64_t layer, int32_t rope, float score_scale) {
     expanded_attention(layer, rope);
   }
   for (size_t i = first; i < p.ops.size(); ++i) {
-    if (p.ops[i].kind == OpKind::kAttention) p.ops[i].scale = score_scale;
+    if (p.ops[i].is<AttentionOp>()) p.ops[i].as<AttentionOp>().scale = score_scale;
   }
   return absorbed ? Buf::kGateUp : Buf::kAtt;
 }

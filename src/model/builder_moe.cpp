@@ -110,13 +110,8 @@ void Builder::moe_ffn(int64_t layer, Buf out, const MoeSpec& spec) {
   widen(out, hp().n_embd);
   expert_matrices(layer, moe, spec.kind, hp().n_expert / spec.shared_by);
   p.moes.push_back(std::move(moe));
-  Op& o = op(OpKind::kMoe, layer);
-  o.in = spec.in;
-  o.out = out;
-  o.n = static_cast<int32_t>(hp().n_embd);
-  o.add = spec.add;
-  o.scale = spec.scale;
-  o.moe = static_cast<int32_t>(p.moes.size()) - 1;
+  op(layer, spec.in, out, hp().n_embd,
+     MoeOp{static_cast<int32_t>(p.moes.size()) - 1, spec.add, spec.scale});
   if (spec.shared_by == 1 && has(layer, "ffn_up_shexp")) shared_expert(layer, out, spec);
 }
 
@@ -143,17 +138,11 @@ void Builder::shared_expert(int64_t layer, Buf out, const MoeSpec& spec) {
     const int32_t up = mat(layer, "ffn_up_shexp", (fused ? 2 : 1) * n_ff, n_embd);
     matmul(layer, spec.in, Buf::kGateUp, {{up, -1, 0}});
   }
-  Op& activate = op(OpKind::kActivate, layer);
-  activate.in = activate.out = Buf::kGateUp;
-  activate.n = static_cast<int32_t>(n_ff);
-  activate.act = spec.act;
+  op(layer, Buf::kGateUp, Buf::kGateUp, n_ff, ActivateOp{spec.act});
   if (has(layer, "ffn_gate_inp_shexp")) {
     const int32_t w = mat(layer, "ffn_gate_inp_shexp", 1, n_embd);
     matmul(layer, spec.in, Buf::kRouter, {{w, -1, 0}});
-    Op& gate = op(OpKind::kGate, layer);
-    gate.in = Buf::kRouter;
-    gate.out = Buf::kGateUp;
-    gate.n = static_cast<int32_t>(n_ff);
+    op(layer, Buf::kRouter, Buf::kGateUp, n_ff, GateOp{});
   }
   const int32_t down = mat(layer, "ffn_down_shexp", n_embd, n_ff);
   matmul(layer, Buf::kGateUp, out, {{down, -1, 0}}, true, spec.scale);

@@ -11,10 +11,7 @@ void Builder::no_head(const char* norm_name, NormKind kind) {
 
 void Builder::tails() {
   p.pool = static_cast<int32_t>(p.ops.size());
-  Op& pool = op(OpKind::kPool, -1);
-  pool.in = Buf::kH;
-  pool.out = Buf::kX;
-  pool.n = static_cast<int32_t>(hp().n_embd);
+  op(-1, Buf::kH, Buf::kX, hp().n_embd, PoolOp{});
   const auto here = [this] { return static_cast<int32_t>(p.ops.size()); };
   p.embed_tail.first = here();
   dense_tail();
@@ -53,21 +50,14 @@ void Builder::rank_tail() {
   const bool two = has(-1, "cls.output");
   if (two && has(-1, "cls")) {
     matmul(-1, Buf::kX, Buf::kT, {{mat(-1, "cls", n, n), vec(-1, "cls", n, true, ".bias"), 0}});
-    Op& o = op(OpKind::kActivate, -1);
-    o.in = o.out = Buf::kT;
-    o.n = static_cast<int32_t>(n);
-    o.act = hp().arch == "modern-bert" ? Activation::kGeluErf : Activation::kTanh;
+    op(-1, Buf::kT, Buf::kT, n,
+       ActivateOp{hp().arch == "modern-bert" ? Activation::kGeluErf : Activation::kTanh});
     in = Buf::kT;
   }
   if (has(-1, "cls.norm")) {
     const int32_t weight = vec(-1, "cls.norm", n);
     const int32_t bias = vec(-1, "cls.norm", n, true, ".bias");
-    Op& o = op(OpKind::kNorm, -1);
-    o.in = o.out = in;
-    o.n = static_cast<int32_t>(n);
-    o.norm = NormKind::kLayer;
-    o.vec0 = weight;
-    o.vec1 = bias;
+    op(-1, in, in, n, NormOp{.weight = weight, .bias = bias, .kind = NormKind::kLayer});
   }
   const int64_t rows = output->rows() <= static_cast<uint64_t>(kMaxWidth)
                            ? static_cast<int64_t>(output->rows())

@@ -14,10 +14,7 @@ void gated_attention(Builder& b, int64_t layer, const AttentionSpec& attention) 
   const int32_t gate = b.mat(layer, "attn_gate", width, hp.n_embd);
   b.matmul(layer, Buf::kH, Buf::kGateUp, {{gate, -1, 0}});
   b.attention(layer, attention);
-  Op& o = b.op(OpKind::kGate, layer);
-  o.in = Buf::kGateUp;
-  o.out = Buf::kAtt;
-  o.n = o.heads = static_cast<int32_t>(width);
+  b.op(layer, Buf::kGateUp, Buf::kAtt, width, GateOp{static_cast<int32_t>(width)});
   b.attention_output(layer, Buf::kT, false);
 }
 

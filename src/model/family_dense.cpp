@@ -224,10 +224,7 @@ void sequential_block(Builder& b, const Plan& plan, int64_t layer) {
   const Row& row = plan.row;
   const Buf out = row.after ? Buf::kT : Buf::kX;
   if (block_input(b, row, layer, "attn_norm") == Buf::kX) {
-    Op& copy = b.op(OpKind::kScale, layer);  // attention reads kH
-    copy.in = Buf::kX;
-    copy.out = Buf::kH;
-    copy.n = static_cast<int32_t>(hp.n_embd);
+    b.scale(layer, Buf::kX, Buf::kH, hp.n_embd, 1);  // attention reads kH
   }
   attention(b, plan, layer);
   b.attention_output(layer, out, !row.after, row.after ? 1 : hp.residual_scale);

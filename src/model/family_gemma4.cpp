@@ -14,10 +14,7 @@ constexpr int64_t kPeriod = 6;  // of local layers and a global one, unless they
 void scale_output(Builder& b, int64_t layer) {
   const int32_t factor = b.vec(layer, "layer_output_scale", 1, true);
   if (factor < 0) return;
-  Op& o = b.op(OpKind::kMulVec, layer);
-  o.in = o.out = Buf::kX;
-  o.n = static_cast<int32_t>(b.hp().n_embd);
-  o.vec0 = factor;
+  b.op(layer, Buf::kX, Buf::kX, b.hp().n_embd, MulVecOp{factor});
 }
 
 // kT = norm(FFN) + norm(mixture), each of kX under a norm of its own. The router reads kX normed
@@ -28,20 +25,14 @@ void mixture(Builder& b, int64_t layer) {
   b.gated_ffn(layer, Buf::kH, Buf::kT, Activation::kGeluMul, false);
   b.norm(layer, "post_ffw_norm_1", Buf::kT, Buf::kT);
   const int32_t factors = b.vec(layer, "ffn_gate_inp", n, false, ".scale");
-  b.norm_at(layer, nullptr, {Buf::kX}, {Buf::kH}, n).vec0 = factors;
-  Op& thin = b.op(OpKind::kScale, layer);
-  thin.in = thin.out = Buf::kH;
-  thin.n = static_cast<int32_t>(n);
-  thin.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(n)));
+  b.norm_at(layer, nullptr, {Buf::kX}, {Buf::kH}, n).as<NormOp>().weight = factors;
+  b.scale(layer, Buf::kH, Buf::kH, n, static_cast<float>(1 / std::sqrt(static_cast<double>(n))));
   MoeSpec moe = b.moe_spec();
   moe.act = Activation::kGeluMul;
   b.route(layer, moe);
   moe.routed = true;
   b.norm(layer, "pre_ffw_norm_2", Buf::kX, Buf::kH);
-  Op& none = b.op(OpKind::kScale, layer);
-  none.in = none.out = Buf::kAtt;
-  none.n = static_cast<int32_t>(n);
-  none.scale = 0;
+  b.scale(layer, Buf::kAtt, Buf::kAtt, n, 0);
   b.widen(Buf::kAtt, n);
   b.moe_ffn(layer, Buf::kAtt, moe);
   b.norm(layer, "post_ffw_norm_2", Buf::kAtt, Buf::kAtt);

@@ -34,11 +34,11 @@ void mamba_heads(Builder& b, int64_t layer) {
   convolution(b, layer, "ssm_conv1d", x, inner, taps, Unary::kSilu);
   product(b, layer, x, keys, b.mat(layer, "ssm_x", 2 * state + low, inner));
   const int32_t key_norm = norm_weight(b, layer, "ssm_b_norm", state);
-  head_norm(b, layer, keys, state, 1, NormKind::kRms, key_norm);
+  head_norm(b, layer, keys, state, 1, key_norm);
   const int32_t query_norm = norm_weight(b, layer, "ssm_c_norm", state);
-  head_norm(b, layer, queries, state, 1, NormKind::kRms, query_norm);
+  head_norm(b, layer, queries, state, 1, query_norm);
   const int32_t step_norm = norm_weight(b, layer, "ssm_dt_norm", low);
-  head_norm(b, layer, step, low, 1, NormKind::kRms, step_norm);
+  head_norm(b, layer, step, low, 1, step_norm);
   product(b, layer, step, dt, b.mat(layer, "ssm_dt", heads, low));
   decay(b, layer, dt, decays, heads, heads);
 
@@ -53,9 +53,11 @@ void mamba_heads(Builder& b, int64_t layer) {
   rec.beta = dt;
   rec.out = y;
   recurrence(b, layer, rec, b.vec(layer, "ssm_d", heads, false, ""));
-  gate(b, layer, y, {Buf::kQkv, 0}, y, size, Unary::kSilu);
-  b.last().heads = static_cast<int32_t>(heads);
-  b.last().stride = static_cast<int32_t>(2 * size);
+  b.op(layer, y, y, size,
+       GatedOp{{Buf::kQkv, 0},
+               static_cast<int32_t>(heads),
+               static_cast<int32_t>(2 * size),
+               Unary::kSilu});
   product(b, layer, y, {Buf::kT, 0}, b.mat(layer, "ssm_out", hp.n_embd, inner));
 }
 

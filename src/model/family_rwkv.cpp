@@ -11,11 +11,9 @@ constexpr auto narrow = [](int64_t n) { return static_cast<int32_t>(n); };
 
 // kT = the token before - kH.
 void shift(Builder& b, int64_t layer) {
-  Op& o = b.stateful(OpKind::kShift, layer, b.hp().n_embd);
-  o.in = Buf::kH;
-  o.out = Buf::kT;
-  o.n = narrow(b.hp().n_embd);
-  b.widen(Buf::kT, b.hp().n_embd);
+  const int64_t n = b.hp().n_embd;
+  b.op(layer, Buf::kH, Buf::kT, n, ShiftOp{b.carry(layer, n)});
+  b.widen(Buf::kT, n);
 }
 
 // Rows of kGateUp from `first` on: kH + kT * (weights (+ the row)), for each row of the weights.
@@ -23,15 +21,8 @@ void lerp(Builder& b, int64_t layer, const char* name, int64_t first, int64_t ro
           bool add = false) {
   const int64_t n = b.hp().n_embd;
   const int32_t weights = b.vec(layer, name, rows * n);
-  Op& o = b.op(OpKind::kLerp, layer);
-  o.in = Buf::kH;
-  o.gate = {Buf::kT, 0};
-  o.out = Buf::kGateUp;
-  o.out_col = narrow(first * n);
-  o.n = narrow(n);
-  o.heads = narrow(rows);
-  o.vec0 = weights;
-  o.add = add;
+  b.op(layer, {Buf::kH, 0}, place(Buf::kGateUp, first * n), n,
+       LerpOp{weights, narrow(rows), {Buf::kT, 0}, add});
   b.widen(Buf::kGateUp, (first + rows) * n);
 }
 
@@ -65,14 +56,17 @@ Recurrence heads_of(Builder& b, kernels::StateKind kind) {
   return rec;
 }
 
-void normed_recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0) {
-  recurrence(b, layer, rec, vec0);
+void normed_recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t given) {
+  recurrence(b, layer, rec, given);
   const int32_t weight = b.vec(layer, "time_mix_ln", b.hp().n_embd);
   const int32_t bias = b.vec(layer, "time_mix_ln", b.hp().n_embd, false, ".bias");
-  Op& norm = head_norm(b, layer, rec.out, rec.values, rec.heads, NormKind::kLayer, weight);
-  norm.vec1 = bias;
-  norm.vec_per_head = true;
-  norm.eps = kHeadNormEps;
+  b.op(layer, rec.out, rec.out, rec.values,
+       NormOp{.weight = weight,
+              .bias = bias,
+              .heads = rec.heads,
+              .kind = NormKind::kLayer,
+              .per_head = true,
+              .eps = kHeadNormEps});
 }
 
 void time_mix_output(Builder& b, int64_t layer, Place y, Place by, Unary kind) {
@@ -128,12 +122,7 @@ void mix_values(Builder& b, int64_t layer, Place v) {
   const int32_t bias = b.vec(layer, "time_mix_v0", n);
   thin(b, layer, mixed(b, 3), by, "time_mix_v1", "time_mix_v2", Unary::kNone, bias);
   unary(b, layer, by, by, n, Unary::kSigmoid);
-  Op& o = b.op(OpKind::kRwkv7Mix, layer);
-  o.in = Buf::kFirst;
-  o.gate = by;
-  o.out = v.buf;
-  o.out_col = v.col;
-  o.n = narrow(n);
+  b.op(layer, {Buf::kFirst, 0}, v, n, Rwkv7MixOp{by});
 }
 
 void time_mix7(Builder& b, int64_t layer) {
@@ -164,20 +153,11 @@ void time_mix7(Builder& b, int64_t layer) {
   const int32_t removal = b.vec(layer, "time_mix_k_k", n);
   const int32_t replacement = b.vec(layer, "time_mix_k_a", n);
   const int32_t index = b.add_recurrence(rec);
-  Op& keys = b.op(OpKind::kRwkv7Keys, layer);
-  keys.rec = index;
-  keys.gate = other;
-  keys.n = narrow(n);
-  keys.vec0 = removal;
-  keys.vec1 = replacement;
-  keys.eps = kKeyNormEps;
+  b.op(layer, rec.k, rec.k, n, Rwkv7KeysOp{removal, replacement, index, other, kKeyNormEps});
 
   normed_recurrence(b, layer, rec, -1);
   const int32_t bonus = b.vec(layer, "time_mix_r_k", n);
-  Op& o = b.op(OpKind::kRwkv7Bonus, layer);
-  o.rec = index;
-  o.out = rec.out.buf;
-  o.vec0 = bonus;
+  b.op(layer, rec.v, rec.out, 0, Rwkv7BonusOp{bonus, index});
   if (gated) {
     thin(b, layer, mixed(b, 5), other, "time_mix_g1", "time_mix_g2", Unary::kSigmoid, -1);
     return time_mix_output(b, layer, rec.out, other, Unary::kNone);
@@ -214,10 +194,7 @@ void build_rwkv6(Builder& b) {
     channel_mix(b, layer, true);
     const int64_t interval = hp.recurrent.rescale_interval;
     if (interval > 0 && (layer + 1) % interval == 0) {
-      Op& o = b.op(OpKind::kScale, layer);
-      o.in = o.out = Buf::kX;
-      o.n = narrow(hp.n_embd);
-      o.scale = 0.5f;
+      b.scale(layer, Buf::kX, Buf::kX, hp.n_embd, 0.5f);
     }
     b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
   }

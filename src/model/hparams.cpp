@@ -1,4 +1,4 @@
-// Reading and checking of hyperparameters.
+// Reading and checking of hyperparameters; hparams_attention.cpp has those of attention.
 #include "model/hparams.h"
 
 #include <algorithm>
@@ -7,80 +7,11 @@
 
 #include "gguf/printable.h"
 #include "model/families.h"
+#include "model/hparams_reader.h"
 #include "model/unread_keys.h"
 
 namespace sluice::model {
-namespace {
 
-long long ll(int64_t n) {
-  return static_cast<long long>(n);
-}
-
-// Reads "<arch>.<key>" values and remembers the first failure.
-class Reader {
- public:
-  Reader(const gguf::Header& header, std::string prefix)
-      : header_(header), prefix_(std::move(prefix)) {}
-
-  // An integer within [low, high], or `fallback` when the key is absent (fallback < 0: required).
-  int64_t integer(const char* key, int64_t low, int64_t high, int64_t fallback) {
-    const std::string full = prefix_ + key;
-    const gguf::Value* value = raw(key);
-    if (value == nullptr) {
-      if (fallback < 0) fail(error(Code::kBadHeader, "the metadata lacks %s", full.c_str()));
-      return fallback;
-    }
-    std::optional<uint64_t> n = value->as_u64();
-    if (!n && value->type == gguf::ValueType::kArray && value->count > 0) {
-      const double first = value->number_at(0);
-      if (first >= 0 && first <= static_cast<double>(high)) n = static_cast<uint64_t>(first);
-    }
-    if (!n || *n < static_cast<uint64_t>(low) || *n > static_cast<uint64_t>(high)) {
-      fail(error(Code::kBadHeader, "the metadata value %s is not between %lld and %lld",
-                 full.c_str(), ll(low), ll(high)));
-      return low;
-    }
-    return static_cast<int64_t>(*n);
-  }
-
-  float real(const char* key, float fallback) {
-    const std::string full = prefix_ + key;
-    const gguf::Value* value = raw(key);
-    if (value == nullptr) return fallback;
-    const std::optional<double> x = value->as_f64();
-    if (!x || !std::isfinite(*x)) {
-      fail(error(Code::kBadHeader, "the metadata value %s is not a finite number", full.c_str()));
-      return fallback;
-    }
-    return static_cast<float>(*x);
-  }
-
-  std::string text(const char* key) {
-    const gguf::Value* value = raw(key);
-    return std::string(value == nullptr ? "" : value->as_string().value_or(""));
-  }
-
-  const gguf::Value* raw(const char* key) {
-    const gguf::Value* value = header_.find(prefix_ + key);
-    if (value != nullptr) read_.push_back(value);
-    return value;
-  }
-  // The values that were asked for.
-  [[nodiscard]] const std::vector<const gguf::Value*>& read() const { return read_; }
-
-  void fail(Status status) {
-    if (status_.ok()) status_ = std::move(status);
-  }
-  [[nodiscard]] const Status& status() const { return status_; }
-
- private:
-  const gguf::Header& header_;
-  std::string prefix_;
-  std::vector<const gguf::Value*> read_;
-  Status status_;
-};
-
-// A value for each layer: an array, or one for all, which leaves `out` empty.
 void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
                    std::vector<int64_t>& out) {
   const gguf::Value* value = r.raw(key);
@@ -102,139 +33,12 @@ void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
   }
 }
 
+namespace {
+
 void read_feed_forward(Reader& r, HParams& hp) {
   read_by_layer(r, hp, "feed_forward_length", kMaxWidth, hp.n_ff_of);
   hp.n_ff = hp.n_ff_of.empty() ? r.integer("feed_forward_length", 0, kMaxWidth, 0)
                                : *std::max_element(hp.n_ff_of.begin(), hp.n_ff_of.end());
-}
-
-bool is_latent(const HParams& hp) {
-  return hp.arch == "deepseek2" || hp.arch == "mistral4" || hp.arch == "minicpm3" ||
-         hp.arch == "kimi-linear";
-}
-
-bool is_gemma3n_or_4(const HParams& hp) {
-  return hp.arch == "gemma3n" || hp.arch == "gemma4";
-}
-
-void read_rope(Reader& r, HParams& hp) {
-  RopeHParams& rope = hp.rope;
-  const int64_t n_rot = r.integer("rope.dimension_count", 0, hp.head_dim_k, hp.head_dim_k);
-  if (n_rot % 2 != 0) {
-    r.fail(error(Code::kBadHeader, "rope.dimension_count %lld is odd", ll(n_rot)));
-  }
-  rope.n_rot = static_cast<int32_t>(n_rot);
-  rope.freq_base = r.real("rope.freq_base", 10000.0f);
-  hp.freq_base_swa = r.real("rope.freq_base_swa", 10000.0f);
-  if (!(rope.freq_base > 0) || !(hp.freq_base_swa > 0)) {
-    r.fail(error(Code::kBadHeader, "rope.freq_base is not positive"));
-  }
-  rope.n_ctx_orig =
-      r.integer("rope.scaling.original_context_length", 0, kMaxContext, hp.n_ctx_train);
-  const std::string type = r.text("rope.scaling.type");
-  float factor = r.real("rope.scaling.factor", 0);
-  if (factor == 0) factor = r.real("rope.scale_linear", 1);  // the older key
-  if (factor == 0) factor = 1;
-  if (!(factor > 0)) {
-    r.fail(error(Code::kBadHeader, "rope.scaling.factor is not positive"));
-    factor = 1;
-  }
-  if (type == "linear" || type.empty()) {
-    rope.scaling = factor == 1 ? RopeScaling::kNone : RopeScaling::kLinear;
-    rope.freq_scale = 1 / factor;
-  } else if (type == "yarn") {
-    rope.scaling = RopeScaling::kYarn;
-    rope.freq_scale = 1 / factor;
-  } else if (type == "longrope" || type == "su") {
-    rope.scaling = RopeScaling::kLongRope;
-  } else if (type != "none") {
-    r.fail(error(Code::kBadHeader, "rope.scaling.type \"%.64s\" is unknown", type.c_str()));
-  }
-  rope.attn_factor = r.real("rope.scaling.attn_factor", 1);
-  rope.beta_fast = r.real("rope.scaling.yarn_beta_fast", 32);
-  rope.beta_slow = r.real("rope.scaling.yarn_beta_slow", 1);
-  if (hp.arch == "mistral3" || is_latent(hp)) {
-    rope.log_multiplier = r.real("rope.scaling.yarn_log_multiplier", 0);
-    if (rope.log_multiplier < 0) {
-      r.fail(error(Code::kBadHeader, "rope.scaling.yarn_log_multiplier is negative"));
-    }
-    hp.temperature_scale = r.real("attention.temperature_scale", 0);
-    hp.temperature_length =
-        r.integer("attention.temperature_length", 0, kMaxContext, rope.n_ctx_orig);
-    if (hp.temperature_length == 0) hp.temperature_length = std::max<int64_t>(1, rope.n_ctx_orig);
-  }
-  const gguf::Value* finetuned = r.raw("rope.scaling.finetuned");
-  hp.rope_disabled = hp.arch.rfind("granite", 0) == 0 && finetuned != nullptr &&
-                     !finetuned->as_bool().value_or(true);
-}
-
-// Families without attention write 0 heads, or none.
-void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
-  hp.n_head = r.integer("attention.head_count", recurrent ? 0 : 1, kMaxHeads, recurrent ? 0 : -1);
-  read_by_layer(r, hp, "attention.head_count", kMaxHeads, hp.n_head_of);
-  for (const int64_t n : hp.n_head_of) hp.n_head = std::max(hp.n_head, n);
-  if (!r.status().ok() || hp.n_head == 0) return;
-  const gguf::Value* kv = r.raw("attention.head_count_kv");
-  if (kv == nullptr || kv->type != gguf::ValueType::kArray) {
-    hp.n_head_kv = r.integer("attention.head_count_kv", 1, hp.n_head, hp.n_head);
-    return;
-  }
-  if (kv->count != static_cast<uint64_t>(hp.n_layer) &&
-      kv->count != static_cast<uint64_t>(hp.n_layer + hp.n_layer_nextn)) {
-    r.fail(error(Code::kBadHeader, "attention.head_count_kv has %lld entries for %lld layers",
-                 ll(static_cast<int64_t>(kv->count)), ll(hp.n_layer)));
-    return;
-  }
-  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
-    const double n = kv->number_at(i);
-    if (!(n >= 0 && n <= static_cast<double>(hp.n_head))) {
-      r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is impossible",
-                   ll(static_cast<int64_t>(i))));
-      return;
-    }
-    hp.n_head_kv_of.push_back(static_cast<int64_t>(n));
-    hp.n_head_kv = std::max(hp.n_head_kv, static_cast<int64_t>(n));
-  }
-  if (hp.n_head_kv == 0) r.fail(error(Code::kBadHeader, "no layer has attention heads"));
-}
-
-void read_heads(Reader& r, HParams& hp, bool recurrent) {
-  read_head_counts(r, hp, recurrent);
-  if (!r.status().ok() || hp.n_head == 0) return;
-  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    const int64_t n = hp.kv_heads(layer), heads = hp.heads(layer);
-    if (n != 0 && (heads == 0 || heads % n != 0)) {
-      r.fail(error(Code::kBadHeader, "%lld query heads cannot share %lld key/value heads",
-                   ll(heads), ll(n)));
-      return;
-    }
-  }
-  hp.head_dim_k = r.integer("attention.key_length", 1, kMaxWidth, hp.n_embd / hp.n_head);
-  hp.head_dim_v = r.integer("attention.value_length", 1, kMaxWidth, hp.head_dim_k);
-  if (hp.head_dim_k < 1 || hp.n_head * std::max(hp.head_dim_k, hp.head_dim_v) > kMaxWidth) {
-    r.fail(error(Code::kBadHeader, "%lld heads of %lld values are impossible", ll(hp.n_head),
-                 ll(hp.head_dim_k)));
-  }
-}
-
-// What attention keeps of a position in place of keys and values
-// (https://arxiv.org/abs/2405.04434).
-void read_latent(Reader& r, HParams& hp) {
-  if (!is_latent(hp)) return;
-  hp.q_lora_rank = r.integer("attention.q_lora_rank", 0, kMaxWidth, 0);
-  hp.kv_lora_rank = r.integer("attention.kv_lora_rank", 1, kMaxWidth, -1);
-  hp.head_dim_k_mla = r.integer("attention.key_length_mla", 0, kMaxWidth, 0);
-  hp.head_dim_v_mla = r.integer("attention.value_length_mla", 0, kMaxWidth, 0);
-  if (!r.status().ok()) return;
-  const int64_t n_rot = hp.rope.n_rot;
-  const bool absorbed = hp.head_dim_k_mla > 0;
-  const int64_t dk = absorbed ? hp.head_dim_k_mla : hp.head_dim_k;
-  if (absorbed != (hp.head_dim_v_mla > 0) || n_rot < 1 || n_rot >= dk ||
-      hp.n_head * std::max(hp.head_dim_k_mla, hp.head_dim_v_mla) > kMaxWidth ||
-      (absorbed &&
-       (hp.head_dim_k != hp.kv_lora_rank + n_rot || hp.head_dim_v != hp.kv_lora_rank))) {
-    r.fail(error(Code::kBadHeader, "the sizes of latent attention do not agree"));
-  }
 }
 
 // Gemma 3n (AltUp, sparse activations) and what Gemma 4 shares with it: embeddings of each layer's
@@ -365,52 +169,6 @@ void read_recurrent(Reader& r, HParams& hp) {
                           "attention.iclr_lora_rank", "attention.value_residual_mix_lora_rank",
                           "attention.gate_lora_rank"}) {
     static_cast<void>(r.integer(key, 0, kMaxWidth, 0));
-  }
-}
-
-void read_windows(Reader& r, HParams& hp, bool by_list) {
-  hp.sliding_window = r.integer("attention.sliding_window", 0, kMaxContext, 0);
-  if (by_list || is_gemma3n_or_4(hp)) {
-    std::vector<int64_t> local;
-    read_by_layer(r, hp, "attention.sliding_window_pattern", 1, local);
-    hp.local_of.assign(local.begin(), local.end());
-    if (!local.empty()) return;
-  }
-  const gguf::Value* pattern = r.raw("attention.sliding_window_pattern");
-  if (pattern == nullptr || hp.sliding_window == 0) return;
-  if (pattern->type == gguf::ValueType::kArray && !hp.causal) {
-    if (pattern->count != static_cast<uint64_t>(hp.n_layer)) {
-      r.fail(error(Code::kBadHeader,
-                   "attention.sliding_window_pattern has %lld entries for %lld layers",
-                   ll(static_cast<int64_t>(pattern->count)), ll(hp.n_layer)));
-      return;
-    }
-    for (uint64_t i = 0; i < pattern->count; ++i) {
-      hp.local_layers.push_back(pattern->number_at(i) != 0 ? 1 : 0);
-    }
-    return;
-  }
-  if (pattern->type != gguf::ValueType::kArray) {
-    hp.window_pattern = r.integer("attention.sliding_window_pattern", 0, kMaxLayers, 0);
-    return;
-  }
-  // Layer by layer: the period whose last layer is the global one; n_layer + 1 has none.
-  const auto fits = [&](int64_t period) {
-    int64_t i = 0;
-    while (i < hp.n_layer &&
-           (pattern->number_at(static_cast<uint64_t>(i)) != 0) == (i % period < period - 1)) {
-      ++i;
-    }
-    return i == hp.n_layer;
-  };
-  hp.window_pattern = 1;
-  while (hp.window_pattern <= hp.n_layer && !fits(hp.window_pattern)) ++hp.window_pattern;
-  const bool by_layer = hp.arch == "gemma2" || hp.arch == "gemma3" || hp.arch == "llama" ||
-                        hp.arch == "granite_swa" || hp.arch == "gpt-oss" || hp.arch == "afmoe";
-  if (!fits(hp.window_pattern) || (!by_layer && hp.window_pattern <= hp.n_layer)) {
-    r.fail(error(Code::kUnsupportedArchitecture,
-                 "attention.sliding_window_pattern chooses layers as \"%s\" does not support",
-                 hp.arch.c_str()));
   }
 }
 

@@ -40,20 +40,10 @@ void PerLayerEmbeddings::mix(int64_t layer, Columns out) {
   b_.matmul(layer, Buf::kX, out.buf, {{w, -1, column}}, false,
             static_cast<float>(1 / std::sqrt(static_cast<double>(hp.n_embd))))
       .in_col = static_cast<int32_t>(kept_);
-  b_.norm_at(layer, nullptr, out, out, n).vec0 = norm_;
-  Op& row = b_.op(OpKind::kRows, layer);
-  row.table = table_;
-  row.in_col = static_cast<int32_t>(layer * n);
-  row.out = out.buf;
-  row.out_col = column;
-  row.n = static_cast<int32_t>(n);
-  row.add = true;
-  row.scale = std::sqrt(static_cast<float>(n));
-  Op& half = b_.op(OpKind::kScale, layer);
-  half.in = half.out = out.buf;
-  half.in_col = half.out_col = column;
-  half.n = static_cast<int32_t>(n);
-  half.scale = static_cast<float>(1 / std::sqrt(2.0));
+  b_.norm_at(layer, nullptr, out, out, n).as<NormOp>().weight = norm_;
+  b_.op(layer, Place{Buf::kX, static_cast<int32_t>(layer * n)}, out.place(), n,
+        RowsOp{table_, true, std::sqrt(static_cast<float>(n))});
+  b_.op(layer, out.place(), out.place(), n, ScaleOp{static_cast<float>(1 / std::sqrt(2.0))});
 }
 
 void PerLayerEmbeddings::apply(int64_t layer, Columns in) {
@@ -62,10 +52,7 @@ void PerLayerEmbeddings::apply(int64_t layer, Columns in) {
   mix(layer, {Buf::kGateUp, n});
   const int32_t gate = b_.mat(layer, "inp_gate", n, hp.n_embd);
   b_.matmul(layer, in.buf, Buf::kGateUp, {{gate, -1, 0}}).in_col = static_cast<int32_t>(in.col);
-  Op& o = b_.op(OpKind::kActivate, layer);
-  o.in = o.out = Buf::kGateUp;
-  o.n = static_cast<int32_t>(n);
-  o.act = Activation::kGeluMul;
+  b_.op(layer, Buf::kGateUp, Buf::kGateUp, n, ActivateOp{Activation::kGeluMul});
   const int32_t down = b_.mat(layer, "proj", hp.n_embd, n);
   b_.matmul(layer, Buf::kGateUp, Buf::kT, {{down, -1, 0}});
   b_.norm(layer, "post_norm", Buf::kT, Buf::kT);

@@ -11,163 +11,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "kernels/kernels.h"
 #include "model/hparams.h"
+#include "model/op.h"
 
 namespace sluice::model {
-
-enum class Buf : uint8_t {
-  kX,       // [n_embd] residual stream
-  kH,       // [n_embd] normed input of the next product
-  kQkv,     // [n_head*dk + n_head_kv*dk + n_head_kv*dv] queries, keys, values
-  kAtt,     // [n_head*dv] attention output
-  kGateUp,  // [2*n_ff] gate and up; the activated product replaces the gate
-  kT,       // [n_embd] a block's output before its post-norm
-  kRouter,  // [4][n_expert] logits, then what is made of them to choose experts
-  kLogits,  // [n_vocab]
-  kFirst,   // [n_embd] what the first layer leaves to the others (RWKV 7's values)
-  kCount,
-};
-inline constexpr size_t kBufCount = static_cast<size_t>(Buf::kCount);
-
-enum class OpKind : uint8_t {
-  kEmbed,      // out = embedding row of each token * scale, + row `position` of vec0 if given
-  kNorm,       // out = norm(in) over `heads` groups of n values from in_col to out_col
-  kMatmul,     // out[out_col..] = (add ? out : 0) + scale * (W in + bias) for each part
-  kRope,       // rotates queries and keys in kQkv
-  kAttention,  // stores keys and values, out = attention
-  kActivate,   // in place: gate = act(gate, up), or act(gate) without up
-  kAdd,        // out += scale * in
-  kMoe,        // out = (add ? out : 0) + scale * sum over chosen experts of weight * expert(in)
-  kConv,       // causal convolution over time of each of n channels, in place: vec0 [taps][n]
-  kSelect,     // keeps only the rows whose logits are wanted; a batch without any ends here
-  kSoftCap,    // out = softcap * tanh(out / softcap)
-  kScale,      // out *= scale
-  kGate,       // out *= sigmoid(in): `heads` values of in, each for n / heads values of out
-  kClamp,      // in place: n values are kept between -softcap and softcap
-  kPool,       // one row of each text from its rows of kH, or each as it is, into kX
-
-  // --- recurrent layers
-  kUnary,       // out = unary(in)
-  kGated,       // out = in * unary(gate), by heads whose gates lie `stride` apart
-  kDecay,       // in = softplus(in + vec0); out = exp(vec1 of its head * in)
-  kShift,       // out = the token before - in
-  kLerp,        // out = in + gate * (vec0 + (add ? out : 0)), for each of `heads` rows of vec0
-  kState,       // a linear recurrence over a matrix for each head: Program::recurrences
-  kScan,        // Mamba's selective scan: Program::recurrences, vec0 A [state][n], vec1 D [n]
-  kRwkv7Keys,   // RWKV 7's removal and replacement keys: see session/rwkv.cpp
-  kRwkv7Mix,    // out += gate * (in - out)
-  kRwkv7Bonus,  // out += v * sum(r * k * vec0) for each head of a recurrence
-
-  kRows,        // out = (add ? out : 0) + scale * values [in_col, in_col + n) of the token's row of
-                // `table`
-  kCopy,        // `heads` groups of n values, in_step and out_step apart
-  kMulVec,      // out = in * vec0, of n values or one
-  kHeadMatmul,  // out = W in for each of `heads` groups, with a matrix of its own
-  kTemperature,     // queries in kQkv grow with their position: HParams::temperature_scale
-  kMixStreams,      // AltUp: each of `heads` streams of kX += a mixture of all, weights in kRouter
-  kCorrectStreams,  // AltUp: each of them += (1 + its weight) * (in - the active one, at out_col)
-  kMatchNorm,       // each of `heads` groups of out is scaled to the Euclidean norm of in
-  kSparsify,        // out = max(0, out - (mean + scale * deviation)) of its n values
-
-  kStore,  // stores keys and values in kQkv: those of a source, for kCross
-  kCross,  // out = attention of a decoder's tokens to all of their source
-};
-
-enum class NormKind : uint8_t { kRms, kLayer, kL2 };  // L2: scale * x / max(|x|, eps)
-enum class Activation : uint8_t {
-  kSiluMul,
-  kGeluMul,
-  kGeluTanh,
-  kReluMul,
-  kReluSquared,    // max(x, 0)^2, without up
-  kClampedSwiglu,  // gpt-oss: g sigmoid(1.702 g) (u + 1), g at most 7, u between -7 and 7
-  kGeluErf,
-  kTanh,
-  kReluSquaredMul,  // max(gate, 0)^2 * up
-  kXielu,           // without up; Op::xielu
-  kRelu,            // max(x, 0), without up
-};
-// Whether the activation multiplies two products, gate and up; else it is a function of one.
-[[nodiscard]] constexpr bool is_gated(Activation act) {
-  return act != Activation::kGeluTanh && act != Activation::kReluSquared &&
-         act != Activation::kGeluErf && act != Activation::kTanh && act != Activation::kXielu &&
-         act != Activation::kRelu;
-}
-enum class Unary : uint8_t {
-  kNone,
-  kSilu,
-  kSigmoid,
-  kTanh,
-  kSoftplus,
-  kReluSquared,
-  kExpNegExp,      // exp(-exp(x)): RWKV 6's decay
-  kExpNegSigmoid,  // exp(-sigmoid(x) / sqrt(e)): RWKV 7's
-};
-
-// Columns of a buffer.
-struct Place {
-  Buf buf = Buf::kX;
-  int32_t col = -1;  // -1: none
-};
-
-struct MatPart {
-  int32_t mat = -1;   // index into Program::mats
-  int32_t bias = -1;  // index into Program::vecs
-  int32_t out_col = 0;
-  int32_t factor = -1;  // vec of one value that all weights are multiplied by, without a bias
-};
-
-// Heads of an attention part. kQkv holds its queries, then its keys, then its values.
-struct AttentionShape {
-  int32_t heads = 0, kv_heads = 0;  // of queries; of keys and values
-  int32_t dk = 0, dv = 0;           // values of a query and key head, of a value head
-  int32_t cache = -1;  // layer whose cache is read; an earlier one's than the operation's: shared,
-                       // and nothing is stored
-  bool values_in_keys = false;  // a value head is the first dv values of its key head
-  bool causal = true;  // else all of a text is seen, a window to both sides; its layers then share
-                       // one cache, which each fills anew
-
-  // Whether a layer computes its keys and values itself.
-  [[nodiscard]] bool owned_by(int64_t layer) const { return !causal || cache == layer; }
-  [[nodiscard]] int32_t group() const { return heads / kv_heads; }  // query heads of a KV head
-  [[nodiscard]] int32_t keys() const { return heads * dk; }         // column of the first key
-  [[nodiscard]] int32_t values() const { return keys() + kv_heads * dk; }
-};
-
-struct Op {
-  OpKind kind = OpKind::kScale;
-  int32_t layer = -1;
-  Buf in = Buf::kX, out = Buf::kX;
-  int32_t in_col = 0, out_col = 0;  // rope: in_col is where in each head the rotated values are
-  int32_t in_step = 0, out_step = 0;
-  int32_t n = 0, heads = 1;
-  int32_t vec0 = -1, vec1 = -1;
-  std::array<MatPart, 3> parts{};
-  int32_t n_parts = 0;
-  bool add = false;
-  float scale = 1;
-  NormKind norm = NormKind::kRms;
-  Activation act = Activation::kSiluMul;
-  kernels::Xielu xielu{};
-  bool vec_per_head = false;  // norm: vec0 and vec1 are [heads][n] rather than [n]
-  int32_t rope = 0;           // index into Program::ropes
-  int32_t window = 0;         // attention: sliding window in tokens, 0 none
-  bool chunked = false;       // the window is the query's own of the pieces of that length
-  float alibi = 0;            // attention: ALiBi's greatest bias, 0 none; vec0: sinks [heads]
-  int32_t relative = -1;      // attention: index into Program::buckets; vec1: biases [bucket][head]
-  AttentionShape att;         // rope and attention
-  Unary unary = Unary::kNone;
-  Place gate;
-  int32_t stride = 0;
-  float eps = 0;                    // norm: 0 for the model's own
-  int64_t state = 0, state_at = 0;  // f32 values that it carries on, and where in the layer's state
-  int32_t rec = -1;                 // index into Program::recurrences
-  int32_t moe = -1;                 // index into Program::moes
-  int32_t table = -1;               // index into Program::tables
-  int32_t by_head = -1;             // index into Program::by_head
-  float softcap = 0;
-};
 
 // A weight matrix [rows][cols] in the file; the unit of residency is a run of its rows.
 struct Mat {
@@ -234,9 +81,8 @@ struct Moe {
 };
 
 // A recurrence over a state S [keys][values] of each head, from token to token; kernels.h says what
-// each kind computes. `decay`, `beta` and the places of kGeneral are the arguments there; vec0 of
-// the operation is the skip [heads], of kBonus the bonus [heads][keys]. Heads share r and k in
-// groups. Mamba 2 (https://arxiv.org/abs/2405.21060) and RWKV 6 (2404.05892, kBonus) add to the
+// each kind computes. `decay`, `beta` and the places of kGeneral are the arguments there. Heads share
+// r and k in groups. Mamba 2 (https://arxiv.org/abs/2405.21060) and RWKV 6 (2404.05892, kBonus) add to the
 // state, the gated delta rule (2412.06464, kDelta) and RWKV 7 (2503.14456, kGeneral) replace.
 struct Recurrence {
   kernels::StateKind kind = kernels::StateKind::kPlain;
@@ -287,7 +133,7 @@ struct Program {
   // Mats of which a token reads a row, [n_vocab][...]: the embedding, then others, which are never
   // held in memory.
   std::vector<int32_t> tables;
-  std::vector<std::vector<int32_t>> by_head;  // mats of kHeadMatmul
+  std::vector<std::vector<int32_t>> by_head;  // mats of HeadMatmulOp
 
   // Whether a mat takes part by single rows alone.
   [[nodiscard]] bool by_rows(size_t mat) const {

@@ -27,46 +27,24 @@ void product(Builder& b, int64_t layer, Place in, Place out, int32_t mat, int32_
 }
 
 void unary(Builder& b, int64_t layer, Place in, Place out, int64_t n, Unary kind) {
-  Op& o = b.op(OpKind::kUnary, layer);
-  o.in = in.buf;
-  o.in_col = in.col;
-  o.out = out.buf;
-  o.out_col = out.col;
-  o.n = narrow(n);
-  o.unary = kind;
+  b.op(layer, in, out, n, UnaryOp{kind});
   b.widen(out.buf, out.col + n);
 }
 
 void gate(Builder& b, int64_t layer, Place in, Place by, Place out, int64_t n, Unary kind) {
-  unary(b, layer, in, out, n, kind);
-  Op& o = b.last();
-  o.kind = OpKind::kGated;
-  o.gate = by;
+  b.op(layer, in, out, n, GatedOp{.gate = by, .unary = kind});
+  b.widen(out.buf, out.col + n);
 }
 
-Op& head_norm(Builder& b, int64_t layer, Place at, int64_t n, int64_t heads, NormKind kind,
-              int32_t weight) {
-  Op& o = b.op(OpKind::kNorm, layer);
-  o.in = o.out = at.buf;
-  o.in_col = o.out_col = at.col;
-  o.n = narrow(n);
-  o.heads = narrow(heads);
-  o.norm = kind;
-  o.vec0 = weight;
-  return o;
+void head_norm(Builder& b, int64_t layer, Place at, int64_t n, int64_t heads, int32_t weight) {
+  b.op(layer, at, at, n, NormOp{.weight = weight, .heads = narrow(heads)});
 }
 
 void convolution(Builder& b, int64_t layer, const char* name, Place at, int64_t n, int64_t taps,
                  Unary kind) {
   const int32_t weights = b.vec_transposed(layer, name, taps * n, taps);
   const int32_t bias = b.vec(layer, name, n, true, ".bias");
-  Op& o = b.stateful(OpKind::kConv, layer, (taps - 1) * n);
-  o.in = o.out = at.buf;
-  o.in_col = o.out_col = at.col;
-  o.n = narrow(n);
-  o.vec0 = weights;
-  o.vec1 = bias;
-  o.unary = kind;
+  b.op(layer, at, at, n, ConvOp{weights, bias, kind, b.carry(layer, (taps - 1) * n)});
 }
 
 void squared_relu_ffn(Builder& b, int64_t layer, const char* up, const char* down, int64_t n_ff,
@@ -82,24 +60,15 @@ void squared_relu_ffn(Builder& b, int64_t layer, const char* up, const char* dow
 void decay(Builder& b, int64_t layer, Place in, Place out, int64_t n, int64_t heads) {
   const int32_t bias = b.vec(layer, "ssm_dt", n, false, ".bias");
   const int32_t rate = b.vec(layer, "ssm_a", heads, false, "");
-  Op& o = b.op(OpKind::kDecay, layer);
-  o.in = in.buf;
-  o.in_col = in.col;
-  o.out = out.buf;
-  o.out_col = out.col;
-  o.n = narrow(n);
-  o.heads = narrow(heads);
-  o.vec0 = bias;
-  o.vec1 = rate;
+  b.op(layer, in, out, n, DecayOp{bias, rate, narrow(heads)});
   b.widen(in.buf, in.col + n);
   b.widen(out.buf, out.col + n);
 }
 
-void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0) {
-  const int32_t index = b.add_recurrence(rec);
-  Op& o = b.stateful(OpKind::kState, layer, int64_t{rec.heads} * rec.keys * rec.values);
-  o.rec = index;
-  o.vec0 = vec0;
+void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t given) {
+  const int64_t size = int64_t{rec.heads} * rec.keys * rec.values;
+  b.op(layer, rec.v.buf, rec.out.buf, 0,
+       StateOp{given, b.add_recurrence(rec), b.carry(layer, size)});
   b.widen(rec.out.buf, rec.out.col + int64_t{rec.heads} * rec.values);
 }
 
@@ -123,7 +92,7 @@ void mamba_layer(Builder& b, int64_t layer, float scale) {
   for (const auto& part : normed) {
     if (!hp.recurrent.norms && !b.has(layer, part.name)) continue;
     const int32_t weight = b.vec(layer, part.name, part.n, hp.recurrent.norms);
-    head_norm(b, layer, part.at, part.n, 1, NormKind::kRms, weight);
+    head_norm(b, layer, part.at, part.n, 1, weight);
   }
   const int32_t bias = b.vec(layer, "ssm_dt", inner, false, ".bias");
   product(b, layer, low, dt, b.mat(layer, "ssm_dt", inner, rank), bias);
@@ -140,10 +109,7 @@ void mamba_layer(Builder& b, int64_t layer, float scale) {
   const int32_t index = b.add_recurrence(rec);
   const int32_t rates = b.vec_transposed(layer, "ssm_a", inner * state, state, "");
   const int32_t skip = b.vec(layer, "ssm_d", inner, false, "");
-  Op& o = b.stateful(OpKind::kScan, layer, inner * state);
-  o.rec = index;
-  o.vec0 = rates;
-  o.vec1 = skip;
+  b.op(layer, x.buf, y.buf, 0, ScanOp{rates, skip, index, b.carry(layer, inner * state)});
   gate(b, layer, y, z, y, inner, Unary::kSilu);
   product(b, layer, y, {Buf::kX, 0}, b.mat(layer, "ssm_out", hp.n_embd, inner), -1, true, scale);
 }
@@ -179,12 +145,20 @@ void mamba2_layer(Builder& b, int64_t layer, float scale) {
   gate(b, layer, y, z, y, inner, Unary::kSilu);
   const int32_t weight = b.vec(layer, "ssm_norm", inner, true);
   if (weight >= 0) {
-    head_norm(b, layer, y, inner / groups, groups, NormKind::kRms, weight).vec_per_head = true;
+    b.op(layer, y, y, inner / groups,
+         NormOp{.weight = weight, .heads = narrow(groups), .per_head = true});
   }
   product(b, layer, y, {Buf::kX, 0}, b.mat(layer, "ssm_out", hp.n_embd, inner), -1, true, scale);
 }
 
 namespace {
+
+// Keys of length 1, queries over the square root of theirs.
+void unit_keys(Builder& b, int64_t layer, Place q, Place k, int64_t size, int64_t heads) {
+  const float scale = 1 / std::sqrt(static_cast<float>(size));
+  b.op(layer, q, q, size, NormOp{.heads = narrow(heads), .kind = NormKind::kL2, .scale = scale});
+  b.op(layer, k, k, size, NormOp{.heads = narrow(heads), .kind = NormKind::kL2});
+}
 
 // Beta and the decay's input of each head, to kRouter; Qwen3-Next has them in one matrix, by
 // groups.
@@ -225,9 +199,7 @@ void gated_delta_layer(Builder& b, int64_t layer) {
   b.matmul(layer, Buf::kH, Buf::kQkv, {{w, -1, 0}, {wz, -1, z.col}});
   delta_gates(b, layer, heads, groups);
   convolution(b, layer, "ssm_conv1d", q, mixed, hp.recurrent.conv_kernel, Unary::kSilu);
-  head_norm(b, layer, q, size, groups, NormKind::kL2, -1).scale =
-      1 / std::sqrt(static_cast<float>(size));
-  head_norm(b, layer, k, size, groups, NormKind::kL2, -1);
+  unit_keys(b, layer, q, k, size, groups);
   unary(b, layer, beta, beta, heads, Unary::kSigmoid);
   decay(b, layer, alpha, {Buf::kGateUp, 0}, heads, heads);
 
@@ -246,7 +218,7 @@ void gated_delta_layer(Builder& b, int64_t layer) {
   rec.out = y;
   recurrence(b, layer, rec, -1);
   const int32_t norm = b.vec(layer, "ssm_norm", inner / heads);
-  head_norm(b, layer, y, inner / heads, heads, NormKind::kRms, norm);
+  head_norm(b, layer, y, inner / heads, heads, norm);
   gate(b, layer, y, z, y, inner, Unary::kSilu);
   product(b, layer, y, {Buf::kX, 0}, b.mat(layer, "ssm_out", hp.n_embd, inner), -1, true);
 }
@@ -266,9 +238,7 @@ void kimi_delta_layer(Builder& b, int64_t layer) {
   convolution(b, layer, "ssm_conv1d_q", q, n, taps, Unary::kSilu);
   convolution(b, layer, "ssm_conv1d_k", k, n, taps, Unary::kSilu);
   convolution(b, layer, "ssm_conv1d_v", v, n, taps, Unary::kSilu);
-  head_norm(b, layer, q, size, heads, NormKind::kL2, -1).scale =
-      1 / std::sqrt(static_cast<float>(size));
-  head_norm(b, layer, k, size, heads, NormKind::kL2, -1);
+  unit_keys(b, layer, q, k, size, heads);
   product(b, layer, h, low, b.mat(layer, "ssm_f_a", size, hp.n_embd));
   product(b, layer, low, wide, b.mat(layer, "ssm_f_b", n, size));
   decay(b, layer, wide, wide, n, heads);
@@ -287,7 +257,7 @@ void kimi_delta_layer(Builder& b, int64_t layer) {
   rec.beta = low;
   rec.out = y;
   recurrence(b, layer, rec, -1);
-  head_norm(b, layer, y, size, heads, NormKind::kRms, b.vec(layer, "ssm_norm", size));
+  head_norm(b, layer, y, size, heads, b.vec(layer, "ssm_norm", size));
   product(b, layer, h, low, b.mat(layer, "ssm_g_a", size, hp.n_embd));
   product(b, layer, low, wide, b.mat(layer, "ssm_g_b", n, size));
   gate(b, layer, y, wide, y, n, Unary::kSigmoid);

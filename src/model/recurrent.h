@@ -19,16 +19,15 @@ void product(Builder& b, int64_t layer, Place in, Place out, int32_t mat, int32_
 void unary(Builder& b, int64_t layer, Place in, Place out, int64_t n, Unary kind);
 // out = in * unary(by).
 void gate(Builder& b, int64_t layer, Place in, Place by, Place out, int64_t n, Unary kind);
-// Norms `heads` neighbours of n values in place. weight -1: none.
-Op& head_norm(Builder& b, int64_t layer, Place at, int64_t n, int64_t heads, NormKind kind,
-              int32_t weight);
+// Norms `heads` neighbours of n values in place; a weight for each, where there is one.
+void head_norm(Builder& b, int64_t layer, Place at, int64_t n, int64_t heads, int32_t weight);
 // Causal convolution of n channels in place; a bias where there is one.
 void convolution(Builder& b, int64_t layer, const char* name, Place at, int64_t n, int64_t taps,
                  Unary kind);
 // in = softplus(in + ssm_dt's bias), out = exp(ssm_a of its head * in); n values.
 void decay(Builder& b, int64_t layer, Place in, Place out, int64_t n, int64_t heads);
-// kState; vec0 as the recurrence's kind has it.
-void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t vec0);
+// StateOp; `given` as the recurrence's kind has it.
+void recurrence(Builder& b, int64_t layer, const Recurrence& rec, int32_t given);
 // out = down(relu(up in)^2), or += with `add`.
 void squared_relu_ffn(Builder& b, int64_t layer, const char* up, const char* down, int64_t n_ff,
                       Place in, Buf out, bool add);

@@ -8,7 +8,8 @@
 
 namespace sluice::session {
 
-using model::Op;
+using model::AttentionOp;
+using model::Buf;
 
 // A position's vector of one head to its place; in groups, to its copy.
 void CpuExecutor::store_vector(const kv::LayerShape& layer, kernels::KvType type, const float* x,
@@ -23,14 +24,13 @@ void CpuExecutor::store_vector(const kv::LayerShape& layer, kernels::KvType type
   }
 }
 
-void CpuExecutor::store_kv(const Op& op) {
-  const model::AttentionShape& att = op.att;
-  if (!att.owned_by(op.layer)) return;
+void CpuExecutor::store_kv(int32_t layer_index, const model::AttentionShape& att) {
+  if (!att.owned_by(layer_index)) return;
   const int32_t dk = att.dk, dv = att.dv;
   const kv::KvCache& cache = timeline_->cache();
   const kv::LayerShape& layer = cache.layer(att.cache);
   for_rows(rows_, [&](int32_t t) {
-    const float* row = buffer(op.in) + t * engine_.width(op.in);
+    const float* row = buffer(Buf::kQkv) + t * engine_.width(Buf::kQkv);
     const float *k = row + att.keys(), *v = row + att.values();
     for (int32_t h = 0; h < att.kv_heads; ++h) {
       store_vector(layer, layer.k_type, k + h * dk, dk, first_ + t, cache.keys(att.cache, h),
@@ -46,15 +46,15 @@ void CpuExecutor::store_kv(const Op& op) {
                    cache.recent_values(att.cache, h));
     }
   });
-  if (layer.recent > 0) quantize_groups(op);
+  if (layer.recent > 0) quantize_groups(att);
 }
 
 // The groups whose last position this batch has brought.
-void CpuExecutor::quantize_groups(const Op& op) {
+void CpuExecutor::quantize_groups(const model::AttentionShape& att) {
   constexpr int32_t kGroup = kernels::kKvGroup;
   const kv::KvCache& cache = timeline_->cache();
-  const kv::LayerShape& layer = cache.layer(op.att.cache);
-  const int32_t n_kv = op.att.kv_heads, first = first_ / kGroup;
+  const kv::LayerShape& layer = cache.layer(att.cache);
+  const int32_t n_kv = att.kv_heads, first = first_ / kGroup;
   const auto quantize = [&](int64_t group, bool keys, int32_t n, uint8_t* to,
                             const kernels::f16* copies) {
     const kernels::KvType type = keys ? layer.k_type : layer.v_type;
@@ -69,11 +69,9 @@ void CpuExecutor::quantize_groups(const Op& op) {
   engine_.pool().parallel_for(tasks, [&](int64_t task, int) {
     const int32_t h = static_cast<int32_t>(task % n_kv);
     const int64_t group = first + task / n_kv;
-    quantize(group, true, op.att.dk, cache.keys(op.att.cache, h),
-             cache.recent_keys(op.att.cache, h));
-    if (op.att.values_in_keys) return;
-    quantize(group, false, op.att.dv, cache.values(op.att.cache, h),
-             cache.recent_values(op.att.cache, h));
+    quantize(group, true, att.dk, cache.keys(att.cache, h), cache.recent_keys(att.cache, h));
+    if (att.values_in_keys) return;
+    quantize(group, false, att.dv, cache.values(att.cache, h), cache.recent_values(att.cache, h));
   });
 }
 
@@ -89,14 +87,13 @@ bool rotates(kernels::KvType type, bool keys) {
 
 // Before keys and values are stored: theirs, and the queries', which leaves scores as they are.
 // Doing it again undoes it.
-void CpuExecutor::rotate_heads(const Op& op) {
-  const model::AttentionShape& att = op.att;
+void CpuExecutor::rotate_heads(int32_t layer_index, const model::AttentionShape& att) {
   const kv::LayerShape& layer = timeline_->cache().layer(att.cache);
-  const bool owned = att.owned_by(op.layer);
+  const bool owned = att.owned_by(layer_index);
   // A key that holds its value is rotated in two parts, so that the value is by itself.
   const int32_t inner = att.values_in_keys ? att.dv : att.dk;
   for_rows(rows_, [&](int32_t t) {
-    float* row = buffer(op.in) + t * engine_.width(op.in);
+    float* row = buffer(Buf::kQkv) + t * engine_.width(Buf::kQkv);
     const int32_t heads = att.heads + (owned ? att.kv_heads : 0);
     for (int32_t h = 0; rotates(layer.k_type, true) && h < heads; ++h) {
       engine_.table().rotate(row + int64_t{h} * att.dk, inner);
@@ -109,25 +106,29 @@ void CpuExecutor::rotate_heads(const Op& op) {
   });
 }
 
-void CpuExecutor::op_attention(const Op& op) {
+void CpuExecutor::op_attention(int32_t layer_index, const AttentionOp& op) {
   const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
   const bool quantized = layer.quantized();
-  if (quantized) rotate_heads(op);
-  store_kv(op);
-  if (!spec_.ends.empty()) return attend_texts(op);
+  if (quantized) rotate_heads(layer_index, op.att);
+  store_kv(layer_index, op.att);
+  if (!spec_.ends.empty()) return attend_texts(op, /*cross=*/false);
   attend(op);
   if (!quantized) return;
-  if (observer_) rotate_heads(op);
+  if (observer_) rotate_heads(layer_index, op.att);
   if (!rotates(layer.v_type, false)) return;
   for_rows(rows_, [&](int32_t t) {
-    float* out = buffer(op.out) + t * engine_.width(op.out);
+    float* out = buffer(Buf::kAtt) + t * engine_.width(Buf::kAtt);
     for (int32_t h = 0; h < op.att.heads; ++h) {
       engine_.table().rotate(out + int64_t{h} * op.att.dv, op.att.dv);
     }
   });
 }
 
-void CpuExecutor::attend(const Op& op) {
+void CpuExecutor::op_cross(const model::CrossOp& op) {
+  attend_texts({.att = op.att, .scale = op.scale, .softcap = op.softcap}, /*cross=*/true);
+}
+
+void CpuExecutor::attend(const AttentionOp& op) {
   const int32_t n_kv = op.att.kv_heads;
   if (rows_ == 1 && engine_.plan().working().attention_parts() > 1) {
     const int32_t n = parts_of(op, first_).count();
@@ -149,7 +150,7 @@ void CpuExecutor::attend(const Op& op) {
 
 namespace {
 
-kernels::AttentionArgs base_args(const kv::KvCache& cache, const Op& op, int32_t head) {
+kernels::AttentionArgs base_args(const kv::KvCache& cache, const AttentionOp& op, int32_t head) {
   kernels::AttentionArgs a{};
   a.k = cache.keys(op.att.cache, head);
   a.v = cache.values(op.att.cache, head);
@@ -180,7 +181,7 @@ int32_t part_shift(const kv::KvCache& cache, int32_t layer, int32_t first) {
 
 // Press, Smith, Lewis 2021 (https://arxiv.org/abs/2108.12409): a geometric series over the heads;
 // beyond a power of two, every other member of the series that is twice as fine.
-float alibi_slope(const Op& op, int32_t head) {
+float alibi_slope(const AttentionOp& op, int32_t head) {
   int32_t even = 1;
   while (2 * even <= op.att.heads) even *= 2;
   const double exponent = head < even ? head + 1 : head - even + 0.5;
@@ -189,7 +190,7 @@ float alibi_slope(const Op& op, int32_t head) {
 }
 
 // Slopes and sinks of the rows of a tile: `rows` query heads after each other from those of `head`.
-void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const TileScratch& s,
+void CpuExecutor::row_terms(const AttentionOp& op, int32_t head, int32_t rows, const TileScratch& s,
                             kernels::AttentionArgs& a) const {
   const int32_t group = op.att.group();
   if (a.recent_size > 0) a.position = s.position;
@@ -201,12 +202,12 @@ void CpuExecutor::row_terms(const Op& op, int32_t head, int32_t rows, const Tile
     a.position = s.position;
   }
   if (op.relative >= 0) {
-    a.relative = engine_.vec(op.vec1) + head;
+    a.relative = engine_.vec(op.relative_bias) + head;
     a.relative_stride = op.att.heads;
     a.buckets = engine_.program().buckets[static_cast<size_t>(op.relative)].data();
     a.position = s.position;
   }
-  if (op.vec0 >= 0) {
+  if (op.sinks >= 0) {
     for (int32_t r = 0; r < rows; ++r) s.sink[r] = sink(op, head * group + r % group);
     a.sink = s.sink;
   }
@@ -218,7 +219,7 @@ int32_t CpuExecutor::part_length(const kv::LayerShape& layer) const {
   return room.forgets() ? std::min(split, layer.capacity) : split;  // a ring may be shorter
 }
 
-CpuExecutor::Parts CpuExecutor::parts_of(const Op& op, int32_t position) const {
+CpuExecutor::Parts CpuExecutor::parts_of(const AttentionOp& op, int32_t position) const {
   const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
   Parts parts;
   parts.begin = seen_from(op, position);
@@ -233,11 +234,11 @@ CpuExecutor::Parts CpuExecutor::parts_of(const Op& op, int32_t position) const {
 // The first positions for rows [from, rows) of a tile whose row 0 is a query at `position`. Between
 // them and the last ones the query sees nothing, so it is turned back by as many positions: the
 // keys stay as they are, and no rounding adds up.
-void CpuExecutor::attend_first(const Op& op, int32_t head, const TileScratch& s, int32_t from,
-                               int32_t rows, int32_t position, kernels::AttentionArgs a) {
+void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileScratch& s,
+                               int32_t from, int32_t rows, int32_t position,
+                               kernels::AttentionArgs a) {
   const kv::KvCache& cache = timeline_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
-  const Op* rope = rope_of(engine_.program(), op);
   const bool rotated = rotates(layer.k_type, true);
   const int32_t inner = op.att.values_in_keys ? a.dv : a.dk;
   for (int32_t r = from; r < rows; ++r) {
@@ -249,12 +250,12 @@ void CpuExecutor::attend_first(const Op& op, int32_t head, const TileScratch& s,
       engine_.table().rotate(q, inner);
       engine_.table().rotate(q + inner, a.dk - inner);
     };
-    if (rope != nullptr) {
-      const size_t index = static_cast<size_t>(rope->rope);
+    if (op.rope >= 0) {
+      const size_t index = static_cast<size_t>(op.rope);
       const model::RopeHParams& hp = engine_.program().ropes[index].hp;
       const float* cos = engine_.working().turn_table(index) + int64_t{token_ + t} * hp.n_rot;
       rotate();
-      engine_.table().rope(q + rope->in_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
+      engine_.table().rope(q + op.rope_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
       rotate();
     }
     s.begin[r] = 0;
@@ -278,7 +279,7 @@ void CpuExecutor::attend_first(const Op& op, int32_t head, const TileScratch& s,
 
 // Part `index` of the positions for the one token of a decode pass, the first positions being the
 // last part, into the shared partials: [part][head][dv], then maxima [part][head], then sums.
-void CpuExecutor::attend_part(const Op& op, int32_t head, int32_t index, int thread) {
+void CpuExecutor::attend_part(const AttentionOp& op, int32_t head, int32_t index, int thread) {
   const int32_t n_head = op.att.heads, group = op.att.group();
   const WorkingShape shape = engine_.plan().working();
   const Parts parts = parts_of(op, first_);
@@ -298,7 +299,7 @@ void CpuExecutor::attend_part(const Op& op, int32_t head, int32_t index, int thr
   float* maxima = partials + static_cast<int64_t>(shape.attention_parts()) * n_head * a.dv;
   float* sums = maxima + static_cast<int64_t>(shape.attention_parts()) * n_head;
   const int64_t row = static_cast<int64_t>(index) * n_head + head * group;
-  a.q = buffer(op.in) + static_cast<int64_t>(head) * group * a.dk;
+  a.q = buffer(Buf::kQkv) + static_cast<int64_t>(head) * group * a.dk;
   a.n_rows = group;
   a.begin = s.begin;
   a.end = s.end;
@@ -312,7 +313,7 @@ void CpuExecutor::attend_part(const Op& op, int32_t head, int32_t index, int thr
   engine_.table().attention(a);
 }
 
-void CpuExecutor::merge_parts(const Op& op, int32_t head) {
+void CpuExecutor::merge_parts(const AttentionOp& op, int32_t head) {
   const int32_t n_head = op.att.heads, dv = op.att.dv;
   const int32_t most = engine_.plan().working().attention_parts();
   const int32_t n = parts_of(op, first_).count();
@@ -324,14 +325,14 @@ void CpuExecutor::merge_parts(const Op& op, int32_t head) {
     max[i] = maxima[i * n_head + head];
     sum[i] = sums[i * n_head + head];
   }
-  engine_.table().attention_merge(partials + static_cast<int64_t>(head) * dv,
-                                  static_cast<int64_t>(n_head) * dv, max, sum, n, dv,
-                                  sink(op, head), buffer(op.out) + static_cast<int64_t>(head) * dv);
+  engine_.table().attention_merge(
+      partials + static_cast<int64_t>(head) * dv, static_cast<int64_t>(n_head) * dv, max, sum, n,
+      dv, sink(op, head), buffer(Buf::kAtt) + static_cast<int64_t>(head) * dv);
 }
 
 // Texts beside each other: each is computed as if its keys began the cache, so that a row's result
 // does not depend on what it is packed with.
-void CpuExecutor::attend_texts(const Op& op) {
+void CpuExecutor::attend_texts(const AttentionOp& op, bool cross) {
   const int32_t n_kv = op.att.kv_heads;
   const int32_t most = attention_tile_tokens(op.att, engine_.plan().n_batch);
   tiles_.clear();
@@ -340,19 +341,21 @@ void CpuExecutor::attend_texts(const Op& op) {
       tiles_.push_back({text, length, first, std::min(most, length - first)});
     }
   };
-  if (op.kind == model::OpKind::kCross) {
+  if (cross) {
     cut(0, rows_);
   } else {
     for_texts(cut);
   }
   engine_.pool().parallel_for(static_cast<int64_t>(tiles_.size()) * n_kv,
                               [&](int64_t task, int thread) {
-                                attend_text_tile(op, static_cast<int32_t>(task % n_kv),
-                                                 tiles_[static_cast<size_t>(task / n_kv)], thread);
+                                const TextTile& tile = tiles_[static_cast<size_t>(task / n_kv)];
+                                const int32_t head = static_cast<int32_t>(task % n_kv);
+                                attend_text_tile(op, head, tile, cross, thread);
                               });
 }
 
-void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& tile, int thread) {
+void CpuExecutor::attend_text_tile(const AttentionOp& op, int32_t head, const TextTile& tile,
+                                   bool cross, int thread) {
   const int32_t group = op.att.group(), rows = tile.count * group;
   kernels::AttentionArgs a = base_args(timeline_->cache(), op, head);
   a.k = static_cast<const kernels::f16*>(a.k) + int64_t{tile.text} * a.dk;
@@ -361,11 +364,10 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
                 /*forgets=*/false);
   const auto row_of = [&](int32_t r) { return tile.text + tile.first + r / group; };
   for (int32_t r = 0; r < rows; ++r) {
-    const float* q = buffer(op.in) + row_of(r) * engine_.width(op.in) +
+    const float* q = buffer(Buf::kQkv) + row_of(r) * engine_.width(Buf::kQkv) +
                      static_cast<int64_t>(head * group + r % group) * a.dk;
     std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
     const int32_t position = tile.first + r / group;
-    const bool cross = op.kind == model::OpKind::kCross;
     s.begin[r] = cross ? 0 : window_begin(op, position);
     s.end[r] = cross ? timeline_->source() : window_end(op, position, tile.length);
     s.position[r] = position;
@@ -380,13 +382,13 @@ void CpuExecutor::attend_text_tile(const Op& op, int32_t head, const TextTile& t
   engine_.table().attention(a);
   for (int32_t r = 0; r < rows; ++r) {
     std::copy(s.out + static_cast<int64_t>(r) * a.dv, s.out + static_cast<int64_t>(r + 1) * a.dv,
-              buffer(op.out) + row_of(r) * engine_.width(op.out) +
+              buffer(Buf::kAtt) + row_of(r) * engine_.width(Buf::kAtt) +
                   static_cast<int64_t>(head * group + r % group) * a.dv);
   }
 }
 
 // `count` tokens from `first` of the batch, all query heads of one KV head.
-void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t count,
+void CpuExecutor::attend_tile(const AttentionOp& op, int32_t head, int32_t first, int32_t count,
                               int thread) {
   const int32_t group = op.att.group();
   const WorkingShape shape = engine_.plan().working();
@@ -394,14 +396,14 @@ void CpuExecutor::attend_tile(const Op& op, int32_t head, int32_t first, int32_t
   const int32_t rows = count * group;
   TileScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), rows, a.dk, a.dv,
                 shape.attention_parts(), shape.forgets);
-  const int64_t ld_in = engine_.width(op.in), ld_out = engine_.width(op.out);
+  const int64_t ld_in = engine_.width(Buf::kQkv), ld_out = engine_.width(Buf::kAtt);
   for (int32_t r = 0; r < rows; ++r) {
-    const float* q = buffer(op.in) + (first + r / group) * ld_in +
+    const float* q = buffer(Buf::kQkv) + (first + r / group) * ld_in +
                      static_cast<int64_t>(head * group + r % group) * a.dk;
     std::copy(q, q + a.dk, s.q + static_cast<int64_t>(r) * a.dk);
   }
   const auto out_row = [&](int32_t r) {
-    return buffer(op.out) + (first + r / group) * ld_out +
+    return buffer(Buf::kAtt) + (first + r / group) * ld_out +
            static_cast<int64_t>(head * group + r % group) * a.dv;
   };
   a.scratch = s.kernel;

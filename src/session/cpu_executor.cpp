@@ -80,7 +80,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
   const std::vector<model::Op>& ops = engine_.program().ops;
   engine_.poll();
   for (; *max_ops > 0; --*max_ops) {
-    if (ops[pc_].kind != model::OpKind::kEmbed) row_feed_.request();
+    if (!ops[pc_].is<model::EmbedOp>()) row_feed_.request();
     observe_before(ops[pc_]);
     const bool ran = run_op(ops[pc_]);
     if (!engine_.failure().ok()) {  // of weights that it has met
@@ -97,7 +97,7 @@ Step CpuExecutor::step(int32_t* max_ops) {
       if (engine_.poll() || engine_.help_reading()) continue;
       return Step::kBlocked;
     }
-    const bool cut = ops[pc_].kind == model::OpKind::kSelect && rows_ == 0;
+    const bool cut = ops[pc_].is<model::SelectOp>() && rows_ == 0;
     next_op();
     if (pc_ == ops.size() || cut) {
       active_ = false;
@@ -115,8 +115,8 @@ void CpuExecutor::expect_decoder() {
   const model::Program& p = engine_.program();
   size_t op = static_cast<size_t>(p.decoder);
   if (op == 0) return;
-  while (p.ops[op].n_parts == 0) ++op;
-  const int32_t item = engine_.item_of_mat(p.ops[op].parts[0].mat);
+  while (!p.ops[op].is<model::MatmulOp>()) ++op;
+  const int32_t item = engine_.item_of_mat(p.ops[op].as<model::MatmulOp>().all[0].mat);
   engine_.residency().set_cursor(engine_.residency().first_unit(item));
 }
 

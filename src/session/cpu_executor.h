@@ -13,19 +13,20 @@
 namespace sluice::session {
 
 // The first position that a query sees.
-[[nodiscard]] inline int32_t window_begin(const model::Op& op, int32_t position) {
+[[nodiscard]] inline int32_t window_begin(const model::AttentionOp& op, int32_t position) {
   if (op.window == 0) return 0;
   if (op.chunked) return position / op.window * op.window;
   return std::max(0, op.att.causal ? position + 1 - op.window : position - op.window / 2);
 }
 // One past the last that it sees, in a text of `length` tokens.
-[[nodiscard]] inline int32_t window_end(const model::Op& op, int32_t position, int32_t length) {
+[[nodiscard]] inline int32_t window_end(const model::AttentionOp& op, int32_t position,
+                                        int32_t length) {
   if (op.att.causal) return position + 1;
   return op.window == 0 ? length : std::min(length, position + op.window / 2 + 1);
 }
 
 // What ALiBi takes from a head's scores for each position between a key and its query.
-[[nodiscard]] float alibi_slope(const model::Op& op, int32_t head);
+[[nodiscard]] float alibi_slope(const model::AttentionOp& op, int32_t head);
 
 class CpuExecutor final : public Executor {
  public:
@@ -66,7 +67,7 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
   void add_low_rank(const Product& product);
-  void add_low_rank_rows(const model::Op& op);
+  void add_low_rank_rows(model::Buf out, float scale);
   void next_op();
   void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
@@ -76,7 +77,8 @@ class CpuExecutor final : public Executor {
   void op_norm(const model::Op& op);
   [[nodiscard]] bool op_matmul(const model::Op& op);
   void op_rope(const model::Op& op);
-  void op_attention(const model::Op& op);
+  void op_attention(int32_t layer, const model::AttentionOp& op);
+  void op_cross(const model::CrossOp& op);
   void op_activate(const model::Op& op);
   void op_gate(const model::Op& op);
   void op_elementwise(const model::Op& op);
@@ -118,11 +120,12 @@ class CpuExecutor final : public Executor {
 
   void store_vector(const kv::LayerShape& layer, kernels::KvType type, const float* x, int32_t n,
                     int32_t position, uint8_t* cache, kernels::f16* copies);
-  void store_kv(const model::Op& op);
-  void quantize_groups(const model::Op& op);
-  void rotate_heads(const model::Op& op);
-  void attend(const model::Op& op);
-  void attend_tile(const model::Op& op, int32_t head, int32_t first, int32_t count, int thread);
+  void store_kv(int32_t layer, const model::AttentionShape& att);
+  void quantize_groups(const model::AttentionShape& att);
+  void rotate_heads(int32_t layer, const model::AttentionShape& att);
+  void attend(const model::AttentionOp& op);
+  void attend_tile(const model::AttentionOp& op, int32_t head, int32_t first, int32_t count,
+                   int thread);
   // What the query at a position sees: positions from `begin` on, in parts that begin at multiples
   // of `length`, and `kept` first ones apart.
   struct Parts {
@@ -130,21 +133,23 @@ class CpuExecutor final : public Executor {
     [[nodiscard]] int32_t count() const { return last + 1 - first + (kept > 0 ? 1 : 0); }
   };
   [[nodiscard]] int32_t part_length(const kv::LayerShape& layer) const;
-  [[nodiscard]] Parts parts_of(const model::Op& op, int32_t position) const;
-  void attend_first(const model::Op& op, int32_t head, const TileScratch& s, int32_t from,
+  [[nodiscard]] Parts parts_of(const model::AttentionOp& op, int32_t position) const;
+  void attend_first(const model::AttentionOp& op, int32_t head, const TileScratch& s, int32_t from,
                     int32_t rows, int32_t position, kernels::AttentionArgs a);
-  void attend_part(const model::Op& op, int32_t head, int32_t index, int thread);
-  void merge_parts(const model::Op& op, int32_t head);
+  void attend_part(const model::AttentionOp& op, int32_t head, int32_t index, int thread);
+  void merge_parts(const model::AttentionOp& op, int32_t head);
   struct TextTile {
     int32_t text, length;  // the text's first row, its tokens
     int32_t first, count;  // the tile's, in the text
   };
-  void attend_texts(const model::Op& op);
-  void attend_text_tile(const model::Op& op, int32_t head, const TextTile& tile, int thread);
-  void row_terms(const model::Op& op, int32_t head, int32_t rows, const TileScratch& s,
+  // `cross`: all rows are of one text, and see the source instead of it.
+  void attend_texts(const model::AttentionOp& op, bool cross);
+  void attend_text_tile(const model::AttentionOp& op, int32_t head, const TextTile& tile,
+                        bool cross, int thread);
+  void row_terms(const model::AttentionOp& op, int32_t head, int32_t rows, const TileScratch& s,
                  kernels::AttentionArgs& a) const;
-  [[nodiscard]] float sink(const model::Op& op, int32_t head) const {
-    return op.vec0 >= 0 ? engine_.vec(op.vec0)[head] : kernels::kNoSink;
+  [[nodiscard]] float sink(const model::AttentionOp& op, int32_t head) const {
+    return op.sinks >= 0 ? engine_.vec(op.sinks)[head] : kernels::kNoSink;
   }
 
   void route(const model::Moe& moe);
@@ -156,7 +161,7 @@ class CpuExecutor final : public Executor {
   void observe_before(const model::Op& op);
   void observe_marks();
   void unweighted_norm(const model::Op& op);
-  void observe_attention(const model::Op& op);
+  void observe_attention(int32_t layer, const model::AttentionOp& op);
 
   // Calls body() for each timeline of the batch: meanwhile the executor's rows are that one's.
   template <typename Body>
@@ -173,7 +178,7 @@ class CpuExecutor final : public Executor {
   }
 
   // The first position that a query of the timeline sees: an answer does not attend to its source.
-  [[nodiscard]] int32_t seen_from(const model::Op& op, int32_t position) const {
+  [[nodiscard]] int32_t seen_from(const model::AttentionOp& op, int32_t position) const {
     return std::max(timeline_->source(), window_begin(op, position));
   }
   // The position of row t, in its own text.

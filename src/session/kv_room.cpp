@@ -6,17 +6,18 @@
 namespace sluice::session {
 namespace {
 
+using model::AttentionOp;
 using model::Op;
-using model::OpKind;
 
 // Whether a query cannot be turned once more: what comes behind the rotation is not the same for
 // all values of a head.
 bool uneven_after_rope(const model::Program& p, const Op& attention) {
-  const Op* rope = rope_of(p, attention);
-  if (rope == nullptr) return false;
-  for (const Op* op = rope; op != &attention; ++op) {
-    const bool weighs = (op->kind == OpKind::kNorm && op->vec0 >= 0) || op->kind == OpKind::kMulVec;
-    if (weighs && op->out == model::Buf::kQkv && op->out_col < attention.att.keys()) return true;
+  const auto& own = attention.as<AttentionOp>();
+  if (own.rope < 0) return false;
+  for (const Op* op = &attention - 1; op >= p.ops.data() && !op->is<model::RopeOp>(); --op) {
+    const auto* norm = op->get<model::NormOp>();
+    const bool weighs = (norm != nullptr && norm->weight >= 0) || op->is<model::MulVecOp>();
+    if (weighs && op->out == model::Buf::kQkv && op->out_col < own.att.keys()) return true;
   }
   return false;
 }
@@ -26,9 +27,10 @@ const char* obstacle(const model::Program& p, const KvRoom& room) {
   if (!p.hp.causal || p.decoder > 0) return "this model reads texts whole";
   if (p.max_context < model::kMaxContext) return "this model has learned its positions one by one";
   for (const Op& op : p.ops) {
-    if (op.kind == OpKind::kTemperature) return "this model's queries grow with their position";
-    if (op.kind != OpKind::kAttention || !room.forgets(op)) continue;
-    if (op.chunked) return "this model sees texts in pieces that are longer than the cache";
+    if (op.is<model::TemperatureOp>()) return "this model's queries grow with their position";
+    const auto* attention = op.get<AttentionOp>();
+    if (attention == nullptr || !room.forgets(*attention)) continue;
+    if (attention->chunked) return "this model sees texts in pieces that are longer than the cache";
     if (room.keep > 0 && uneven_after_rope(p, op)) {
       return "this model's queries are weighed after their rotation";
     }
@@ -37,15 +39,6 @@ const char* obstacle(const model::Program& p, const KvRoom& room) {
 }
 
 }  // namespace
-
-const Op* rope_of(const model::Program& p, const Op& attention) {
-  for (const Op* op = &attention; op != p.ops.data();) {
-    --op;
-    if (op->layer != attention.layer) break;
-    if (op->kind == OpKind::kRope) return op;
-  }
-  return nullptr;
-}
 
 Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& policy,
                          int32_t positions) {

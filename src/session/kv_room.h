@@ -14,7 +14,7 @@ struct KvRoom {
   int32_t keep = 0, window = 0;  // positions that a query sees: the first, the last; 0: all
   [[nodiscard]] bool forgets() const { return window > 0; }
   // Whether a layer is one that forgets, and not one whose own window is shorter.
-  [[nodiscard]] bool forgets(const model::Op& attention) const {
+  [[nodiscard]] bool forgets(const model::AttentionOp& attention) const {
     return forgets() && (attention.window == 0 || attention.window > keep + window);
   }
 };
@@ -24,9 +24,6 @@ struct KvRoom {
 // saying why.
 [[nodiscard]] Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& policy,
                                        int32_t positions);
-
-// The operation by which an attention's queries and keys were rotated; null: they were not.
-[[nodiscard]] const model::Op* rope_of(const model::Program& program, const model::Op& attention);
 
 // Tokens of a text whose cache forgets: a number that no conversation reaches, while their ids
 // take little of the budget.

@@ -5,8 +5,6 @@
 
 namespace sluice::session {
 
-using model::Op;
-
 namespace {
 
 constexpr int64_t kTaskWork = 1 << 16;  // multiply-adds worth handing to another thread
@@ -50,7 +48,7 @@ void CpuExecutor::add_low_rank(const Product& p) {
 }
 
 // The same for embeddings, where a x is the token's row of a.
-void CpuExecutor::add_low_rank_rows(const Op& op) {
+void CpuExecutor::add_low_rank_rows(model::Buf out, float scale) {
   const kernels::Table& k = engine_.table();
   for (const AdapterSet::Term& term : engine_.adapters().of_embedding()) {
     const int64_t rank = term.a.cols;
@@ -63,15 +61,15 @@ void CpuExecutor::add_low_rank_rows(const Op& op) {
         k.dequantize(term.a.type, static_cast<const uint8_t*>(term.a.data) + token * row_bytes,
                      rank, s.low + i * rank);
       }
-      const int64_t ld = engine_.width(op.out);
+      const int64_t ld = engine_.width(out);
       k.matmul({term.b,
                 0,
                 term.b.rows,
                 {s.low, rank, nullptr, n},
                 nullptr,
-                op.scale * term.scale,
+                scale * term.scale,
                 true,
-                buffer(op.out) + first * ld,
+                buffer(out) + first * ld,
                 ld,
                 s.product});
     }

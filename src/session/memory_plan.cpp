@@ -34,23 +34,17 @@ class Ordering {
       vec(r.factors_long);
     }
     for (const model::Op& op : p.ops) {
-      vec(op.vec0);
-      vec(op.vec1);
-      if (op.by_head >= 0) {
-        for (const int32_t m : p.by_head[static_cast<size_t>(op.by_head)]) mat(m);
-      }
-      for (int32_t i = 0; i < op.n_parts; ++i) {
-        vec(op.parts[static_cast<size_t>(i)].bias);
-        vec(op.parts[static_cast<size_t>(i)].factor);
-        mat(op.parts[static_cast<size_t>(i)].mat);
-      }
-      if (op.moe < 0) continue;
-      const model::Moe& moe = p.moes[static_cast<size_t>(op.moe)];
-      for (const int32_t v : moe.vecs()) vec(v);
-      for (size_t e = 0; e < moe.up.size(); ++e) {
-        if (!moe.gate.empty()) mat(moe.gate[e]);
-        mat(moe.up[e]);
-        mat(moe.down[e]);
+      for (const int32_t v : op.vecs()) vec(v);
+      if (const auto* heads = op.get<model::HeadMatmulOp>()) {
+        for (const int32_t m : p.by_head[static_cast<size_t>(heads->by_head)]) mat(m);
+      } else if (const auto* product = op.get<model::MatmulOp>()) {
+        for (const model::MatPart& part : product->parts()) {
+          vec(part.bias);
+          vec(part.factor);
+          mat(part.mat);
+        }
+      } else if (const auto* mixture = op.get<model::MoeOp>()) {
+        experts(p.moes[static_cast<size_t>(mixture->moe)]);
       }
     }
     if (p.embedding >= 0) mat(p.embedding);
@@ -60,6 +54,15 @@ class Ordering {
   std::vector<int32_t> mat_item, vec_item;
 
  private:
+  void experts(const model::Moe& moe) {
+    for (const int32_t v : moe.vecs()) vec(v);
+    for (size_t e = 0; e < moe.up.size(); ++e) {
+      if (!moe.gate.empty()) mat(moe.gate[e]);
+      mat(moe.up[e]);
+      mat(moe.down[e]);
+    }
+  }
+
   void vec(int32_t index) {
     if (index < 0 || vec_item[static_cast<size_t>(index)] >= 0) return;
     const model::Vec& v = p_.vecs[static_cast<size_t>(index)];
@@ -123,7 +126,8 @@ Status check_kv_types(const Program& p, const kv::KvTypes& types) {
   };
   if (reads_whole(p)) return refuse("this model reads texts whole and keeps f16");
   for (const model::Op& op : p.ops) {
-    if (op.kind != model::OpKind::kAttention || !op.att.values_in_keys) continue;
+    const auto* attention = op.get<model::AttentionOp>();
+    if (attention == nullptr || !attention->att.values_in_keys) continue;
     if (types.k != types.v) return refuse("one vector is both key and value, of one type");
     if (types.k == kv::KvType::kQ2) return refuse("q2 keeps keys and values in different forms");
   }
@@ -141,20 +145,22 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
   for (const model::Op& op : p.ops) {
     if (op.layer < 0) continue;
     kv::LayerShape& layer = shape.layers[static_cast<size_t>(op.layer)];
-    if (op.kind == model::OpKind::kAttention && !op.att.causal) {
-      kv::LayerShape& shared = shape.layers[static_cast<size_t>(op.att.cache)];
-      shared.heads = std::max(shared.heads, op.att.kv_heads);
-      shared.dk = std::max(shared.dk, op.att.dk);
-      shared.dv = std::max(shared.dv, op.att.dv);
+    const auto* own = op.get<model::AttentionOp>();
+    if (own != nullptr && !own->att.causal) {
+      kv::LayerShape& shared = shape.layers[static_cast<size_t>(own->att.cache)];
+      shared.heads = std::max(shared.heads, own->att.kv_heads);
+      shared.dk = std::max(shared.dk, own->att.dk);
+      shared.dv = std::max(shared.dv, own->att.dv);
       shared.capacity = n_ctx;
-    } else if (op.kind == model::OpKind::kAttention && op.att.cache == op.layer) {
-      layer.heads = op.att.kv_heads;
-      layer.dk = op.att.dk;
-      layer.dv = op.att.dv;
-      layer.values_in_keys = op.att.values_in_keys;
-      layer.window = op.window;
-      layer.capacity = op.window > 0 ? ring_capacity(op.window, room.positions) : room.positions;
-      if (room.forgets(op)) {
+    } else if (own != nullptr && own->att.cache == op.layer) {
+      layer.heads = own->att.kv_heads;
+      layer.dk = own->att.dk;
+      layer.dv = own->att.dv;
+      layer.values_in_keys = own->att.values_in_keys;
+      layer.window = own->window;
+      layer.capacity =
+          own->window > 0 ? ring_capacity(own->window, room.positions) : room.positions;
+      if (room.forgets(*own)) {
         layer.forgets = true;
         layer.window = room.window;
         layer.keep = room.keep;
@@ -166,7 +172,9 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
         layer.recent = recent_capacity(room.positions);
       }
     }
-    if (op.state > 0) layer.state = std::max(layer.state, op.state_at + op.state);
+    if (const model::Carried* c = op.carried()) {
+      layer.state = std::max(layer.state, c->at + c->size);
+    }
   }
   return shape;
 }

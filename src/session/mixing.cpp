@@ -50,20 +50,21 @@ float* CpuExecutor::row_at(model::Buf buf, int64_t col, int32_t t) const {
 }
 
 void CpuExecutor::op_unary(const Op& op) {
+  const Unary unary = op.as<model::UnaryOp>().unary;
   for_rows(rows_, [&](int32_t t) {
-    apply(engine_.table(), op.unary, row_at(op.in, op.in_col, t), op.n,
-          row_at(op.out, op.out_col, t));
+    apply(engine_.table(), unary, row_at(op.in, op.in_col, t), op.n, row_at(op.out, op.out_col, t));
   });
 }
 
 // The gates become what they multiply by, in place.
 void CpuExecutor::op_gated(const Op& op) {
+  const auto& own = op.as<model::GatedOp>();
   for_rows(rows_, [&](int32_t t) {
-    float* gate = row_at(op.gate.buf, op.gate.col, t);
+    float* gate = row_at(own.gate.buf, own.gate.col, t);
     const float* in = row_at(op.in, op.in_col, t);
     float* out = row_at(op.out, op.out_col, t);
-    for (int32_t h = 0; h < op.heads; ++h, gate += op.stride, in += op.n, out += op.n) {
-      apply(engine_.table(), op.unary, gate, op.n, gate);
+    for (int32_t h = 0; h < own.heads; ++h, gate += own.stride, in += op.n, out += op.n) {
+      apply(engine_.table(), own.unary, gate, op.n, gate);
       for (int32_t i = 0; i < op.n; ++i) out[i] = in[i] * gate[i];
     }
   });
@@ -71,8 +72,9 @@ void CpuExecutor::op_gated(const Op& op) {
 
 void CpuExecutor::op_decay(const Op& op) {
   const kernels::Table& k = engine_.table();
-  const float *bias = engine_.vec(op.vec0), *rate = engine_.vec(op.vec1);
-  const int32_t per_head = op.n / op.heads;
+  const auto& own = op.as<model::DecayOp>();
+  const float *bias = engine_.vec(own.bias), *rate = engine_.vec(own.rates);
+  const int32_t per_head = op.n / own.heads;
   for_rows(rows_, [&](int32_t t) {
     float* in = row_at(op.in, op.in_col, t);
     float* out = row_at(op.out, op.out_col, t);
@@ -84,14 +86,15 @@ void CpuExecutor::op_decay(const Op& op) {
 }
 
 void CpuExecutor::op_lerp(const Op& op) {
-  const float* weight = engine_.vec(op.vec0);
+  const auto& own = op.as<model::LerpOp>();
+  const float* weight = engine_.vec(own.weights);
   for_rows(rows_, [&](int32_t t) {
-    const float *x = row_at(op.in, op.in_col, t), *step = row_at(op.gate.buf, op.gate.col, t);
+    const float *x = row_at(op.in, op.in_col, t), *step = row_at(own.step.buf, own.step.col, t);
     float* out = row_at(op.out, op.out_col, t);
     const float* w = weight;
-    for (int32_t h = 0; h < op.heads; ++h, out += op.n, w += op.n) {
+    for (int32_t r = 0; r < own.rows; ++r, out += op.n, w += op.n) {
       for (int32_t i = 0; i < op.n; ++i) {
-        out[i] = x[i] + step[i] * (op.add ? w[i] + out[i] : w[i]);
+        out[i] = x[i] + step[i] * (own.add ? w[i] + out[i] : w[i]);
       }
     }
   });

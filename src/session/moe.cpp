@@ -10,6 +10,14 @@ namespace sluice::session {
 using model::Buf;
 using model::Op;
 
+namespace {
+
+const model::Moe& mixture_of(const model::Program& p, const Op& op) {
+  return p.moes[static_cast<size_t>(op.as<model::MoeOp>().moe)];
+}
+
+}  // namespace
+
 void CpuExecutor::route(const model::Moe& moe) {
   const float* bias = moe.choice_bias >= 0 ? engine_.vec(moe.choice_bias) : nullptr;
   Choice* choices = engine_.working().choices();
@@ -25,7 +33,7 @@ void CpuExecutor::route(const model::Moe& moe) {
 
 // What the expert's tokens read, [count][n].
 void CpuExecutor::gather_tokens(const Op& op, const ExpertRun& run, float* to) {
-  const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
+  const model::Moe& moe = mixture_of(engine_.program(), op);
   for (int32_t i = 0; i < run.count; ++i) {
     const Routed& routed = engine_.working().routed()[run.first + i];
     const float* x = buffer(op.in) + routed.token * engine_.width(op.in);
@@ -39,19 +47,20 @@ void CpuExecutor::gather_tokens(const Op& op, const ExpertRun& run, float* to) {
 }
 
 void CpuExecutor::scatter_tokens(const Op& op, const ExpertRun& run, const float* from) {
-  const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
+  const model::Moe& moe = mixture_of(engine_.program(), op);
+  const float scale = op.as<model::MoeOp>().scale;
   for (int32_t i = 0; i < run.count; ++i) {
     const Routed& routed = engine_.working().routed()[run.first + i];
     float* y = buffer(op.out) + routed.token * engine_.width(op.out);
     const float* x = from + static_cast<int64_t>(i) * op.n;
-    const float weight = moe.weigh_input ? op.scale : op.scale * routed.weight;
+    const float weight = moe.weigh_input ? scale : scale * routed.weight;
     for (int32_t j = 0; j < op.n; ++j) y[j] += weight * x[j];
   }
 }
 
 // Phases of one expert: 0 gather, 1 gate and up, 2 activate, 3 down, 4 add to the output.
 bool CpuExecutor::run_expert(const Op& op, const ExpertRun& run) {
-  const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
+  const model::Moe& moe = mixture_of(engine_.program(), op);
   const int32_t n = op.n;
   float* in = engine_.working().experts();
   float* out = in + static_cast<int64_t>(engine_.plan().n_batch) * n;
@@ -123,10 +132,10 @@ void CpuExecutor::demand_from(const model::Moe& moe, int32_t first) {
 }
 
 bool CpuExecutor::op_moe(const Op& op) {
-  const model::Moe& moe = engine_.program().moes[static_cast<size_t>(op.moe)];
+  const model::Moe& moe = mixture_of(engine_.program(), op);
   if (!cursor_.started) {
     route(moe);
-    if (!op.add) {
+    if (!op.as<model::MoeOp>().add) {
       for (int32_t t = 0; t < rows_; ++t) {
         std::fill_n(buffer(op.out) + t * engine_.width(op.out), op.n, 0.0f);
       }

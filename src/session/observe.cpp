@@ -10,8 +10,9 @@
 
 namespace sluice::session {
 
+using model::AttentionOp;
+using model::Buf;
 using model::Op;
-using model::OpKind;
 
 namespace {
 
@@ -29,7 +30,8 @@ std::string checkpoint_name(const char* name, int32_t layer, const char* kind) {
 
 // Before an operation: what it will add to, so that the marks can show the addend alone.
 void CpuExecutor::observe_before(const Op& op) {
-  if (!observer_ || cursor_.started || op.kind != OpKind::kMatmul || !op.add) return;
+  if (!observer_ || cursor_.started) return;
+  if (const auto* product = op.get<model::MatmulOp>(); product == nullptr || !product->add) return;
   const float* x = buffer(op.out);
   before_.assign(x, x + rows_ * engine_.width(op.out));
 }
@@ -40,8 +42,9 @@ void CpuExecutor::observe_marks() {
   const int32_t op = static_cast<int32_t>(pc_);
   // Another layer's keys are not at hand, and biases by distance are not among what it shows.
   const Op& done = p.ops[pc_];
-  if (done.kind == OpKind::kAttention && done.att.owned_by(done.layer) && done.relative < 0) {
-    observe_attention(done);
+  const auto* attention = done.get<AttentionOp>();
+  if (attention != nullptr && attention->att.owned_by(done.layer) && attention->relative < 0) {
+    observe_attention(done.layer, *attention);
   }
   while (mark_ < p.marks.size() && p.marks[mark_].op < op) ++mark_;
   for (; mark_ < p.marks.size() && p.marks[mark_].op == op; ++mark_) {
@@ -81,7 +84,7 @@ void CpuExecutor::unweighted_norm(const Op& op) {
 // quantized; then what goes on is the attention over it. Emits
 // kq [n_kv][tokens][heads], the raw products; kq_soft_max, the probabilities; kqv
 // [dv][tokens][heads].
-void CpuExecutor::observe_attention(const Op& op) {
+void CpuExecutor::observe_attention(int32_t layer, const AttentionOp& op) {
   const int32_t dk = op.att.dk, dv = op.att.dv, n = rows_;
   const int32_t n_head = op.att.heads, n_kv_head = op.att.kv_heads;
   const size_t pairs = static_cast<size_t>(n_head) * static_cast<size_t>(n);
@@ -89,7 +92,7 @@ void CpuExecutor::observe_attention(const Op& op) {
   std::vector<float> mixed(pairs * static_cast<size_t>(dv));
   std::vector<float> rest(static_cast<size_t>(dv));
   const bool quantized = !engine_.plan().kv_types.f16();
-  const int64_t ld = engine_.width(op.in);
+  const int64_t ld = engine_.width(Buf::kQkv);
   const double scale = op.scale != 0 ? op.scale : 1 / std::sqrt(static_cast<double>(dk));
   const auto score = [&](int32_t head, int32_t distance, float dot) {
     double x = static_cast<double>(dot) * scale;
@@ -97,14 +100,15 @@ void CpuExecutor::observe_attention(const Op& op) {
     return op.alibi != 0 ? x - static_cast<double>(alibi_slope(op, head)) * std::abs(distance) : x;
   };
   for (int32_t h = 0; h < n_head; ++h) {
-    const float* keys = buffer(op.in) + (n_head + h / (n_head / n_kv_head)) * dk;
-    const float* values =
-        op.att.values_in_keys ? keys : buffer(op.in) + op.att.values() + h / op.att.group() * dv;
+    const float* keys = buffer(Buf::kQkv) + (n_head + h / (n_head / n_kv_head)) * dk;
+    const float* values = op.att.values_in_keys
+                              ? keys
+                              : buffer(Buf::kQkv) + op.att.values() + h / op.att.group() * dv;
     for (int32_t t = 0; t < n; ++t) {
       const size_t at = static_cast<size_t>(h * n + t);
       float* s = &scores[at * static_cast<size_t>(n)];
       float* p = &probabilities[at * static_cast<size_t>(n)];
-      const float* q = buffer(op.in) + t * ld + h * dk;
+      const float* q = buffer(Buf::kQkv) + t * ld + h * dk;
       double max = sink(op, h), sum = 0;
       for (int32_t j = 0; j < n; ++j) {
         double dot = 0;
@@ -114,11 +118,12 @@ void CpuExecutor::observe_attention(const Op& op) {
       const int32_t begin = window_begin(op, t), end = window_end(op, t, n);
       for (int32_t j = begin; j < end; ++j) max = std::max(max, score(h, t - j, s[j]));
       for (int32_t j = begin; j < end; ++j) sum += std::exp(score(h, t - j, s[j]) - max);
-      if (op.vec0 >= 0) sum += std::exp(sink(op, h) - max);
+      if (op.sinks >= 0) sum += std::exp(sink(op, h) - max);
       for (int32_t j = begin; j < end; ++j) {
         p[j] = static_cast<float>(std::exp(score(h, t - j, s[j]) - max) / sum);
       }
-      float* out = quantized ? rest.data() : buffer(op.out) + t * engine_.width(op.out) + h * dv;
+      float* out =
+          quantized ? rest.data() : buffer(Buf::kAtt) + t * engine_.width(Buf::kAtt) + h * dv;
       for (int32_t i = 0; i < dv; ++i) {
         double value = 0;
         for (int32_t j = begin; j < end; ++j)
@@ -129,7 +134,7 @@ void CpuExecutor::observe_attention(const Op& op) {
     }
   }
   const auto emit = [&](const char* name, const char* kind, int32_t ne0, const float* data) {
-    observer_(checkpoint_name(name, op.layer, kind).c_str(), ne0, n, n_head, data,
+    observer_(checkpoint_name(name, layer, kind).c_str(), ne0, n, n_head, data,
               static_cast<int64_t>(n) * ne0);
   };
   emit("kq", "MUL_MAT", n, scores.data());

@@ -15,22 +15,25 @@ using model::Op;
 using model::OpKind;
 
 bool CpuExecutor::vectors_ready(const Op& op) {
-  if (!feed_.need_vec(op.vec0) || !feed_.need_vec(op.vec1)) return false;
-  if (op.moe >= 0) {
-    for (const int32_t v : engine_.program().moes[static_cast<size_t>(op.moe)].vecs()) {
+  for (const int32_t v : op.vecs()) {
+    if (!feed_.need_vec(v)) return false;
+  }
+  if (const auto* mixture = op.get<model::MoeOp>()) {
+    for (const int32_t v : engine_.program().moes[static_cast<size_t>(mixture->moe)].vecs()) {
       if (!feed_.need_vec(v)) return false;
     }
   }
-  for (int32_t i = 0; i < op.n_parts; ++i) {
-    if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].bias)) return false;
-    if (!feed_.need_vec(op.parts[static_cast<size_t>(i)].factor)) return false;
+  if (const auto* product = op.get<model::MatmulOp>()) {
+    for (const model::MatPart& part : product->parts()) {
+      if (!feed_.need_vec(part.bias) || !feed_.need_vec(part.factor)) return false;
+    }
   }
   return true;
 }
 
 bool CpuExecutor::run_op(const Op& op) {
   if (!cursor_.started && !vectors_ready(op)) return false;
-  switch (op.kind) {
+  switch (op.kind()) {
     case OpKind::kEmbed:
       return op_embed(op);
     case OpKind::kNorm:
@@ -42,7 +45,7 @@ bool CpuExecutor::run_op(const Op& op) {
       for_lanes([&] { op_rope(op); });
       return true;
     case OpKind::kAttention:
-      for_lanes([&] { op_attention(op); });
+      for_lanes([&] { op_attention(op.layer, op.as<model::AttentionOp>()); });
       return true;
     case OpKind::kActivate:
       op_activate(op);
@@ -113,11 +116,13 @@ bool CpuExecutor::run_op(const Op& op) {
       op_vectors(op);
       return true;
     case OpKind::kStore:
-      store_kv(op);
+      store_kv(op.layer, op.as<model::StoreOp>().att);
       return true;
     case OpKind::kCross:
-      attend_texts(op);
+      op_cross(op.as<model::CrossOp>());
       return true;
+    case OpKind::kCount:
+      break;
   }
   return true;
 }
@@ -171,8 +176,9 @@ bool CpuExecutor::op_embed(const Op& op) {
     cursor_.started = true;
   }
   if (!row_feed_.ready(0)) return false;
-  const float* positions = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
-  const float* type = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
+  const auto& own = op.as<model::EmbedOp>();
+  const float* positions = own.positions >= 0 ? engine_.vec(own.positions) : nullptr;
+  const float* type = own.types >= 0 ? engine_.vec(own.types) : nullptr;
   for (const Lane& lane : lanes_) {
     if (lane.part.timeline != nullptr) continue;
     const int64_t ld = engine_.width(op.out);
@@ -182,32 +188,33 @@ bool CpuExecutor::op_embed(const Op& op) {
     for (int32_t t = 0; t < rows_; ++t) {
       float* x = buffer(op.out) + t * engine_.width(op.out);
       row_feed_.read(0, token_ + t, 0, op.n, x);
-      if (op.scale != 1) engine_.table().scale(x, op.scale, op.n, x);
+      if (own.scale != 1) engine_.table().scale(x, own.scale, op.n, x);
       if (type != nullptr) engine_.table().add(x, type, op.n, x);
       if (positions != nullptr) {
         engine_.table().add(x, positions + int64_t{position_of(t)} * op.n, op.n, x);
       }
     }
   });
-  add_low_rank_rows(op);
+  add_low_rank_rows(op.out, own.scale);
   return true;
 }
 
 void CpuExecutor::op_norm(const Op& op) {
   const kernels::Table& k = engine_.table();
-  const float eps = op.eps != 0 ? op.eps : engine_.program().hp.norm_eps;
-  const float* weight = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
-  const float* bias = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
+  const auto& norm = op.as<model::NormOp>();
+  const float eps = norm.eps != 0 ? norm.eps : engine_.program().hp.norm_eps;
+  const float* weight = norm.weight >= 0 ? engine_.vec(norm.weight) : nullptr;
+  const float* bias = norm.bias >= 0 ? engine_.vec(norm.bias) : nullptr;
   for_rows(rows_, [&](int32_t t) {
     const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
     float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
-    for (int32_t h = 0; h < op.heads; ++h) {
-      const int64_t own = op.vec_per_head ? int64_t{h} * op.n : 0;
+    for (int32_t h = 0; h < norm.heads; ++h) {
+      const int64_t own = norm.per_head ? int64_t{h} * op.n : 0;
       const float* w = weight == nullptr ? nullptr : weight + own;
       const float* b = bias == nullptr ? nullptr : bias + own;
       const float* x = in + int64_t{h} * op.n;
       float* y = out + int64_t{h} * op.n;
-      switch (op.norm) {
+      switch (norm.kind) {
         case model::NormKind::kRms:
           k.rms_norm(x, w, eps, op.n, y);
           if (b != nullptr) k.add(y, b, op.n, y);
@@ -216,7 +223,7 @@ void CpuExecutor::op_norm(const Op& op) {
           k.layer_norm(x, w, b, eps, op.n, y);
           break;
         case model::NormKind::kL2:
-          k.l2_norm(x, op.scale, eps, op.n, y);
+          k.l2_norm(x, norm.scale, eps, op.n, y);
           break;
       }
     }
@@ -252,37 +259,36 @@ void CpuExecutor::quantize(const float* x, int64_t ld, int64_t cols, int32_t n_t
 }
 
 bool CpuExecutor::op_matmul(const Op& op) {
+  const auto& own = op.as<model::MatmulOp>();
   const float* x = buffer(op.in) + op.in_col;
   const int64_t ld = engine_.width(op.in);
   if (!cursor_.started) {
     bool q8 = false;
-    for (int32_t i = 0; i < op.n_parts; ++i) {
-      q8 = q8 || wants_q8(op.parts[static_cast<size_t>(i)].mat);
-    }
+    for (const model::MatPart& part : own.parts()) q8 = q8 || wants_q8(part.mat);
     if (q8) quantize(x, ld, op.n, rows_, engine_.working().q8());
     cursor_.started = true;
   }
   products_.clear();
-  for (int32_t i = 0; i < op.n_parts; ++i) {
-    const model::MatPart& part = op.parts[static_cast<size_t>(i)];
+  for (const model::MatPart& part : own.parts()) {
     Product product;
     product.mat = part.mat;
     product.bias = part.bias;
     product.acts = {x, ld, engine_.working().q8(), rows_};
     product.y = buffer(op.out) + part.out_col;
     product.ldy = engine_.width(op.out);
-    product.scale = op.scale * (part.factor >= 0 ? *engine_.vec(part.factor) : 1);
-    product.add = op.add;
+    product.scale = own.scale * (part.factor >= 0 ? *engine_.vec(part.factor) : 1);
+    product.add = own.add;
     products_.push_back(product);
   }
   return run_products();
 }
 
 void CpuExecutor::op_rope(const Op& op) {
-  const model::RopeHParams& rope = engine_.program().ropes[static_cast<size_t>(op.rope)].hp;
-  const float* table = engine_.working().rope_table(static_cast<size_t>(op.rope));
+  const auto& own = op.as<model::RopeOp>();
+  const model::RopeHParams& rope = engine_.program().ropes[static_cast<size_t>(own.rope)].hp;
+  const float* table = engine_.working().rope_table(static_cast<size_t>(own.rope));
   const int32_t half = rope.n_rot / 2;
-  const model::AttentionShape& att = op.att;
+  const model::AttentionShape& att = own.att;
   const int32_t heads = att.heads + (att.owned_by(op.layer) ? att.kv_heads : 0);
   for_rows(rows_, [&](int32_t t) {
     const float* cos = table + static_cast<int64_t>(token_ + t) * rope.n_rot;
@@ -343,17 +349,18 @@ void CpuExecutor::activate(model::Activation act, float* gate, int64_t n,
 }
 
 void CpuExecutor::op_activate(const Op& op) {
+  const auto& own = op.as<model::ActivateOp>();
   for_rows(rows_, [&](int32_t t) {
-    activate(op.act, buffer(op.in) + t * engine_.width(op.in) + op.in_col, op.n, &op.xielu);
+    activate(own.act, buffer(op.in) + t * engine_.width(op.in) + op.in_col, op.n, &own.xielu);
   });
 }
 
 void CpuExecutor::op_gate(const Op& op) {
-  const int32_t run = op.n / op.heads;
+  const int32_t heads = op.as<model::GateOp>().heads, run = op.n / heads;
   for_rows(rows_, [&](int32_t t) {
     const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
     float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
-    for (int32_t g = 0; g < op.heads; ++g, out += run) {
+    for (int32_t g = 0; g < heads; ++g, out += run) {
       const float by = static_cast<float>(1 / (1 + std::exp(-static_cast<double>(in[g]))));
       std::for_each(out, out + run, [by](float& x) { x *= by; });
     }
@@ -365,18 +372,20 @@ void CpuExecutor::op_elementwise(const Op& op) {
   for_rows(rows_, [&](int32_t t) {
     const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
     float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
-    if (op.kind == OpKind::kSoftCap) {
-      k.soft_cap(in, op.softcap, op.n, out);
-    } else if (op.kind == OpKind::kScale && op.scale == 0) {
-      std::fill_n(out, op.n, 0.0f);  // whatever was there
-    } else if (op.kind == OpKind::kClamp) {
-      for (int32_t i = 0; i < op.n; ++i) out[i] = std::clamp(in[i], -op.softcap, op.softcap);
-    } else if (op.kind == OpKind::kScale) {
-      k.scale(in, op.scale, op.n, out);
-    } else if (op.scale == 1) {
+    if (const auto* soft = op.get<model::SoftCapOp>()) {
+      k.soft_cap(in, soft->cap, op.n, out);
+    } else if (const auto* clamp = op.get<model::ClampOp>()) {
+      for (int32_t i = 0; i < op.n; ++i) out[i] = std::clamp(in[i], -clamp->limit, clamp->limit);
+    } else if (const auto* scale = op.get<model::ScaleOp>()) {
+      if (scale->scale == 0) {
+        std::fill_n(out, op.n, 0.0f);  // whatever was there
+      } else {
+        k.scale(in, scale->scale, op.n, out);
+      }
+    } else if (const float by = op.as<model::AddOp>().scale; by == 1) {
       k.add(out, in, op.n, out);
     } else {
-      for (int32_t i = 0; i < op.n; ++i) out[i] += op.scale * in[i];
+      for (int32_t i = 0; i < op.n; ++i) out[i] += by * in[i];
     }
   });
 }

@@ -58,20 +58,21 @@ void CpuExecutor::through_checkpoints(const Op& op, int64_t at, int64_t rows, in
 
 // The state is the last taps - 1 inputs of each channel, [taps - 1][n], oldest first.
 void CpuExecutor::op_convolve(const Op& op) {
-  const float* weights = engine_.vec(op.vec0);
-  const float* bias = op.vec1 >= 0 ? engine_.vec(op.vec1) : nullptr;
-  const int32_t past = static_cast<int32_t>(op.state / op.n);
+  const auto& own = op.as<model::ConvOp>();
+  const float* weights = engine_.vec(own.weights);
+  const float* bias = own.bias >= 0 ? engine_.vec(own.bias) : nullptr;
+  const int32_t past = static_cast<int32_t>(own.state.size / op.n);
   const int64_t ld = engine_.width(op.in);
   float* x = buffer(op.in) + op.in_col;
   const int64_t n_tasks = (op.n + kTaskColumns - 1) / kTaskColumns;
   for_tasks(n_tasks, int64_t{op.n} * (past + 1) * rows_, [&](int64_t task) {
     const int64_t c = task * kTaskColumns, n = std::min(kTaskColumns, op.n - c);
-    const float* before = timeline_->state_before(op.layer) + op.state_at + c;
+    const float* before = timeline_->state_before(op.layer) + own.state.at + c;
     const auto keep = [&](int32_t n_tokens, float* to) {
       for (int32_t j = 0; j < past; ++j) {
         const int32_t t = n_tokens - past + j;
         const float* from = t < 0 ? before + int64_t{past + t} * op.n : x + t * ld + c;
-        std::copy_n(from, n, to + op.state_at + c + int64_t{j} * op.n);
+        std::copy_n(from, n, to + own.state.at + c + int64_t{j} * op.n);
       }
     };
     for (const Timeline::Checkpoint& due : timeline_->due()) {
@@ -89,15 +90,16 @@ void CpuExecutor::op_convolve(const Op& op) {
     a.n_channels = n;
     a.n_taps = past + 1;
     a.n_tokens = rows_;
-    a.silu = op.unary == model::Unary::kSilu;
+    a.silu = own.unary == model::Unary::kSilu;
     engine_.table().convolve(a);
   });
 }
 
 // The state is [heads][keys][values].
 void CpuExecutor::op_state(const Op& op) {
-  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(op.rec)];
-  const float* given = op.vec0 >= 0 ? engine_.vec(op.vec0) : nullptr;
+  const auto& own = op.as<model::StateOp>();
+  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(own.rec)];
+  const float* given = own.given >= 0 ? engine_.vec(own.given) : nullptr;
   const int64_t per_head = (rec.values + kTaskColumns - 1) / kTaskColumns;
   const int64_t size = int64_t{rec.keys} * rec.values;
   for_tasks(per_head * rec.heads, rec.heads * size * rows_, [&](int64_t task) {
@@ -115,7 +117,7 @@ void CpuExecutor::op_state(const Op& op) {
     } else if (given != nullptr) {
       a.skip = given[h];
     }
-    const int64_t at = op.state_at + h * size + c;
+    const int64_t at = own.state.at + h * size + c;
     const auto run = [&](int32_t first, int32_t count, const float* before, float* after) {
       a.before = before;
       a.after = after;
@@ -137,8 +139,9 @@ void CpuExecutor::op_state(const Op& op) {
 
 // The state is [keys][values], keys the scan's states and values its channels.
 void CpuExecutor::op_scan(const Op& op) {
-  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(op.rec)];
-  const float *decay = engine_.vec(op.vec0), *skip = engine_.vec(op.vec1);
+  const auto& own = op.as<model::ScanOp>();
+  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(own.rec)];
+  const float *decay = engine_.vec(own.rates), *skip = engine_.vec(own.skip);
   const int64_t n_tasks = (rec.values + kTaskColumns - 1) / kTaskColumns;
   for_tasks(n_tasks, int64_t{rec.keys} * rec.values * rows_, [&](int64_t task) {
     const int64_t c = task * kTaskColumns, n = std::min(kTaskColumns, rec.values - c);
@@ -160,14 +163,15 @@ void CpuExecutor::op_scan(const Op& op) {
       a.out = row_at(rec.out.buf, rec.out.col + c, first);
       engine_.table().scan(a);
     };
-    through_checkpoints(op, op.state_at + c, rec.keys, rec.values, n, run);
+    through_checkpoints(op, own.state.at + c, rec.keys, rec.values, n, run);
   });
 }
 
 // The state is the last row, [n].
 void CpuExecutor::op_shift(const Op& op) {
+  const int64_t at = op.as<model::ShiftOp>().state.at;
   const auto row = [&](int32_t t) -> const float* {
-    return t < 0 ? timeline_->state_before(op.layer) + op.state_at
+    return t < 0 ? timeline_->state_before(op.layer) + at
                  : buffer(op.in) + t * engine_.width(op.in) + op.in_col;
   };
   for_rows(rows_, [&](int32_t t) {
@@ -177,9 +181,9 @@ void CpuExecutor::op_shift(const Op& op) {
   });
   for (const Timeline::Checkpoint& c : timeline_->due()) {
     std::copy_n(row(c.position - first_ - 1), op.n,
-                timeline_->cache().state(op.layer, c.copy) + op.state_at);
+                timeline_->cache().state(op.layer, c.copy) + at);
   }
-  std::copy_n(row(rows_ - 1), op.n, timeline_->state_after(op.layer) + op.state_at);
+  std::copy_n(row(rows_ - 1), op.n, timeline_->state_after(op.layer) + at);
 }
 
 }  // namespace sluice::session

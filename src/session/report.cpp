@@ -139,8 +139,9 @@ std::vector<uint32_t> layer_units(const Inspection& found) {
       const auto item = static_cast<size_t>(items[static_cast<size_t>(index)]);
       unit = std::min(unit, weights.first_unit[item]);
     };
-    use(found.plan.vec_item, op.vec0);
-    if (op.n_parts > 0) use(found.plan.mat_item, op.parts[0].mat);
+    use(found.plan.vec_item, op.vecs()[0]);
+    const auto* product = op.get<model::MatmulOp>();
+    if (product != nullptr && product->n_parts > 0) use(found.plan.mat_item, product->all[0].mat);
   }
   return first;
 }

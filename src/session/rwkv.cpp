@@ -8,21 +8,22 @@ namespace sluice::session {
 
 using model::Op;
 
-// In place of the keys k and of the learning rates a in `gate`: the removal keys' negative,
-// -kappa = -l2norm(k * vec0), the replacement keys' k * (1 + (a - 1) * vec1), and kappa * a. The
-// recurrence's a, k and b name their places.
+// In place of the keys k and of the learning rates a: the removal keys' negative,
+// -kappa = -l2norm(k * removal), the replacement keys' k * (1 + (a - 1) * replacement), and
+// kappa * a. The recurrence's a, k and b name their places.
 void CpuExecutor::op_rwkv7_keys(const Op& op) {
-  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(op.rec)];
-  const float *removal = engine_.vec(op.vec0), *mix = engine_.vec(op.vec1);
+  const auto& own = op.as<model::Rwkv7KeysOp>();
+  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(own.rec)];
+  const float *removal = engine_.vec(own.removal), *mix = engine_.vec(own.replacement);
   for_rows(rows_, [&](int32_t t) {
     float* k = row_at(rec.k.buf, rec.k.col, t);
     float* negative = row_at(rec.a.buf, rec.a.col, t);
     float* both = row_at(rec.b.buf, rec.b.col, t);
-    const float* rate = row_at(op.gate.buf, op.gate.col, t);
+    const float* rate = row_at(own.rates.buf, own.rates.col, t);
     for (int32_t i = 0; i < op.n; ++i) negative[i] = k[i] * removal[i];
     for (int32_t h = 0; h < rec.heads; ++h) {
       float* head = negative + int64_t{h} * rec.keys;
-      engine_.table().l2_norm(head, -1, op.eps, rec.keys, head);
+      engine_.table().l2_norm(head, -1, own.eps, rec.keys, head);
     }
     for (int32_t i = 0; i < op.n; ++i) {
       both[i] = -negative[i] * rate[i];
@@ -33,19 +34,21 @@ void CpuExecutor::op_rwkv7_keys(const Op& op) {
 
 // out += gate * (in - out): towards the first layer's values.
 void CpuExecutor::op_rwkv7_mix(const Op& op) {
+  const model::Place by = op.as<model::Rwkv7MixOp>().gate;
   for_rows(rows_, [&](int32_t t) {
-    const float *in = row_at(op.in, op.in_col, t), *gate = row_at(op.gate.buf, op.gate.col, t);
+    const float *in = row_at(op.in, op.in_col, t), *gate = row_at(by.buf, by.col, t);
     float* out = row_at(op.out, op.out_col, t);
     for (int32_t i = 0; i < op.n; ++i) out[i] += gate[i] * (in[i] - out[i]);
   });
 }
 
-// out += v * sum(r * k * vec0), head by head.
+// out += v * sum(r * k * weights), head by head.
 void CpuExecutor::op_rwkv7_bonus(const Op& op) {
-  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(op.rec)];
+  const auto& own = op.as<model::Rwkv7BonusOp>();
+  const model::Recurrence& rec = engine_.program().recurrences[static_cast<size_t>(own.rec)];
   for_rows(rows_, [&](int32_t t) {
     const float *r = row_at(rec.r.buf, rec.r.col, t), *k = row_at(rec.k.buf, rec.k.col, t);
-    const float *v = row_at(rec.v.buf, rec.v.col, t), *weight = engine_.vec(op.vec0);
+    const float *v = row_at(rec.v.buf, rec.v.col, t), *weight = engine_.vec(own.weights);
     float* out = row_at(op.out, op.out_col, t);
     for (int32_t h = 0; h < rec.heads; ++h) {
       float sum = 0;

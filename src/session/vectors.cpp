@@ -20,9 +20,17 @@ double square_sum(const float* x, int64_t n) {
   return sum;
 }
 
+void copy_groups(const Op& op, const float* in, float* out) {
+  const auto& own = op.as<model::CopyOp>();
+  for (int32_t h = 0; h < own.heads; ++h, in += own.in_step, out += own.out_step) {
+    std::copy_n(in, op.n, out);
+  }
+}
+
 void match_norm(const Op& op, const float* in, float* out) {
   const double wanted = square_sum(in, op.n);
-  for (int32_t h = 0; h < op.heads; ++h, out += op.n) {
+  const int32_t heads = op.as<model::MatchNormOp>().heads;
+  for (int32_t h = 0; h < heads; ++h, out += op.n) {
     const double own = square_sum(out, op.n);
     const float factor = own > 0 ? static_cast<float>(std::sqrt(wanted / own)) : 0;
     for (int32_t i = 0; i < op.n; ++i) out[i] *= factor;
@@ -32,20 +40,21 @@ void match_norm(const Op& op, const float* in, float* out) {
 // Streams are mixed in blocks: each output is made of all inputs.
 void mix_streams(const Op& op, const float* weights, float* streams) {
   constexpr int32_t kBlock = 64;
+  const int32_t count = op.as<model::MixStreamsOp>().streams;
   std::array<float, model::kMaxStreams * kBlock> mixed;
   for (int32_t from = 0; from < op.n; from += kBlock) {
     const int32_t n = std::min(kBlock, op.n - from);
     float* x = streams + from;
-    for (int32_t j = 0; j < op.heads; ++j) {
+    for (int32_t j = 0; j < count; ++j) {
       float* y = &mixed[static_cast<size_t>(j * kBlock)];
       std::copy_n(x + int64_t{j} * op.n, n, y);
-      for (int32_t i = 0; i < op.heads; ++i) {
-        const float w = weights[j * op.heads + i];
+      for (int32_t i = 0; i < count; ++i) {
+        const float w = weights[j * count + i];
         const float* in = x + int64_t{i} * op.n;
         for (int32_t k = 0; k < n; ++k) y[k] += w * in[k];
       }
     }
-    for (int32_t j = 0; j < op.heads; ++j) {
+    for (int32_t j = 0; j < count; ++j) {
       std::copy_n(&mixed[static_cast<size_t>(j * kBlock)], n, x + int64_t{j} * op.n);
     }
   }
@@ -57,38 +66,40 @@ void correct_streams(const Op& op, const float* weights, const float* in, float*
     const float w = 1 + weights[j];
     for (int32_t i = 0; i < op.n; ++i) y[i] += w * (in[i] - active[i]);
   };
-  const int32_t active = op.out_col / op.n;
-  for (int32_t j = 0; j < op.heads; ++j) {
+  const int32_t active = op.out_col / op.n, count = op.as<model::CorrectStreamsOp>().streams;
+  for (int32_t j = 0; j < count; ++j) {
     if (j != active) correct(j, streams + op.out_col);
   }
   correct(active, streams + op.out_col);  // last: the others need it as it was
 }
 
 void sparsify(const Op& op, float* x) {
+  const double times = static_cast<double>(op.as<model::SparsifyOp>().deviations);
   double mean = 0, squares = 0;
   for (int32_t i = 0; i < op.n; ++i) mean += x[i];
   mean /= op.n;
   for (int32_t i = 0; i < op.n; ++i) squares += (x[i] - mean) * (x[i] - mean);
   const double deviation = std::sqrt(squares / std::max(1, op.n - 1));
-  const float cut = static_cast<float>(mean + static_cast<double>(op.scale) * deviation);
+  const float cut = static_cast<float>(mean + times * deviation);
   for (int32_t i = 0; i < op.n; ++i) x[i] = std::max(0.0f, x[i] - cut);
 }
 
 }  // namespace
 
 void CpuExecutor::op_vectors(const Op& op) {
-  const float* vec = op.kind == OpKind::kMulVec ? engine_.vec(op.vec0) : nullptr;
-  const bool one = vec != nullptr && engine_.program().vecs[static_cast<size_t>(op.vec0)].n == 1;
+  const float* vec = nullptr;
+  bool one = false;
+  if (const auto* own = op.get<model::MulVecOp>()) {
+    vec = engine_.vec(own->by);
+    one = engine_.program().vecs[static_cast<size_t>(own->by)].n == 1;
+  }
   for_rows(rows_, [&](int32_t t) {
     const float* in = buffer(op.in) + t * engine_.width(op.in) + op.in_col;
     float* out = buffer(op.out) + t * engine_.width(op.out);
     const float* weights = buffer(Buf::kRouter) + t * engine_.width(Buf::kRouter) + op.in_col;
-    switch (op.kind) {
+    switch (op.kind()) {
       case OpKind::kCopy:
-        for (int32_t h = 0; h < op.heads; ++h) {
-          std::copy_n(in + int64_t{h} * op.in_step, op.n,
-                      out + op.out_col + int64_t{h} * op.out_step);
-        }
+        copy_groups(op, in, out + op.out_col);
         break;
       case OpKind::kMulVec:
         for (int32_t i = 0; i < op.n; ++i) out[op.out_col + i] = in[i] * vec[one ? 0 : i];
@@ -123,14 +134,15 @@ void CpuExecutor::op_temperature(const Op& op) {
 
 // out = (add ? out : 0) + scale * the token's values of the table.
 bool CpuExecutor::op_rows(const Op& op) {
-  const size_t table = static_cast<size_t>(op.table);
+  const auto& own = op.as<model::RowsOp>();
+  const size_t table = static_cast<size_t>(own.table);
   if (!row_feed_.ready(table)) return false;
   float* values = reinterpret_cast<float*>(engine_.working().scratch(0));
   for_lanes([&] {
     for (int32_t t = 0; t < rows_; ++t) {
       row_feed_.read(table, token_ + t, op.in_col, op.n, values);
       float* out = buffer(op.out) + t * engine_.width(op.out) + op.out_col;
-      for (int32_t i = 0; i < op.n; ++i) out[i] = (op.add ? out[i] : 0) + op.scale * values[i];
+      for (int32_t i = 0; i < op.n; ++i) out[i] = (own.add ? out[i] : 0) + own.scale * values[i];
     }
   });
   return true;
@@ -138,26 +150,27 @@ bool CpuExecutor::op_rows(const Op& op) {
 
 // A product for each head, each with its own columns of in and out.
 bool CpuExecutor::op_head_matmul(const Op& op) {
-  const std::vector<int32_t>& mats = engine_.program().by_head[static_cast<size_t>(op.by_head)];
+  const auto& own = op.as<model::HeadMatmulOp>();
+  const std::vector<int32_t>& mats = engine_.program().by_head[static_cast<size_t>(own.by_head)];
   const float* x = buffer(op.in) + op.in_col;
   const int64_t ld = engine_.width(op.in);
   const size_t q8_stride = static_cast<size_t>(rows_) * engine_.table().q8_bytes(op.n);
   const auto q8 = [&](int32_t h) {
-    return engine_.working().q8() + (op.in_step == 0 ? 0 : static_cast<size_t>(h) * q8_stride);
+    return engine_.working().q8() + (own.in_step == 0 ? 0 : static_cast<size_t>(h) * q8_stride);
   };
   if (!cursor_.started) {
-    const int32_t inputs = !wants_q8(mats[0]) ? 0 : op.in_step == 0 ? 1 : op.heads;
+    const int32_t inputs = !wants_q8(mats[0]) ? 0 : own.in_step == 0 ? 1 : own.heads;
     for (int32_t h = 0; h < inputs; ++h) {
-      quantize(x + int64_t{h} * op.in_step, ld, op.n, rows_, q8(h));
+      quantize(x + int64_t{h} * own.in_step, ld, op.n, rows_, q8(h));
     }
     cursor_.started = true;
   }
   products_.clear();
-  for (int32_t h = 0; h < op.heads; ++h) {
+  for (int32_t h = 0; h < own.heads; ++h) {
     Product product;
     product.mat = mats[static_cast<size_t>(h)];
-    product.acts = {x + int64_t{h} * op.in_step, ld, q8(h), rows_};
-    product.y = buffer(op.out) + op.out_col + int64_t{h} * op.out_step;
+    product.acts = {x + int64_t{h} * own.in_step, ld, q8(h), rows_};
+    product.y = buffer(op.out) + op.out_col + int64_t{h} * own.out_step;
     product.ldy = engine_.width(op.out);
     products_.push_back(product);
   }

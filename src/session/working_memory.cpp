@@ -27,13 +27,15 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
     bytes = std::max(bytes, static_cast<uint64_t>(m.row_bytes * table.row_group));  // packing
   }
   for (const model::Op& op : p.ops) {
-    if (op.kind == model::OpKind::kRows) {
+    if (op.is<model::RowsOp>()) {
       bytes = std::max(bytes, static_cast<uint64_t>(op.n) * sizeof(float));
     }
-    if (op.kind != model::OpKind::kAttention) continue;
-    const int32_t rows = attention_tile_tokens(op.att, shape.n_batch) * op.att.group();
-    const TileScratch tile(Carver(nullptr), table, rows, op.att.dk, op.att.dv,
-                           shape.attention_parts(), shape.forgets);
+    const auto* attention = op.get<model::AttentionOp>();
+    if (attention == nullptr) continue;
+    const model::AttentionShape& att = attention->att;
+    const int32_t rows = attention_tile_tokens(att, shape.n_batch) * att.group();
+    const TileScratch tile(Carver(nullptr), table, rows, att.dk, att.dv, shape.attention_parts(),
+                           shape.forgets);
     bytes = std::max(bytes, tile.bytes);
   }
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
@@ -46,8 +48,9 @@ uint64_t q8_bytes(const Program& p, const kernels::Table& table) {
     if (!p.by_rows(i)) bytes = std::max<uint64_t>(bytes, table.q8_bytes(p.mats[i].cols));
   }
   for (const model::Op& op : p.ops) {
-    if (op.kind != model::OpKind::kHeadMatmul) continue;
-    bytes = std::max(bytes, static_cast<uint64_t>(op.heads) * table.q8_bytes(op.n));
+    const auto* product = op.get<model::HeadMatmulOp>();
+    if (product == nullptr) continue;
+    bytes = std::max(bytes, static_cast<uint64_t>(product->heads) * table.q8_bytes(op.n));
   }
   return bytes;
 }
@@ -56,8 +59,8 @@ uint64_t q8_bytes(const Program& p, const kernels::Table& table) {
 uint64_t partial_floats(const Program& p) {
   int64_t most = 0;
   for (const model::Op& op : p.ops) {
-    if (op.kind == model::OpKind::kAttention) {
-      most = std::max(most, int64_t{op.att.heads} * (op.att.dv + 2));
+    if (const auto* attention = op.get<model::AttentionOp>()) {
+      most = std::max(most, int64_t{attention->att.heads} * (attention->att.dv + 2));
     }
   }
   return static_cast<uint64_t>(most);

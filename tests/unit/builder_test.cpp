@@ -238,7 +238,8 @@ TEST(Builder, WindowsByLayerMustHaveAPeriod) {
     if (!program.ok()) return std::string(code_name(program.status().code()));
     std::string out;
     for (const Op& op : program->ops) {
-      if (op.kind == OpKind::kAttention) out += op.window > 0 ? 'l' : 'g';
+      const auto* attention = op.get<AttentionOp>();
+      if (attention != nullptr) out += attention->window > 0 ? 'l' : 'g';
     }
     return out;
   };

@@ -6,109 +6,18 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <thread>
 
-#include "http_test_server.h"
-#include "io/byte_source.h"
-#include "io/cache_native.h"
+#include "http_cache_fixture.h"
 
 namespace sluice::io {
 namespace {
 
 using test::HttpReply;
 using test::HttpRequest;
-using test::HttpTestServer;
-
-constexpr uint64_t kChunk = ChunkStore::kChunkBytes;
-constexpr uint64_t kFile = 2 * kChunk + 1'500'000;  // the last chunk is short
-constexpr uint64_t kProbe = 1;                      // body bytes of the first question
-
-class HttpCacheTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
-    std::string name = (std::filesystem::temp_directory_path() / "sluice-cache-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    dir_ = name;
-    options_.cache_dir = (dir_ / "deeper" / "cache").string();
-    options_.http.backoff_ms = 1;
-    options_.http.max_backoff_ms = 2;
-    options_.http.attempts = 3;
-    options_.on_warning = [this](const std::string& text) { warnings_.push_back(text); };
-    server_ = std::make_unique<HttpTestServer>([this](const HttpRequest& request) {
-      if (!ranges_) return HttpReply{.status = 200, .headers = {{"ETag", etag_}}, .body = file_};
-      HttpReply reply = test::serve_file(request, file_, etag_);
-      if (request.range() && request.range()->second != 0) reply.cut_after = cut_after_;
-      if (faulty_) fault_(&reply);
-      return reply;
-    });
-  }
-  void TearDown() override {
-    source_.reset();
-    std::filesystem::remove_all(dir_);
-  }
-
-  void open() {
-    source_.reset();
-    auto source = open_source(server_->url(), options_);
-    ASSERT_TRUE(source.ok()) << source.status().message();
-    source_ = std::move(*source);
-  }
-  Status read(uint64_t offset, uint64_t length) {
-    if (source_ == nullptr) return error(Code::kInternal, "the source did not open");
-    std::vector<uint8_t> out(static_cast<size_t>(length));
-    Status status = source_->read(offset, out);
-    if (status.ok()) {
-      EXPECT_EQ(file_.compare(static_cast<size_t>(offset), out.size(),
-                              reinterpret_cast<const char*>(out.data()), out.size()),
-                0)
-          << offset;
-    }
-    return status;
-  }
-  void expect_read(uint64_t offset, uint64_t length) {
-    const Status status = read(offset, length);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-  void expect_all() { expect_read(0, file_.size()); }
-  // Body bytes that the server sends while `what` runs.
-  template <typename Fn>
-  uint64_t sent(Fn&& what) {
-    const uint64_t before = server_->body_bytes();
-    what();
-    return server_->body_bytes() - before;
-  }
-  [[nodiscard]] std::filesystem::path entry(const char* extension) const {
-    std::filesystem::path found;
-    for (const auto& e : std::filesystem::directory_iterator(options_.cache_dir)) {
-      if (e.path().extension() == extension) found = e.path();
-    }
-    return found;
-  }
-  static void flip(const std::filesystem::path& path, uint64_t at) {
-    std::fstream f(path, std::ios::binary | std::ios::in | std::ios::out);
-    f.seekg(static_cast<std::streamoff>(at));
-    const auto c = static_cast<char>(f.get() ^ 0x10);
-    f.seekp(static_cast<std::streamoff>(at));
-    f.put(c);
-  }
-
-  std::filesystem::path dir_;
-  std::string file_ = test::patterned(kFile);
-  std::string etag_ = "\"v1\"";
-  bool ranges_ = true;
-  std::atomic<size_t> cut_after_{SIZE_MAX};
-  std::atomic<bool> faulty_{false};
-  std::function<void(HttpReply*)> fault_;
-  OpenOptions options_;
-  std::vector<std::string> warnings_;
-  std::unique_ptr<HttpTestServer> server_;
-  std::unique_ptr<ByteSource> source_;
-};
 
 TEST_F(HttpCacheTest, PaidOnce) {
   EXPECT_EQ(sent([&] {
@@ -414,128 +323,6 @@ TEST_F(HttpCacheTest, ServerWithoutRangesAndFullDisk) {
   const WriteLimit limit(kChunk + 1000);
   expect_read(0, 1000);
   EXPECT_EQ(read(kChunk, 1000).code(), Code::kIo);
-}
-
-TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
-  options_.http.open_attempts = 1;
-  open();
-  expect_read(0, 100);
-  source_.reset();
-  const std::string url = server_->url();
-  const auto open_again = [&] { return open_source(url, options_); };
-  auto partial = [&] {
-    server_.reset();
-    return open_again();
-  }();
-  EXPECT_EQ(partial.status().code(), Code::kNetwork);
-
-  // Completed by hand, since the server's port is gone.
-  auto store = ChunkStore::open(options_.cache_dir, url, etag_, kFile);
-  ASSERT_TRUE(store.ok());
-  for (uint64_t c = 1; c < (*store)->n_chunks(); c++) {
-    ChunkStore::Writer writer(store->get(), c);
-    ASSERT_TRUE(writer.append({reinterpret_cast<const uint8_t*>(file_.data()) + c * kChunk,
-                               static_cast<size_t>((*store)->chunk_bytes(c))}));
-    ASSERT_TRUE(writer.commit().ok());
-  }
-  store->reset();
-  auto complete = open_again();
-  ASSERT_TRUE(complete.ok()) << complete.status().message();
-  source_ = std::move(*complete);
-  expect_all();
-  EXPECT_EQ(warnings_.size(), 1u);
-  source_.reset();
-  flip(entry(".data"), 5);  // nothing to mend it with
-  complete = open_again();
-  ASSERT_TRUE(complete.ok());
-  source_ = std::move(*complete);
-  EXPECT_EQ(read(0, 100).code(), Code::kNetwork);
-}
-
-// What a server may answer in place of the file: nothing of it costs cached bytes, and a complete
-// copy is used with a warning.
-const std::pair<const char*, HttpReply> kNotTheFile[] = {
-    {"page", {.status = 200, .headers = {}, .body = "<!DOCTYPE html>" + std::string(99'000, ' ')}},
-    {"page with ETag",
-     {.status = 200, .headers = {{"ETag", "\"p\""}}, .body = "\n<html>Back soon"}},
-    {"page without length",
-     {.status = 200, .headers = {}, .body = "<html>", .announce_length = false}},
-    {"compressed page", {.status = 200, .headers = {{"Content-Encoding", "gzip"}}, .body = "\x1f"}},
-    {"JSON", {.status = 200, .headers = {}, .body = "{\"error\":\"too many requests\"}"}},
-    {"text", {.status = 200, .headers = {}, .body = "Service temporarily unavailable"}},
-    {"nothing", {.status = 200, .headers = {}, .body = ""}},
-    {"an empty file", {.status = 416, .headers = {{"Content-Range", "bytes */0"}}, .body = ""}},
-    {"404", {.status = 404, .headers = {}, .body = "<html>"}},
-    {"503", {.status = 503, .headers = {}, .body = "<html>"}},
-    {"loop", {.status = 302, .headers = {{"Location", "/again"}}, .body = ""}},
-};
-
-TEST_F(HttpCacheTest, WhatIsNotTheFileCostsNothing) {
-  options_.http.open_attempts = 1;
-  for (const char* magic : {"GGUF\3\0\0\0", "\x40\0\0\0\0\0\0\0{", "{\n  \"model_type\""}) {
-    for (const char* etag : {"\"v1\"", ""}) {
-      std::filesystem::remove_all(options_.cache_dir);
-      etag_ = etag;
-      const bool binary = magic[0] != '{';
-      file_.replace(0, binary ? 9 : std::strlen(magic), magic, binary ? 9 : std::strlen(magic));
-      faulty_ = false;
-      open();
-      expect_all();
-      for (const auto& [what, reply] : kNotTheFile) {
-        fault_ = [&](HttpReply* answer) { *answer = reply; };
-        faulty_ = true;
-        warnings_.clear();
-        open();
-        expect_all();
-        EXPECT_EQ(warnings_.size(), 1u) << what;
-      }
-      faulty_ = false;
-      EXPECT_LE(sent([&] {
-                  open();
-                  expect_all();
-                }),
-                (64u << 10) + kProbe);
-    }
-  }
-}
-
-TEST_F(HttpCacheTest, WhatIsNotTheFileLeavesAnIncompleteCopy) {
-  open();
-  expect_read(0, 100);
-  fault_ = [&](HttpReply* answer) { *answer = kNotTheFile[0].second; };
-  faulty_ = true;
-  EXPECT_EQ(open_source(server_->url(), options_).status().code(), Code::kNetwork);
-  faulty_ = false;
-  EXPECT_EQ(sent([&] {
-              open();
-              expect_all();
-            }),
-            kFile - kChunk + kProbe);
-}
-
-TEST_F(HttpCacheTest, OldVersionStaysUntilTheNewOneArrives) {
-  open();
-  expect_all();
-  const std::string old = file_;
-  file_ = test::patterned(kFile + 1).substr(1);
-  etag_ = "\"v2\"";
-  cut_after_ = 1000;  // its beginning is seen, but no chunk arrives
-  open();
-  EXPECT_EQ(read(kChunk, 100).code(), Code::kNetwork);
-  source_.reset();
-  const std::string url = server_->url();
-  {
-    auto kept = ChunkStore::open_complete(options_.cache_dir, url);
-    ASSERT_TRUE(kept.ok()) << kept.status().message();
-    std::vector<uint8_t> bytes(1000);
-    ASSERT_TRUE((*kept)->read(1, 0, bytes).ok());
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(),
-                           reinterpret_cast<const uint8_t*>(old.data()) + kChunk));
-  }
-  cut_after_ = SIZE_MAX;
-  open();
-  expect_all();
-  EXPECT_EQ(list_cache(options_.cache_dir).at(0).bases.size(), 1u);
 }
 
 TEST_F(HttpCacheTest, SignaturesAndPasswordsAreNotKept) {

@@ -6,8 +6,7 @@
 #include <random>
 #include <thread>
 
-#include "http_test_server.h"
-#include "io/byte_source.h"
+#include "http_fixture.h"
 
 namespace sluice::io {
 namespace {
@@ -15,70 +14,11 @@ namespace {
 using test::HttpReply;
 using test::HttpRequest;
 using test::HttpTestServer;
-using test::patterned;
 using test::serve_file;
-
-constexpr uint64_t kFile = 1 << 20;
-
-class HttpTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* name : {"http_proxy", "all_proxy", "ALL_PROXY"}) ::unsetenv(name);
-    options_.http.backoff_ms = 1;
-    options_.http.max_backoff_ms = 4;
-    options_.http.stall_timeout_ms = 10'000;
-    options_.http.attempts = 4;
-  }
-
-  // Serves `file_` as `change` leaves the right answer.
-  void start(std::function<void(const HttpRequest&, HttpReply*)> change = {}) {
-    server_ = std::make_unique<HttpTestServer>([this, change](const HttpRequest& request) {
-      HttpReply reply = serve_file(request, file_);
-      if (change) change(request, &reply);
-      return reply;
-    });
-  }
-  void open() {
-    auto source = open_source(server_->url("/dir/model.gguf?token=secret"), options_);
-    ASSERT_TRUE(source.ok()) << source.status().message();
-    source_ = std::move(*source);
-    ASSERT_EQ(source_->size(), file_.size());
-  }
-  Status open_status() {
-    return open_source(server_->url("/dir/model.gguf?token=secret"), options_).status();
-  }
-  Status read(uint64_t offset, size_t length) {
-    if (source_ == nullptr) return error(Code::kInternal, "the source did not open");
-    std::vector<uint8_t> out(length);
-    Status status = source_->read(offset, out);
-    if (status.ok()) {
-      EXPECT_EQ(file_.compare(static_cast<size_t>(offset), length,
-                              reinterpret_cast<const char*>(out.data()), length),
-                0)
-          << offset << "+" << length;
-    }
-    return status;
-  }
-  static void expect_error(const Status& status, Code code, const char* word) {
-    EXPECT_STREQ(code_name(status.code()), code_name(code)) << status.message();
-    EXPECT_NE(status.message().find(word), std::string::npos) << status.message();
-    EXPECT_EQ(status.message().find("secret"), std::string::npos) << status.message();
-  }
-  static void expect_ok(const Status& status) { EXPECT_TRUE(status.ok()) << status.message(); }
-
-  std::string file_ = patterned(kFile);
-  OpenOptions options_;
-  std::unique_ptr<HttpTestServer> server_;
-  std::unique_ptr<ByteSource> source_;
-};
 
 void set_header(HttpReply* reply, const std::string& name, const std::string& value) {
   std::erase_if(reply->headers, [&](const auto& h) { return h.first == name; });
   if (!value.empty()) reply->headers.emplace_back(name, value);
-}
-
-bool is_probe(const HttpRequest& request) {
-  return request.range() && request.range()->second == 0;
 }
 
 TEST_F(HttpTest, ReadsRangesOverOneConnection) {
@@ -478,71 +418,6 @@ TEST_F(HttpTest, OddAddresses) {
   EXPECT_EQ(open_source("ftp://h/x.gguf").status().code(), Code::kInvalidArgument);
   EXPECT_FALSE(open_source("http://", options_).ok());
   EXPECT_FALSE(open_source("http://exa mple/x", options_).ok());
-}
-
-// abort() is called over and over until the read is back, because it ends only reads that began.
-void abort_until_done(ByteSource* source, const std::atomic<bool>& done) {
-  while (!done) {
-    source->abort();
-    std::this_thread::yield();
-  }
-}
-
-TEST_F(HttpTest, AbortEndsAStalledRead) {
-  options_.http.stall_timeout_ms = 3'600'000;
-  start([&](const HttpRequest& request, HttpReply* reply) {
-    if (!is_probe(request)) reply->stall_after = 100;
-  });
-  open();
-  std::atomic<bool> done{false};
-  Status status;
-  std::thread reader([&] {
-    status = read(0, 1000);
-    done = true;
-  });
-  abort_until_done(source_.get(), done);
-  reader.join();
-  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
-}
-
-TEST_F(HttpTest, AbortEndsAWaitAndTheSourceStaysUsable) {
-  bool busy = true;
-  options_.http.max_retry_after_ms = 3'600'000;
-  start([&](const HttpRequest& request, HttpReply* reply) {
-    if (is_probe(request) || !busy) return;
-    *reply = HttpReply{.status = 503, .headers = {{"Retry-After", "3600"}}, .body = ""};
-  });
-  open();
-  std::atomic<bool> done{false};
-  Status status;
-  std::thread reader([&] {
-    status = read(0, 1000);
-    done = true;
-  });
-  abort_until_done(source_.get(), done);
-  reader.join();
-  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
-  busy = false;
-  expect_ok(read(0, 1000));
-}
-
-TEST_F(HttpTest, AbortEndsAReadFromAServerWithoutRanges) {
-  start([this](const HttpRequest&, HttpReply* reply) {
-    *reply = HttpReply{};
-    reply->body = file_;
-    reply->stall_after = 1000;
-  });
-  open();
-  std::atomic<bool> done{false};
-  Status status;
-  std::thread reader([&] {
-    status = read(0, 1000);
-    done = true;
-  });
-  abort_until_done(source_.get(), done);
-  reader.join();
-  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
-  source_.reset();  // must not hang on the stalled download
 }
 
 // One of the faults above at random in every second answer.

@@ -299,7 +299,7 @@ TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
 TEST(MemoryPlan, LargeStatesDoNotShortenTheContext) {
   model::Program p = program_of("lfm2", {.conv = 3});
   for (model::Op& op : p.ops) {
-    if (op.state > 0) op.state = 1 << 20;
+    if (op.is<model::ConvOp>()) op.as<model::ConvOp>().state.size = 1 << 20;
   }
   EngineOptions o;
   const auto whole = plan_of(p, o);

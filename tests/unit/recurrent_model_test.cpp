@@ -59,9 +59,11 @@ TEST(RecurrentModel, EveryFixtureBuilds) {
     // The parts of a layer's state lie side by side.
     std::map<int32_t, int64_t> end;
     for (const Op& op : program->ops) {
-      if (op.state == 0) continue;
-      EXPECT_EQ(op.state_at, end[op.layer]) << f.name << ", layer " << op.layer;
-      end[op.layer] = op.state_at + op.state;
+      const Carried* state = op.carried();
+      if (state == nullptr) continue;
+      EXPECT_GT(state->size, 0) << f.name << ", layer " << op.layer;
+      EXPECT_EQ(state->at, end[op.layer]) << f.name << ", layer " << op.layer;
+      end[op.layer] = state->at + state->size;
     }
     EXPECT_FALSE(end.empty()) << f.name;
   }

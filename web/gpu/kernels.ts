@@ -6,7 +6,7 @@
 //   vectors  f32 norm weights, biases, factors, sinks: read only
 //   weights  rows as they are in the GGUF file, at any multiple of 4 bytes; caches of keys and values
 // Places in arena and vectors are indices of floats, any of them: nothing is aligned.
-// Numbers of types and enumerations are those of kernels.h (ggml's type ids) and of model/program.h.
+// Numbers of types and enumerations are those of kernels.h (ggml's type ids) and of model/op.h.
 
 import { activations, unaries } from './kernels/expressions.js';
 import { Pipelines } from './kernels/pipelines.js';

@@ -49,7 +49,7 @@ const kMostSlot = 8 << 20;
 
 export const align = (bytes: number, to = 4): number => Math.ceil(bytes / to) * to;
 
-/** Activations of one product; the others are of two. Numbers of model/program.h. */
+/** Activations of one product; the others are of two. Numbers of model/op.h. */
 const kPlain = [2, 4, 6, 7, 9];
 
 /** Whether the operation's parts are what the next one activates: gate and up, or one. */

@@ -1,6 +1,6 @@
 // The program of a model as the engine describes it to the card's side (src/gpu/describe.cpp), and the
 // words through which the two hand passes over (CardPass in src/gpu/gpu_executor.h). Enumerations have
-// the numbers of src/model/program.h.
+// the numbers of src/model/op.h.
 
 export const enum OpKind {
   Embed, Norm, Matmul, Rope, Attention, Activate, Add, Moe, Conv, Select, SoftCap, Scale, Gate, Clamp, Pool,
@@ -24,6 +24,7 @@ export interface MatPart {
   factor: number;
 }
 
+/** A row of the same fields for all kinds: src/model/op.h says which a kind has, the others do nothing. */
 export interface Op {
   kind: OpKind;
   layer: number;
@@ -50,10 +51,7 @@ export interface Op {
   alibi: number;
   att: { heads: number; kvHeads: number; dk: number; dv: number; cache: number; valuesInKeys: boolean; causal: boolean; owned: boolean };
   unary: number;
-  gate: { buf: Buf; col: number };
-  stride: number;
   eps: number;
-  moe: number;
   softcap: number;
 }
 

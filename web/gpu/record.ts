@@ -1,5 +1,5 @@
 // One operation of the program as calls of the kernels: where in the arena its rows lie, and with which
-// numbers. The arena has the buffers of model/program.h one after the other, each [nBatch][width] of f32,
+// numbers. The arena has the buffers of model/op.h one after the other, each [nBatch][width] of f32,
 // then the tables of RoPE and room for attention.
 
 import { attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';

@@ -44,7 +44,7 @@ function readOnce(ops: Op[], i: number, end: number): boolean {
   const { out } = ops[i]!;
   for (let k = i + 2; k < end; k++) {
     const op = ops[k]!;
-    const reads = op.in === out || (op.gate.col >= 0 && op.gate.buf === out) || (op.out === out && (op.add || op.kind === OpKind.Add));
+    const reads = op.in === out || (op.out === out && (op.add || op.kind === OpKind.Add));
     if (reads) return false;
     if (op.out === out && (op.kind === OpKind.Norm || op.kind === OpKind.Matmul)) return true;
   }
