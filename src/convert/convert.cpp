@@ -92,11 +92,27 @@ Status choose(const Options& options, PieceMaker* maker, Plan* plan) {
   return {};
 }
 
+bool is_of_qsf(gguf::TensorType type) {
+  switch (type) {
+#define SLUICE_QSF_TYPE(NAME, name, id, values, bytes) case gguf::TensorType::k##NAME:
+#include "kernels/types.def"
+    return true;
+    default:
+      return false;
+  }
+}
+
 class GgufLayout final : public Layout {
  public:
   [[nodiscard]] Status begin(Header* header, Output* output) override {
     header_ = header;
     output_ = output;
+    for (const Tensor& t : header->tensors) {
+      if (!is_of_qsf(t.type)) continue;
+      return error(Code::kInvalidArgument,
+                   "the type %s is QSF's own: OUT must end in .qsf, or ask for another by --type",
+                   gguf::type_info(t.type)->name);
+    }
     const std::string bytes = gguf::place_and_write(header);
     output->expect(header->tensors.empty()
                        ? bytes.size()

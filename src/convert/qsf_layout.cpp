@@ -22,7 +22,7 @@ using qsf::Compression;
 
 constexpr uint64_t kLayerAlignment = 4096;
 constexpr uint32_t kNone = UINT32_MAX;  // of a token id
-constexpr uint8_t kGgmlTypes = 32;      // the first of their quantization codes
+constexpr uint8_t kGgmlTypes = 32;      // the first of their codes; beyond 255 begin QSF's own
 constexpr uint8_t kMixed = 5;
 
 enum Place : int32_t { kEmbedding, kLayer, kElse, kHead };

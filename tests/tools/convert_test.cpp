@@ -66,6 +66,27 @@ TEST_F(Convert, EveryTypeRuns) {
   }
 }
 
+TEST_F(Convert, QsfsOwnTypesRun) {
+  const std::vector<float> wanted = logits(kSample);
+  uint64_t before = UINT64_MAX;
+  for (const auto& [type, bound] : {std::pair{"qsf4", 0.06}, std::pair{"qsf3", 0.15},
+                                    std::pair{"qsf2", 0.5}, std::pair{"qsft", 0.8}}) {
+    const Ran ran = run({"convert", kSample, at("out.qsf"), "--type", type, "--json"});
+    ASSERT_EQ(ran.status, 0) << type << ": " << ran.err;
+    EXPECT_LE(error_of(logits(at("out.qsf")), wanted), bound) << type;
+    const uint64_t bytes = fs::file_size(at("out.qsf"));
+    EXPECT_LT(bytes, before);
+    before = bytes;
+    const Ran refused = run({"convert", at("out.qsf"), at("out.gguf")});
+    EXPECT_NE(refused.status, 0);
+    EXPECT_NE(refused.err.find("QSF's own"), std::string::npos) << refused.err;
+    EXPECT_FALSE(fs::exists(at("out.gguf")));
+    EXPECT_EQ(run({"convert", at("out.qsf"), at("out.gguf"), "--type", "q8_0"}).status, 0);
+    EXPECT_LE(error_of(logits(at("out.gguf")), logits(at("out.qsf"))), 2e-3) << type;
+    fs::remove(at("out.gguf"));
+  }
+}
+
 TEST_F(Convert, DirectoriesBecomeFilesWithTheSameLogits) {
   for (const char* name : {"gemma3", "llama3", "qwen3", "smollm3"}) {
     const std::string directory = kSource + "/tests/data/hf/" + name;
