@@ -235,6 +235,8 @@ typedef struct sluice_stats { /* since loading */
   uint64_t bytes_read;           /* of weights, read into the engine */
   uint64_t bytes_fetched;        /* over the network */
   uint64_t bytes_from_store;     /* from the cache directory */
+  uint64_t rows_found;           /* of a token embedding that streams, in the cache of such rows */
+  uint64_t rows_read;            /* and not in it */
 } sluice_stats;
 
 /* Up to date within one token. */

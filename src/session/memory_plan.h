@@ -83,6 +83,8 @@ struct MemoryPlan {
   uint64_t adapter_scratch = 0;  // part of each thread's
   uint64_t other = 0;            // stacks, directory, queue
   uint64_t minimum = 0;          // smallest budget for this context
+  // Rows of each table that stay once they were read, part of `activations`.
+  std::array<uint64_t, model::kMaxTables> cached_rows{};
   kv::KvTypes kv_types;
   KvRoom kv_room;
   kv::KvShape kv_shape;
@@ -91,7 +93,8 @@ struct MemoryPlan {
   std::vector<int32_t> mat_item, vec_item;
 
   [[nodiscard]] WorkingShape working() const {
-    return {kv_room.positions, n_batch, n_threads, logits_rows, adapter_scratch, kv_room.forgets()};
+    return {kv_room.positions, n_batch,           n_threads,  logits_rows,
+            adapter_scratch,   kv_room.forgets(), cached_rows};
   }
   [[nodiscard]] uint64_t fixed() const {
     return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + other;
