@@ -156,6 +156,8 @@ typedef struct sluice_load_options {
                             with its first and last positions; null: full */
   int32_t kv_keep;       /* first positions that window keeps; -1: 4 */
   int32_t kv_size;       /* positions that window has memory for; 0: the context */
+  double quality;        /* from 1, the whole model, to 0: the least important layers are left out,
+                            as `sluice convert --calibrate` has measured them; not without that */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */

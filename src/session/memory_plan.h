@@ -55,6 +55,9 @@ struct EngineOptions {
   // Sessions whose passes may be computed together, each with an answer under way: as many
   // timelines, at least.
   int32_t parallel = 1;
+  // From 1, the whole model, to 0: the least important layers are left out (model/skipping.h).
+  double quality = 1;
+  std::span<const int32_t> skip;  // layers that are left out; of the caller, read while opening
 };
 
 inline constexpr int32_t kMaxBatch = 256;
