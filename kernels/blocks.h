@@ -10,6 +10,7 @@
 namespace sluice::kernels {
 
 inline constexpr int kSmallBlock = 32;
+inline constexpr int kQsfBlock = 64;
 inline constexpr int kSuperBlock = 256;
 
 // x[i] = d * (nibble - 8); nibble of x[i] is the low half of qs[i], of x[i + 16] the high half.
@@ -127,6 +128,28 @@ struct BlockTQ1_0 {
 struct BlockTQ2_0 {
   uint8_t qs[64];
   f16 d;
+};
+
+// x[i] = d * q + m; q of x[i] is the bits from i * bits on of qs, lowest first, where bits are 2,
+// 3, 4.
+struct BlockQSF2 {
+  f16 d, m;
+  uint8_t qs[16];
+};
+struct BlockQSF3 {
+  f16 d, m;
+  uint8_t qs[24];
+};
+struct BlockQSF4 {
+  f16 d, m;
+  uint8_t qs[32];
+};
+
+// x[i] = 0 where bit i of zeros is set, else -d where bit i of signs is, else d.
+struct BlockQSFT {
+  f16 d;
+  uint8_t signs[8];
+  uint8_t zeros[8];
 };
 
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) \

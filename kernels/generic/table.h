@@ -10,6 +10,7 @@
 #include "kernels/generic/k_blocks.h"
 #include "kernels/generic/kv_quantize.h"
 #include "kernels/generic/matmul.h"
+#include "kernels/generic/qsf_blocks.h"
 #include "kernels/generic/recurrent.h"
 #include "kernels/generic/vector.h"
 #include "kernels/isa/targets.h"
@@ -34,6 +35,7 @@ constexpr TypeOps ops(Type type) {
 constexpr TypeOps kTypes[] = {
 #define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) ops<Float<Weight##NAME>>(Type::k##NAME),
 #define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) ops<Quantized<NAME>>(Type::k##NAME),
+#define SLUICE_QSF_TYPE(NAME, name, id, values, bytes) ops<Widened<Block##NAME>>(Type::k##NAME),
 #include "kernels/types.def"
 };
 

@@ -143,6 +143,31 @@ void values(const BlockTQ2_0& b, float* x) {
   for (int i = 0; i < kSuperBlock; ++i) x[i] = d * static_cast<float>(two_bits(b.qs, i) - 1);
 }
 
+void qsf_line(f16 scale, f16 least, const uint8_t* qs, int bits, float* x) {
+  const float d = f16_to_f32(scale), m = f16_to_f32(least);
+  for (int i = 0; i < kQsfBlock; ++i) {
+    const int at = i * bits, next = (at + bits - 1) / 8;
+    const int word = qs[at / 8] | qs[next] << 8;  // of one byte twice, the lower is read
+    x[i] = d * static_cast<float>((word >> at % 8) & ((1 << bits) - 1)) + m;
+  }
+}
+void values(const BlockQSF2& b, float* x) {
+  qsf_line(b.d, b.m, b.qs, 2, x);
+}
+void values(const BlockQSF3& b, float* x) {
+  qsf_line(b.d, b.m, b.qs, 3, x);
+}
+void values(const BlockQSF4& b, float* x) {
+  qsf_line(b.d, b.m, b.qs, 4, x);
+}
+void values(const BlockQSFT& b, float* x) {
+  const float d = f16_to_f32(b.d);
+  for (int i = 0; i < kQsfBlock; ++i) {
+    const int zero = (b.zeros[i / 8] >> (i % 8)) & 1, sign = (b.signs[i / 8] >> (i % 8)) & 1;
+    x[i] = d * static_cast<float>((1 - zero) * (1 - 2 * sign));
+  }
+}
+
 template <class Block>
 void blocks(const void* src, int64_t n, int64_t per_block, float* out) {
   const uint8_t* p = static_cast<const uint8_t*>(src);

@@ -45,6 +45,7 @@ sluice_load_options default_load_options() {
   options.size = sizeof options;
   options.sessions = options.logits_rows = options.preload = 1;
   options.kv_keep = -1;
+  options.quality = 1;
   return options;
 }
 
@@ -76,6 +77,7 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   const Result<kv::KvPolicy> full = kv::parse_kv_policy(policy, given.kv_keep, given.kv_size);
   if (!full.ok()) return full.status();
   out.engine.kv_policy = *full;
+  out.engine.quality = given.quality;
   SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
   for (size_t i = 0; i < given.n_adapters; ++i) {
     const sluice_adapter& adapter = given.adapters[i];

@@ -167,6 +167,8 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
   }
   now.wait_ms = 0;
   now.bytes_read = now.bytes_fetched = now.bytes_from_store = 0;
+  now.rows_found = models_.model->engine().working().row_cache(0).found();
+  now.rows_read = models_.model->engine().working().row_cache(0).read();
   for (native::Model* const read : {models_.model.get(), draft()}) {
     if (read == nullptr) continue;
     now.wait_ms += read->wait_ms();

@@ -156,6 +156,8 @@ typedef struct sluice_load_options {
                             with its first and last positions; null: full */
   int32_t kv_keep;       /* first positions that window keeps; -1: 4 */
   int32_t kv_size;       /* positions that window has memory for; 0: the context */
+  double quality;        /* from 1, the whole model, to 0: the least important layers are left out,
+                            as `sluice convert --calibrate` has measured them; not without that */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -235,6 +237,8 @@ typedef struct sluice_stats { /* since loading */
   uint64_t bytes_read;           /* of weights, read into the engine */
   uint64_t bytes_fetched;        /* over the network */
   uint64_t bytes_from_store;     /* from the cache directory */
+  uint64_t rows_found;           /* of a token embedding that streams, in the cache of such rows */
+  uint64_t rows_read;            /* and not in it */
 } sluice_stats;
 
 /* Up to date within one token. */

@@ -37,6 +37,8 @@ std::string EngineBinding::stats() {
   put(out, "filledBytes", static_cast<double>(r.filled_bytes()));
   put(out, "ownBytes", static_cast<double>(r.own_bytes()));
   put(out, "filledAtFirstUse", static_cast<double>(r.filled_at_first_use()));
+  put(out, "rowsFound", static_cast<double>(engine_->working().row_cache(0).found()));
+  put(out, "rowsRead", static_cast<double>(engine_->working().row_cache(0).read()));
   put(out, "bytesPerPass", static_cast<double>(r.plan().streamed_bytes));
   put(out, "pinsAbsent", static_cast<double>(r.pins_absent()));
   return to_text(out);

@@ -158,6 +158,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
   options.memory_budget -= options.memory_budget % options.page_bytes;
   options.base_bytes = base_bytes_ + static_cast<uint64_t>(number_or(o, "held", 0));
+  options.quality = number_or(o, "quality", 1);
   options.grammars = is_true(o, "grammars");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.spare = beside_heap;

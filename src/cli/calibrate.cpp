@@ -104,18 +104,26 @@ Status read_windows(native::Model& model, session::Session& session,
 
 }  // namespace
 
-Result<convert::Importance> measure_importance(const Calibration& calibration) {
-  Result<std::string> text = read_text(calibration.text_file);
-  if (!text.ok()) return text.status();
+Result<native::LoadOptions> calibration_options(const Calibration& calibration) {
   native::LoadOptions load;
   load.engine.memory_budget = calibration.memory_budget;
   load.engine.n_threads = calibration.threads;
   load.source.cache_dir = calibration.cache_dir;
-  Result<native::ModelHeader> described = native::read_header(calibration.model, load.source);
+  const Result<native::ModelHeader> described = native::read_header(calibration.model, load.source);
   if (!described.ok()) return described.status();
   load.engine.n_ctx = window_of(described->header);
   load.engine.logits_rows = load.engine.n_batch = rows_of(described->header);
-  Result<std::unique_ptr<native::Model>> model = native::Model::open(calibration.model, load);
+  return load;
+}
+
+Result<convert::Importance> measure_importance(const Calibration& calibration) {
+  Result<std::string> text = read_text(calibration.text_file);
+  if (!text.ok()) return text.status();
+  const Result<native::LoadOptions> load = calibration_options(calibration);
+  if (!load.ok()) return load.status();
+  Result<native::ModelHeader> described = native::read_header(calibration.model, load->source);
+  if (!described.ok()) return described.status();
+  Result<std::unique_ptr<native::Model>> model = native::Model::open(calibration.model, *load);
   if (!model.ok()) return model.status();
   const std::vector<session::Token> tokens =
       (*model)->engine().tokenizer().encode(*text, {false, false});

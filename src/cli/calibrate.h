@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "convert/importance.h"
+#include "native/model_file.h"
 
 namespace sluice::cli {
 
@@ -14,6 +15,9 @@ struct Calibration {
   uint64_t memory_budget = 0;
   int threads = 0;
 };
+
+// How a model is opened to read the text: windows of it, in passes that keep all logits.
+[[nodiscard]] Result<native::LoadOptions> calibration_options(const Calibration& calibration);
 
 // Errors: those of opening and running the model, of reading the text; kPromptEmpty.
 [[nodiscard]] Result<convert::Importance> measure_importance(const Calibration& calibration);

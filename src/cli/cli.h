@@ -25,6 +25,7 @@ struct Common {
   std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   int threads = 0;
   int ctx = 0;
+  double quality = 1;
   bool json = false;
 };
 

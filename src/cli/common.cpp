@@ -47,6 +47,11 @@ void add_common(CLI::App& app, Common& common) {
   app.add_option("--kv-size", common.kv_size,
                  "positions that window has memory for (default: the context)")
       ->check(whole_number(1, model::kMaxContext));
+  app.add_option(
+         "--quality", common.quality,
+         "from 1 (the whole model, default) to 0: leaves out the least important layers of a "
+         "file that sluice convert --calibrate has measured")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
   app.add_flag("--json", common.json, "print JSON");
 }
@@ -152,6 +157,7 @@ Result<native::LoadOptions> load_options(const Common& common) {
       kv::parse_kv_policy(common.kv_policy, common.kv_keep, common.kv_size);
   if (!policy.ok()) return policy.status();
   options.engine.kv_policy = *policy;
+  options.engine.quality = common.quality;
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();

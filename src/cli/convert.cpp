@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
+#include "cli/layers.h"
 #include "cli/output.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
@@ -79,7 +80,15 @@ Result<convert::Importance> read_importance(const std::string& path, uint64_t mo
   return convert::Importance::parse(bytes);
 }
 
-void print_report(const convert::Report& report) {
+void print_report(const convert::Report& report, const std::vector<LayerWorth>& layers) {
+  for (size_t i = 0; i < layers.size(); ++i) {
+    std::printf("layer %zu: cosine %.4f, ", i, layers[i].cosine);
+    if (layers[i].divergence < 0) {
+      std::printf("always stays\n");
+    } else {
+      std::printf("without it %.4f nats\n", layers[i].divergence);
+    }
+  }
   for (const convert::TensorReport& t : report.tensors) {
     std::printf("%-40s %-7s -> %-7s %10llu", gguf::printable(t.name, 40).c_str(),
                 gguf::type_info(t.from)->name, gguf::type_info(t.to)->name,
@@ -94,7 +103,12 @@ void print_report(const convert::Report& report) {
               human_bytes(report.bytes).c_str());
 }
 
-void print_report_json(const convert::Report& report) {
+void print_report_json(const convert::Report& report, const std::vector<LayerWorth>& worth) {
+  nlohmann::json layers = nlohmann::json::array();
+  for (const LayerWorth& l : worth) {
+    layers.push_back({{"cosine", l.cosine}, {"stays", l.divergence < 0}});
+    if (l.divergence >= 0) layers.back()["divergence"] = l.divergence;
+  }
   nlohmann::json tensors = nlohmann::json::array();
   for (const convert::TensorReport& t : report.tensors) {
     tensors.push_back({{"name", t.name},
@@ -108,13 +122,15 @@ void print_report_json(const convert::Report& report) {
                        {"cosine", t.cosine}});
   }
   print_json({{"tensors", tensors},
+              {"layers", layers},
               {"bytesBefore", report.bytes_before},
               {"bytes", report.bytes},
               {"memory", report.memory}},
              1);
 }
 
-Status convert_model(const ConvertOptions& options, convert::Report* report) {
+Status convert_model(const ConvertOptions& options, convert::Report* report,
+                     std::vector<LayerWorth>* layers) {
   const bool qsf = options.out.ends_with(".qsf");
   const Result<convert::Packing> packing =
       convert::find_packing(options.compress.empty() ? "none" : options.compress);
@@ -141,10 +157,9 @@ Status convert_model(const ConvertOptions& options, convert::Report* report) {
   if (!options.type.empty()) {
     const auto recipe = convert::find_recipe(options.type);
     if (!recipe.ok()) return recipe.status();
-  } else if (options.pure || (options.target_size.empty() &&
-                              (!options.imatrix.empty() || !options.calibrate.empty()))) {
+  } else if (options.pure || (options.target_size.empty() && !options.imatrix.empty())) {
     return error(Code::kInvalidArgument,
-                 "--pure needs --type, --imatrix and --calibrate need --type or --target-size");
+                 "--pure needs --type, --imatrix needs --type or --target-size");
   }
   convert::Importance importance;
   if (!options.imatrix.empty()) {
@@ -154,12 +169,18 @@ Status convert_model(const ConvertOptions& options, convert::Report* report) {
     wanted.importance = &importance;
   }
   if (!options.calibrate.empty()) {
-    Calibration from{options.in, options.calibrate, options.cache_dir, wanted.memory_budget,
-                     options.threads};
-    Result<convert::Importance> measured = measure_importance(from);
-    if (!measured.ok()) return measured.status();
-    importance = std::move(*measured);
-    wanted.importance = &importance;
+    const Calibration from{options.in, options.calibrate, options.cache_dir, wanted.memory_budget,
+                           options.threads};
+    if (!options.type.empty() || !options.target_size.empty()) {
+      Result<convert::Importance> measured = measure_importance(from);
+      if (!measured.ok()) return measured.status();
+      importance = std::move(*measured);
+      wanted.importance = &importance;
+    }
+    Result<std::vector<LayerWorth>> worth = measure_layers(from);
+    if (!worth.ok()) return worth.status();
+    *layers = std::move(*worth);
+    wanted.layers = importance_of(*layers);
   }
   io::OpenOptions source_options;
   source_options.cache_dir = options.cache_dir;
@@ -205,7 +226,8 @@ void add_convert(CLI::App& app, int* status) {
   CLI::Option* imatrix = sub->add_option("--imatrix", options->imatrix,
                                          "importance matrix of llama.cpp (.gguf or .dat)");
   sub->add_option("--calibrate", options->calibrate,
-                  "a text; weights count by what it multiplies them with")
+                  "a text; weights count by what it multiplies them with, and the file says how "
+                  "much it needs each layer, for --quality")
       ->excludes(imatrix);
   sub->add_option("--compress", options->compress,
                   "of a QSF file's layers: none (default), lz4, lz4hc, zstd, or auto, which is "
@@ -218,13 +240,14 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_flag("--json", options->json, "print the report as JSON");
   sub->callback([options, status] {
     convert::Report report;
-    const Status done = convert_model(*options, &report);
+    std::vector<LayerWorth> layers;
+    const Status done = convert_model(*options, &report, &layers);
     if (!done.ok()) {
       *status = fail(done);
     } else if (options->json) {
-      print_report_json(report);
+      print_report_json(report, layers);
     } else {
-      print_report(report);
+      print_report(report, layers);
     }
   });
 }

@@ -84,6 +84,7 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
   const uint64_t draft_total = draft != nullptr ? draft->total() : 0;
   const session::MemoryPlan& plan = model.engine().plan();
   const generate::Counts& counts = generation.counts();
+  const session::RowCache& rows = model.engine().working().row_cache(0);
   const nlohmann::json out = {{"text", text},
                               {"finishReason", finish_name(generation.finish())},
                               {"promptTokens", counts.prompt},
@@ -100,6 +101,8 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
                               {"bytesFetched", model.bytes_fetched()},
                               {"bytesFromStore", model.bytes_from_store()},
                               {"bytesRead", model.engine().residency().filled_bytes()},
+                              {"rowsFound", rows.found()},
+                              {"rowsRead", rows.read()},
                               {"kernels", model.engine().table().name},
                               {"threads", model.engine().pool().n_threads()},
                               {"memory",

@@ -25,14 +25,14 @@ f16 small_codes(const float* x, const float* w, int offset, uint8_t* q) {
   return d;
 }
 
-template <int MOST>
+template <int MOST, int N = kSmallBlock>
 void small_line(const float* x, const float* w, f16* d, f16* m, uint8_t* q) {
-  const Line line = fit_line<MOST, kSmallBlock>(x, w, false);
+  const Line line = fit_line<MOST, N>(x, w, false);
   *m = to_f16(line.m);
   const float least = from_f16(*m);
-  *d = stored_slope<MOST, kSmallBlock>(x, w, line.a, least);
+  *d = stored_slope<MOST, N>(x, w, line.a, least);
   const float a = from_f16(*d), inverse = a == 0 ? 0 : 1 / a;
-  for (int i = 0; i < kSmallBlock; ++i) {
+  for (int i = 0; i < N; ++i) {
     q[i] = byte(static_cast<int>(nearest(clamped((x[i] - least) * inverse, 0, MOST))));
   }
 }
@@ -245,10 +245,11 @@ inline void write(const float* x, const float* w, kernels::BlockIQ4_XS* b) {
 struct Weighed {
   float size, w;
 };
-// Shell sort, largest first: short, and of a bounded number of steps for 256 values.
-inline void sort_down(Weighed* v) {
+// Shell sort, largest first: short, and of a bounded number of steps for 256 values or 64.
+template <int N>
+void sort_down(Weighed* v) {
   for (const int gap : {132, 57, 23, 10, 4, 1}) {
-    for (int i = gap; i < kSuper; ++i) {
+    for (int i = gap; i < N; ++i) {
       const Weighed x = v[i];
       int j = i;
       for (; j >= gap && v[j - gap].size < x.size; j -= gap) v[j] = v[j - gap];
@@ -257,10 +258,11 @@ inline void sort_down(Weighed* v) {
   }
 }
 
-inline float fit_ternary(const float* x, const float* w) {
-  Weighed sorted[kSuper];
-  for (int i = 0; i < kSuper; ++i) sorted[i] = {magnitude(x[i]), w[i]};
-  sort_down(sorted);
+template <int N>
+float fit_ternary(const float* x, const float* w) {
+  Weighed sorted[N];
+  for (int i = 0; i < N; ++i) sorted[i] = {magnitude(x[i]), w[i]};
+  sort_down<N>(sorted);
   double sum = 0, weight = 0, best = 0, d = 0;
   for (const Weighed& v : sorted) {  // with so many at +-d the error falls by sum^2 / weight
     sum += static_cast<double>(v.w) * v.size;
@@ -272,10 +274,11 @@ inline float fit_ternary(const float* x, const float* w) {
   }
   return static_cast<float>(d);
 }
-inline f16 ternary_codes(const float* x, const float* w, uint8_t* q) {
-  const f16 d = to_f16(fit_ternary(x, w));
+template <int N>
+f16 ternary_codes(const float* x, const float* w, uint8_t* q) {
+  const f16 d = to_f16(fit_ternary<N>(x, w));
   const float half = from_f16(d) / 2;
-  for (int i = 0; i < kSuper; ++i) {
+  for (int i = 0; i < N; ++i) {
     q[i] = byte(half == 0 || magnitude(x[i]) <= half ? 1 : x[i] > 0 ? 2 : 0);
   }
   return d;
@@ -283,7 +286,7 @@ inline f16 ternary_codes(const float* x, const float* w, uint8_t* q) {
 
 inline void write(const float* x, const float* w, kernels::BlockTQ2_0* b) {
   uint8_t q[kSuper];
-  b->d = ternary_codes(x, w, q);
+  b->d = ternary_codes<kSuper>(x, w, q);
   pack_two_bits(q, b->qs);
 }
 
@@ -295,10 +298,40 @@ inline uint8_t base3_byte(const uint8_t* q, int stride, int digits) {
 }
 inline void write(const float* x, const float* w, kernels::BlockTQ1_0* b) {
   uint8_t q[kSuper];
-  b->d = ternary_codes(x, w, q);
+  b->d = ternary_codes<kSuper>(x, w, q);
   for (int l = 0; l < 32; ++l) b->qs[l] = base3_byte(q + l, 32, 5);
   for (int l = 0; l < 16; ++l) b->qs[32 + l] = base3_byte(q + 160 + l, 16, 5);
   for (int l = 0; l < 4; ++l) b->qh[l] = base3_byte(q + 240 + l, 4, 4);
+}
+
+// --- 64 values, QSF's own
+
+template <int BITS>
+void write_qsf(const float* x, const float* w, f16* d, f16* m, uint8_t* out) {
+  uint8_t q[kernels::kQsfBlock];
+  small_line<(1 << BITS) - 1, kernels::kQsfBlock>(x, w, d, m, q);
+  for (int i = 0; i < kernels::kQsfBlock; ++i) {
+    const int at = i * BITS, bits = q[i] << at % 8;
+    out[at / 8] = byte(out[at / 8] | bits);
+    if (bits > 255) out[at / 8 + 1] = byte(bits >> 8);
+  }
+}
+inline void write(const float* x, const float* w, kernels::BlockQSF2* b) {
+  write_qsf<2>(x, w, &b->d, &b->m, b->qs);
+}
+inline void write(const float* x, const float* w, kernels::BlockQSF3* b) {
+  write_qsf<3>(x, w, &b->d, &b->m, b->qs);
+}
+inline void write(const float* x, const float* w, kernels::BlockQSF4* b) {
+  write_qsf<4>(x, w, &b->d, &b->m, b->qs);
+}
+inline void write(const float* x, const float* w, kernels::BlockQSFT* b) {
+  uint8_t q[kernels::kQsfBlock];
+  b->d = ternary_codes<kernels::kQsfBlock>(x, w, q);
+  for (int i = 0; i < kernels::kQsfBlock; ++i) {
+    b->signs[i / 8] = byte(b->signs[i / 8] | (q[i] == 0 ? 1 : 0) << i % 8);
+    b->zeros[i / 8] = byte(b->zeros[i / 8] | (q[i] == 1 ? 1 : 0) << i % 8);
+  }
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "convert/layout.h"
 #include "convert/pieces.h"
 #include "convert/target.h"
+#include "gguf/layer_importance.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
 #include "gguf/write.h"
@@ -33,18 +34,34 @@ uint64_t held_for(const Header& header) {
   return bytes;
 }
 
+// Adds to the metadata; what the rest of it points into lives on.
+template <class Add>
+void add_keys(Header* header, const Add& add) {
+  const std::shared_ptr<const void> owned = header->owned;
+  gguf::MetadataWriter writer(header);
+  add(writer);
+  header->owned =
+      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
+          owned, header->owned);
+}
+
 // What the file says of its types, instead of what the source said.
 void set_file_type(uint32_t file_type, Header* header) {
   std::erase_if(header->metadata, [](const gguf::KeyValue& kv) {
     return kv.key == "general.file_type" || kv.key == "general.quantization_version";
   });
-  const std::shared_ptr<const void> owned = header->owned;
-  gguf::MetadataWriter writer(header);
-  writer.number("general.file_type", file_type);
-  writer.number("general.quantization_version", kQuantizationVersion);
-  header->owned =
-      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
-          owned, header->owned);
+  add_keys(header, [file_type](gguf::MetadataWriter& writer) {
+    writer.number("general.file_type", file_type);
+    writer.number("general.quantization_version", kQuantizationVersion);
+  });
+}
+
+void set_layer_importance(std::span<const float> layers, Header* header) {
+  if (layers.empty()) return;
+  std::erase_if(header->metadata,
+                [](const gguf::KeyValue& kv) { return kv.key == gguf::kLayerImportance; });
+  add_keys(header,
+           [&](gguf::MetadataWriter& writer) { writer.floats(gguf::kLayerImportance, layers); });
 }
 
 Status check_readable(const Tensor& tensor, gguf::TensorType to) {
@@ -92,11 +109,27 @@ Status choose(const Options& options, PieceMaker* maker, Plan* plan) {
   return {};
 }
 
+bool is_of_qsf(gguf::TensorType type) {
+  switch (type) {
+#define SLUICE_QSF_TYPE(NAME, name, id, values, bytes) case gguf::TensorType::k##NAME:
+#include "kernels/types.def"
+    return true;
+    default:
+      return false;
+  }
+}
+
 class GgufLayout final : public Layout {
  public:
   [[nodiscard]] Status begin(Header* header, Output* output) override {
     header_ = header;
     output_ = output;
+    for (const Tensor& t : header->tensors) {
+      if (!is_of_qsf(t.type)) continue;
+      return error(Code::kInvalidArgument,
+                   "the type %s is QSF's own: OUT must end in .qsf, or ask for another by --type",
+                   gguf::type_info(t.type)->name);
+    }
     const std::string bytes = gguf::place_and_write(header);
     output->expect(header->tensors.empty()
                        ? bytes.size()
@@ -129,6 +162,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
       PieceMaker::create(model, options.threads, options.memory_budget, held);
   if (!maker.ok()) return maker.status();
   SLUICE_RETURN_IF_ERROR(choose(options, maker->get(), &plan));
+  set_layer_importance(options.layers, &plan.header);
 
   Output output(sink, options);
   SLUICE_RETURN_IF_ERROR(layout->begin(&plan.header, &output));

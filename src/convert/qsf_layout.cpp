@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "convert/layout.h"
+#include "gguf/layer_importance.h"
 #include "gguf/write.h"
 #include "kernels/reference/reference.h"
 #include "qsf/codec.h"
@@ -22,7 +23,7 @@ using qsf::Compression;
 
 constexpr uint64_t kLayerAlignment = 4096;
 constexpr uint32_t kNone = UINT32_MAX;  // of a token id
-constexpr uint8_t kGgmlTypes = 32;      // the first of their quantization codes
+constexpr uint8_t kGgmlTypes = 32;      // the first of their codes; beyond 255 begin QSF's own
 constexpr uint8_t kMixed = 5;
 
 enum Place : int32_t { kEmbedding, kLayer, kElse, kHead };
@@ -356,6 +357,7 @@ Status QsfLayout::finish() {
 
 Bytes QsfLayout::index() const {
   Bytes out;
+  const gguf::Value* importance = header_->find(gguf::kLayerImportance);
   for (const Section& s : sections_) {
     if (!s.layer) continue;
     out.put(s.offset);
@@ -365,7 +367,9 @@ Bytes QsfLayout::index() const {
     out.put(s.compression);
     out.put(static_cast<uint16_t>(s.tensors));
     out.put(s.crc);
-    out.put(1.0f);  // importance: nothing was measured
+    const int32_t layer = layer_of(s.key);
+    const bool known = importance != nullptr && layer >= 0;  // 1: nothing was measured
+    out.put(known ? static_cast<float>(importance->number_at(static_cast<uint64_t>(layer))) : 1.0f);
     const bool framed = s.compression == Compression::kZstd && s.bytes > qsf::kFrameBytes;
     out.put<uint32_t>(framed ? qsf::kFrameBytes : 0);
   }

@@ -11,6 +11,7 @@ using gguf::Header;
 using gguf::Tensor;
 using T = gguf::TensorType;
 
+// llama.cpp has no numbers for files of QSF's own types: theirs are the types'.
 constexpr Recipe kRecipes[] = {
     {"f32", T::kF32, 0},        {"f16", T::kF16, 1},        {"bf16", T::kBF16, 32},
     {"q4_0", T::kQ4_0, 2},      {"q4_1", T::kQ4_1, 3},      {"q5_0", T::kQ5_0, 8},
@@ -21,6 +22,8 @@ constexpr Recipe kRecipes[] = {
     {"q5_k_m", T::kQ5_K, 17},   {"q5_k", T::kQ5_K, 17},     {"q6_k", T::kQ6_K, 18},
     {"iq4_nl", T::kIQ4_NL, 25}, {"iq4_xs", T::kIQ4_XS, 30}, {"tq1_0", T::kTQ1_0, 36},
     {"tq2_0", T::kTQ2_0, 37},   {"mxfp4", T::kMXFP4, 38},   {"mxfp4_moe", T::kMXFP4, 38},
+    {"qsf2", T::kQSF2, 225},    {"qsf3", T::kQSF3, 226},    {"qsf4", T::kQSF4, 227},
+    {"qsft", T::kQSFT, 228},
 };
 
 enum FileType : uint32_t {
@@ -39,6 +42,7 @@ enum FileType : uint32_t {
   kTQ1_0 = 36,
   kTQ2_0 = 37,
   kMxfp4Moe = 38,
+  kQsfTernary = 228,
 };
 
 bool has(std::string_view text, std::string_view part) {
@@ -132,7 +136,7 @@ class Mixture {
     if (head) return head_type(t);
     switch (role) {
       case Role::kEmbedding:
-        return file_type_ == kTQ1_0 || file_type_ == kTQ2_0 ? T::kQ4_K : recipe_.type;
+        return is({kTQ1_0, kTQ2_0, kQsfTernary}) ? T::kQ4_K : recipe_.type;
       case Role::kValue:
         return value_type(i_value_++);
       case Role::kKey:
@@ -247,7 +251,13 @@ Choice fitting(T type, uint64_t cols) {
     case T::kQ3_K:
     case T::kTQ1_0:
     case T::kTQ2_0:
+    case T::kQSFT:
       instead = T::kQ4_0;
+      break;
+    case T::kQSF2:
+    case T::kQSF3:
+    case T::kQSF4:
+      instead = T::kQ4_1;
       break;
     case T::kQ4_K:
       instead = T::kQ5_0;

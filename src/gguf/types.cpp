@@ -7,11 +7,17 @@
 namespace sluice::gguf {
 namespace {
 
-constexpr std::array<TypeInfo, 42> by_id() {
-  std::array<TypeInfo, 42> types{};
-#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) types[id] = {#NAME, 1, bytes};
-#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) types[id] = {#NAME, values, bytes};
-#define SLUICE_OTHER_TYPE(NAME, id, values, bytes) types[id] = {#NAME, values, bytes};
+// Those of QSF's own follow ggml's.
+constexpr uint32_t kOfGgml = 42, kFirstOfQsf = 225;
+constexpr uint32_t place(uint32_t id) {
+  return id < kOfGgml ? id : id < kFirstOfQsf ? UINT32_MAX : id - (kFirstOfQsf - kOfGgml);
+}
+
+constexpr std::array<TypeInfo, kOfGgml + 4> by_id() {
+  std::array<TypeInfo, kOfGgml + 4> types{};
+#define SLUICE_ELEMENT_TYPE(NAME, name, id, bytes) types[place(id)] = {#NAME, 1, bytes};
+#define SLUICE_BLOCK_TYPE(NAME, name, id, values, bytes) types[place(id)] = {#NAME, values, bytes};
+#define SLUICE_OTHER_TYPE(NAME, id, values, bytes) types[place(id)] = {#NAME, values, bytes};
 #include "kernels/types.def"
   return types;
 }
@@ -20,9 +26,9 @@ constexpr std::array<TypeInfo, 42> by_id() {
 
 const TypeInfo* type_info(TensorType type) {
   static constexpr auto kTypes = by_id();
-  const auto id = static_cast<uint32_t>(type);
-  if (id >= kTypes.size() || kTypes[id].name == nullptr) return nullptr;
-  return &kTypes[id];
+  const uint32_t at = place(static_cast<uint32_t>(type));
+  if (at >= kTypes.size() || kTypes[at].name == nullptr) return nullptr;
+  return &kTypes[at];
 }
 
 }  // namespace sluice::gguf

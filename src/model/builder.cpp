@@ -14,6 +14,7 @@ void Builder::widen(Buf buf, int64_t width) {
 }
 
 Op& Builder::op(int64_t layer, Place in, Place out, int64_t n, const OpFields& fields) {
+  enter(layer);
   p.ops.push_back({static_cast<int32_t>(layer), in.buf, out.buf, in.col, out.col,
                    static_cast<int32_t>(n), fields});
   return p.ops.back();
@@ -250,11 +251,42 @@ void Builder::head(NormKind kind, const char* norm_name) {
   mark("result_output", "MUL_MAT", -1, Buf::kLogits, 0, hp().n_vocab);
 }
 
-Result<Program> build_program(const gguf::Header& header) {
+// Called before anything of `layer` is added. Families write down every layer; what one has added
+// that is skipped goes again when the next begins, so that nothing of it is left behind.
+void Builder::enter(int64_t layer) {
+  if (layer < 0 || layer == layer_) return;
+  const auto skips = [this](int64_t l) {
+    return std::find(p.skipped.begin(), p.skipped.end(), l) != p.skipped.end();
+  };
+  if (skips(layer_)) {
+    for (size_t i = before_.vecs; i < p.vecs.size(); ++i) {
+      if (p.vecs[i].name.starts_with("blk.")) continue;
+      fail(error(Code::kUnsupportedArchitecture, "no layers of a \"%s\" model can be skipped",
+                 hp().arch.c_str()));
+    }
+    const auto cut = [](auto& list, size_t n) {
+      list.erase(list.begin() + static_cast<ptrdiff_t>(n), list.end());
+    };
+    cut(p.ops, before_.ops);
+    cut(p.mats, before_.mats);
+    cut(p.vecs, before_.vecs);
+    cut(p.moes, before_.moes);
+    cut(p.by_head, before_.by_head);
+    cut(p.marks, before_.marks);
+  }
+  layer_ = layer;
+  if (skips(layer)) {
+    before_ = {p.ops.size(),  p.mats.size(),    p.vecs.size(),
+               p.moes.size(), p.by_head.size(), p.marks.size()};
+  }
+}
+
+Result<Program> build_program(const gguf::Header& header, std::span<const int32_t> skipped) {
   Result<HParams> hp = read_hparams(header);
   if (!hp.ok()) return hp.status();
   Program program;
   program.hp = std::move(*hp);
+  program.skipped.assign(skipped.begin(), skipped.end());
   const Family* family = find_family(program.hp.arch);
   Builder b(header, program);
   family->build(b);

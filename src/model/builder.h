@@ -180,6 +180,7 @@ class Builder {
   }
 
  private:
+  void enter(int64_t layer);
   [[nodiscard]] std::string full_name(int64_t layer, const char* name, const char* suffix) const;
   void embed_tokens(float scale, int32_t positions = -1, int32_t types = -1);
   int32_t add_mat(const gguf::Tensor& tensor, int64_t first_row, int64_t rows, int64_t layer,
@@ -219,6 +220,10 @@ class Builder {
   int64_t att_width_ = 0;    // of the attention just added
   int64_t n_head_mats_ = 0;  // of all layers
   bool selected_ = false;
+  int64_t layer_ = -1;  // that something was added to last
+  struct {              // entries of the program before that layer's, where it is skipped
+    size_t ops, mats, vecs, moes, by_head, marks;
+  } before_{};
 };
 
 }  // namespace sluice::model

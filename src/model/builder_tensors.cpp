@@ -67,6 +67,7 @@ int32_t Builder::add_mat(const gguf::Tensor& t, int64_t first_row, int64_t rows,
   m.slice_rows = static_cast<int64_t>(t.ne[1]);
   m.layer = static_cast<int32_t>(layer);
   m.expert = expert;
+  enter(layer);
   p.mats.push_back(std::move(m));
   return static_cast<int32_t>(p.mats.size()) - 1;
 }
@@ -140,6 +141,7 @@ int32_t Builder::vec(int64_t layer, const char* name, int64_t n, bool optional, 
   v.type = static_cast<uint32_t>(t->type);
   v.n = n;
   v.add = add;
+  enter(layer);
   p.vecs.push_back(std::move(v));
   return static_cast<int32_t>(p.vecs.size()) - 1;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -156,10 +157,14 @@ struct Program {
   Tail embed_tail, rank_tail;
   Pooling rank_pooling = Pooling::kCls;  // what the ranking head reads
   bool rank_softmax = false;             // scores are logits of classes
+
+  std::vector<int32_t> skipped;  // layers that have nothing here: their output is their input
 };
 
-// Builds the program of the family that the header names; checks every tensor's presence, type and
-// shape. Errors: read_hparams', kMissingTensor, kBadShape, kUnsupportedType, naming the tensor.
-[[nodiscard]] Result<Program> build_program(const gguf::Header& header);
+// Builds the program of the family that the header names, without the layers `skipped`, which are
+// some of skippable_layers; checks every tensor's presence, type and shape. Errors: read_hparams',
+// kMissingTensor, kBadShape, kUnsupportedType, naming the tensor.
+[[nodiscard]] Result<Program> build_program(const gguf::Header& header,
+                                            std::span<const int32_t> skipped = {});
 
 }  // namespace sluice::model

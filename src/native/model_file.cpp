@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "native/derived_source.h"
 #include "native/qsf_source.h"
+#include "native/torch_source.h"
 #include "platform/file.h"
 #include "platform/threads.h"
 
@@ -51,8 +52,6 @@ Status read_into(open::Opener& opener, io::ByteSource& source, uint64_t offset, 
   SLUICE_RETURN_IF_ERROR(source.read(offset, *place));
   return opener.supply();
 }
-
-using OpenFile = std::function<Result<std::unique_ptr<io::ByteSource>>(const std::string& name)>;
 
 Status answer(const open::Need& need, const OpenFile& open_file, ModelHeader* out) {
   open::Opener& opener = *out->opener;
@@ -111,10 +110,18 @@ Result<ModelHeader> read_header(open::Source from, const OpenFile& open_file) {
 
 Result<ModelHeader> read_header(const std::string& given, const io::OpenOptions& options) {
   const std::string path = is_url(given) ? given : platform::with_slashes(given);
-  Result<ModelHeader> out =
-      read_header(open::Source{path, platform::is_directory(path), {}},
-                  [&options](const std::string& name) { return io::open_source(name, options); });
-  if (out.ok()) out->remote = is_url(path);
+  const OpenFile open_file = [&options](const std::string& name) {
+    return io::open_source(name, options);
+  };
+  const bool remote = is_url(path);
+  uint64_t held = 0;
+  Result<ModelHeader> out = read_header(
+      open::Source{path, platform::is_directory(path), {}}, [&](const std::string& name) {
+        return remote ? open_file(name) : open_checkpoint(open_file, name, &held);
+      });
+  if (!out.ok()) return out;
+  out->remote = remote;
+  out->held += held;
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "model/skipping.h"
 #include "session/cpu_executor.h"
 
 namespace sluice::session {
@@ -70,8 +71,10 @@ void convert_vector(const model::Vec& v, uint8_t* memory, uint64_t memory_bytes)
 
 // What the header says of the model, for telling it from others, and how it keeps keys and values.
 // Weights are not read for it.
-uint64_t identity_of(const gguf::Header& header, const MemoryPlan& plan) {
+uint64_t identity_of(const gguf::Header& header, const model::Program& program,
+                     const MemoryPlan& plan) {
   Hash64 sum;
+  for (const int32_t layer : program.skipped) sum.add(static_cast<uint64_t>(layer));
   if (!plan.kv_types.f16()) sum.add(kv::kv_types_name(plan.kv_types));
   if (plan.kv_room.forgets()) {
     sum.add(static_cast<uint64_t>(plan.kv_room.keep) << 32 |
@@ -119,8 +122,15 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
     return error(Code::kInvalidArgument,
                  "the instruction set \"%.32s\" is unknown or not available", options.kernels);
   }
-  Result<model::Program> program = model::build_program(header);
+  Result<model::Program> program = model::build_program(header, options.skip);
   if (!program.ok()) return program.status();
+  if (options.quality != 1) {
+    const Result<std::vector<int32_t>> skipped =
+        model::layers_to_skip(header, *program, options.quality);
+    if (!skipped.ok()) return skipped.status();
+    program = model::build_program(header, *skipped);
+    if (!program.ok()) return program.status();
+  }
   out.program = std::move(*program);
   for (const model::Mat& m : out.program.mats) {
     if (!out.table->supports(m.type)) {
@@ -159,6 +169,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_ = options;
   engine->options_.kernels = "";  // the caller's
   engine->options_.adapters = {};
+  engine->options_.skip = {};
   engine->options_.n_ctx = plan.n_ctx;
   engine->options_.kv = plan.kv_types;
   if (plan.kv_room.forgets()) engine->options_.kv_policy.size = plan.kv_room.positions;
@@ -169,7 +180,7 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
   engine->options_.min_batch = options.logits_rows > 1 ? plan.n_batch : 1;
   engine->options_.draft_max = plan.draft_max;
   SLUICE_RETURN_IF_ERROR(engine->adapters_.load(*engine->table_, options.adapters));
-  engine->model_identity_ = identity_of(header, plan);
+  engine->model_identity_ = identity_of(header, engine->program_, plan);
   engine->identify();
   engine->pool_ = options.pool;
   if (engine->pool_ == nullptr || engine->pool_->n_threads() != plan.n_threads) {

@@ -97,6 +97,7 @@ class Engine {
   // What is known of guesses for it, or of the ones that it makes for another model.
   [[nodiscard]] draft::Experience& guesses() { return guesses_; }
   [[nodiscard]] const WorkingMemory& working() const { return working_; }
+  [[nodiscard]] WorkingMemory& working() { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
 
   // --- weights

@@ -265,6 +265,19 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
   plan.other = plan.base + kBaseBytes + (threads - 1) * kThreadBytes + directory;
 }
 
+// Rows of the tables that stream, in a sixty-fourth of the budget together.
+void set_cached_rows(const Program& p, MemoryPlan& plan) {
+  const bool held =
+      p.embedding == p.head ? plan.weights.streamed_bytes == 0 : plan.weights.embedding_held;
+  for (size_t i = held ? 1 : 0; i < p.tables.size(); ++i) {
+    const model::Mat& m = p.mats[static_cast<size_t>(p.tables[i])];
+    const uint64_t all = static_cast<uint64_t>(m.rows) + RowCache::kWays - 1;
+    const uint64_t room = plan.budget / 64 / p.tables.size();
+    const uint64_t n = room / RowCache::bytes(1, static_cast<uint64_t>(m.row_bytes));
+    plan.cached_rows[i] = std::min(n, all) / RowCache::kWays * RowCache::kWays;
+  }
+}
+
 // What grows with the context: keys and values, and where a text is one batch, all activations.
 // Recurrent states take what they take: a shorter context would not make them smaller.
 uint64_t context_bytes(const Program& p, const kernels::Table& table, const kv::KvTypes& types,
@@ -457,16 +470,31 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
     const bool modest = plan.activations + plan.scratch <= plan.budget / 8;
     if (modest && plan.fixed() + ring + most_units <= plan.budget) break;
   }
-  size_fixed(program, table, options.grammars, plan);
-  const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
   // The units take room themselves, the more the smaller they are. At the smallest budget there are
   // most_units of them, so this ends there at the latest.
   uint64_t directory = 0;
-  for (;;) {
-    plan.weights = residency::make_plan(order.specs, table.row_group, room - directory);
-    const uint64_t needed = std::min(units_bytes(plan.weights), most_units);
-    if (needed <= directory) break;
-    directory = needed;
+  const auto lay_weights = [&] {
+    size_fixed(program, table, options.grammars, plan);
+    const uint64_t room = plan.budget == 0 ? UINT64_MAX / 4 : plan.budget - plan.fixed();
+    for (;;) {
+      plan.weights = residency::make_plan(order.specs, table.row_group, room - directory);
+      const uint64_t needed = std::min(units_bytes(plan.weights), most_units);
+      if (needed <= directory) break;
+      directory = needed;
+    }
+  };
+  lay_weights();
+  // Then a few of the bytes for rows that are read, unless weights that would stay had to go.
+  if (plan.budget > 0) {
+    const bool resident = plan.weights.streamed_bytes == 0;
+    set_cached_rows(program, plan);
+    size_fixed(program, table, options.grammars, plan);
+    const bool fits = plan.fixed() + ring + most_units <= plan.budget;
+    if (fits) lay_weights();
+    if (!fits || (resident && plan.weights.streamed_bytes > 0)) {
+      plan.cached_rows = {};
+      lay_weights();
+    }
   }
   plan.other += directory;
   return plan;

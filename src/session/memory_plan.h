@@ -55,6 +55,9 @@ struct EngineOptions {
   // Sessions whose passes may be computed together, each with an answer under way: as many
   // timelines, at least.
   int32_t parallel = 1;
+  // From 1, the whole model, to 0: the least important layers are left out (model/skipping.h).
+  double quality = 1;
+  std::span<const int32_t> skip;  // layers that are left out; of the caller, read while opening
 };
 
 inline constexpr int32_t kMaxBatch = 256;
@@ -83,6 +86,8 @@ struct MemoryPlan {
   uint64_t adapter_scratch = 0;  // part of each thread's
   uint64_t other = 0;            // stacks, directory, queue
   uint64_t minimum = 0;          // smallest budget for this context
+  // Rows of each table that stay once they were read, part of `activations`.
+  std::array<uint64_t, model::kMaxTables> cached_rows{};
   kv::KvTypes kv_types;
   KvRoom kv_room;
   kv::KvShape kv_shape;
@@ -91,7 +96,8 @@ struct MemoryPlan {
   std::vector<int32_t> mat_item, vec_item;
 
   [[nodiscard]] WorkingShape working() const {
-    return {kv_room.positions, n_batch, n_threads, logits_rows, adapter_scratch, kv_room.forgets()};
+    return {kv_room.positions, n_batch,           n_threads,  logits_rows,
+            adapter_scratch,   kv_room.forgets(), cached_rows};
   }
   [[nodiscard]] uint64_t fixed() const {
     return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + other;

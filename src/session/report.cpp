@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 
 namespace sluice::session {
 namespace {
@@ -54,6 +55,7 @@ void report_model(const gguf::Header& header, const Inspection& found, const Rep
   number("bytes", bytes);
   for (const auto& [type, n] : types) sink("types", type.c_str(), static_cast<double>(n));
   number("layers", hp.n_layer);
+  number("layersSkipped", found.program.skipped.size());
   number("embedding", hp.n_embd);
   number("feedForward", hp.n_expert > 0 ? hp.n_ff_expert : hp.n_ff);
   number("heads", hp.n_head);
@@ -142,6 +144,10 @@ std::vector<uint32_t> layer_units(const Inspection& found) {
     use(found.plan.vec_item, op.vecs()[0]);
     const auto* product = op.get<model::MatmulOp>();
     if (product != nullptr && product->n_parts > 0) use(found.plan.mat_item, product->all[0].mat);
+  }
+  // A layer that is skipped begins where the next one does.
+  for (const int32_t layer : std::views::reverse(found.program.skipped)) {
+    first[static_cast<size_t>(layer)] = first[static_cast<size_t>(layer) + 1];
   }
   return first;
 }

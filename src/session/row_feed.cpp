@@ -1,6 +1,8 @@
 // Requests, and the reading of blocks.
 #include "session/row_feed.h"
 
+#include <algorithm>
+
 namespace sluice::session {
 
 static_assert(model::kMaxTables <= residency::Residency::kMaxTables);
@@ -47,9 +49,15 @@ void RowFeed::request() {
       const uint32_t unit = table_ == 0 ? held(token) : residency::kNoUnit;
       if (table_ == 0) unit_of_[static_cast<size_t>(t)] = unit;
       if (unit != residency::kNoUnit) continue;
+      RowCache& cache = engine_.working().row_cache(table_);
+      if (const uint8_t* known = cache.find(token)) {
+        std::copy_n(known, m.row_bytes, row(table_, t));
+        continue;
+      }
       const uint64_t offset = m.offset + static_cast<uint64_t>(token * m.row_bytes);
       const uint32_t bytes = static_cast<uint32_t>(m.row_bytes);
       if (!r.request_row(table_, m.file, offset, bytes, row(table_, t))) return;
+      cache.count_read();
     }
   }
 }
@@ -63,8 +71,11 @@ bool RowFeed::ready(size_t table) {
   const model::Mat& m = mat(table);
   for (int32_t t = 0; t < n_tokens(); ++t) {
     if (table == 0 && unit_of_[static_cast<size_t>(t)] != residency::kNoUnit) continue;
-    if (kernels::all_finite(m.type, row(table, t), m.cols)) continue;
     const Token token = token_at(t);
+    if (kernels::all_finite(m.type, row(table, t), m.cols)) {
+      engine_.working().row_cache(table).keep(token, row(table, t));
+      continue;
+    }
     engine_.refuse_weights(m.name, token, token);
   }
   return true;

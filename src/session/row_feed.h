@@ -1,6 +1,7 @@
 // Rows of tables that tokens choose: their embeddings, and embeddings of each layer's own. The
 // token embedding gives them from memory where it is held; all others of a batch are read one by
-// one, and asked for as soon as the batch begins, in the order in which the tables are used.
+// one, and asked for as soon as the batch begins, in the order in which the tables are used; where
+// the plan has room, rows that were read lately are kept.
 #pragma once
 
 #include <array>

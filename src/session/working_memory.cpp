@@ -116,7 +116,9 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
   }
   for (size_t i = 0; i < p.tables.size(); ++i) {
     const model::Mat& table = p.mats[static_cast<size_t>(p.tables[i])];
-    at.table_rows[i] = carve.take<uint8_t>(n_batch * static_cast<uint64_t>(table.row_bytes));
+    const uint64_t bytes = static_cast<uint64_t>(table.row_bytes);
+    at.table_rows[i] = carve.take<uint8_t>(n_batch * bytes);
+    at.cached_rows[i] = carve.take<uint8_t>(RowCache::bytes(shape.cached_rows[i], bytes));
   }
   if (!p.moes.empty()) {
     const uint64_t n_used = static_cast<uint64_t>(p.hp.n_expert_used);
@@ -160,6 +162,11 @@ Status WorkingMemory::allocate(const Program& p, const kernels::Table& table,
   SLUICE_RETURN_IF_ERROR(scratch_.allocate(scratch_stride_ * static_cast<size_t>(shape.n_threads)));
   Carver carve(activations_.as<uint8_t>());
   at_ = lay_out(carve, p, table, shape);
+  for (size_t i = 0; i < p.tables.size(); ++i) {
+    const model::Mat& m = p.mats[static_cast<size_t>(p.tables[i])];
+    row_caches_[i].place(at_.cached_rows[i], shape.cached_rows[i],
+                         static_cast<uint64_t>(m.row_bytes));
+  }
   at_.buffers[static_cast<size_t>(Buf::kLogits)] = logits_.as<float>();
   return {};
 }

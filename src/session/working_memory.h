@@ -10,6 +10,7 @@
 #include "kernels/kernels.h"
 #include "model/program.h"
 #include "session/routing.h"
+#include "session/row_cache.h"
 
 namespace sluice::session {
 
@@ -55,8 +56,9 @@ struct TileScratch {
 
 struct WorkingShape {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
-  uint64_t least_scratch = 0;  // bytes of a thread
-  bool forgets = false;        // layers do: kv_policy.h
+  uint64_t least_scratch = 0;                             // bytes of a thread
+  bool forgets = false;                                   // layers do: kv_policy.h
+  std::array<uint64_t, model::kMaxTables> cached_rows{};  // of each table
 
   // Results that an attention is merged from: where a ring comes round, the part that its place is
   // in is begun twice, and the first positions are a part by themselves.
@@ -87,6 +89,8 @@ class WorkingMemory {
   [[nodiscard]] float* turn_table(size_t i) const { return at_.turns[i]; }
   // Rows of a table of the program as they are in the file, [n_batch][row_bytes].
   [[nodiscard]] uint8_t* table_rows(size_t table) const { return at_.table_rows[table]; }
+  [[nodiscard]] RowCache& row_cache(size_t table) { return row_caches_[table]; }
+  [[nodiscard]] const RowCache& row_cache(size_t table) const { return row_caches_[table]; }
   // Tokens of one expert, gathered: its inputs, then its outputs, [2][n_batch][n_embd].
   [[nodiscard]] float* experts() const { return at_.experts; }
   // Of a mixture: [n_batch][n_used], the same sorted by expert, and the experts that have tokens.
@@ -107,7 +111,7 @@ class WorkingMemory {
     std::array<float*, model::kBufCount> buffers{};
     std::vector<float*> ropes, turns;
     uint8_t* q8 = nullptr;
-    std::array<uint8_t*, model::kMaxTables> table_rows{};
+    std::array<uint8_t*, model::kMaxTables> table_rows{}, cached_rows{};
     float* experts = nullptr;
     Choice* choices = nullptr;
     Routed* routed = nullptr;
@@ -118,6 +122,7 @@ class WorkingMemory {
                         const WorkingShape& shape);
 
   Places at_;
+  std::array<RowCache, model::kMaxTables> row_caches_;
   AlignedBuffer activations_, logits_, scratch_, pool_sums_;
   size_t scratch_stride_ = 0;
 };

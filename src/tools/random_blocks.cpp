@@ -232,6 +232,20 @@ void fill_tq2_0(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
   }
 }
 
+// d, m, then quants of two, three and four bits; and d, signs, zeros.
+void fill_qsf2(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<16, true>(out, n, 1.12f, 1.5f, sigma, random);
+}
+void fill_qsf3(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<24, true>(out, n, 2.29f, 3.5f, sigma, random);
+}
+void fill_qsf4(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<32, true>(out, n, 4.61f, 7.5f, sigma, random);
+}
+void fill_qsft(uint8_t* out, uint64_t n, float sigma, float, Random& random) {
+  fill_simple<16, false>(out, n, 0.707f, 0, sigma, random);
+}
+
 constexpr auto fill_f32 = fill_float<float, same>;
 constexpr auto fill_f16 = fill_float<uint16_t, to_f16>;
 constexpr auto fill_bf16 = fill_float<uint16_t, to_bf16>;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
@@ -80,6 +81,42 @@ TEST(Qsf, GivesTheSampleModelsLogits) {
   expect_same(folder + "F16.gguf", tokens, {Packing::kZstd});
   expect_same(folder + "Q8_0.gguf", tokens,
               {Packing::kNone, Packing::kLz4, Packing::kLz4Hc, Packing::kZstd, Packing::kAuto});
+}
+
+// Blocks of QSF's own: the same logits resident, in the smallest budget and one by one, about those
+// of the source.
+TEST(Qsf, TypesOfItsOwnGiveTheSameLogitsUnderEveryBudget) {
+  const std::string path =
+      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-F16.gguf";
+  const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
+  Result<native::ModelHeader> model = native::read_header(path, {});
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+  ASSERT_TRUE(source.ok());
+  const std::vector<float> exact = logits_of(path, tokens, 0);
+  const std::string name = (std::filesystem::temp_directory_path() /
+                            ("sluice-own-" + std::to_string(::getpid()) + ".qsf"))
+                               .string();
+  for (const auto& [type, most] : {std::pair{"qsf4", 0.05}, std::pair{"qsf3", 0.15},
+                                   std::pair{"qsf2", 0.5}, std::pair{"qsft", 0.8}}) {
+    convert::Options options;
+    options.type = type;
+    {
+      File file(name);
+      const Result<convert::Report> made = convert::to_qsf(*source, options, Packing::kNone, &file);
+      ASSERT_TRUE(made.ok()) << made.status().message();
+    }
+    const std::vector<float> resident = logits_of(name, tokens, 0);
+    ASSERT_EQ(resident.size(), exact.size());
+    EXPECT_EQ(logits_of(name, tokens, 1), resident) << type;
+    double error = 0, power = 0;
+    for (size_t i = 0; i < exact.size(); ++i) {
+      error += std::pow(static_cast<double>(exact[i]) - resident[i], 2);
+      power += std::pow(static_cast<double>(exact[i]), 2);
+    }
+    EXPECT_LT(error, most * power) << type << " " << error / power;
+  }
+  std::filesystem::remove(name);
 }
 
 // Files that were written before.

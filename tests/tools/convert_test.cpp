@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "../sanitized.h"
+#include "../unit/torch_file.h"
 #include "gguf/gguf.h"
+#include "hf/safetensors.h"
 #include "program_util.h"
 
 namespace sluice::tools {
@@ -64,6 +66,27 @@ TEST_F(Convert, EveryTypeRuns) {
     for (const auto& t : report["tensors"]) {
       EXPECT_GT(t["cosine"].get<double>(), 0.85) << type << " " << t["name"];
     }
+  }
+}
+
+TEST_F(Convert, QsfsOwnTypesRun) {
+  const std::vector<float> wanted = logits(kSample);
+  uint64_t before = UINT64_MAX;
+  for (const auto& [type, bound] : {std::pair{"qsf4", 0.06}, std::pair{"qsf3", 0.15},
+                                    std::pair{"qsf2", 0.5}, std::pair{"qsft", 0.8}}) {
+    const Ran ran = run({"convert", kSample, at("out.qsf"), "--type", type, "--json"});
+    ASSERT_EQ(ran.status, 0) << type << ": " << ran.err;
+    EXPECT_LE(error_of(logits(at("out.qsf")), wanted), bound) << type;
+    const uint64_t bytes = fs::file_size(at("out.qsf"));
+    EXPECT_LT(bytes, before);
+    before = bytes;
+    const Ran refused = run({"convert", at("out.qsf"), at("out.gguf")});
+    EXPECT_NE(refused.status, 0);
+    EXPECT_NE(refused.err.find("QSF's own"), std::string::npos) << refused.err;
+    EXPECT_FALSE(fs::exists(at("out.gguf")));
+    EXPECT_EQ(run({"convert", at("out.qsf"), at("out.gguf"), "--type", "q8_0"}).status, 0);
+    EXPECT_LE(error_of(logits(at("out.gguf")), logits(at("out.qsf"))), 2e-3) << type;
+    fs::remove(at("out.gguf"));
   }
 }
 
@@ -136,6 +159,96 @@ TEST_F(Convert, CalibrationServesTheText) {
                  text})
                 .status,
             0);
+}
+
+// --calibrate writes what each layer is worth; --quality leaves out those that are worth least.
+TEST_F(Convert, MeasuresLayersForQuality) {
+  const std::string deep = kSource + "/tests/data/hf/qwen3";
+  std::ofstream(at("text")) << "Once upon a time there was a little fox.";
+  const auto none =
+      run({"logits", deep, "--tokens", "1,2,3", "--out", at("logits"), "--quality", "0.5"});
+  EXPECT_NE(none.status, 0);
+  EXPECT_NE(none.err.find("--calibrate"), std::string::npos) << none.err;
+  for (const char* name : {"worth.gguf", "worth.qsf"}) {
+    const Ran ran = run({"convert", deep, at(name), "--calibrate", at("text"), "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const auto layers = nlohmann::json::parse(ran.out)["layers"];
+    ASSERT_EQ(layers.size(), 12u);
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const bool stays = i < 2 || i + 2 >= layers.size();
+      EXPECT_EQ(layers[i]["stays"], stays) << i;
+      if (!stays) {
+        EXPECT_GT(layers[i]["divergence"].get<double>(), 0) << i;
+      }
+      EXPECT_LE(std::fabs(layers[i]["cosine"].get<double>()), 1.0001) << i;
+    }
+    const auto answer = [&](const char* quality) {
+      const Ran told = run(
+          {"logits", at(name), "--tokens", "1,2,3", "--out", at("logits"), "--quality", quality});
+      EXPECT_EQ(told.status, 0) << told.err;
+      return bytes_of(at("logits"));
+    };
+    const std::string whole = answer("1");
+    EXPECT_EQ(run({"logits", at(name), "--tokens", "1,2,3", "--out", at("logits")}).status, 0);
+    EXPECT_EQ(bytes_of(at("logits")), whole);
+    EXPECT_NE(answer("0"), whole);
+    const Ran info = run({"info", at(name), "--json", "--quality", "0"});
+    EXPECT_EQ(nlohmann::json::parse(info.out)["layersSkipped"], layers.size() - 4);
+    EXPECT_NE(run({"info", at(name), "--quality", "1.5"}).status, 0);
+  }
+}
+
+// A checkpoint saved by torch.save, whole or in shards: the bytes that its safetensors give.
+TEST_F(Convert, ReadsPyTorchCheckpoints) {
+  const fs::path source = kSource + "/tests/data/hf/qwen3";
+  ASSERT_EQ(run({"convert", source.string(), at("wanted")}).status, 0);
+  const std::string file = bytes_of(source / "model.safetensors");
+  hf::SafetensorsFile parsed;
+  const gguf::Bytes bytes{reinterpret_cast<const uint8_t*>(file.data()), file.size()};
+  ASSERT_TRUE(hf::parse_safetensors(bytes, bytes.size(), "model", &parsed)->done);
+  for (const size_t shards : {1u, 2u}) {
+    const fs::path folder = base_ / std::to_string(shards) / "qwen3";
+    fs::create_directories(folder);
+    for (const auto& entry : fs::directory_iterator(source)) {
+      if (entry.is_regular_file() && entry.path().extension() != ".safetensors") {
+        fs::copy_file(entry.path(), folder / entry.path().filename());
+      }
+    }
+    std::string map;
+    for (size_t s = 0; s < shards; ++s) {
+      test::ZipBuilder zip;
+      std::vector<test::TorchTensor> tensors;
+      std::vector<std::string> storages;
+      const std::string name = shards == 1
+                                   ? "pytorch_model.bin"
+                                   : "pytorch_model-0000" + std::to_string(s + 1) + "-of-00002.bin";
+      for (size_t i = s; i < parsed.entries.size(); i += shards) {
+        const hf::SafetensorsEntry& e = parsed.entries[i];
+        const char* type = e.dtype == "BF16"  ? "BFloat16Storage"
+                           : e.dtype == "F16" ? "HalfStorage"
+                                              : "FloatStorage";
+        uint64_t n = 1;
+        for (const uint64_t d : e.shape) n *= d;
+        tensors.push_back({e.name, type, std::to_string(storages.size()), e.shape, {}, 0, n});
+        storages.push_back(file.substr(e.begin, e.end - e.begin));
+        map += (map.empty() ? "\"" : ",\"") + e.name + "\":\"" + name + "\"";
+      }
+      zip.add("pytorch_model/data.pkl", test::pickled(tensors));
+      for (size_t i = 0; i < storages.size(); ++i) {
+        zip.add("pytorch_model/data/" + std::to_string(i), storages[i]);
+      }
+      std::ofstream(folder / name, std::ios::binary) << zip.build();
+    }
+    if (shards > 1) {
+      std::ofstream(folder / "pytorch_model.bin.index.json") << R"({"weight_map":{)" + map + "}}";
+    }
+    const Ran ran = run({"convert", folder.string(), at("got")});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_EQ(bytes_of(at("got")), bytes_of(at("wanted"))) << shards;
+    // Where there are safetensors, they are what is read.
+    std::ofstream(folder / "model.safetensors") << "no safetensors";
+    EXPECT_NE(run({"convert", folder.string(), at("got")}).status, 0);
+  }
 }
 
 TEST_F(Convert, FitsTheSizeThatIsAskedFor) {

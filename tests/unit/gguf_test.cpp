@@ -365,12 +365,19 @@ TEST(Gguf, EveryTypeHasItsSize) {
       {TensorType::kMXFP4, 8 * (1 + 16)},
       {TensorType::kNVFP4, 4 * (4 + 32)},
       {TensorType::kQ1_0, 2 * (2 + 16)},
+      {TensorType::kQSF2, 4 * (4 + 16)},
+      {TensorType::kQSF3, 4 * (4 + 24)},
+      {TensorType::kQSF4, 4 * (4 + 32)},
+      {TensorType::kQSFT, 4 * (2 + 16)},
   };
   for (const auto& [type, bytes] : kSizes) {
     const TypeInfo* info = type_info(type);
     ASSERT_NE(info, nullptr) << static_cast<uint32_t>(type);
     EXPECT_EQ(256 / info->block_size * info->block_bytes, bytes) << info->name;
     EXPECT_EQ(256 % info->block_size, 0u);
+  }
+  for (const uint32_t id : {4u, 42u, 182u, 183u, 224u, 229u, 267u, 0xffffffffu}) {
+    EXPECT_EQ(type_info(static_cast<TensorType>(id)), nullptr) << id;
   }
 }
 

@@ -76,7 +76,8 @@ constexpr bool can_pack([[maybe_unused]] convert::Packing packing) {
 #endif
 }
 
-inline std::vector<uint8_t> qsf_file(const std::vector<uint8_t>& gguf, convert::Packing packing) {
+inline std::vector<uint8_t> qsf_file(const std::vector<uint8_t>& gguf, convert::Packing packing,
+                                     const char* type = "") {
   gguf::Header header;
   EXPECT_TRUE(gguf::parse_header(gguf, gguf.size(), &header)->done);
   std::vector<std::unique_ptr<io::ByteSource>> sources;
@@ -86,6 +87,8 @@ inline std::vector<uint8_t> qsf_file(const std::vector<uint8_t>& gguf, convert::
   MemoryFile out;
   convert::Options options;
   options.threads = 1;
+  options.type = type;
+  options.pure = true;
   const Result<convert::Report> made = convert::to_qsf(*source, options, packing, &out);
   EXPECT_TRUE(made.ok()) << made.status().message();
   EXPECT_EQ(made.ok() ? made->bytes : 0, out.file.size());

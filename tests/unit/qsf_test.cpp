@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include "../sanitized.h"
 #include "http_test_server.h"
+#include "kernels/reference/reference.h"
 #include "native/model_file.h"
 #include "native/qsf_source.h"
 #include "qsf/crc32.h"
@@ -90,10 +92,61 @@ TEST(QsfFile, HoldsWhatTheGgufHeld) {
   }
 }
 
+constexpr const char* kOwnTypes[] = {"qsf2", "qsf3", "qsf4", "qsft"};
+
+// Types of the format's own are named by its own codes, and come back as they were written.
+TEST(QsfFile, HoldsTypesOfItsOwn) {
+  const Bytes gguf = gguf_file(2);
+  const Result<Contents> wanted = read_all(gguf);
+  for (size_t i = 0; i < std::size(kOwnTypes); ++i) {
+    const Bytes file = qsf_file(gguf, Packing::kNone, kOwnTypes[i]);
+    const Result<Contents> got = read_all(file);
+    ASSERT_TRUE(got.ok()) << got.status().message();
+    ASSERT_EQ(got->tensors.size(), wanted->tensors.size());
+    const auto& [what, bytes] = got->tensors.at("blk.1.attn_q.weight");
+    EXPECT_EQ(what, std::to_string(225 + i) + ",64,2");
+    const size_t block = kernels::reference::block_bytes(static_cast<kernels::Type>(225 + i));
+    ASSERT_EQ(bytes.size(), 2 * block);
+    std::vector<float> x(128), y(128);
+    kernels::reference::dequantize(kernels::Type::kBF16,
+                                   wanted->tensors.at("blk.1.attn_q.weight").second.data(), 128,
+                                   x.data());
+    kernels::reference::dequantize(static_cast<kernels::Type>(225 + i), bytes.data(), 128,
+                                   y.data());
+    double error = 0, power = 0;
+    for (size_t j = 0; j < x.size(); ++j) {
+      error += std::pow(x[j] - y[j], 2);
+      power += std::pow(x[j], 2);
+    }
+    EXPECT_LT(error, 0.3 * power) << kOwnTypes[i];
+    // The code of the tensor that precedes these bytes by its header and padding.
+    const auto at = std::search(file.begin(), file.end(), bytes.begin(), bytes.end());
+    ASSERT_NE(at, file.end());
+    EXPECT_EQ(*(at - 64 + 12), 1 + i);
+  }
+}
+
+// A GGUF file cannot say what these are.
+TEST(QsfFile, TypesOfItsOwnGoIntoNoGguf) {
+  const Bytes gguf = gguf_file(2);
+  gguf::Header header;
+  ASSERT_TRUE(gguf::parse_header(gguf, gguf.size(), &header)->done);
+  std::vector<std::unique_ptr<io::ByteSource>> sources;
+  sources.push_back(io::open_memory(gguf));
+  const Result<convert::Source> source = convert::Source::create(header, sources);
+  ASSERT_TRUE(source.ok());
+  test::MemoryFile out;
+  convert::Options options;
+  options.type = "qsf4";
+  const Result<convert::Report> made = convert::to_gguf(*source, options, &out);
+  EXPECT_EQ(made.status().code(), Code::kInvalidArgument);
+  EXPECT_NE(made.status().message().find("QSF4"), std::string::npos);
+}
+
 TEST(QsfFile, EveryTruncationIsAnError) {
   for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
     if (!test::can_pack(packing)) continue;
-    const Bytes file = qsf_file(gguf_file(2), packing);
+    const Bytes file = qsf_file(gguf_file(2), packing, packing == Packing::kNone ? "qsf3" : "");
     for (size_t n = 0; n < file.size(); n += kSanitized ? 7 : 1) {
       ASSERT_FALSE(read_all(std::span(file).first(n)).ok()) << n;
     }
@@ -104,7 +157,7 @@ TEST(QsfFile, EveryTruncationIsAnError) {
 TEST(QsfFile, EveryFlippedBitIsAnErrorOrChangesNothing) {
   for (const Packing packing : {Packing::kNone, Packing::kLz4, Packing::kZstd}) {
     if (!test::can_pack(packing)) continue;
-    Bytes file = qsf_file(gguf_file(2), packing);
+    Bytes file = qsf_file(gguf_file(2), packing, packing == Packing::kNone ? "qsf2" : "");
     const Result<Contents> wanted = read_all(file);
     ASSERT_TRUE(wanted.ok());
     size_t harmless = 0;

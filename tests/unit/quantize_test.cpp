@@ -46,6 +46,10 @@ constexpr Bound kBounds[] = {
     {Type::kMXFP4, "MXFP4", 0.01254, 0.01922},
     {Type::kTQ1_0, "TQ1_0", 0.1897, 0.3676},
     {Type::kTQ2_0, "TQ2_0", 0.1897, 0.3676},
+    {Type::kQSF2, "QSF2", 0, 0},
+    {Type::kQSF3, "QSF3", 0, 0},
+    {Type::kQSF4, "QSF4", 0, 0},
+    {Type::kQSFT, "QSFT", 0, 0},
 };
 
 std::vector<float> normal_values(size_t n, float sigma) {
@@ -149,8 +153,64 @@ TEST(QuantizeTernary, KeepsTernaryWeights) {
   std::mt19937 random(9);
   std::vector<float> x(512), ones(512, 1);
   for (float& v : x) v = 0.03125f * static_cast<float>(static_cast<int>(random() % 3) - 1);
-  for (const Type type : {Type::kTQ1_0, Type::kTQ2_0}) {
+  for (const Type type : {Type::kTQ1_0, Type::kTQ2_0, Type::kQSFT}) {
     EXPECT_EQ(decoded(type, quantized(best_quantizers(), type, x, ones), 512), x);
+  }
+}
+
+// What QSF's blocks lose when their scale is the largest value's: value = low + (high - low) / most
+// * code, and -d, 0, d.
+double share_lost_by_the_largest(Type type, const std::vector<float>& x) {
+  double error = 0, power = 0;
+  for (size_t at = 0; at < x.size(); at += 64) {
+    const auto [low, high] = std::minmax_element(&x[at], &x[at] + 64);
+    const int bits = type == Type::kQSF2 ? 2 : type == Type::kQSF3 ? 3 : 4;
+    const float ternary = std::max(-*low, *high),
+                step = (*high - *low) / static_cast<float>((1 << bits) - 1);
+    for (size_t i = at; i < at + 64; ++i) {
+      const float y = type == Type::kQSFT ? ternary * std::round(x[i] / ternary)
+                                          : *low + step * std::round((x[i] - *low) / step);
+      error += std::pow(static_cast<double>(x[i]) - y, 2);
+      power += std::pow(static_cast<double>(x[i]), 2);
+    }
+  }
+  return error / power;
+}
+
+TEST(QuantizeQsf, LosesLessThanByTheLargestValue) {
+  const std::pair<Type, double> kShares[] = {
+      {Type::kQSF2, 0.7}, {Type::kQSF3, 0.8}, {Type::kQSF4, 0.95}, {Type::kQSFT, 0.7}};
+  for (const auto& [type, share] : kShares) {
+    for (const auto& x : {normal_values(1 << 14, 0.02f), heavy_values(1 << 14, 0.02f)}) {
+      EXPECT_LT(share_of_error(type, x), share * share_lost_by_the_largest(type, x))
+          << static_cast<uint32_t>(type);
+    }
+  }
+}
+
+// The bits of a block as the format describes them, written and read back by hand.
+TEST(QuantizeQsf, WritesTheFormatsBits) {
+  std::vector<float> x(64), ones(64, 1);
+  for (size_t i = 0; i < 64; ++i) x[i] = 0.25f * static_cast<float>(i * 5 % 8) - 1;
+  const std::vector<uint8_t> line = quantized(best_quantizers(), Type::kQSF3, x, ones);
+  ASSERT_EQ(line.size(), 28u);
+  EXPECT_EQ(line[0] | line[1] << 8, 0x3400);  // 0.25
+  EXPECT_EQ(line[2] | line[3] << 8, 0xbc00);  // -1
+  for (size_t i = 0; i < 64; ++i) {
+    size_t code = 0;
+    for (size_t b = 0; b < 3; ++b) {
+      const size_t bit = 3 * i + b;
+      code |= static_cast<size_t>(line[4 + bit / 8] >> bit % 8 & 1) << b;
+    }
+    EXPECT_EQ(code, i * 5 % 8) << i;
+  }
+  for (size_t i = 0; i < 64; ++i) x[i] = 0.5f * static_cast<float>(static_cast<int>(i * 5 % 3) - 1);
+  const std::vector<uint8_t> signs = quantized(best_quantizers(), Type::kQSFT, x, ones);
+  ASSERT_EQ(signs.size(), 18u);
+  EXPECT_EQ(signs[0] | signs[1] << 8, 0x3800);  // 0.5
+  for (size_t i = 0; i < 64; ++i) {
+    EXPECT_EQ(signs[2 + i / 8] >> i % 8 & 1, x[i] < 0) << i;
+    EXPECT_EQ(signs[10 + i / 8] >> i % 8 & 1, x[i] == 0) << i;
   }
 }
 

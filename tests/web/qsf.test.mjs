@@ -75,6 +75,28 @@ describe('in Node', () => {
     });
   }
 
+  test('blocks of its own, layers left out by quality, and rows that are kept', async () => {
+    const source = path('own'); // 2-bit blocks, and what --calibrate measured
+    const run = (options, smallest = false) => measure({ source, tokens, smallest, options: { threads: 2, ...options } });
+    const { logits } = await run({});
+    const exact = (await measure({ source: join(data, 'hf', 'qwen3/'), tokens, options: {} })).logits;
+    const power = (values) => values.reduce((sum, x) => sum + x * x, 0);
+    assert.ok(power(logits.map((x, i) => x - exact[i])) < 0.5 * power(exact));
+    const streamed = await run({}, true);
+    assert.equal(streamed.resident, false);
+    assert.deepEqual(streamed.logits, logits);
+    assert.deepEqual((await run({ quality: 1 })).logits, logits);
+    const less = await run({ quality: 0.5 });
+    assert.notDeepEqual(less.logits, logits);
+    assert.deepEqual((await run({ quality: 0.5 }, true)).logits, less.logits);
+    for (const options of [{ quality: 2 }, { quality: 'low' }]) await assert.rejects(run(options), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(measure({ source: path('none'), tokens, options: { quality: 0.9 } }), /--calibrate/);
+    const engine = await Engine.load(source, { contextLength: 64, threads: 1 });
+    const { rowsFound, rowsRead } = engine.stats().engine;
+    assert.equal(rowsFound + rowsRead, 0); // held whole
+    await engine.dispose();
+  });
+
   test('a layer that arrives damaged is fetched again, and an error if it stays so', async () => {
     const file = readFileSync(path('zstd'));
     const at = Math.floor(file.length / 2);

@@ -41,6 +41,11 @@ export interface InspectOptions {
   /** Of window: the positions that there is memory for. Default `contextLength`. */
   kvSize?: number;
   /**
+   * From 1, the whole model, to 0: the least important layers are left out, neither read nor computed. Of
+   * files that `sluice convert --calibrate` has measured. Default 1.
+   */
+  quality?: number;
+  /**
    * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
    * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no
    * store, or a store that opens a file once).

@@ -58,6 +58,7 @@ export interface LoadSpec {
   kvPolicy: string | undefined;
   kvKeep: number;
   kvSize: number;
+  quality: number;
   /** 0: choose. */
   threads: number;
   kernels: string;

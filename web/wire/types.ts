@@ -276,6 +276,8 @@ export interface ModelInfo {
   types: Record<string, number>;
   /** Number of layers. */
   layers: number;
+  /** Those of them that a `quality` below 1 leaves out. */
+  layersSkipped: number;
   /** Width of the residual stream. */
   embedding: number;
   /** Width of the feed-forward layers. */

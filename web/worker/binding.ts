@@ -41,6 +41,8 @@ export interface OpenOptions {
   kvPolicy: string | undefined;
   kvKeep: number;
   kvSize: number;
+  /** From 1, the whole model, to 0: the least important layers are left out. */
+  quality: number;
   /** 0: chosen by the engine. */
   threads: number;
   /** Kernel table by name; '': the best of this binary. */

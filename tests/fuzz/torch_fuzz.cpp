@@ -1,0 +1,27 @@
+// Fuzzes PyTorch checkpoints: what is accepted is a safetensors directory whose every byte can be
+// read. The input is the file; one that is no archive is taken for its data.pkl.
+#include <cstdlib>
+#include <vector>
+
+#include "hf/pickle.h"
+#include "hf/safetensors.h"
+#include "native/torch_source.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace sluice;
+  const gguf::Bytes bytes(data, size);
+  const auto source = native::TorchSource::open(io::open_memory(bytes), "pytorch_model.bin");
+  if (!source.ok()) {
+    if (source.status().message().empty()) std::abort();
+    (void)hf::parse_pickle(bytes, "pytorch_model.bin");
+    return 0;
+  }
+  // Tensors may share their bytes, so that a small file describes more than there is memory for.
+  if ((*source)->size() > (64u << 20)) return 0;
+  std::vector<uint8_t> all((*source)->size());
+  if (!(*source)->read(0, all).ok()) std::abort();
+  hf::SafetensorsFile file;
+  const auto parsed = hf::parse_safetensors(all, all.size(), "pytorch_model.bin", &file);
+  if (!parsed.ok() || !parsed->done) std::abort();
+  return 0;
+}
