@@ -1,5 +1,6 @@
-// Quantized keys and values back to f32, a block of positions at a time: what each bit means is in
-// kernels.h. Every value is one fixed chain of operations of its code and scale.
+// Keys and values as they lie in the cache, and as f32 vectors in registers: what each bit means is
+// in kernels.h. Every value is one fixed chain of operations of its code and scale, so it is the
+// same whether a tile of attention loads it or scratch holds it.
 #pragma once
 
 #include "kernels/generic/unroll.h"
@@ -8,7 +9,10 @@
 namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
-constexpr int kKvBlock = 32;  // values that share a scale
+constexpr int kKvBlock = 32;    // values that share a scale
+constexpr int kPositions = 32;  // of a block of attention; whole vectors on every target
+
+constexpr float kLaneNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 SLUICE_INLINE float bf16_value(const uint8_t* p) {
   uint16_t high;
@@ -38,87 +42,197 @@ struct Levels2 {
     return y * splat(1.0f / (1.0f + 1.75f * kKvCurve2));
   }
 };
+struct EvenLevels2 {
+  static constexpr int kCodes = 4;
+  static constexpr float kMiddle = 1.5f, kCurve = 0.0f;
+};
 template <class L>
 SLUICE_INLINE F32 level(F32 u) {
+  if constexpr (L::kCurve == 0.0f) return u;
   return u * mul_add(u * u, splat(L::kCurve), splat(1.0f));
 }
 
-SLUICE_NOINLINE void widen_q8(const uint8_t* rows, int64_t row_bytes, int from, int to, int32_t ld,
-                              float* out) {
-  for (int i = from; i < to; ++i) {
-    const uint8_t* block = rows + i * row_bytes;
-    float* to_row = out + i * ld;
-    for (int32_t c = 0; c < ld; c += kKvBlock, block += 34) {
-      const F32 d = splat(bf16_value(block));
-      unroll<kKvBlock / kLanes>([&](auto j) SLUICE_INLINE_LAMBDA {
-        const int32_t at = c + j * kLanes;
-        if (at < ld) store(to_row + at, load_s8(block + 2 + j * kLanes) * d);
+// 0, 1 .. n - 1, again and again: what bits above a code's own say does not matter.
+struct CodeLanes {
+  float lanes[kLanes];
+};
+constexpr CodeLanes repeat_codes(int n) {
+  CodeLanes codes{};
+  for (int i = 0; i < kLanes; ++i) codes.lanes[i] = static_cast<float>(i % n);
+  return codes;
+}
+template <class L>
+constexpr CodeLanes kRepeated = repeat_codes(L::kCodes);
+
+// Levels, times the scale if one is given, of the codes that begin at bit kShift of kLanes bytes.
+// Where all levels fit a vector they are computed once and looked up: the same chain either way.
+template <class L, int kShift, class... Scale>
+SLUICE_INLINE F32 load_levels(const uint8_t* p, Scale... scale) {
+  const auto levels = [&](F32 codes) SLUICE_INLINE_LAMBDA {
+    return (level<L>(codes - splat(L::kMiddle)) * ... * scale);
+  };
+#if defined(SLUICE_WIDE_LANES)
+  if constexpr (L::kCodes <= kLanes) return look_up<kShift>(levels(load(kRepeated<L>.lanes)), p);
+#endif
+  return levels(load_bits<kShift, L::kCodes - 1>(p));
+}
+
+// --- forms ---------------------------------------------------------------------------------------
+// Rows of a block's positions: row i at data + i * stride. Only rows [from, to) may be read: the
+// others may never have been written, or not exist.
+enum class Form : uint8_t { kF32, kF16, kQ8, kQ4, kQ2, kQ2Channels };
+struct Rows {
+  Form form;
+  int from, to;
+  const uint8_t* data;
+  int64_t stride;           // in bytes
+  const uint8_t* channels;  // of kQ2Channels: the group's steps, then its middles
+  int64_t middles;          // in bytes from the former to the latter
+};
+
+// How a row lies: units of kUnit vectors in kBytes bytes. load_part<i>(p, c) is vector i of the
+// unit at p, and c what its channels have in common over a group, from column c of the rows.
+struct NoChannels {
+  SLUICE_INLINE_METHOD NoChannels(const Rows&, int32_t) {}
+};
+
+struct F32Rows {
+  static constexpr int kUnit = 1, kBytes = 4 * kLanes;
+  using Channels = NoChannels;
+  template <int>
+  static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
+    return load(reinterpret_cast<const float*>(p));
+  }
+};
+struct F16Rows {
+  static constexpr int kUnit = 1, kBytes = 2 * kLanes;
+  using Channels = NoChannels;
+  template <int>
+  static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
+    return load_f16(p);
+  }
+};
+struct Q8Rows {
+  static constexpr int kUnit = kKvBlock / kLanes, kBytes = 34;
+  using Channels = NoChannels;
+  template <int kPart>
+  static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
+    return load_s8(p + 2 + kPart * kLanes) * splat(bf16_value(p));
+  }
+};
+struct Q4Rows {
+  static constexpr int kUnit = kKvBlock / kLanes, kBytes = 18;
+  using Channels = NoChannels;
+  template <int kPart>
+  static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
+    constexpr int kAt = kPart * kLanes;
+    return load_levels<Levels4, kAt / 16 * 4>(p + 2 + kAt % 16, splat(bf16_value(p)));
+  }
+};
+struct Q2Rows {
+  static constexpr int kUnit = 2 * kKvBlock / kLanes, kBytes = 20;
+  using Channels = NoChannels;
+  template <int kPart>
+  static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
+    constexpr int kAt = kPart * kLanes;
+    const F32 scale = splat(bf16_value(p + kAt / kKvBlock * 2));
+    return load_levels<Levels2, kAt / 16 * 2>(p + 4 + kAt % 16, scale);
+  }
+};
+struct Q2ChannelRows {
+  static constexpr int kUnit = 2 * kKvBlock / kLanes, kBytes = 16;
+  struct Channels {
+    F32 step, middle;
+    SLUICE_INLINE_METHOD Channels(const Rows& rows, int32_t c)
+        : step(load_bf16(rows.channels + 2 * c)),
+          middle(load_bf16(rows.channels + rows.middles + 2 * c)) {}
+  };
+  template <int kPart>
+  static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels& of) {
+    constexpr int kAt = kPart * kLanes;
+    return mul_add(load_levels<EvenLevels2, kAt / 16 * 2>(p + kAt % 16), of.step, of.middle);
+  }
+};
+
+// --- scratch -------------------------------------------------------------------------------------
+// The first n values of p and zeros.
+SLUICE_INLINE F32 load_f16_n(const uint8_t* p, int n) {
+  if (n >= kLanes) return load_f16(p);
+  f16 padded[kLanes] = {};
+  memcpy(padded, p, static_cast<size_t>(n) * sizeof(f16));
+  return load_f16(padded);
+}
+
+SLUICE_NOINLINE void widen_f16(const Rows& in, int32_t cols, int32_t ld, float* out) {
+  for (int i = in.from; i < in.to; ++i) {
+    for (int32_t c = 0; c < cols; c += kLanes) {
+      store(out + i * ld + c, load_f16_n(in.data + i * in.stride + 2 * c, cols - c));
+    }
+  }
+}
+
+// Of the last unit what lies beyond ld is left out.
+template <class T>
+SLUICE_NOINLINE void widen_units(const Rows& in, int32_t ld, float* out) {
+  constexpr int kUnit = T::kUnit;
+  for (int i = in.from; i < in.to; ++i) {
+    const uint8_t* unit = in.data + i * in.stride;
+    float* const row = out + i * ld;
+    for (int32_t c = 0; c < ld; c += kUnit * kLanes, unit += T::kBytes) {
+      const typename T::Channels none(in, c);
+      F32 x[kUnit];
+      unroll<kUnit>([&](auto part) SLUICE_INLINE_LAMBDA {
+        x[part] = T::template load_part<part>(unit, none);
+      });
+      unroll<kUnit>([&](auto part) SLUICE_INLINE_LAMBDA {
+        if (c + part * kLanes < ld) store(row + c + part * kLanes, x[part]);
       });
     }
   }
 }
 
-SLUICE_NOINLINE void widen_q4(const uint8_t* rows, int64_t row_bytes, int from, int to, int32_t ld,
-                              float* out) {
-  const F32 middle = splat(Levels4::kMiddle);
-  for (int i = from; i < to; ++i) {
-    const uint8_t* block = rows + i * row_bytes;
-    float* to_row = out + i * ld;
-    for (int32_t c = 0; c < ld; c += kKvBlock, block += 18) {
-      const F32 d = splat(bf16_value(block));
-      const auto put = [&](auto half, auto j) SLUICE_INLINE_LAMBDA {
-        const int32_t at = c + half * 16 + j * kLanes;
-        if (at >= ld) return;
-        const F32 u = load_bits<4 * half, 15>(block + 2 + j * kLanes) - middle;
-        store(to_row + at, level<Levels4>(u) * d);
-      };
-      unroll<16 / kLanes>([&](auto j) SLUICE_INLINE_LAMBDA {
-        put(Int<0>{}, j);
-        put(Int<1>{}, j);
-      });
-    }
-  }
-}
-
-SLUICE_NOINLINE void widen_q2(const uint8_t* rows, int64_t row_bytes, int from, int to, int32_t ld,
-                              float* out) {
-  const F32 middle = splat(Levels2::kMiddle);
-  for (int i = from; i < to; ++i) {
-    const uint8_t* block = rows + i * row_bytes;
-    float* to_row = out + i * ld;
-    for (int32_t c = 0; c < ld; c += 2 * kKvBlock, block += 20) {
-      const F32 d[2] = {splat(bf16_value(block)), splat(bf16_value(block + 2))};
-      unroll<4>([&](auto quarter) SLUICE_INLINE_LAMBDA {
-        unroll<16 / kLanes>([&](auto j) SLUICE_INLINE_LAMBDA {
-          const int32_t at = c + quarter * 16 + j * kLanes;
-          if (at >= ld) return;
-          const F32 u = load_bits<2 * quarter, 3>(block + 4 + j * kLanes) - middle;
-          store(to_row + at, level<Levels2>(u) * d[quarter / 2]);
-        });
-      });
-    }
-  }
-}
-
-// Rows [from, to) of the block that begins `first` positions behind its group.
-SLUICE_NOINLINE void widen_q2_keys(const uint8_t* group, int64_t row_bytes, int first, int from,
-                                   int to, int32_t ld, float* out) {
-  const int64_t padded = row_bytes / 20 * 64, code_bytes = padded / 4;
-  const F32 middle = splat(Levels2::kMiddle);
-  for (int32_t c = 0; c < ld; c += 64) {
+// By channel: what channels have in common is loaded once for all rows.
+SLUICE_NOINLINE void widen_channels(const Rows& in, int32_t ld, float* out) {
+  using T = Q2ChannelRows;
+  for (int32_t c = 0; c < ld; c += T::kUnit * kLanes) {
+    const uint8_t* const unit = in.data + c / (T::kUnit * kLanes) * T::kBytes;
     unroll<4>([&](auto quarter) SLUICE_INLINE_LAMBDA {
       SLUICE_NO_UNROLL for (int j = 0; j < 16; j += kLanes) {
         const int32_t at = c + quarter * 16 + j;
         if (at >= ld) return;
-        const F32 step = load_bf16(group + 2 * at), mid = load_bf16(group + 2 * (padded + at));
-        const uint8_t* codes = group + 4 * padded + first * code_bytes + c / 4 + j;
-        for (int i = from; i < to; ++i) {
-          const F32 u = load_bits<2 * quarter, 3>(codes + i * code_bytes) - middle;
-          store(out + i * ld + at, mul_add(u, step, mid));
+        const T::Channels channels(in, at);
+        for (int i = in.from; i < in.to; ++i) {
+          store(out + i * ld + at,
+                T::load_part<quarter * 16 / kLanes>(unit + i * in.stride + j, channels));
         }
       }
     });
   }
+}
+
+// As f32, `ld` values a row, a multiple of lanes; of f16 those from `cols` on may be anything.
+Rows widen(const Rows& in, int32_t cols, int32_t ld, float* out) {
+  switch (in.form) {
+    case Form::kF32:
+      return in;
+    case Form::kF16:
+      widen_f16(in, cols, ld, out);
+      break;
+    case Form::kQ8:
+      widen_units<Q8Rows>(in, ld, out);
+      break;
+    case Form::kQ4:
+      widen_units<Q4Rows>(in, ld, out);
+      break;
+    case Form::kQ2:
+      widen_units<Q2Rows>(in, ld, out);
+      break;
+    case Form::kQ2Channels:
+      widen_channels(in, ld, out);
+      break;
+  }
+  const uint8_t* const data = reinterpret_cast<const uint8_t*>(out);
+  return {Form::kF32, in.from, in.to, data, int64_t{ld} * 4, nullptr, 0};
 }
 
 }  // namespace

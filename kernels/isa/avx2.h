@@ -160,6 +160,12 @@ SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   if constexpr ((0xff >> kShift) != kMask) wide = _mm256_and_si256(wide, _mm256_set1_epi32(kMask));
   return {_mm256_cvtepi32_ps(wide)};
 }
+template <int kShift>
+SLUICE_INLINE F32 look_up(F32 table, const uint8_t* p) {
+  __m256i wide = _mm256_cvtepu8_epi32(load_8_bytes(p));
+  if constexpr (kShift != 0) wide = _mm256_srli_epi32(wide, kShift);
+  return {_mm256_permutevar8x32_ps(table.v, wide)};
+}
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p)))};
 }

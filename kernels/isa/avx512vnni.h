@@ -152,6 +152,12 @@ SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   if constexpr ((0xff >> kShift) != kMask) wide = _mm512_and_si512(wide, _mm512_set1_epi32(kMask));
   return {_mm512_cvtepi32_ps(wide)};
 }
+template <int kShift>
+SLUICE_INLINE F32 look_up(F32 table, const uint8_t* p) {
+  __m512i wide = _mm512_cvtepu8_epi32(load_16_bytes(p));
+  if constexpr (kShift != 0) wide = _mm512_srli_epi32(wide, kShift);
+  return {_mm512_permutexvar_ps(wide, table.v)};
+}
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(load_16_bytes(p)))};
 }

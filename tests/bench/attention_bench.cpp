@@ -1,13 +1,15 @@
-// Rates of attention and of the vector functions on every table: decode in bytes of f16 cache read
-// per second (from memory: the cache of many heads is walked), prefill in multiply-adds per second.
+// Rates of attention and of the vector functions on every table: decode in positions of a head per
+// second (from memory: the cache of many heads is walked), prefill in multiply-adds per second.
 //   cmake -DSLUICE_BENCH=ON ... && build/native/tests/attention_bench --benchmark_filter=avx2
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -28,20 +30,42 @@ std::vector<f16> halves(const Table& table, size_t n) {
   return result;
 }
 
+// Whole groups of rows of d values each, in the form that a cache has.
+std::vector<uint8_t> cache(const Table& table, KvType type, bool keys, int32_t d, size_t rows) {
+  const std::vector<f16> group = halves(table, static_cast<size_t>(d) * kKvGroup);
+  std::vector<float> wide(group.size());
+  table.f16_to_f32(group.data(), static_cast<int64_t>(wide.size()), wide.data());
+  const size_t row = static_cast<size_t>(kv_row_bytes(type, d));
+  std::vector<uint8_t> out(rows * row);
+  for (size_t p = 0; p < rows; p += kKvGroup) {
+    if (kv_grouped(type)) table.quantize_kv_group(type, keys, group.data(), d, &out[p * row]);
+    if (type == KvType::kF16) std::memcpy(&out[p * row], group.data(), kKvGroup * row);
+    for (size_t i = 0; type == KvType::kQ8_0 && i < kKvGroup; ++i) {
+      table.quantize_kv(&wide[i * static_cast<size_t>(d)], d, &out[(p + i) * row]);
+    }
+  }
+  return out;
+}
+
 // `tokens` tokens of `group` query heads at the end of `positions`, over `n_heads` KV heads in
-// turn.
+// turn. What lies in groups has been filled to the last one: no row is in a ring.
 struct Run {
-  Run(const Table& t, int32_t tokens, int32_t group, int32_t d, int32_t positions, size_t n_heads)
+  Run(const Table& t, KvType type, int32_t tokens, int32_t group, int32_t d, int32_t positions,
+      size_t n_heads)
       : table(t),
-        head_size(static_cast<size_t>(d) * static_cast<size_t>(positions)),
-        k(halves(t, head_size * n_heads)),
-        v(halves(t, head_size * n_heads)),
+        head_size(static_cast<size_t>(kv_row_bytes(type, d)) * static_cast<size_t>(positions)),
+        k(cache(t, type, true, d, static_cast<size_t>(positions) * n_heads)),
+        v(cache(t, type, false, d, static_cast<size_t>(positions) * n_heads)),
+        position(static_cast<size_t>(tokens * group), positions),
         q(static_cast<size_t>(tokens * group * d), 0.1f),
         out(q.size()) {
     for (int32_t i = 0; i < tokens * group; ++i) {
       begin.push_back(0);
       end.push_back(positions - tokens + i / group + 1);
     }
+    args.k_type = args.v_type = type;
+    args.recent_size = kKvGroup;
+    args.position = position.data();
     args.q = q.data();
     args.q_stride = args.out_stride = args.dk = args.dv = d;
     args.out = out.data();
@@ -65,22 +89,23 @@ struct Run {
 
   const Table& table;
   size_t head_size, head = 0;
-  std::vector<f16> k, v;
+  std::vector<uint8_t> k, v;
+  std::vector<int32_t> position;
   std::vector<float> q, out;
   std::vector<int32_t> begin, end;
   AttentionArgs args{};
 };
 
-void decode(benchmark::State& state, const Table* table, int32_t group, int32_t d,
+void decode(benchmark::State& state, const Table* table, KvType type, int32_t group, int32_t d,
             int32_t positions, size_t n_heads) {
-  Run run(*table, 1, group, d, positions, n_heads);
+  Run run(*table, type, 1, group, d, positions, n_heads);
   for (auto _ : state) run.once();
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(run.head_size) * 4);
+  state.SetItemsProcessed(state.iterations() * positions);
 }
 
 void prefill(benchmark::State& state, const Table* table, int32_t tokens, int32_t group,
              int32_t d) {
-  Run run(*table, tokens, group, d, tokens, 1);
+  Run run(*table, KvType::kF16, tokens, group, d, tokens, 1);
   for (auto _ : state) run.once();
   state.SetItemsProcessed(state.iterations() * group * d * int64_t{tokens} * (tokens + 1));
 }
@@ -107,8 +132,15 @@ void add_benchmarks(const Table* table) {
   for (const int32_t group : {1, 4, 8}) {
     for (const int32_t d : {64, 128}) {
       const std::string shape = "/group:" + std::to_string(group) + "/head:" + std::to_string(d);
-      add("decode2048" + shape, decode, table, group, d, 2048, kMany);
-      add("decode256cached" + shape, decode, table, group, d, 256, size_t{1});
+      add("decode256cached" + shape, decode, table, KvType::kF16, group, d, 256, size_t{1});
+    }
+  }
+  const std::pair<const char*, KvType> types[] = {
+      {"f16", KvType::kF16}, {"q8_0", KvType::kQ8_0}, {"q4_0", KvType::kQ4_0}, {"q2", KvType::kQ2}};
+  for (const auto& [type, kv_type] : types) {
+    for (const int32_t group : {1, 2, 4, 8}) {
+      const std::string shape = "/group:" + std::to_string(group) + "/head:128/";
+      add("decode2048" + shape + type, decode, table, kv_type, group, 128, 2048, kMany);
     }
   }
   for (const int32_t tokens : {128, 1024}) {
