@@ -57,6 +57,12 @@ constexpr Family kFamilies[] = {
      .post_norms = true,
      .windowed = true,
      .tied = true},
+    {.model_type = "gemma3_text",
+     .arch = "gemma-embedding",
+     .gemma = true,
+     .post_norms = true,
+     .windowed = true,
+     .tied = true},
 };
 
 // Reads config.json into metadata.
@@ -81,6 +87,8 @@ class ConfigReader : private ConfigFields {
   [[nodiscard]] const std::vector<float>& rope_factors() const { return rope_factors_; }
 
  private:
+  [[nodiscard]] bool gemma3() const { return family_.model_type == "gemma3_text"; }
+
   void check_variants() {
     if (json_find(config_, "quantization_config") != nullptr) {
       return fail(error(Code::kUnsupportedType,
@@ -126,8 +134,7 @@ class ConfigReader : private ConfigFields {
   void read_rope() {
     const Json none = Json::object();
     const Json* scaling = json_find(config_, "rope_scaling");
-    double base =
-        real(config_, "rope_theta", family_.arch == "gemma3" || family_.lfm2 ? 1e6 : 10000);
+    double base = real(config_, "rope_theta", gemma3() || family_.lfm2 ? 1e6 : 10000);
     double local = real(config_, "rope_local_base_freq", 10000);
     if (const Json* parameters = json_find(config_, "rope_parameters")) {
       const Json* global = json_find(*parameters, "full_attention");
@@ -142,7 +149,7 @@ class ConfigReader : private ConfigFields {
     }
     put("rope.dimension_count", head_dim_);
     put("rope.freq_base", base);
-    if (family_.arch == "gemma3") put("rope.freq_base_swa", local);
+    if (gemma3()) put("rope.freq_base_swa", local);
     read_scaling(scaling != nullptr ? *scaling : none, base);
   }
 
@@ -211,7 +218,7 @@ class ConfigReader : private ConfigFields {
     if (family_.windowed && json_find(config_, "sliding_window") != nullptr) {
       put("attention.sliding_window", size("sliding_window"));
     }
-    if (family_.arch == "gemma3") put("attention.sliding_window_pattern", window_pattern());
+    if (gemma3()) put("attention.sliding_window_pattern", window_pattern());
     if (family_.arch == "smollm3") check_smollm3();
     if (!family_.post_norms) return;
     const double scalar = real(config_, "query_pre_attn_scalar", static_cast<double>(head_dim_));
@@ -373,10 +380,15 @@ class TensorReader {
 
 Result<const Family*> find_family(const Json& config) {
   const std::string_view type = json_string(config, "model_type").value_or("");
+  const bool sees_all = json_bool(config, "use_bidirectional_attention").value_or(false);
   for (const Family& family : kFamilies) {
-    if (type == family.model_type) return &family;
+    if (type == family.model_type && sees_all == (family.arch == "gemma-embedding")) return &family;
   }
   if (type.empty()) return error(Code::kBadHeader, "config.json names no model_type");
+  if (sees_all)
+    return error(Code::kUnsupportedArchitecture,
+                 "config.json: use_bidirectional_attention is not supported with \"%s\"",
+                 printable(type).c_str());
   return error(Code::kUnsupportedArchitecture,
                "the model family \"%s\" is not supported as safetensors", printable(type).c_str());
 }
@@ -415,14 +427,14 @@ Result<Model> describe_model(const Directory& directory) {
   ConfigReader reader(*config, **family, &writer);
   SLUICE_RETURN_IF_ERROR(reader.read());
 #ifndef SLUICE_FEWER_CHECKPOINTS
-  SLUICE_RETURN_IF_ERROR(write_pooling(directory, (*family)->arch, &writer));
+  SLUICE_RETURN_IF_ERROR(write_pooling(directory, (*family)->arch, &model, &writer));
 #endif
 
   const auto tie = json_bool(*config, "tie_embedding");  // LFM2's
   const bool tied =
       tie.value_or(json_bool(*config, "tie_word_embeddings").value_or((*family)->tied));
   TensorReader tensors(**family, tied, &h, &writer);
-  for (uint32_t i = 0; i < h.n_files; i++) {
+  for (uint32_t i = 0; i < directory.shards.size(); i++) {
     SLUICE_RETURN_IF_ERROR(tensors.read(directory.shards[i], i));
   }
   add_rope_factors(reader.rope_factors(), &model);

@@ -15,8 +15,8 @@
 
 namespace sluice::hf {
 
-// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text), lfm2, lfm2_moe;
-// and natively those of further.h.
+// Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text, EmbeddingGemma),
+// lfm2, lfm2_moe; and natively those of further.h.
 // Errors: kBadHeader, kUnsupportedArchitecture, kUnsupportedType, kBadTokenizer,
 // kUnsupportedTokenizer.
 [[nodiscard]] Result<Model> describe_model(const Directory& directory);

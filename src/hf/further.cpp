@@ -20,7 +20,7 @@ class FurtherTensors {
   FurtherTensors(const Further& family, const Facts& facts, const Directory& from, Model* model,
                  gguf::MetadataWriter* writer)
       : family_(family), facts_(facts), from_(from), model_(model), writer_(writer) {
-    file_ = static_cast<uint32_t>(from.shards.size()) + (facts.rope_factors.empty() ? 0 : 1);
+    file_ = model->header.n_files + (facts.rope_factors.empty() ? 0 : 1);
   }
 
   Status read() {
@@ -357,7 +357,7 @@ Result<Model> describe_further(const Further& family, const Directory& directory
   }
   family.read(fields, &writer, &facts);
   if (!fields.status().ok()) return fields.status();
-  SLUICE_RETURN_IF_ERROR(write_pooling(directory, arch, &writer));
+  SLUICE_RETURN_IF_ERROR(write_pooling(directory, arch, &model, &writer));
   FurtherTensors tensors(family, facts, directory, &model, &writer);
   SLUICE_RETURN_IF_ERROR(tensors.read());
   add_rope_factors(facts.rope_factors, &model);

@@ -37,7 +37,7 @@ void add_rope_factors(const std::vector<float>& factors, Model* model) {
 void begin_model(const Directory& directory, std::string_view arch, Model* model,
                  gguf::MetadataWriter* writer) {
   gguf::Header& h = model->header;
-  h.n_files = static_cast<uint32_t>(directory.shards.size());
+  h.n_files = static_cast<uint32_t>(directory.shards.size() + directory.dense.size());
   h.data_offset = directory.shards[0].data_offset;
   h.alignment = 1;
   writer->string("general.architecture", arch);

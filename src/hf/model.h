@@ -15,6 +15,12 @@
 
 namespace sluice::hf {
 
+// One of sentence-transformers' Dense modules: the folder, its config.json, its model.safetensors.
+struct DenseModule {
+  std::string_view folder, config;
+  SafetensorsFile weights;
+};
+
 // The files' contents; optional ones are empty when absent.
 struct Directory {
   std::string_view config;            // config.json
@@ -22,14 +28,14 @@ struct Directory {
   std::string_view tokenizer_config;  // tokenizer_config.json, optional
   std::string_view chat_template;     // chat_template.jinja, optional
   std::vector<SafetensorsFile> shards;
-  std::string_view name;  // for general.name, optional
-  // Of sentence-transformers, optional: modules.json, 1_Pooling/config.json.
-  std::string_view modules = {}, pooling = {};
+  std::string_view name;                // for general.name, optional
+  std::string_view pooling = {};        // sentence-transformers' 1_Pooling/config.json, optional
+  std::vector<DenseModule> dense = {};  // as modules.json lists them
 };
 
 struct Model {
-  gguf::Header header;  // owns all it points to; file i is shard i
-  std::string made;     // when not empty: the bytes of file number shards.size()
+  gguf::Header header;  // owns all it points to; file i is shard i, Dense modules' are behind them
+  std::string made;     // when not empty: the bytes of the file behind those
   // When not empty: what the last file is made of, by address.
   std::vector<Derived> derived = {};
 };

@@ -173,8 +173,9 @@ bool template_adds(const TokenizerFile& file, bool at_end) {
   return (at_end ? last : first).find(".SpecialToken.") != std::string::npos;
 }
 
+// unknown: the token for what is no tokens where the model itself names it, else -1.
 void write_specials(const TokenizerFile& file, const Json& settings, const Json& config,
-                    int64_t n_vocab, MetadataWriter* out) {
+                    int64_t n_vocab, int64_t unknown, MetadataWriter* out) {
   const std::pair<const char*, const char*> kNames[] = {
       {"bos_token", "tokenizer.ggml.bos_token_id"},
       {"eos_token", "tokenizer.ggml.eos_token_id"},
@@ -186,7 +187,8 @@ void write_specials(const TokenizerFile& file, const Json& settings, const Json&
   bool has_bos = false;
   bool has_eos = false;
   for (const auto& [name, key] : kNames) {
-    const int64_t id = special_id(file, settings, config, name);
+    const bool known = unknown >= 0 && std::string_view(name) == "unk_token";
+    const int64_t id = known ? unknown : special_id(file, settings, config, name);
     if (id < 0 || id >= n_vocab) continue;
     out->number(key, static_cast<uint32_t>(id));
     has_bos = has_bos || std::string_view(name) == "bos_token";
@@ -265,21 +267,15 @@ Status write_unigram(const TokenizerFile& file, const Vocabulary& v, MetadataWri
     out->bytes("tokenizer.ggml.precompiled_charsmap", rules);
   }
   out->boolean("tokenizer.ggml.remove_extra_whitespaces", one_space);
-  if (const int64_t unknown = unknown_id(file); unknown >= 0) {
-    out->number("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(unknown));
-  }
   return {};
 }
 
-// How long a word may be, and what stands for one that is no tokens.
+// How long a word may be.
 void write_wordpiece(const TokenizerFile& file, MetadataWriter* out) {
   const std::string_view digits = file.text("model.max_input_chars_per_word");
   uint32_t longest = 100;
   std::from_chars(digits.data(), digits.data() + digits.size(), longest);
   out->number("tokenizer.sluice.longest_word", longest);
-  if (const int64_t unknown = unknown_id(file); unknown >= 0) {
-    out->number("tokenizer.ggml.unknown_token_id", static_cast<uint32_t>(unknown));
-  }
 }
 
 bool is_byte_level(const TokenizerFile& file) {
@@ -351,7 +347,8 @@ Status describe_tokenizer(const Directory& directory, const Json& config, int64_
     out->string("tokenizer.ggml.pre", *pre);
     out->strings("tokenizer.ggml.merges", file.n_merges, std::move(file.merges));
   }
-  write_specials(file, settings, config, n_vocab, out);
+  const bool named = unigram || wordpiece;
+  write_specials(file, settings, config, n_vocab, named ? unknown_id(file) : -1, out);
   write_chat_template(directory, settings, out);
   return {};
 }

@@ -10,6 +10,7 @@
 
 #include "base/aligned.h"
 #include "hf/config.h"
+#include "hf/pooling.h"
 #include "open/address.h"
 
 namespace sluice::open {
@@ -23,29 +24,28 @@ constexpr uint64_t kLeastFirstBytes = 1 << 16;
 enum : uint32_t {
   kConfig,
   kIndex,
-  kTokenizer,
-  kTokenizerConfig,
-  kChatTemplate,
 #ifndef SLUICE_FEWER_CHECKPOINTS
   kModules,
   kPooling,
+  kDense,  // of each Dense module of modules.json
+  kLastDense = kDense + hf::kMostDense - 1,
 #endif
+  kTokenizer,
+  kTokenizerConfig,
+  kChatTemplate,
   kTexts
 };
-constexpr uint32_t kTextsBeforeShards = kIndex + 1;
+constexpr uint32_t kTextsBeforeShards = kTokenizer;
 struct {
   const char* name;
   bool optional;
-} constexpr kText[kTexts] = {{"config.json", false},
-                             {"model.safetensors.index.json", true},
-                             {"tokenizer.json", false},
-                             {"tokenizer_config.json", true},
-                             {"chat_template.jinja", true},
+} constexpr kText[kTexts] = {{"config.json", false},       {"model.safetensors.index.json", true},
 #ifndef SLUICE_FEWER_CHECKPOINTS
-                             {"modules.json", true},
-                             {"1_Pooling/config.json", true}
+                             {"modules.json", true},       {"1_Pooling/config.json", true},
+                             {"/config.json", true},       {"/config.json", true},
 #endif
-};
+                             {"tokenizer.json", false},    {"tokenizer_config.json", true},
+                             {"chat_template.jinja", true}};
 
 // Memory that may be refused, for bytes that stay where they are until more of them are wanted. (A
 // vector would end the program when a browser's heap is full.)
@@ -118,7 +118,8 @@ struct Opener::Impl {
   uint32_t n_parts = 1;
   std::array<Block, kTexts> texts;  // the first n_texts are there, or known to be absent
   uint32_t n_texts = 0;
-  std::vector<std::string> shard_names;
+  std::vector<std::string> shard_names;  // Dense modules' at the end
+  std::vector<std::string> dense;        // their folders
   std::vector<hf::SafetensorsFile> shards;
   uint64_t n_tensors = 0;
 
@@ -160,6 +161,7 @@ Status Opener::Impl::next_of_directory() {
       shard_names = std::move(*listed);
       texts[kIndex] = {};
     }
+    for (const std::string& folder : dense) shard_names.push_back(folder + "/model.safetensors");
   }
   if (files.size() < shard_names.size()) return want_shard();
   if (n_texts < kTexts) return want_text();
@@ -218,16 +220,26 @@ Status Opener::Impl::want_shard() {
 
 Status Opener::Impl::want_text() {
 #ifndef SLUICE_FEWER_CHECKPOINTS
-  // Nobody is asked for the second file where there is not the first.
-  if (n_texts == kPooling && texts[kModules].text().empty()) {
+  if (n_texts == kPooling && !texts[kModules].text().empty()) {
+    Result<std::vector<std::string>> folders = hf::dense_folders(texts[kModules].text());
+    if (!folders.ok()) return folders.status();
+    dense = std::move(*folders);
+  }
+  // Nobody is asked for the others of these where there is not the first.
+  const bool of_dense = n_texts >= kDense && n_texts <= kLastDense;
+  if ((n_texts == kPooling && texts[kModules].text().empty()) ||
+      (of_dense && n_texts - kDense >= dense.size())) {
     ++n_texts;
     return next_of_directory();
   }
+  const std::string name = (of_dense ? dense[n_texts - kDense] : "") + kText[n_texts].name;
+#else
+  const std::string name = kText[n_texts].name;
 #endif
-  const auto& [name, optional] = kText[n_texts];
+  const bool optional = kText[n_texts].optional;
   const std::optional<uint32_t> choice = chosen(name);
   if (!source.names.empty() && !choice) {
-    if (!optional) return error(Code::kNotFound, "%s is not among the chosen files", name);
+    if (!optional) return error(Code::kNotFound, "%s is not among the chosen files", name.c_str());
     ++n_texts;
     return next_of_directory();
   }
@@ -328,8 +340,12 @@ Status Opener::Impl::describe() {
       texts[kConfig].text(),       texts[kTokenizer].text(), texts[kTokenizerConfig].text(),
       texts[kChatTemplate].text(), std::move(shards),        place.model_name()};
 #ifndef SLUICE_FEWER_CHECKPOINTS
-  from.modules = texts[kModules].text();
   from.pooling = texts[kPooling].text();
+  const size_t n_model = from.shards.size() - dense.size();
+  for (size_t i = 0; i < dense.size(); i++) {
+    from.dense.push_back({dense[i], texts[kDense + i].text(), std::move(from.shards[n_model + i])});
+  }
+  from.shards.resize(n_model);
 #endif
   Result<hf::Model> model = hf::describe_model(from);
   texts = {};
@@ -377,7 +393,9 @@ Status Opener::absent(std::string_view why) {
     m.advance();
     return {};
   }
-  const std::string name(base_name(m.need.name)), reason(why);
+  const std::string name(m.directory && want == Want::kFile ? m.shard_names[m.files.size()]
+                                                            : base_name(m.need.name)),
+      reason(why);
   const bool config = m.directory && name == kText[kConfig].name;
   m.failure = error(Code::kNotFound, "%s%.80s%s: %.300s%s%s",
                     m.directory ? "the model directory has no " : "", name.c_str(),

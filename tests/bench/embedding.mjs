@@ -1,14 +1,18 @@
 // npm run bench:embedding: texts of one length to embeddings, natively, against llama.cpp on the same file,
-// machine and threads, in turns. The model has BERT-small's shape (4 layers, 512 wide, 8 heads) and random
-// weights; it is made here as a Hugging Face directory, and `sluice convert` makes the file of it.
-//   node tests/bench/embedding.mjs [--threads 2] [--texts 256] [--tokens 128] [--type q8_0] [--rounds 2] [--no-build]
-import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+// machine and threads, in turns; with --tab in headless Chromium against transformers.js' wasm backend, which
+// gets the same weights as ONNX, in f32 and with int8 products. The model has BERT-small's shape (4 layers, 512
+// wide, 8 heads) and random weights; it is made here as a Hugging Face directory, and `sluice convert` makes the
+// file of it.
+//   node tests/bench/embedding.mjs [--tab] [--threads 2] [--texts 256] [--tokens 128] [--type q8_0] [--rounds 2] [--no-build]
+import { existsSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { cmakeBuild } from '../../web/scripts/build.mjs';
-import { inRoot, run } from '../../web/scripts/lib.mjs';
+import { build, cmakeBuild } from '../../web/scripts/build.mjs';
+import { chromiumArgs, chromiumPath, inRoot, run } from '../../web/scripts/lib.mjs';
+import { serve } from '../../web/scripts/serve.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
 import { inTurns, installPeer, jsonOf } from './lib.mjs';
+import { bertAsOnnx } from './onnx.mjs';
 
 const { values } = parseArgs({
   options: {
@@ -17,6 +21,7 @@ const { values } = parseArgs({
     tokens: { type: 'string', default: '128' },
     type: { type: 'string', default: 'q8_0' },
     rounds: { type: 'string', default: '2' },
+    tab: { type: 'boolean' },
     'no-build': { type: 'boolean' },
   },
 });
@@ -97,21 +102,124 @@ function writeDirectory(folder) {
   }));
 }
 
+// As transformers.js looks for them; one that is there is whole.
+function writeOnnx(folder) {
+  mkdirSync(join(folder, 'onnx'), { recursive: true });
+  for (const [name, quantized] of [['model', false], ['model_quantized', true]]) {
+    const file = join(folder, 'onnx', `${name}.onnx`);
+    if (existsSync(file)) continue;
+    const weights = Object.fromEntries(tensors().map(({ name: of, dims, deviation, mean }) =>
+      [of, { dims, data: randoms(dims.reduce((a, b) => a * b), deviation, mean) }]));
+    writeFileSync(`${file}.part`, bertAsOnnx(shape, weights, Number(values.tokens), quantized));
+    renameSync(`${file}.part`, file);
+  }
+}
+
+// --- in the page (these functions are sent there as text) -----------------------------------------
+
+async function loadOurs({ file, threads, tokens }) {
+  const { Engine } = await import('/dist/index.js');
+  globalThis.ours = await Engine.load(new URL(file, location.href), {
+    memoryBudget: 256 * 2 ** 20, contextLength: tokens, threads, cache: 'none',
+  });
+  return ours.stats().threads;
+}
+
+async function measureOurs({ texts }) {
+  const start = performance.now();
+  const vectors = await ours.embed(texts, { pooling: 'mean' });
+  return { prefill: (texts.length * 1000) / (performance.now() - start), first: Array.from(vectors[0].slice(0, 4)) };
+}
+
+async function loadPeer({ threads }) {
+  const { AutoModel, Tensor, env } = await import('/transformers/transformers.min.js');
+  env.allowRemoteModels = false;
+  env.localModelPath = '/models/';
+  env.useBrowserCache = false;
+  env.backends.onnx.wasm.wasmPaths = '/ort/';
+  env.backends.onnx.wasm.numThreads = threads;
+  globalThis.Tensor = Tensor;
+  globalThis.peers = {};
+  for (const dtype of ['fp32', 'q8']) peers[dtype] = await AutoModel.from_pretrained('bert-small', { device: 'wasm', dtype });
+}
+
+// Vectors of length one out of means over the tokens, as its pipeline makes them.
+async function measurePeer({ texts, dtype, batch }) {
+  const start = performance.now();
+  let first;
+  for (let i = 0; i < texts.length; i += batch) {
+    const some = texts.slice(i, i + batch);
+    const dims = [some.length, some[0].length];
+    const ids = new globalThis.Tensor('int64', BigInt64Array.from(some.flat(), BigInt), dims);
+    const all = (x) => new globalThis.Tensor('int64', new BigInt64Array(dims[0] * dims[1]).fill(x), dims);
+    const { last_hidden_state: rows } = await peers[dtype]({ input_ids: ids, attention_mask: all(1n), token_type_ids: all(0n) });
+    const vectors = rows.mean(1).normalize(2, -1);
+    first ??= Array.from(vectors.data.slice(0, 4));
+  }
+  return { prefill: (texts.length * 1000) / (performance.now() - start), first };
+}
+
+// --- here --------------------------------------------------------------------------------------------
+
+async function inTab(folder, file) {
+  writeOnnx(folder);
+  const modules = inRoot('tests', 'bench', 'peer', 'node_modules');
+  const server = await serve([
+    ['/dist/', inRoot('dist')],
+    ['/transformers/', join(modules, '@huggingface', 'transformers', 'dist')],
+    ['/ort/', join(modules, 'onnxruntime-web', 'dist')],
+    ['/models/', join(folder, '..')],
+  ], {
+    onRequest(request, response) {
+      if (request.url !== '/') return false;
+      response.setHeader('Content-Type', 'text/html').end('<!doctype html><title>bench</title>');
+      return true;
+    },
+  });
+  const { chromium } = await import('playwright-core');
+  const browser = await chromium.launch({ executablePath: chromiumPath, args: chromiumArgs });
+  try {
+    const page = await browser.newPage();
+    page.setDefaultTimeout(0);
+    await page.goto(server.url);
+    const threads = Number(values.threads), tokens = Number(values.tokens);
+    await page.evaluate(loadOurs, { file: `/models/${file}`, threads, tokens });
+    await page.evaluate(loadPeer, { threads });
+    const inputs = Array.from({ length: Number(values.texts) }, (_, t) =>
+      Array.from({ length: tokens }, (_, i) => 5 + (((t * tokens + i) * 7919) % (shape.vocabulary - 5))));
+    const sides = [() => page.evaluate(measureOurs, { texts: inputs }),
+      ...['fp32', 'q8'].map((dtype) => () => page.evaluate(measurePeer, { texts: inputs, dtype, batch: 16 }))];
+    return await inTurns(sides, Number(values.rounds));
+  } finally {
+    await browser.close();
+    await server.close();
+  }
+}
+
 setup('bench');
-if (!values['no-build']) cmakeBuild('native', { targets: ['sluice', 'embedding_bench'], variables: ['-DSLUICE_BENCH=ON'] });
-installPeer('node-llama-cpp');
+if (!values['no-build']) {
+  cmakeBuild('native', { targets: ['sluice', 'embedding_bench'], variables: ['-DSLUICE_BENCH=ON'] });
+  if (values.tab) await build(['wasm', 'web']);
+}
+installPeer(values.tab ? '@huggingface/transformers' : 'node-llama-cpp');
 const folder = inRoot('build', 'bench-models', 'bert-small');
 if (!existsSync(join(folder, 'config.json'))) writeDirectory(folder);
 const file = `${folder}-${values.type}.gguf`;
 if (!existsSync(file)) run(inRoot('build', 'native', 'sluice'), ['convert', folder, file, '--type', values.type]);
 
 const { threads, texts, tokens } = values;
-const ours = async () => ({
-  prefill: (await jsonOf(inRoot('build', 'native', 'tests', 'bench', 'embedding_bench'), [file, threads, texts, tokens, '2'])).textsPerSecond,
-});
-const theirs = async () => ({
-  prefill: (await jsonOf(process.execPath, [inRoot('tests', 'bench', 'peer', 'embedding.mjs'), file, threads, texts, tokens, '2'])).textsPerSecond,
-});
-const [sluice, llama] = await inTurns([ours, theirs], Number(values.rounds));
 console.log(`${texts} texts of ${tokens} tokens, BERT-small's shape, ${values.type}, ${threads} threads, texts per second:`);
-console.log(`sluice ${sluice.prefill.toFixed(1)}, llama.cpp ${llama.prefill.toFixed(1)}, ratio ${(sluice.prefill / llama.prefill).toFixed(2)}`);
+if (values.tab) {
+  const [ours, f32, int8] = await inTab(folder, `bert-small-${values.type}.gguf`);
+  const said = (name, { prefill, first }) => `${name} ${prefill.toFixed(1)}, ratio ${(ours.prefill / prefill).toFixed(2)}, begins ${first.map((x) => x.toFixed(4))}`;
+  for (const [name, side] of [['sluice', ours], ['transformers.js f32', f32], ['transformers.js int8', int8]]) console.log(said(name, side));
+} else {
+  const ours = async () => ({
+    prefill: (await jsonOf(inRoot('build', 'native', 'tests', 'bench', 'embedding_bench'), [file, threads, texts, tokens, '2'])).textsPerSecond,
+  });
+  const theirs = async () => ({
+    prefill: (await jsonOf(process.execPath, [inRoot('tests', 'bench', 'peer', 'embedding.mjs'), file, threads, texts, tokens, '2'])).textsPerSecond,
+  });
+  const [sluice, llama] = await inTurns([ours, theirs], Number(values.rounds));
+  console.log(`sluice ${sluice.prefill.toFixed(1)}, llama.cpp ${llama.prefill.toFixed(1)}, ratio ${(sluice.prefill / llama.prefill).toFixed(2)}`);
+}

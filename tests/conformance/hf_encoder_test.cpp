@@ -2,6 +2,7 @@
 // them give the embeddings, pooled as 1_Pooling/config.json says, that the GGUF file gives.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -23,6 +24,7 @@ struct Case {
   const char* pooling = "";  // the key that is true
   std::string layers = "encoder.layer.", prefix = "";
   uint64_t padding = 0;  // rows before the positions'
+  bool gemma = false;    // norms are stored as w - 1, and Dense modules follow
 };
 
 std::map<std::string, std::string> bert_names(bool roberta) {
@@ -57,6 +59,46 @@ json bert_config(const char* type, int positions) {
 json ranking(json config, const char* architecture) {
   config["architectures"] = {architecture};
   return config;
+}
+
+Case gemma() {
+  return {"gemma",
+          "gemma-embedding-dense",
+          {{"token_embd", "embed_tokens"},
+           {"output_norm", "norm"},
+           {"attn_norm", "input_layernorm"},
+           {"attn_q", "self_attn.q_proj"},
+           {"attn_k", "self_attn.k_proj"},
+           {"attn_v", "self_attn.v_proj"},
+           {"attn_output", "self_attn.o_proj"},
+           {"attn_q_norm", "self_attn.q_norm"},
+           {"attn_k_norm", "self_attn.k_norm"},
+           {"post_attention_norm", "post_attention_layernorm"},
+           {"ffn_norm", "pre_feedforward_layernorm"},
+           {"ffn_gate", "mlp.gate_proj"},
+           {"ffn_up", "mlp.up_proj"},
+           {"ffn_down", "mlp.down_proj"},
+           {"post_ffw_norm", "post_feedforward_layernorm"}},
+          {{"model_type", "gemma3_text"},
+           {"use_bidirectional_attention", true},
+           {"vocab_size", 280},
+           {"hidden_size", 64},
+           {"num_hidden_layers", 3},
+           {"num_attention_heads", 4},
+           {"num_key_value_heads", 1},
+           {"head_dim", 32},
+           {"intermediate_size", 96},
+           {"max_position_embeddings", 512},
+           {"rms_norm_eps", 9.999999747378752e-06},
+           {"hidden_activation", "gelu_pytorch_tanh"},
+           {"query_pre_attn_scalar", 32},
+           {"sliding_window", 12},
+           {"layer_types", {"sliding_attention", "sliding_attention", "full_attention"}}},
+          "pooling_mode_mean_tokens",
+          "layers.",
+          "",
+          0,
+          true};
 }
 
 std::vector<Case> cases() {
@@ -129,6 +171,7 @@ std::vector<Case> cases() {
        cls,
        "layers.",
        "model."},
+      gemma(),
   };
 }
 
@@ -142,12 +185,15 @@ class HfEncoder : public testing::TestWithParam<Case> {
     std::string name = (std::filesystem::temp_directory_path() / "sluice-encoder-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
     folder_ = name;
-    std::filesystem::create_directory(folder_ / "1_Pooling");
+    for (const char* one : {"1_Pooling", "2_Dense", "3_Dense"}) {
+      std::filesystem::create_directory(folder_ / one);
+    }
     write("tokenizer.json", byte_level_tokenizer());
     write("config.json", c.config.dump());
     write("model.safetensors", weights());
     if (*c.pooling == '\0') return;
-    write("modules.json", modules("Normalize"));
+    write("modules.json",
+          c.gemma ? modules({"2_Dense", "3_Dense", "4_Normalize"}) : modules({"2_Normalize"}));
     write("1_Pooling/config.json", json{{"word_embedding_dimension", 64},
                                         {"pooling_mode_max_tokens", false},
                                         {c.pooling, true}}
@@ -156,12 +202,21 @@ class HfEncoder : public testing::TestWithParam<Case> {
   void TearDown() override {
     if (!folder_.empty()) std::filesystem::remove_all(folder_);
   }
-  static std::string modules(const std::string& last) {
+  // The transformer, its pooling, and modules whose folders end in what they are.
+  static std::string modules(std::vector<std::string> more) {
     const std::string kind = "sentence_transformers.models.";
-    return json{{{"idx", 0}, {"path", ""}, {"type", kind + "Transformer"}},
-                {{"idx", 1}, {"path", "1_Pooling"}, {"type", kind + "Pooling"}},
-                {{"idx", 2}, {"path", "2_" + last}, {"type", kind + last}}}
-        .dump();
+    json out = {{{"idx", 0}, {"path", ""}, {"type", kind + "Transformer"}}};
+    more.insert(more.begin(), "1_Pooling");
+    for (const std::string& path : more) {
+      out.push_back({{"path", path}, {"type", kind + path.substr(path.rfind('_') + 1)}});
+    }
+    return out.dump();
+  }
+  static json dense(int in, int out) {
+    return {{"in_features", in},
+            {"out_features", out},
+            {"bias", false},
+            {"activation_function", "torch.nn.modules.linear.Identity"}};
   }
   void write(const char* name, const std::string& content) {
     std::ofstream(folder_ / name, std::ios::binary) << content;
@@ -188,6 +243,22 @@ class HfEncoder : public testing::TestWithParam<Case> {
       std::vector<uint64_t> shape;
       for (uint32_t i = t.n_dims; i-- > 0;) shape.push_back(t.ne[i]);
       const char* dtype = t.type == gguf::TensorType::kF32 ? "F32" : "F16";
+      if (part.starts_with("dense_")) {
+        const std::string folder = part.substr(6) + "_Dense/";
+        dense_[folder].tensor("linear.weight", dtype, shape, data);
+        write((folder + "model.safetensors").c_str(), dense_[folder].build());
+        write((folder + "config.json").c_str(),
+              dense(static_cast<int>(shape[1]), static_cast<int>(shape[0])).dump());
+        continue;
+      }
+      if (c.gemma && part.ends_with("_norm")) {
+        for (size_t i = 0; i < data.size(); i += sizeof(float)) {
+          float value;
+          std::memcpy(&value, &data[i], sizeof value);
+          value -= 1;
+          std::memcpy(&data[i], &value, sizeof value);
+        }
+      }
       if (part == "attn_qkv" && !c.names.contains(part)) {  // joined in the fixture alone
         shape[0] /= 3;
         const size_t n = data.size() / 3;
@@ -240,6 +311,7 @@ class HfEncoder : public testing::TestWithParam<Case> {
 
   std::string gguf_;
   std::filesystem::path folder_;
+  std::map<std::string, SafetensorsBuilder> dense_;
 };
 
 TEST_P(HfEncoder, GivesWhatTheGgufFileDoes) {
@@ -250,8 +322,8 @@ TEST_P(HfEncoder, GivesWhatTheGgufFileDoes) {
 }
 
 TEST_P(HfEncoder, NamesWhatItDoesNotKnow) {
-  refused("modules.json", modules("Dense"), "Dense");
-  write("modules.json", modules("Normalize"));
+  refused("modules.json", modules({"2_CNN"}), "CNN");
+  write("modules.json", modules({}));
   refused("1_Pooling/config.json", json{{"pooling_mode_max_tokens", true}}.dump(), "max_tokens");
   refused("1_Pooling/config.json",
           json{{"pooling_mode_mean_tokens", true}, {"pooling_mode_cls_token", true}}.dump(),
@@ -264,6 +336,57 @@ TEST_P(HfEncoder, NamesWhatItDoesNotKnow) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Files, HfEncoder, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+using HfDense = HfEncoder;
+
+TEST_P(HfDense, AddsABias) {
+  const auto raw = [&] {
+    Opened opened = open_model(folder_.string(), options());
+    if (opened.session == nullptr) return std::vector<float>();
+    embed::Options as_they_are;
+    as_they_are.normalize = false;
+    return embed(opened, {{2, 9, 3}}, as_they_are);
+  };
+  const std::vector<float> without = raw();
+  json config = dense(128, 64);
+  config["bias"] = true;
+  write("3_Dense/config.json", config.dump());
+  std::vector<float> bias(64);
+  for (size_t i = 0; i < bias.size(); i++) bias[i] = static_cast<float>(i) - 20;
+  const std::string bytes(reinterpret_cast<const char*>(bias.data()), bias.size() * sizeof(float));
+  write("3_Dense/model.safetensors",
+        dense_["3_Dense/"].tensor("linear.bias", "F32", {64}, bytes).build());
+  const std::vector<float> with = raw();
+  ASSERT_EQ(with.size(), bias.size());
+  for (size_t i = 0; i < bias.size(); i++) EXPECT_NEAR(with[i], without[i] + bias[i], 1e-4) << i;
+  refused("3_Dense/config.json", dense(128, 64).dump(), "linear.bias");
+}
+
+TEST_P(HfDense, NamesWhatItDoesNotKnow) {
+  refused("modules.json", modules({"2_Dense", "3_Normalize", "4_Dense"}), "Dense");
+  refused("modules.json", modules({"2_Dense", "3_Dense", "4_Dense"}), "4_Dense");
+  refused("modules.json", modules({"../2_Dense"}), "../2_Dense");
+  refused("modules.json", modules({"9_Dense"}), "9_Dense/model.safetensors");
+  write("modules.json", modules({"2_Dense", "3_Dense"}));
+  const std::pair<const char*, json> wrong[] = {
+      {"activation_function", "torch.nn.modules.activation.Tanh"},
+      {"module_input_name", "token_embeddings"},
+      {"in_features", 63},
+      {"out_features", -1},
+      {"bias", true},
+      {"steps", 2}};
+  for (const auto& [key, value] : wrong) {
+    json config = dense(64, 128);
+    config[key] = value;
+    refused("2_Dense/config.json", config.dump(), "2_Dense");
+  }
+  refused("2_Dense/config.json", "[]", "2_Dense/config.json");
+  std::filesystem::remove(folder_ / "2_Dense/config.json");
+  refused("modules.json", modules({"2_Dense"}), "2_Dense/config.json is missing");
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, HfDense, testing::Values(gemma()),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -243,6 +243,26 @@ TEST(HfTokenizer, BosFromTheTemplate) {
   EXPECT_FALSE(adds(("[" + std::string(kBos) + "," + kText + "]").c_str()));
 }
 
+// tokenizer_config.json names the unknown token too; a file that is written of it may not.
+TEST(HfTokenizer, SaysTheUnknownTokenOnce) {
+  TinyModel tiny;
+  tiny.tokenizer = R"({"added_tokens":[{"id":1,"content":"[UNK]","special":true}],
+      "normalizer":{"type":"BertNormalizer","lowercase":true},"pre_tokenizer":{"type":"BertPreTokenizer"},
+      "model":{"type":"WordPiece","unk_token":"[UNK]","continuing_subword_prefix":"##",
+               "max_input_chars_per_word":100,"vocab":{"a":0,"[UNK]":1,"##b":2}}})";
+  for (const char* settings : {"{}", R"({"unk_token":"[UNK]"})", R"({"unk_token":"a"})"}) {
+    tiny.tokenizer_config = settings;
+    const auto model = tiny.describe();
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const auto& all = model->header.metadata;
+    EXPECT_EQ(
+        std::count_if(all.begin(), all.end(),
+                      [](const auto& one) { return one.key == "tokenizer.ggml.unknown_token_id"; }),
+        1);
+    EXPECT_EQ(model->header.get_u64("tokenizer.ggml.unknown_token_id"), 1u);
+  }
+}
+
 TEST(HfTokenizer, RefusesByName) {
   const auto refused = [](const std::string& from, const std::string& to, Code code,
                           const char* word) {
