@@ -251,7 +251,7 @@ std::vector<float> attend(const Table& table, AttentionArgs a) {
   return out;
 }
 
-// Rows of the last 70 positions: in one group and in the one before, together and alone.
+// Rows of the last 70 positions: in one group and in the one before, all together and a few alone.
 TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
   const int32_t sizes[][2] = {{8, 8}, {24, 40}, {80, 64}, {96, 96}, {128, 128}};
   for (const Table* table : tables()) {
@@ -284,14 +284,15 @@ TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
             ASSERT_NEAR(got[i], expected[i], 1e-5)
                 << table->name << " types " << pair << " n " << n;
           }
+          // One to six rows: tiles of every height, with and without scratch.
           for (int32_t i = 0; i < n_rows; i += 7) {
-            AttentionArgs one = a;
-            one.q = a.q + i * a.dk;
-            one.n_rows = 1;
-            one.begin = a.begin + i;
-            one.end = a.end + i;
-            one.position = a.position + i;
-            const std::vector<float> alone = attend(*table, one);
+            AttentionArgs few = a;
+            few.q = a.q + i * a.dk;
+            few.n_rows = std::min(1 + i % 6, n_rows - i);
+            few.begin = a.begin + i;
+            few.end = a.end + i;
+            few.position = a.position + i;
+            const std::vector<float> alone = attend(*table, few);
             ASSERT_EQ(std::memcmp(alone.data(), &got[static_cast<size_t>(i * a.dv)],
                                   alone.size() * sizeof(float)),
                       0)
