@@ -22,6 +22,7 @@ export async function manyConversations({ Engine, source, count, budget = null, 
   const engine = await Engine.load(source, { ...options, memoryBudget });
   const roomy = await Engine.load(source, options);
   const sessions = [];
+  const texts = Array.from({ length: count }, () => []);
   const computed = new Array(count).fill(0);
   let heap = 0;
   for (let turn = 0; turn < turns.length; turn++) {
@@ -29,7 +30,7 @@ export async function manyConversations({ Engine, source, count, budget = null, 
       const i = (at * [1, 7, 3][turn]) % count;
       sessions[i] ??= engine.session();
       const { text, promptTokens, completionTokens, cachedTokens } = await told(sessions[i], turn, i);
-      (sessions[i].texts ??= []).push(text);
+      texts[i].push(text);
       // The last token said has not been computed.
       check(cachedTokens >= computed[i], `conversation ${i}, turn ${turn}: ${cachedTokens} of ${computed[i]} tokens remembered`);
       computed[i] = promptTokens + completionTokens - 1;
@@ -41,7 +42,7 @@ export async function manyConversations({ Engine, source, count, budget = null, 
     const alone = roomy.session();
     for (let turn = 0; turn < turns.length; turn++) {
       const { text } = await told(alone, turn, i);
-      check(sessions[i].texts[turn] === text, `conversation ${i}, turn ${turn}: "${sessions[i].texts[turn]}", alone "${text}"`);
+      check(texts[i][turn] === text, `conversation ${i}, turn ${turn}: "${texts[i][turn]}", alone "${text}"`);
     }
     await alone.dispose();
   }
