@@ -23,6 +23,12 @@ SLUICE_INLINE float bf16_value(const uint8_t* p) {
   return value;
 }
 
+#if !defined(SLUICE_WIDE_LANES)
+SLUICE_INLINE F32 splat_bf16(const uint8_t* p) {
+  return splat(bf16_value(p));
+}
+#endif
+
 // How codes of few bits become levels, and values levels: u + c u^3 of u = code - kMiddle.
 struct Levels4 {
   static constexpr int kCodes = 16;
@@ -117,7 +123,7 @@ struct Q8Rows {
   using Channels = NoChannels;
   template <int kPart>
   static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
-    return load_s8(p + 2 + kPart * kLanes) * splat(bf16_value(p));
+    return load_s8(p + 2 + kPart * kLanes) * splat_bf16(p);
   }
 };
 struct Q4Rows {
@@ -126,7 +132,7 @@ struct Q4Rows {
   template <int kPart>
   static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
     constexpr int kAt = kPart * kLanes;
-    return load_levels<Levels4, kAt / 16 * 4>(p + 2 + kAt % 16, splat(bf16_value(p)));
+    return load_levels<Levels4, kAt / 16 * 4>(p + 2 + kAt % 16, splat_bf16(p));
   }
 };
 struct Q2Rows {
@@ -135,7 +141,7 @@ struct Q2Rows {
   template <int kPart>
   static SLUICE_INLINE_METHOD F32 load_part(const uint8_t* p, const Channels&) {
     constexpr int kAt = kPart * kLanes;
-    const F32 scale = splat(bf16_value(p + kAt / kKvBlock * 2));
+    const F32 scale = splat_bf16(p + kAt / kKvBlock * 2);
     return load_levels<Levels2, kAt / 16 * 2>(p + 4 + kAt % 16, scale);
   }
 };

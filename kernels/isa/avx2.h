@@ -153,6 +153,10 @@ SLUICE_INLINE F32 load_bf16(const void* p) {
 SLUICE_INLINE __m128i load_8_bytes(const uint8_t* p) {
   return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
 }
+SLUICE_INLINE F32 splat_bf16(const uint8_t* p) {
+  const __m256i words = _mm256_broadcastw_epi16(_mm_loadu_si16(p));
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(words, 16))};
+}
 template <int kShift, int kMask>
 SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   __m256i wide = _mm256_cvtepu8_epi32(load_8_bytes(p));

@@ -145,6 +145,10 @@ SLUICE_INLINE F32 load_bf16(const void* p) {
 SLUICE_INLINE __m128i load_16_bytes(const uint8_t* p) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
 }
+// The word goes to the upper half of each lane.
+SLUICE_INLINE F32 splat_bf16(const uint8_t* p) {
+  return {_mm512_castsi512_ps(_mm512_maskz_broadcastw_epi16(0xaaaaaaaau, _mm_loadu_si16(p)))};
+}
 template <int kShift, int kMask>
 SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   __m512i wide = _mm512_cvtepu8_epi32(load_16_bytes(p));

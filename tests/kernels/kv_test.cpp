@@ -141,6 +141,39 @@ TEST(KvQuantize, ChannelsAreByThemselves) {
   }
 }
 
+// Keys of which three channels are ten times larger, and queries that are as much smaller there: in
+// four bits such a channel takes its neighbours' levels, unless both are rotated before.
+TEST(KvQuantize, RotationKeepsOutliersFromTheOthers) {
+  constexpr int32_t kSize = 128;
+  for (const Table* table : tables()) {
+    std::vector<float> keys = normal_values(kKvGroup * kSize, 7), q = normal_values(kSize, 8);
+    for (const size_t channel : {5u, 40u, 99u}) {
+      for (size_t i = 0; i < kKvGroup; ++i) keys[i * kSize + channel] *= 10;
+      q[channel] /= 10;
+    }
+    double error[2] = {0, 0};
+    for (const bool rotated : {false, true}) {
+      if (rotated) {
+        for (size_t i = 0; i < kKvGroup; ++i) table->rotate(&keys[i * kSize], kSize);
+        table->rotate(q.data(), kSize);
+      }
+      const size_t row_bytes = static_cast<size_t>(kv_row_bytes(KvType::kQ4_0, kSize));
+      std::vector<uint8_t> out(kKvGroup * row_bytes);
+      table->quantize_kv_group(KvType::kQ4_0, true, halves(keys).data(), kSize, out.data());
+      for (size_t i = 0; i < kKvGroup; ++i) {
+        double off = 0;  // of the score
+        for (int32_t c = 0; c < kSize; ++c) {
+          const size_t at = static_cast<size_t>(c);
+          const double kept = reference::kv_value(KvType::kQ4_0, &out[i * row_bytes], c);
+          off += double{q[at]} * (kept - keys[i * kSize + at]);
+        }
+        error[rotated] += off * off;
+      }
+    }
+    EXPECT_GT(error[0], 4 * error[1]) << table->name;
+  }
+}
+
 // One cache of a head, filled as the engine fills it.
 struct Cache {
   Cache(const Table& table, KvType k, KvType v, int32_t dk_in, int32_t dv_in, int32_t n_in)
@@ -218,7 +251,7 @@ std::vector<float> attend(const Table& table, AttentionArgs a) {
   return out;
 }
 
-// Rows of the last 70 positions: in one group and in the one before, together and alone.
+// Rows of the last 70 positions: in one group and in the one before, all together and a few alone.
 TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
   const int32_t sizes[][2] = {{8, 8}, {24, 40}, {80, 64}, {96, 96}, {128, 128}};
   for (const Table* table : tables()) {
@@ -251,14 +284,15 @@ TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
             ASSERT_NEAR(got[i], expected[i], 1e-5)
                 << table->name << " types " << pair << " n " << n;
           }
+          // One to six rows: tiles of every height, with and without scratch.
           for (int32_t i = 0; i < n_rows; i += 7) {
-            AttentionArgs one = a;
-            one.q = a.q + i * a.dk;
-            one.n_rows = 1;
-            one.begin = a.begin + i;
-            one.end = a.end + i;
-            one.position = a.position + i;
-            const std::vector<float> alone = attend(*table, one);
+            AttentionArgs few = a;
+            few.q = a.q + i * a.dk;
+            few.n_rows = std::min(1 + i % 6, n_rows - i);
+            few.begin = a.begin + i;
+            few.end = a.end + i;
+            few.position = a.position + i;
+            const std::vector<float> alone = attend(*table, few);
             ASSERT_EQ(std::memcmp(alone.data(), &got[static_cast<size_t>(i * a.dv)],
                                   alone.size() * sizeof(float)),
                       0)

@@ -1,11 +1,13 @@
 // llama.cpp through node-llama-cpp's prebuilt CPU library: prefill and decode rates of one model.
-//   node llama.mjs MODEL THREADS PROMPT_TOKENS GENERATED_TOKENS REPEATS    → one JSON line
+//   node llama.mjs MODEL THREADS PROMPT_TOKENS GENERATED_TOKENS REPEATS [KV_TYPE]    → one JSON line
 // A process of its own, so that nothing of ours is in it. Both attention settings are tried and the
-// faster one counts.
+// faster one counts; values that are quantized need flash attention. A long prompt warms up by itself.
 import { LlamaLogLevel, getLlama } from 'node-llama-cpp';
 
 const [modelPath, ...numbers] = process.argv.slice(2);
 const [threads, nPrompt, nGenerate, repeats] = numbers.map(Number);
+const kvType = (numbers[4] ?? 'f16').toUpperCase();
+const first = nPrompt < 4096 ? 0 : 1;  // round 0 warms up
 
 const llama = await getLlama({
   gpu: false, build: 'never', maxThreads: threads, progressLogs: false, logLevel: LlamaLogLevel.error,
@@ -16,12 +18,13 @@ const prompt = Array.from({ length: nPrompt }, (_, i) => 3 + ((i * 7919) % (voca
 
 async function measure(flashAttention) {
   const context = await model.createContext({
-    contextSize: nPrompt + nGenerate + 8, batchSize: Math.max(512, nPrompt), flashAttention,
+    contextSize: nPrompt + nGenerate + 8, batchSize: first === 0 ? Math.max(512, nPrompt) : 512, flashAttention,
+    experimentalKvCacheKeyType: kvType, experimentalKvCacheValueType: kvType,
     threads: { ideal: threads, min: threads },
   });
   const sequence = context.getSequence();
   const best = { prefill: 0, decode: 0 };
-  for (let i = 0; i <= repeats; i++) {  // the first round warms up
+  for (let i = first; i <= repeats; i++) {
     await sequence.clearHistory();
     let start = performance.now();
     await sequence.evaluateWithoutGeneratingNewTokens(prompt.slice(0, -1));
@@ -42,7 +45,7 @@ async function measure(flashAttention) {
   return best;
 }
 
-const plain = await measure(false);
+const plain = kvType === 'F16' ? await measure(false) : { prefill: 0, decode: 0 };
 const flash = await measure(true);
 console.log(JSON.stringify({
   name: 'llama.cpp', threads,
