@@ -46,10 +46,10 @@ constexpr Bound kBounds[] = {
     {Type::kMXFP4, "MXFP4", 0.01254, 0.01922},
     {Type::kTQ1_0, "TQ1_0", 0.1897, 0.3676},
     {Type::kTQ2_0, "TQ2_0", 0.1897, 0.3676},
-    {Type::kQSF2, "QSF2", 0, 0},
-    {Type::kQSF3, "QSF3", 0, 0},
-    {Type::kQSF4, "QSF4", 0, 0},
-    {Type::kQSFT, "QSFT", 0, 0},
+    {Type::kQSF2, "QSF2", 0.1055, 0.2},
+    {Type::kQSF3, "QSF3", 0.029, 0.07},
+    {Type::kQSF4, "QSF4", 0.0072, 0.02},
+    {Type::kQSFT, "QSFT", 0.19, 0.298},
 };
 
 std::vector<float> normal_values(size_t n, float sigma) {
