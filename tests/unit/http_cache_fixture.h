@@ -14,8 +14,8 @@
 namespace sluice::io {
 
 inline constexpr uint64_t kChunk = ChunkStore::kChunkBytes;
-inline constexpr uint64_t kFile = 2 * kChunk + 1'500'000;  // the last chunk is short
-inline constexpr uint64_t kProbe = 1;                      // body bytes of the first question
+inline constexpr uint64_t kLongFile = 2 * kChunk + 1'500'000;  // the last chunk is short
+inline constexpr uint64_t kProbe = 1;                          // body bytes of the first question
 
 class HttpCacheTest : public ::testing::Test {
  protected:
@@ -89,7 +89,7 @@ class HttpCacheTest : public ::testing::Test {
   }
 
   std::filesystem::path dir_;
-  std::string file_ = test::patterned(kFile);
+  std::string file_ = test::patterned(kLongFile);
   std::string etag_ = "\"v1\"";
   bool ranges_ = true;
   std::atomic<size_t> cut_after_{SIZE_MAX};

@@ -24,7 +24,7 @@ TEST_F(HttpCacheTest, CompleteCopyServesWithoutTheServer) {
   EXPECT_EQ(partial.status().code(), Code::kNetwork);
 
   // Completed by hand, since the server's port is gone.
-  auto store = ChunkStore::open(options_.cache_dir, url, etag_, kFile);
+  auto store = ChunkStore::open(options_.cache_dir, url, etag_, kLongFile);
   ASSERT_TRUE(store.ok());
   for (uint64_t c = 1; c < (*store)->n_chunks(); c++) {
     ChunkStore::Writer writer(store->get(), c);
@@ -104,14 +104,14 @@ TEST_F(HttpCacheTest, WhatIsNotTheFileLeavesAnIncompleteCopy) {
               open();
               expect_all();
             }),
-            kFile - kChunk + kProbe);
+            kLongFile - kChunk + kProbe);
 }
 
 TEST_F(HttpCacheTest, OldVersionStaysUntilTheNewOneArrives) {
   open();
   expect_all();
   const std::string old = file_;
-  file_ = test::patterned(kFile + 1).substr(1);
+  file_ = test::patterned(kLongFile + 1).substr(1);
   etag_ = "\"v2\"";
   cut_after_ = 1000;  // its beginning is seen, but no chunk arrives
   open();

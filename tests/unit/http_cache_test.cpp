@@ -24,14 +24,14 @@ TEST_F(HttpCacheTest, PaidOnce) {
               open();
               expect_all();
             }),
-            kFile + kProbe);
+            kLongFile + kProbe);
   EXPECT_EQ(source_->bytes_from_store(), 0u);
   EXPECT_EQ(sent([&] {
               open();
               expect_all();
             }),
             kProbe);
-  EXPECT_EQ(source_->bytes_from_store(), kFile);
+  EXPECT_EQ(source_->bytes_from_store(), kLongFile);
   EXPECT_EQ(source_->bytes_fetched(), kProbe);
 }
 
@@ -42,7 +42,7 @@ TEST_F(HttpCacheTest, ResumesAtTheMissingChunks) {
               open();
               expect_all();
             }),
-            kFile - 2 * kChunk + kProbe);
+            kLongFile - 2 * kChunk + kProbe);
   EXPECT_EQ(sent([&] { expect_all(); }), 0u);
 }
 
@@ -56,7 +56,7 @@ TEST_F(HttpCacheTest, CutInsideAChunkCostsAtMostThatChunk) {
               open();
               expect_all();
             }),
-            kFile - kChunk + kProbe);
+            kLongFile - kChunk + kProbe);
 }
 
 TEST_F(HttpCacheTest, KilledProcessLosesAtMostOneChunk) {
@@ -66,7 +66,7 @@ TEST_F(HttpCacheTest, KilledProcessLosesAtMostOneChunk) {
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {  // writes a chunk's beginning, then dies without any goodbye
-      auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, kFile);
+      auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, kLongFile);
       if (!store.ok()) ::_exit(2);
       ChunkStore::Writer writer(store->get(), 1);
       const std::string wrong(static_cast<size_t>(written), 'w');
@@ -76,7 +76,7 @@ TEST_F(HttpCacheTest, KilledProcessLosesAtMostOneChunk) {
     int state = 0;
     ASSERT_EQ(::waitpid(child, &state, 0), child);
     ASSERT_TRUE(WIFSIGNALED(state) && WTERMSIG(state) == SIGKILL);
-    auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, kFile);
+    auto store = ChunkStore::open(options_.cache_dir, server_->url(), etag_, kLongFile);
     ASSERT_TRUE(store.ok());
     EXPECT_FALSE((*store)->has(1));
   }
@@ -88,7 +88,7 @@ TEST_F(HttpCacheTest, FlippedBytesAreFoundAndMendedAlone) {
   open();
   expect_all();
   source_.reset();
-  const uint64_t kPlaces[] = {0, kChunk - 1, kChunk, kChunk + 123'456, 2 * kChunk, kFile - 1};
+  const uint64_t kPlaces[] = {0, kChunk - 1, kChunk, kChunk + 123'456, 2 * kChunk, kLongFile - 1};
   for (const uint64_t at : kPlaces) {
     flip(entry(".data"), at);
     const uint64_t chunk = at / kChunk;
@@ -96,7 +96,7 @@ TEST_F(HttpCacheTest, FlippedBytesAreFoundAndMendedAlone) {
                 open();
                 expect_all();
               }),
-              std::min(kChunk, kFile - chunk * kChunk) + kProbe)
+              std::min(kChunk, kLongFile - chunk * kChunk) + kProbe)
         << at;
     source_.reset();
   }
@@ -135,7 +135,7 @@ TEST_F(HttpCacheTest, TruncatedDataIsRefetched) {
               open();
               expect_all();
             }),
-            kFile - kChunk + kProbe);
+            kLongFile - kChunk + kProbe);
 }
 
 TEST_F(HttpCacheTest, DataThatShrinksWhileInUse) {
@@ -148,14 +148,14 @@ TEST_F(HttpCacheTest, DataThatShrinksWhileInUse) {
 TEST_F(HttpCacheTest, ReplacedFileIsNeverMixed) {
   open();
   expect_read(0, 100);
-  file_ = test::patterned(kFile + 1).substr(1);  // the same length, other bytes
+  file_ = test::patterned(kLongFile + 1).substr(1);  // the same length, other bytes
   etag_ = "\"v2\"";
   EXPECT_EQ(read(kChunk, 100).code(), Code::kSourceChanged);
   EXPECT_EQ(sent([&] {
               open();
               expect_all();
             }),
-            kFile + kProbe + 16);  // the new file's beginning tells what it is
+            kLongFile + kProbe + 16);  // the new file's beginning tells what it is
   int entries = 0;
   for (const auto& e : std::filesystem::directory_iterator(options_.cache_dir)) {
     entries += e.path().extension() == ".data";
@@ -172,7 +172,7 @@ TEST_F(HttpCacheTest, ReplacedFileWithoutVersionIsKnownByItsBeginning) {
               expect_all();
             }),
             kChunk);
-  file_ = test::patterned(kFile + 1).substr(1);
+  file_ = test::patterned(kLongFile + 1).substr(1);
   open();
   expect_all();
 }
@@ -181,7 +181,7 @@ TEST_F(HttpCacheTest, TwoSourcesShareOneEntry) {
   const auto use = [&] {
     auto source = open_source(server_->url(), options_);
     ASSERT_TRUE(source.ok());
-    std::vector<uint8_t> out(kFile);
+    std::vector<uint8_t> out(kLongFile);
     ASSERT_TRUE((*source)->read(0, out).ok());
     EXPECT_TRUE(std::equal(out.begin(), out.end(), reinterpret_cast<const uint8_t*>(file_.data())));
   };
@@ -193,7 +193,7 @@ TEST_F(HttpCacheTest, TwoSourcesShareOneEntry) {
               b.join();
               c.join();
             }),
-            kFile + 3 * kProbe);
+            kLongFile + 3 * kProbe);
 }
 
 TEST_F(HttpCacheTest, ReadersOfOneSourceShareFetches) {
@@ -203,7 +203,7 @@ TEST_F(HttpCacheTest, ReadersOfOneSourceShareFetches) {
               for (uint64_t t = 0; t < 6; t++) {
                 threads.emplace_back([&, t] {
                   for (uint64_t i = 0; i < 5; i++) {
-                    const uint64_t n = kFile / 30;
+                    const uint64_t n = kLongFile / 30;
                     expect_read((i * 6 + t) * n, n);
                   }
                 });
@@ -211,7 +211,7 @@ TEST_F(HttpCacheTest, ReadersOfOneSourceShareFetches) {
               for (auto& t : threads) t.join();
               expect_all();
             }),
-            kFile + kProbe);
+            kLongFile + kProbe);
 }
 
 TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesAWholeStore) {
@@ -236,13 +236,13 @@ TEST_F(HttpCacheTest, SoakOfFaultsAndFlipsLeavesAWholeStore) {
         std::mt19937 mine(seed);
         for (int i = 0; i < 8; i++) {
           const uint64_t length = mine() % 300'000 + 1;
-          expect_read(mine() % (kFile - length), length);
+          expect_read(mine() % (kLongFile - length), length);
         }
       });
     }
     for (auto& t : threads) t.join();
     source_.reset();
-    flip(entry(".data"), static_cast<uint64_t>(round) * 919'191 % kFile);
+    flip(entry(".data"), static_cast<uint64_t>(round) * 919'191 % kLongFile);
   }
   open();
   expect_all();
@@ -285,7 +285,7 @@ TEST_F(HttpCacheTest, FullDiskMeansNetworkOnlyWithOneWarning) {
   EXPECT_EQ(warnings_.size(), 1u);
   open();
   expect_all();
-  EXPECT_EQ(source_->bytes_fetched(), kFile - kChunk + kProbe);  // chunk 0 was kept
+  EXPECT_EQ(source_->bytes_fetched(), kLongFile - kChunk + kProbe);  // chunk 0 was kept
 }
 
 TEST_F(HttpCacheTest, FullDiskFromTheBeginning) {
@@ -308,7 +308,7 @@ TEST_F(HttpCacheTest, ServerWithoutRangesIsTakenWholeOnce) {
   open();
   expect_read(kChunk, 100);
   expect_all();
-  EXPECT_EQ(source_->bytes_fetched(), kFile);
+  EXPECT_EQ(source_->bytes_fetched(), kLongFile);
   open();
   expect_all();
   EXPECT_EQ(source_->bytes_fetched(), 0u);
@@ -329,7 +329,7 @@ TEST_F(HttpCacheTest, SignaturesAndPasswordsAreNotKept) {
   const auto stored = [&](const char* query) {
     auto source = open_source(server_->url(std::string("/m.gguf") + query), options_);
     ASSERT_TRUE(source.ok()) << source.status().message();
-    std::vector<uint8_t> all(kFile);
+    std::vector<uint8_t> all(kLongFile);
     ASSERT_TRUE((*source)->read(0, all).ok());
   };
   stored("?X-Amz-Signature=secret1&v=2");
@@ -391,7 +391,7 @@ TEST_F(HttpCacheTest, ListsDeletesAndEvicts) {
   std::vector<CacheEntry> entries = list_cache(options_.cache_dir);
   ASSERT_EQ(entries.size(), 1u);
   EXPECT_EQ(entries[0].url, url);
-  EXPECT_EQ(entries[0].size, kFile);
+  EXPECT_EQ(entries[0].size, kLongFile);
   EXPECT_GE(entries[0].stored_bytes, 1000u);
   EXPECT_EQ(delete_cached(options_.cache_dir, url).status().code(), Code::kStoreBusy);
   EXPECT_TRUE(evict_cache(options_.cache_dir, 0).empty());
