@@ -10,6 +10,7 @@ import { setPlatform } from './api/platform.js';
 import { workerFrom } from './api/start.js';
 import { opfsBackend } from './io/store-opfs.js';
 import type { WorkerPort } from './wire/protocol.js';
+import { unpack } from './wire/unpack.js';
 import { variantFor } from './worker/variant.js';
 
 /** One for all workers. */
@@ -21,11 +22,8 @@ function startWorker(url?: string | URL): Worker {
   return workerFrom(workerUrl, { name: 'sluice' }); // classic: all that a page from the disk may start
 }
 
-async function wasmBinary(kernels: string): Promise<ArrayBuffer> {
-  const packed = { relaxed, relaxed16, simd128 }[variantFor(kernels) as 'simd128'];
-  const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
-  const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
-  return new Response(unpacked).arrayBuffer();
+function wasmBinary(kernels: string): Promise<ArrayBuffer> {
+  return unpack({ relaxed, relaxed16, simd128 }[variantFor(kernels) as 'simd128']);
 }
 
 setPlatform({

@@ -30,6 +30,11 @@ function openPath(file: string): LocalFile {
   return new LocalFile(new NodeFile(file, 'r'), file, file);
 }
 
+async function bytesOf(file: URL): Promise<ArrayBuffer> {
+  const bytes = await fs.promises.readFile(fileURLToPath(file));
+  return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length) as ArrayBuffer;
+}
+
 const platform: HostPlatform = {
   isolated: true,
   budgetCap: Math.min(3.5 * 2 ** 30, Math.floor(os.totalmem() / 2)),
@@ -41,13 +46,15 @@ const platform: HostPlatform = {
     findCard: async (device) => (device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', 'There is no WebGPU in Node.'))),
   }),
   qsf: () => import('./io/qsf.js'),
+  safetensors: async () => {
+    const { load } = await import('./io/safetensors.js');
+    return load(() => bytesOf(new URL('./safetensors.wasm', import.meta.url)));
+  },
   openShared: async (file) => new NodeFile(file as string, 'r'),
   compile: (source, kernels) =>
     compileWasm(source, kernels, async (variant, url) => {
       const from = new URL(url ?? `./engine.${variant}.wasm`, import.meta.url);
-      if (from.protocol !== 'file:') return fetch(from);
-      const bytes = await fs.promises.readFile(fileURLToPath(from));
-      return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length) as ArrayBuffer;
+      return from.protocol === 'file:' ? bytesOf(from) : fetch(from);
     }),
 };
 

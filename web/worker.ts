@@ -2,10 +2,11 @@
 // bundler has one worker to find and nothing else.
 
 import { openShared, opfsBackend, opfsSwapFiles } from './io/store-opfs.js';
-import { SluiceError } from './wire/errors.js';
 import type { Port } from './wire/protocol.js';
+import { asset } from './worker/asset.js';
 import type { HostPlatform } from './worker/loading.js';
 import { takeRole } from './worker/roles.js';
+import { safetensors } from './worker/safetensors.js';
 import type { Variant } from './worker/variant.js';
 import { compileWasm } from './worker/wasm.js';
 
@@ -30,19 +31,6 @@ function wasmUrl(variant: Variant): URL {
   return new URL('./engine.simd128.wasm', import.meta.url);
 }
 
-/** import() as bundlers leave it alone: build.mjs puts it before the bundle. */
-declare function importAsset(url: string): Promise<any>;
-
-/** A module as an asset, which bundlers leave in one piece: a worker of theirs may not be split. */
-async function asset(name: string, url: URL): Promise<any> {
-  try {
-    return await importAsset(url.href);
-  } catch (cause) {
-    const advice = `${(cause as Error).message}; copy the package's beside worker.js`;
-    throw new SluiceError('MODULE_LOAD', `${name} cannot be loaded: ${advice}.`, { cause });
-  }
-}
-
 const platform: HostPlatform = {
   isolated,
   budgetCap: budgetCap(),
@@ -52,6 +40,7 @@ const platform: HostPlatform = {
   openShared,
   gpu: () => asset('gpu.js', new URL('./gpu.js', import.meta.url)),
   qsf: () => asset('qsf.js', new URL('./qsf.js', import.meta.url)),
+  safetensors,
   compile: (source, kernels) =>
     compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),
 };

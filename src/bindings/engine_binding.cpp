@@ -35,7 +35,6 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("absent", &EngineBinding::absent)
       .function("reserve", &EngineBinding::reserve)
       .function("supply", &EngineBinding::supply)
-      .function("synthesizedFile", &EngineBinding::synthesized_file)
       .function("adapter", &EngineBinding::adapter)
       .function("setAdapters", &EngineBinding::set_adapters)
       .function("forgetAdapters", &EngineBinding::forget_adapters)

@@ -26,13 +26,12 @@ class SharedFiles final : public session::RangeReader {
 class EngineBinding {
  public:
   // --- header
-  void source(const std::string& address, const std::string& names);
+  void source(const std::string& address, const std::string& names, unsigned described);
   val need();
   bool opened(double bytes) { return checked(opener_->opened(static_cast<uint64_t>(bytes))); }
   bool absent(const std::string& why) { return checked(opener_->absent(why)); }
   bool supply() { return checked(opener_->supply()); }
   unsigned reserve(unsigned bytes);
-  val synthesized_file() const { return copy_out(opener_->synthesized_file()); }
 
   // --- adapters: one more of those that inspect(), open() and set_adapters() take, a GGUF file
   // whose bytes stay JavaScript's. PEFT's form is left to native programs: it would cost every

@@ -19,13 +19,14 @@ uint64_t beside_heap(uint64_t budget) {
 
 }  // namespace
 
-void EngineBinding::source(const std::string& address, const std::string& names) {
-  open::Source source{address, false, {}};
+void EngineBinding::source(const std::string& address, const std::string& names,
+                           unsigned described) {
+  open::Source source{address, false, {}, described};
   for (size_t at = 0, end; at < names.size(); at = end + 1) {  // each ends with a '/'
     end = names.find('/', at);
     source.names.push_back(names.substr(at, end - at));
   }
-  opener_ = std::make_unique<open::Opener>(std::move(source));
+  opener_.reset(new open::Opener(open::Opener::of_file(std::move(source))));
 }
 
 val EngineBinding::need() {

@@ -16,4 +16,13 @@ namespace sluice::gguf {
 // header.alignment, a power of two that the metadata names where it is not 32.
 [[nodiscard]] std::string place_and_write(Header* header);
 
+// The header of a model whose tensors lie in several files wherever they lie, for a program that
+// knows the files: a GGUF header whose offsets are addresses, file number << kPlacedBits and the
+// offset in that file. Errors: kBadHeader where a file is too large for that.
+inline constexpr int kPlacedBits = 44;
+[[nodiscard]] Result<std::string> write_placed(Header* header);
+// The way back, where there are `n_files` files. Views in *out point into `bytes`. Errors:
+// parse_header's.
+[[nodiscard]] Status parse_placed(Bytes bytes, uint32_t n_files, Header* out);
+
 }  // namespace sluice::gguf

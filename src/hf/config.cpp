@@ -9,6 +9,7 @@
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
 #include "hf/config_fields.h"
+#include "hf/family.h"
 #include "hf/further.h"
 #include "hf/json.h"
 #include "hf/lfm2.h"
@@ -24,46 +25,6 @@ using gguf::index_tensors;
 using gguf::MetadataWriter;
 using gguf::printable;
 using gguf::Tensor;
-
-struct Family {
-  std::string_view model_type;  // config.json
-  std::string_view arch;        // general.architecture
-  bool gemma = false;           // norms stored as w - 1, GELU
-  bool post_norms = false;      // norms after attention and FFN as well
-  bool permuted = false;        // GGUF's converter permutes queries and keys
-  bool windowed = false;        // sliding_window always applies where it is set
-  bool tied = false;            // the head is the embedding unless the config says otherwise
-  bool lfm2 = false;            // lfm2.h
-};
-
-constexpr Family kFamilies[] = {
-    {.model_type = "llama", .arch = "llama", .permuted = true},
-    {.model_type = "mistral", .arch = "mistral", .permuted = true, .windowed = true},
-    {.model_type = "smollm3", .arch = "smollm3", .permuted = true, .tied = true},
-    {.model_type = "qwen2", .arch = "qwen2"},
-    {.model_type = "qwen3", .arch = "qwen3"},
-    {.model_type = "lfm2", .arch = "lfm2", .tied = true, .lfm2 = true},
-    {.model_type = "lfm2_moe", .arch = "lfm2moe", .tied = true, .lfm2 = true},
-    {.model_type = "gemma", .arch = "gemma", .gemma = true, .tied = true},
-    {.model_type = "gemma2",
-     .arch = "gemma2",
-     .gemma = true,
-     .post_norms = true,
-     .windowed = true,
-     .tied = true},
-    {.model_type = "gemma3_text",
-     .arch = "gemma3",
-     .gemma = true,
-     .post_norms = true,
-     .windowed = true,
-     .tied = true},
-    {.model_type = "gemma3_text",
-     .arch = "gemma-embedding",
-     .gemma = true,
-     .post_norms = true,
-     .windowed = true,
-     .tied = true},
-};
 
 // Reads config.json into metadata.
 class ConfigReader : private ConfigFields {
@@ -381,7 +342,7 @@ class TensorReader {
 Result<const Family*> find_family(const Json& config) {
   const std::string_view type = json_string(config, "model_type").value_or("");
   const bool sees_all = json_bool(config, "use_bidirectional_attention").value_or(false);
-  for (const Family& family : kFamilies) {
+  for (const Family& family : families()) {
     if (type == family.model_type && sees_all == (family.arch == "gemma-embedding")) return &family;
   }
   if (type.empty()) return error(Code::kBadHeader, "config.json names no model_type");
@@ -397,14 +358,7 @@ Result<const Family*> find_family(const Json& config) {
 
 // Matrices have the same names in all families.
 std::string gguf_module_name(std::string_view module) {
-  return gguf_name(std::string(module).append(".weight"), kFamilies[0]);
-}
-
-RowOrder row_order(std::string_view arch) {
-  for (const Family& family : kFamilies) {
-    if (family.arch == arch) return family.permuted ? RowOrder::kPermuted : RowOrder::kAsThere;
-  }
-  return RowOrder::kUnknown;
+  return gguf_name(std::string(module).append(".weight"), families()[0]);
 }
 
 Result<Model> describe_model(const Directory& directory) {
@@ -413,11 +367,9 @@ Result<Model> describe_model(const Directory& directory) {
   if (directory.shards.empty() || directory.shards.size() > gguf::kMaxSplits) {
     return error(Code::kBadHeader, "the model has %zu safetensors files", directory.shards.size());
   }
-#ifndef SLUICE_FEWER_CHECKPOINTS
   if (const Further* further = find_further(*config)) {
     return describe_further(*further, directory, *config);
   }
-#endif
   const Result<const Family*> family = find_family(*config);
   if (!family.ok()) return family.status();
   Model model;
@@ -426,9 +378,7 @@ Result<Model> describe_model(const Directory& directory) {
   begin_model(directory, (*family)->arch, &model, &writer);
   ConfigReader reader(*config, **family, &writer);
   SLUICE_RETURN_IF_ERROR(reader.read());
-#ifndef SLUICE_FEWER_CHECKPOINTS
   SLUICE_RETURN_IF_ERROR(write_pooling(directory, (*family)->arch, &model, &writer));
-#endif
 
   const auto tie = json_bool(*config, "tie_embedding");  // LFM2's
   const bool tied =

@@ -16,7 +16,7 @@
 namespace sluice::hf {
 
 // Families: llama, mistral, qwen2, qwen3, smollm3, gemma, gemma2, gemma3 (text, EmbeddingGemma),
-// lfm2, lfm2_moe; and natively those of further.h.
+// lfm2, lfm2_moe, and those of further.h.
 // Errors: kBadHeader, kUnsupportedArchitecture, kUnsupportedType, kBadTokenizer,
 // kUnsupportedTokenizer.
 [[nodiscard]] Result<Model> describe_model(const Directory& directory);
@@ -25,8 +25,5 @@ namespace sluice::hf {
 
 // "model.layers.7.self_attn.q_proj" to "blk.7.attn_q.weight"; empty when unknown.
 [[nodiscard]] std::string gguf_module_name(std::string_view module);
-// How the rows of queries and keys lie in a GGUF of the family: as in Hugging Face's, or permuted.
-enum class RowOrder : uint8_t { kUnknown, kAsThere, kPermuted };
-[[nodiscard]] RowOrder row_order(std::string_view arch);
 
 }  // namespace sluice::hf

@@ -1,10 +1,13 @@
 // Tensors that a checkpoint stores otherwise than GGUF does, and not only under another name or
 // with a number to be told of. They lie in a file that is nowhere: whoever reads a part of it makes
-// the bytes of those of the checkpoint's files (native/derived_source.h).
+// the bytes of those of the checkpoint's files (native/derived_source.h, web/io/safetensors.ts).
+// What to read for that, and what to make of it, is here.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
+#include <span>
 
 #include "gguf/gguf.h"
 
@@ -36,5 +39,31 @@ struct Derived {
 inline constexpr uint64_t kMostDerivedSpan = 8u << 20;  // bytes that a line of small chunks lies in
 // A chunk from this size on is read by itself; smaller ones by lines of counts[2], as one span.
 inline constexpr uint64_t kWholeChunk = 4096;
+
+// What the next bytes of the file come from.
+struct DerivedPart {
+  enum class Kind : uint8_t {
+    kZero,  // nothing
+    kCopy,  // they are at `offset` of `file`
+    kLine,  // make_line() makes a line of what is there; they are those from `within` on
+  };
+  Kind kind = Kind::kZero;
+  uint64_t bytes = 0;  // how many they are
+  uint32_t run = 0;    // which of the runs
+  uint32_t file = 0, scale_file = 0;
+  uint64_t offset = 0, scales = 0;       // in those files
+  uint64_t stored = 0, scale_bytes = 0;  // of kLine, to be read there
+  uint64_t within = 0;
+};
+// Of at most `length` bytes from `offset` on; nothing behind the end. `runs` by address.
+[[nodiscard]] std::optional<DerivedPart> next_part(std::span<const Derived> runs, uint64_t offset,
+                                                   uint64_t length);
+
+// Bytes of the largest line, as it is stored and as it is made; its scales are `stored` / 16.
+struct LineRoom {
+  uint64_t stored = 0, made = 0;
+};
+[[nodiscard]] LineRoom line_room(std::span<const Derived> runs);
+void make_line(const Derived& run, const uint8_t* stored, const uint8_t* scales, uint8_t* made);
 
 }  // namespace sluice::hf

@@ -1,6 +1,5 @@
 // Families whose checkpoints are described by tables of names: what their tensors are called, what
-// has to be done with them, and how config.json says their sizes. Native programs have them all; a
-// browser's engine is built without (SLUICE_FEWER_CHECKPOINTS) and refuses them by name.
+// has to be done with them, and how config.json says their sizes.
 #pragma once
 
 #include <cstdint>

@@ -37,10 +37,7 @@ class DerivedSource final : public io::ByteSource {
   DerivedSource(std::vector<hf::Derived> runs, std::vector<io::ByteSource*> files)
       : runs_(std::move(runs)), files_(std::move(files)) {}
   [[nodiscard]] Status make_rooms();
-  [[nodiscard]] Status read_whole_chunks(const hf::Derived& run, uint64_t at,
-                                         std::span<uint8_t> out);
-  [[nodiscard]] Status read_lines(const hf::Derived& run, uint64_t at, std::span<uint8_t> out);
-  [[nodiscard]] Status make_line(const hf::Derived& run, uint64_t line, Room& room);
+  [[nodiscard]] Status read_line(const hf::DerivedPart& part, std::span<uint8_t> out);
   [[nodiscard]] Room& take_room();
 
   std::vector<hf::Derived> runs_;

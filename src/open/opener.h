@@ -43,11 +43,17 @@ struct Source {
   std::string address;             // a path or an http(s) URL
   bool directory = false;          // the path is a folder on disk; other addresses tell
   std::vector<std::string> names;  // of the chosen files; the address then counts for nothing
+  uint32_t described = 0;          // > 0: the file is what gguf::write_placed made of so many files
 };
+
+struct Course;
 
 class Opener {
  public:
   explicit Opener(Source source);
+  // The same for programs that have no code for the other kind.
+  [[nodiscard]] static Opener of_file(Source source);
+  [[nodiscard]] static Opener of_directory(Source source);
   ~Opener();
   Opener(const Opener&) = delete;
   Opener& operator=(const Opener&) = delete;
@@ -75,8 +81,9 @@ class Opener {
   [[nodiscard]] std::vector<hf::Derived>& derived();
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  explicit Opener(std::unique_ptr<Course> course);
+
+  std::unique_ptr<Course> course_;
 };
 
 }  // namespace sluice::open

@@ -8,7 +8,7 @@
 
 #include "base/hash.h"
 #include "gguf/printable.h"
-#include "hf/config.h"
+#include "hf/family.h"
 
 namespace sluice::session {
 namespace {

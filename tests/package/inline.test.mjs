@@ -143,7 +143,7 @@ test('in an HTML file on the disk, with a model that the user picks', async () =
 });
 
 test('it is hardly larger than what is in it', () => {
-  const sizes = ['index.js', 'worker.js', 'templates.js', 'qsf.js', 'engine.relaxed.wasm', 'engine.relaxed16.wasm', 'engine.simd128.wasm']
+  const sizes = ['index.js', 'worker.js', 'templates.js', 'qsf.js', 'safetensors.js', 'safetensors.wasm', 'engine.relaxed.wasm', 'engine.relaxed16.wasm', 'engine.simd128.wasm']
     .map((name) => gzipSync(readFileSync(inRoot('dist', name))).length);
   const parts = sizes.reduce((sum, size) => sum + size, 0);
   const whole = gzipSync(readFileSync(entry)).length;

@@ -11,10 +11,12 @@ import { reference, undocumented } from '../../web/scripts/reference.mjs';
 
 const kB = 1024;
 const limits = {  // raw and gzipped bytes; what a page has to fetch before the model
-  'engine.simd128.wasm': [1100 * kB, 372 * kB],
-  'engine.relaxed.wasm': [1100 * kB, 372 * kB],
-  'engine.relaxed16.wasm': [1100 * kB, 372 * kB],
-  'engine.gpu.wasm': [1150 * kB, 384 * kB],
+  'engine.simd128.wasm': [1020 * kB, 340 * kB],
+  'engine.relaxed.wasm': [1020 * kB, 340 * kB],
+  'engine.relaxed16.wasm': [1020 * kB, 340 * kB],
+  'engine.gpu.wasm': [1070 * kB, 352 * kB],
+  'safetensors.wasm': [200 * kB, 88 * kB],
+  'safetensors.js': [8 * kB, 3 * kB],
   'gpu.js': [110 * kB, 30 * kB],
   'index.js': [40 * kB, 14 * kB],
   'worker.js': [160 * kB, 50 * kB],
@@ -52,7 +54,7 @@ test('the package holds dist, the licence and nothing that is not meant for user
   const strangers = paths.filter((p) => !/^(dist\/|LICENSE$|README\.md$|package\.json$)/.test(p));
   assert.deepEqual(strangers, []);
   for (const wanted of ['LICENSE', 'dist/index.js', 'dist/index.d.ts', 'dist/worker.js', 'dist/node.js',
-    'dist/worker-node.js', 'dist/engine.simd128.wasm', 'dist/engine.relaxed.wasm', 'dist/engine.relaxed16.wasm']) {
+    'dist/worker-node.js', 'dist/safetensors.js', 'dist/safetensors.wasm', 'dist/engine.simd128.wasm', 'dist/engine.relaxed.wasm', 'dist/engine.relaxed16.wasm']) {
     assert.ok(paths.includes(wanted), `${wanted} is missing`);
   }
 });

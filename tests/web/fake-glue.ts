@@ -135,9 +135,6 @@ class FakeEngine implements EngineBinding {
     }));
     return true;
   }
-  synthesizedFile(): Uint8Array {
-    return new Uint8Array(0);
-  }
   adapter(): boolean {
     return false;
   }

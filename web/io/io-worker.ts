@@ -44,7 +44,10 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
       io = new LocalIo(source, options, platform, events);
     },
     openFile: (index, address, choice) => io.openFile(index, address, choice),
-    addFile: (index, bytes) => io.addFile(index, bytes),
+    addFile: async (index, bytes, derived) => {
+      await io.addFile(index, bytes, derived);
+      post({ event: 'stats' });
+    },
     readText: async (address, choice, most, optional) =>
       moved(await io.readText(address, choice, most, optional)),
     read: async (index, offset, length, weights) => moved(await io.read(index, offset, length, weights)),
@@ -92,8 +95,8 @@ export class RemoteIo implements Io {
     this.shared[index] = file.shared;
     return file;
   }
-  addFile(index: number, bytes: Uint8Array): Promise<void> {
-    return this.#rpc.call('addFile', index, bytes);
+  addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void> {
+    return this.#rpc.call('addFile', index, bytes, derived);
   }
   readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
     return this.#rpc.call('readText', address, choice, most, optional);

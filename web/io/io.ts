@@ -5,6 +5,7 @@
 import { isAbort, serializeError, SluiceError, type PlainError } from '../wire/errors.js';
 import type { IoOptions, SourceSpec } from '../wire/protocol.js';
 import type { ProgressEvent, SpeedEstimate } from '../wire/types.js';
+import type { Safetensors } from './directory.js';
 import type { SharedFile, StoreBackend } from './files.js';
 import { FillServer } from './fill-server.js';
 import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
@@ -36,6 +37,8 @@ export interface IoPlatform {
   openPath?(path: string): ModelFile;
   /** What reads QSF files, fetched when one is opened. */
   qsf(): Promise<{ openQsf(file: ModelFile): Promise<ModelFile> }>;
+  /** What reads Hugging Face directories, fetched when one is opened. */
+  safetensors(): Promise<Safetensors>;
 }
 
 export interface Io {
@@ -46,8 +49,8 @@ export interface Io {
   readonly shared: (SharedFile | undefined)[];
   /** Opens file `index` of the model: the one at this address, or of chosen files number `choice`. */
   openFile(index: number, address: string, choice: number): Promise<OpenedFile>;
-  /** Takes bytes that were computed as file `index`. */
-  addFile(index: number, bytes: Uint8Array): Promise<void>;
+  /** Takes bytes that were computed as file `index`, or those that say what it is derived from. */
+  addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void>;
   /** The whole of a small file of at most `most` bytes; when it is not there, what says so. */
   readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
   /** Bytes of an open file, of its header unless they are `weights`. */
@@ -119,8 +122,11 @@ export class LocalIo implements Io {
     return { name: file.name, size: file.size, shared: file.shared };
   }
 
-  async addFile(index: number, bytes: Uint8Array): Promise<void> {
-    this.#ways[index] = async () => new BlobFile(new Blob([bytes as BlobPart]), 'computed');
+  async addFile(index: number, bytes: Uint8Array, derived = false): Promise<void> {
+    this.#ways[index] = async () =>
+      derived
+        ? (await this.#platform.safetensors()).derivedFile(bytes, (file) => this.#files[file]!)
+        : new BlobFile(new Blob([bytes as BlobPart]), 'computed');
     this.#files[index] = await this.#ways[index]();
   }
 

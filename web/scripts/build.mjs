@@ -75,8 +75,10 @@ export function finishBinary(linked, relaxed, final, number = null) {
 function buildWasm() {
   mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
   for (const preset of new Set(variants.map((v) => v.preset))) {
-    cmakeBuild(preset, { targets: variants.filter((v) => v.preset === preset).map((v) => `engine-${v.name}`) });
+    const engines = variants.filter((v) => v.preset === preset).map((v) => `engine-${v.name}`);
+    cmakeBuild(preset, { targets: [...engines, ...(preset === 'wasm' ? ['safetensors'] : [])] });
   }
+  finishSafetensors();
   write(inRoot('build', 'wasm-glue', 'glue.js'), makeGlue(variants.map(({ name, preset }, number) => {
     const linked = inRoot('build', preset, `engine-${name}`);
     const final = inRoot('build', 'wasm-glue', `engine.${name}.wasm`);
@@ -85,6 +87,16 @@ function buildWasm() {
     if (missing.length) throw new Error(`undefined in ${name}: ${missing.join(', ')}`);
     return { file: `${linked}.mjs`, names };
   })));
+}
+
+/** What web/io/safetensors.ts gives to its binary; all else is what only a program that ends would call. */
+function finishSafetensors() {
+  const final = inRoot('build', 'wasm-glue', 'safetensors.wasm');
+  finishBinary(inRoot('build', 'wasm', 'safetensors.wasm'), false, final);
+  const known = ['memory', 'emscripten_resize_heap', 'emscripten_memcpy_big', 'sluice_number', 'abort'];
+  const names = WebAssembly.Module.imports(new WebAssembly.Module(readFileSync(final))).map((i) => i.name);
+  const missing = names.filter((name) => !known.includes(name));
+  if (missing.length) throw new Error(`undefined in safetensors.wasm: ${missing.join(', ')}`);
 }
 
 const glueAtBuild = {
@@ -100,6 +112,11 @@ const filesApart = {
   setup: (build) => build.onResolve({ filter: /^\.\/(templates|adapters|node)\.js$/ }, ({ path, kind, importer }) =>
     (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
+const safetensorsInlined = {
+  name: 'safetensors-inlined',
+  setup: (build) => build.onResolve({ filter: /^\.\/worker\/safetensors\.js$/ },
+    () => ({ path: inRoot('web', 'worker', 'safetensors-inlined.ts') })),
+};
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
 // from the disk may start no other kind.
 const inlinedFiles = (esbuild, common) => ({
@@ -112,7 +129,7 @@ const inlinedFiles = (esbuild, common) => ({
     build.onLoad({ filter: /\.js$/, namespace: 'inlined' }, async ({ path }) => {
       const { outputFiles } = await esbuild.build({
         ...common, entryPoints: [`web/${path.replace(/js$/, 'ts')}`], minify: true, sourcemap: false, write: false,
-        plugins: [glueAtBuild], format: 'iife', define: { 'import.meta.url': 'self.location.href' },
+        plugins: [glueAtBuild, safetensorsInlined, inlinedFiles(esbuild, common)], format: 'iife', define: { 'import.meta.url': 'self.location.href' },
       });
       return { contents: outputFiles[0].text, loader: 'text' };
     });
@@ -136,12 +153,12 @@ async function buildWeb() {
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/chat/templates.ts', out: 'templates' }], minify: true, banner: { js: rendererNotice } });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/api/adapters.ts', out: 'adapters' }], minify: true });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/qsf.ts', out: 'qsf' }], minify: true, banner: { js: unpackerNotice } });
+  await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/safetensors.ts', out: 'safetensors' }], minify: true });
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/gpu/gpu.ts', out: 'gpu' }], minify: true, plugins: [wgsl] });
   await esbuild.build({ ...common, entryPoints: files(['index', 'huggingface', 'ai-sdk', 'sessions']), minify: true });
   await esbuild.build({ ...common, entryPoints: files(['worker']), minify: true, banner: { js: importAsset } });
   await esbuild.build({ ...common, entryPoints: files(['node', 'worker-node', 'cli']), platform: 'node' });
-  for (const variant of variants) {
-    const name = `engine.${variant.name}.wasm`;
+  for (const name of [...variants.map((variant) => `engine.${variant.name}.wasm`), 'safetensors.wasm']) {
     copyFileSync(inRoot('build', 'wasm-glue', name), inRoot('dist', name));
   }
   await esbuild.build({

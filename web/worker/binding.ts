@@ -2,6 +2,7 @@
 // One wasm instance holds one engine. No call blocks on I/O: the engine writes read requests into the
 // fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
 
+import type { Wanted } from '../io/directory.js';
 import type { FinishReason, Piece, SamplingOptions } from '../wire/types.js';
 
 /** A failed call: stable code and one sentence. */
@@ -124,24 +125,15 @@ export const enum Want {
   Done = 3,
 }
 
-export interface Need {
-  want: Want;
-  file: number;
-  /** A path or URL; of chosen files the name, and `choice` its number. */
-  name: string;
-  choice: number;
-  offset: number;
-  length: number;
-  /** It may be absent. */
-  optional: boolean;
-}
-
 export interface EngineBinding {
   // --- header: the engine says what it wants next of the model's files (opening.ts) ---------
-  /** Begins with a model at this address, or among chosen files of these names, each followed by a slash. */
-  source(address: string, names: string): void;
+  /**
+   * Begins with a model at this address, or among chosen files of these names, each followed by a slash; where
+   * `described` is not 0, with a header that names as many files (io/directory.ts).
+   */
+  source(address: string, names: string, described: number): void;
   /** What is wanted next, until it is answered; null: error(), which is final. */
-  need(): Need | null;
+  need(): Wanted | null;
   /** Answers Want.File: its size. false: error(). */
   opened(bytes: number): boolean;
   /** Answers Want.Text where there is no such file; `why` says how that is known. false: error(). */
@@ -149,8 +141,6 @@ export interface EngineBinding {
   /** Address where `bytes` that answer Want.Bytes or Want.Text are written before supply(); 0: error(). */
   reserve(bytes: number): number;
   supply(): boolean;
-  /** The content of one more file, after the last one, that was computed; mostly empty. */
-  synthesizedFile(): Uint8Array;
   /** One more LoRA adapter for inspect(), open() or setAdapters(), a GGUF file. false: error(). */
   adapter(bytes: Uint8Array, scale: number): boolean;
   /** In place of those before. No read may be under way. false: error(), and everything is as before. */

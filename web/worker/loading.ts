@@ -11,7 +11,7 @@ import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../wir
 import type { ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
-import { errorOf, Opening } from './opening.js';
+import { errorOf, kHeaderRoom, Opening } from './opening.js';
 import type { Reporter } from './reporter.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 
@@ -43,7 +43,6 @@ export interface Opened {
   gpu?: Gpu | null;
 }
 
-const kHeaderRoom = 1 << 30;
 /** Of weights, where a card has them all and nobody says how many the CPU is to hold beside it. */
 const kBesideCard = 64 << 20;
 
@@ -72,7 +71,8 @@ export class Loading {
     const options = openOptions(spec, budget, threads);
     let wasm!: WasmInstance;
     try {
-      wasm = await this.#instantiate(compiled, budget, threads);
+      const room = this.#opening.room <= budget;
+      wasm = await this.#instantiate(compiled, room ? budget : 0, threads);
       await this.#opening.read(wasm);
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
@@ -81,10 +81,10 @@ export class Loading {
     }
     const { binding, memory } = wasm;
     options.held = this.#io.stats.held;
-    let info = await describe(binding, options, spec.lora);
+    let info = await this.#describe(binding, options);
     if (card && !spec.memoryBudget) {
       options.memoryBudget = Math.min(budget, info.plan.minimum + kBesideCard);
-      info = await describe(binding, options, spec.lora);
+      info = await this.#describe(binding, options);
     }
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
     if (directReads) await wasm.shareFiles(this.#io.shared);
@@ -114,7 +114,7 @@ export class Loading {
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
     const given = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
-    const info = await describe(wasm.binding, given, spec.lora);
+    const info = await this.#describe(wasm.binding, given);
     info.speed = { ...info.speed, ...network };
     return info;
   }
@@ -127,15 +127,8 @@ export class Loading {
     const compiling = platform.compile(spec.wasm, kernels);
     compiling.catch(() => {}); // reported below, unless the file's error comes first
     this.#opening = new Opening(this.#io, spec.source);
-    const first = await this.#opening.first();
-    const compiled = await compiling;
-    if (!first) {
-      // Budget and threads follow from the model's size, and that from what the directory holds.
-      const scout = await this.#instantiate(compiled, kHeaderRoom, 1);
-      await this.#opening.read(scout, true);
-      scout.binding.delete();
-    }
-    return compiled;
+    await this.#opening.first(platform, spec.memoryBudget);
+    return compiling;
   }
 
   #makeIo(ioWorker: boolean): Io {
@@ -173,8 +166,17 @@ export class Loading {
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
     await this.#opening.read(wasm);
-    const { plan } = await describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held }, this.#spec.lora);
+    const { plan } = await this.#describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held });
     throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
+  }
+
+  /** What the header says; must come before open(), which lets the header go. */
+  async #describe(binding: EngineBinding, options: OpenOptions): Promise<ModelInfo> {
+    await giveAdapters(binding, this.#spec.lora);
+    const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
+    if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
+    info.plan.minimum = Math.max(info.plan.minimum, this.#opening.room);
+    return info;
   }
 
   /** What was asked for, or what the device can give; no more than a wasm memory can have. */
@@ -204,14 +206,6 @@ export async function giveAdapters(binding: EngineBinding, lora: AdapterSpec[]):
     const { code, message } = errorOf(binding);
     throw new SluiceError(code, `${name}: ${message}`);
   }
-}
-
-/** What the header says; must come before open(), which lets the header go. */
-async function describe(binding: EngineBinding, options: OpenOptions, lora: AdapterSpec[]): Promise<ModelInfo> {
-  await giveAdapters(binding, lora);
-  const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
-  if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
-  return info;
 }
 
 export function tooSmall(budget: number, least: number, context: number): SluiceError {

@@ -1,30 +1,39 @@
-// Reads what the engine wants to know of a model's files before it can plan: a GGUF's header, those
-// of a split model's parts, or a Hugging Face directory (src/open/opener.h, which says what is wanted
-// next). An engine in another memory asks again: files stay open for it, and small ones are kept.
+// Reads what the engine wants to know of a model's files before it can plan: a GGUF's header, or those of a
+// split model's parts (src/open/opener.h, which says what is wanted next). Of a Hugging Face directory
+// safetensors.js makes such a header first. An engine in another memory asks again: files stay open for it.
 
-import type { Io, OpenedFile } from '../io/io.js';
+import type { Asking, Described } from '../io/directory.js';
+import type { Io, IoPlatform, OpenedFile } from '../io/io.js';
 import { SluiceError } from '../wire/errors.js';
 import type { SourceSpec } from '../wire/protocol.js';
-import { Want, type EngineBinding, type Need } from './binding.js';
+import { Want, type EngineBinding } from './binding.js';
 
-type Memory = { binding: EngineBinding; memory: WebAssembly.Memory };
+type Texts = Map<string, Uint8Array | string>;
 
-/** Addresses of directories, or of files in them. */
-const kDirectory = /(\/|config\.json|\.safetensors)([?#].*)?$/s;
+/** Memory for whoever only reads headers, where no budget says otherwise. */
+export const kHeaderRoom = 1 << 30;
 
 export class Opening {
+  /** Memory that it took to describe a directory, before there was an engine. */
+  room = 0;
   /** Of the model, in order. */
   readonly #files: (OpenedFile & { address: string })[] = [];
-  /** Contents of small files by address, or why there is none. */
-  readonly #texts = new Map<string, Uint8Array | string>();
+  /** Of a directory, and how many files its tensors lie in. */
+  #header: Uint8Array | null = null;
+  #described = 0;
   readonly #address: string;
-  readonly #names: string[];
+  /** Of chosen files, each followed by a slash. */
+  readonly #names: string;
+  readonly #directory: boolean;
   readonly #io: Io;
 
   constructor(io: Io, source: SourceSpec) {
     this.#io = io;
-    this.#names = source.kind === 'blob' ? source.names : [];
+    const names = source.kind === 'blob' ? source.names.map((name) => name.replace(/.*\//s, '')) : [];
+    this.#names = names.map((name) => `${name}/`).join('');
     this.#address = source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
+    const path = source.kind === 'url' ? source.url.replace(/[?#].*/s, '') : this.#address;
+    this.#directory = names.length ? names.includes('config.json') : /(\/|config\.json|\.safetensors)$/.test(path);
   }
 
   /** Bytes of the files that are open; of a split model's first part, as many times as there are parts. */
@@ -34,18 +43,43 @@ export class Opening {
     return parts ? sum * Number(parts[1]) : sum;
   }
 
-  /**
-   * Opens what there is to open while the engine is compiled. False for a directory: only an engine
-   * can tell which files it has.
-   */
-  async first(): Promise<boolean> {
-    if ([this.#address, ...this.#names].some((name) => kDirectory.test(name))) return false;
-    await this.#open(0, this.#address, 0);
-    return true;
+  /** Opens what there is to open while the engine is compiled; all of a directory, in `budget` bytes of memory (0: enough). */
+  async first(platform: IoPlatform, budget: number): Promise<void> {
+    if (!this.#directory) {
+      await this.#open(0, this.#address, 0);
+      return;
+    }
+    const { describer } = await platform.safetensors();
+    const texts: Texts = new Map();
+    const describe = async (most: number): Promise<Described> => {
+      const { binding, memory, describe } = describer(this.#address, this.#names, most);
+      await this.#answer(binding, memory, texts);
+      return describe();
+    };
+    // Where that is too little, the smallest budget is to be told.
+    const { header, made, derived, room } = await describe(budget || kHeaderRoom).catch((error: SluiceError) => {
+      if (!budget || error.code !== 'OUT_OF_MEMORY') throw error;
+      return describe(kHeaderRoom);
+    });
+    this.#header = header;
+    this.room = room;
+    this.#described = this.#files.length;
+    if (made.length) await this.#io.addFile(this.#described++, made);
+    if (derived.length) await this.#io.addFile(this.#described++, derived, true);
   }
 
-  /** Answers what the engine wants until its header is there; or, with `sizes`, until the files are open. */
-  async read({ binding, memory }: Memory, sizes = false): Promise<void> {
+  /** Answers what the engine wants until its header is there. */
+  async read({ binding, memory }: { binding: EngineBinding; memory: WebAssembly.Memory }): Promise<void> {
+    binding.source(this.#address, this.#names, this.#described);
+    await this.#answer(binding, memory);
+  }
+
+  /** Lets go of the header, when nobody will ask again. */
+  over(): void {
+    this.#header = null;
+  }
+
+  async #answer(binding: Asking, memory: WebAssembly.Memory, texts?: Texts): Promise<void> {
     const check = (ok: unknown): void => {
       if (!ok) throw errorOf(binding);
     };
@@ -55,31 +89,22 @@ export class Opening {
       new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
       check(binding.supply());
     };
-    binding.source(this.#address, this.#names.map((name) => `${name.replace(/.*\//s, '')}/`).join(''));
     for (;;) {
       const need = binding.need();
       check(need);
-      const { want, file, name, choice, offset, length } = need!;
+      const { want, file, name, choice, offset, length, optional } = need!;
       if (want === Want.Done) break;
       if (want === Want.File) {
-        check(binding.opened((await this.#open(file, name, choice)).size));
-      } else if (sizes && this.#files.length) {
-        return;
+        check(binding.opened(this.#header?.length ?? (await this.#open(file, name, choice)).size));
       } else if (want === Want.Bytes) {
-        supply(await this.#io.read(file, offset, length));
+        supply(this.#header?.subarray(offset, offset + length) ?? (await this.#io.read(file, offset, length)));
       } else {
-        const text = await this.#text(need!);
+        const text = texts!.get(name) ?? (await this.#io.readText(name, choice, length, optional));
+        texts!.set(name, text);
         if (typeof text === 'string') check(binding.absent(text));
         else supply(text);
       }
     }
-    const made = binding.synthesizedFile();
-    if (made.length) await this.#io.addFile(this.#files.length, made.slice());
-  }
-
-  /** Lets go of the small files, some of which are large, when nobody will ask again. */
-  over(): void {
-    this.#texts.clear();
   }
 
   async #open(file: number, address: string, choice: number): Promise<OpenedFile> {
@@ -88,15 +113,9 @@ export class Opening {
     }
     return this.#files[file]!;
   }
-
-  async #text({ name, choice, length, optional }: Need): Promise<Uint8Array | string> {
-    const text = this.#texts.get(name) ?? (await this.#io.readText(name, choice, length, optional));
-    this.#texts.set(name, text);
-    return text;
-  }
 }
 
-export function errorOf(binding: EngineBinding): SluiceError {
+export function errorOf(binding: Pick<Asking, 'error'>): SluiceError {
   const { code, message } = binding.error();
   return new SluiceError(code, message);
 }

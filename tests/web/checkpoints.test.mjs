@@ -1,0 +1,112 @@
+// Checkpoints of the families whose tensors are stored otherwise than GGUF has them (Qwen 3.5, Gemma 3n
+// and 4, Granite 4, GPT-OSS) and of an encoder, in Node and in Chromium: they give what a GGUF file of the
+// same weights gives, from a path, a server and the store; resident or streamed at the smallest budget the
+// bits are the same. What is not known is named.
+import assert from 'node:assert/strict';
+import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { serve } from '../../web/scripts/serve.mjs';
+import { encoder, families, writeCheckpoint } from './checkpoints.mjs';
+import { crossOrigin, inTab, launch } from './chromium.mjs';
+import { nmse, root } from './helpers.mjs';
+
+const dist = join(root, 'dist');
+const shared = join(root, '..', 'shared', 'fixtures');
+const skip = existsSync(join(shared, 'families')) ? false : 'no ../shared/fixtures/families';
+const tokens = [1, 5, 9, 40, 70, 101, 200, 3];
+const folder = mkdtempSync(join(tmpdir(), 'sluice-checkpoints-'));
+const expected = {};
+
+before(async () => {
+  if (skip) return;
+  globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
+  for (const family of families) writeCheckpoint(family, join(shared, 'families', `${family.fixture}.gguf`), join(folder, family.fixture));
+  writeCheckpoint(encoder, join(shared, 'embeddings', `${encoder.fixture}.gguf`), join(folder, encoder.fixture));
+  for (const { fixture } of families) {
+    expected[fixture] = (await measure({ source: join(folder, fixture, 'reference.gguf'), tokens, options: { threads: 1 } })).logits;
+  }
+});
+after(() => rmSync(folder, { recursive: true }));
+
+/** Runs in Node or in the page: the logits, resident or at the smallest budget. */
+async function measure({ source, tokens, smallest, options }) {
+  const load = { contextLength: 16, ...options };
+  if (smallest) {
+    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
+    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+  }
+  const engine = await Engine.load(source, load);
+  try {
+    const logits = Array.from(await engine.logits(tokens));
+    if (options.cache === 'default') await engine.downloaded;
+    return { logits, resident: engine.memory().resident, fetched: engine.stats().bytesFetched };
+  } finally {
+    await engine.dispose();
+  }
+}
+
+function check({ fixture, mostNmse = 0 }, logits) {
+  assert.equal(logits.length, tokens.length * 280, fixture);
+  if (mostNmse) assert.ok(nmse(logits, expected[fixture]) < mostNmse, `${fixture}: ${nmse(logits, expected[fixture])}`);
+  else assert.deepEqual(logits, expected[fixture], fixture);
+}
+
+/** From `source`, resident and at the smallest budget. */
+async function checkFamily(run, family, source, cache) {
+  const resident = await run({ source, tokens, options: { threads: 1, cache } });
+  check(family, resident.logits);
+  const streamed = await run({ source, tokens, smallest: true, options: { threads: 2, cache } });
+  assert.equal(streamed.resident, false, family.fixture);
+  assert.deepEqual(streamed.logits, resident.logits, `${family.fixture} at the smallest budget`);
+}
+
+describe('in Node', { skip }, () => {
+  for (const family of families) test(family.fixture, () => checkFamily(measure, family, join(folder, family.fixture)));
+
+  test('an encoder, pooled as its directory says', async () => {
+    const vectors = [];
+    for (const file of ['reference.gguf', '']) {
+      const engine = await Engine.load(join(folder, encoder.fixture, file), { contextLength: 32 });
+      vectors.push(await engine.embed([[2, 40, 7, 99, 40, 8, 101, 3], [2, 9, 3]]));
+      await engine.dispose();
+    }
+    assert.deepEqual(vectors[1], vectors[0]);
+  });
+
+  test('what is not known is named', async () => {
+    for (const [change, code, word] of [
+      [{ quantization_config: { quant_method: 'gptq' } }, 'UNSUPPORTED_TYPE', /quantization_config/],
+      [{ hidden_act: 'relu' }, 'UNSUPPORTED_ARCHITECTURE', /hidden_act/],
+      [{ num_hidden_layers: 1 << 20 }, 'BAD_HEADER', /num_hidden_layers/],
+    ]) {
+      const wrong = mkdtempSync(join(folder, 'wrong-'));
+      cpSync(join(folder, 'gpt-oss'), wrong, { recursive: true });
+      const config = JSON.parse(readFileSync(join(wrong, 'config.json'), 'utf8'));
+      writeFileSync(join(wrong, 'config.json'), JSON.stringify({ ...config, ...change }));
+      await assert.rejects(Engine.load(wrong, { contextLength: 16 }), { code, message: word });
+    }
+  });
+});
+
+describe('in Chromium', { skip }, () => {
+  let browser, files;
+  before(async () => {
+    browser = await launch();
+    files = await serve([['/', folder]], crossOrigin);
+  });
+  after(() => Promise.all([browser.close(), files.close()]));
+
+  for (const isolation of [true, false]) {
+    test(`${isolation ? 'with' : 'without'} isolation`, () => inTab(browser, dist, { isolation }, async ({ page }) => {
+      const run = (args) => page.evaluate(measure, args);
+      for (const family of families) {
+        // Each way for some of them: fetched as it is wanted, or stored and read there.
+        const cache = /qwen35moe|gpt-oss|granitehybrid-dense/.test(family.fixture) ? 'default' : 'none';
+        await checkFamily(run, family, `${files.url}/${family.fixture}/`, cache);
+      }
+    }));
+  }
+});

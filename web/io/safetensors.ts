@@ -1,0 +1,228 @@
+// Hugging Face directories for an engine that knows GGUF alone: the glue of safetensors.wasm
+// (src/bindings/safetensors/module.cpp), which asks for a directory's files, makes a GGUF header of what
+// they say, and makes the tensors that a checkpoint stores otherwise when they are read. A module of its
+// own, loaded when such a directory is opened.
+
+import { abortError, SluiceError } from '../wire/errors.js';
+import type { Describer, Safetensors } from './directory.js';
+import type { FileProgress, ModelFile } from './model-file.js';
+
+interface Exports {
+  __wasm_call_ctors(): void;
+  malloc(bytes: number): number;
+  source(address: number, addressBytes: number, names: number, namesBytes: number): void;
+  need(): number;
+  opened(size: number): number;
+  absent(why: number, bytes: number): number;
+  reserve(size: number): number;
+  supply(): number;
+  describe(): number;
+  error_code(): number;
+  error_message(): number;
+  runs_room(size: number): number;
+  derive(): number;
+  stored_room(): number;
+  scales_room(): number;
+  next_part(offset: number, length: number): number;
+  make_line(run: number): number;
+}
+
+const kPage = 65536;
+/** What the binary begins with. */
+const kLeastPages = 4;
+/** What making tensors takes at most: lines of 8 MB, twice that once made, and what says how. */
+const kMostDeriving = 64 << 20;
+
+const noRoom = (): SluiceError => new SluiceError('OUT_OF_MEMORY', 'The memory budget has no room left for this.');
+
+class Instance {
+  readonly memory: WebAssembly.Memory;
+  readonly calls: Exports;
+
+  constructor(module: WebAssembly.Module, maximum: number) {
+    const pages = Math.min(65535, Math.floor(maximum / kPage));
+    if (pages < kLeastPages) throw noRoom();
+    const memory = new WebAssembly.Memory({ initial: kLeastPages, maximum: pages });
+    this.memory = memory;
+    const grow = (size: number): number => {
+      try {
+        memory.grow(Math.ceil(((size >>> 0) - memory.buffer.byteLength) / kPage));
+        return 1;
+      } catch {
+        return 0;
+      }
+    };
+    const end = (): never => {
+      throw noRoom(); // the one reason for which it ends
+    };
+    const given: Record<string, unknown> = {
+      memory,
+      emscripten_resize_heap: grow,
+      emscripten_memcpy_big: (to: number, from: number, length: number) =>
+        new Uint8Array(memory.buffer).copyWithin(to >>> 0, from >>> 0, (from >>> 0) + (length >>> 0)),
+      sluice_number: (text: number) => Number(this.string(text)),
+    };
+    const imports: Record<string, Record<string, WebAssembly.ImportValue>> = {};
+    for (const { module: from, name } of WebAssembly.Module.imports(module)) {
+      (imports[from] ??= {})[name] = (given[name] ?? end) as WebAssembly.ImportValue;
+    }
+    this.calls = new WebAssembly.Instance(module, imports).exports as unknown as Exports;
+    this.calls.__wasm_call_ctors();
+  }
+
+  bytes(address: number, length: number): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.memory.buffer as ArrayBuffer, address >>> 0, length >>> 0);
+  }
+  words(address: number): Uint32Array {
+    return new Uint32Array(this.memory.buffer, address >>> 0);
+  }
+  doubles(address: number): Float64Array {
+    return new Float64Array(this.memory.buffer, address >>> 0, 2);
+  }
+  string(address: number): string {
+    const bytes = new Uint8Array(this.memory.buffer, address >>> 0);
+    return new TextDecoder().decode(bytes.subarray(0, bytes.indexOf(0)));
+  }
+  /** A text as its address and its length; it stays there, since few are given. */
+  text(text: string): [number, number] {
+    const bytes = new TextEncoder().encode(text);
+    const at = this.calls.malloc(bytes.length + 1);
+    if (!at) throw noRoom();
+    this.bytes(at, bytes.length).set(bytes);
+    return [at, bytes.length];
+  }
+  error(): SluiceError {
+    return new SluiceError(this.string(this.calls.error_code()), this.string(this.calls.error_message()));
+  }
+}
+
+/** What the opener asks for, answered by the same loop that answers an engine. */
+function describer(module: WebAssembly.Module, address: string, names: string, maximum: number): Describer {
+  const wasm = new Instance(module, maximum);
+  const { calls, memory } = wasm;
+  calls.source(...wasm.text(address), ...wasm.text(names));
+  return {
+    memory,
+    binding: {
+      need() {
+        const at = calls.need();
+        if (!at) return null;
+        const [offset, length] = wasm.doubles(at) as unknown as [number, number];
+        const [want, file, choice, optional, name, bytes] = wasm.words(at + 16) as unknown as number[];
+        return {
+          want: want!, file: file!, choice: choice!, optional: !!optional, offset, length,
+          name: new TextDecoder().decode(wasm.bytes(name!, bytes!)),
+        };
+      },
+      opened: (size) => !!calls.opened(size),
+      absent: (why) => !!calls.absent(...wasm.text(why)),
+      reserve: (size) => calls.reserve(size) >>> 0,
+      supply: () => !!calls.supply(),
+      error: () => wasm.error(),
+    },
+    describe() {
+      const at = calls.describe();
+      if (!at) throw wasm.error();
+      const words = wasm.words(at);
+      const part = (i: number): Uint8Array => wasm.bytes(words[2 * i]!, words[2 * i + 1]!).slice();
+      return { header: part(0), made: part(1), derived: part(2), room: memory.buffer.byteLength };
+    },
+  };
+}
+
+/** The file that is nowhere: parts of others, copied, or made line by line. */
+class DerivedFile implements ModelFile {
+  readonly name = 'derived';
+  /** Its bytes are counted where they come from. */
+  readonly size = 0;
+  readonly held: number;
+  readonly #wasm: Instance;
+  readonly #file: (index: number) => ModelFile;
+  /** Lines follow each other: they share their places. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #closed = false;
+
+  constructor(wasm: Instance, file: (index: number) => ModelFile) {
+    this.#wasm = wasm;
+    this.#file = file;
+    this.held = wasm.memory.buffer.byteLength;
+  }
+
+  async read(offset: number, into: Uint8Array): Promise<void> {
+    for (let done = 0; done < into.length; ) {
+      const at = this.#wasm.calls.next_part(offset + done, into.length - done);
+      if (!at) throw new SluiceError('TRUNCATED', 'A tensor of the model ends before what is read of it.');
+      const [from, scales] = this.#wasm.doubles(at) as unknown as [number, number];
+      const [kind, bytes, run, file, scaleFile, stored, scaleBytes, within] = this.#wasm.words(at + 16) as unknown as number[];
+      const to = into.subarray(done, done + bytes!);
+      done += bytes!;
+      if (kind === 0) to.fill(0);
+      else if (kind === 1) await this.#file(file!).read(from, to);
+      else {
+        const { calls } = this.#wasm;
+        await this.#inTurn(async () => {
+          await this.#file(file!).read(from, this.#wasm.bytes(calls.stored_room(), stored!));
+          if (scaleBytes) await this.#file(scaleFile!).read(scales, this.#wasm.bytes(calls.scales_room(), scaleBytes));
+          to.set(this.#wasm.bytes(calls.make_line(run!) + within!, bytes!));
+        });
+      }
+    }
+  }
+
+  progress(): FileProgress {
+    return { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0 };
+  }
+  async rates(): Promise<[number, number]> {
+    return [0, 0];
+  }
+  async download(): Promise<boolean> {
+    return true;
+  }
+  close(): void {
+    this.#closed = true;
+  }
+
+  #inTurn(work: () => Promise<void>): Promise<void> {
+    const mine = this.#turn.then(() => {
+      if (this.#closed) throw abortError();
+      return work();
+    });
+    this.#turn = mine.catch(() => {});
+    return mine;
+  }
+}
+
+function derivedFile(module: WebAssembly.Module, runs: Uint8Array, file: (index: number) => ModelFile): ModelFile {
+  const wasm = new Instance(module, kMostDeriving);
+  const { calls } = wasm;
+  const at = calls.runs_room(runs.length);
+  if (!at) throw wasm.error();
+  wasm.bytes(at, runs.length).set(runs);
+  if (!calls.derive()) throw wasm.error();
+  return new DerivedFile(wasm, file);
+}
+
+let compiled: Promise<WebAssembly.Module> | undefined;
+
+/** `fetchWasm` gives the binary. */
+export async function load(fetchWasm: () => Promise<Response | ArrayBuffer>): Promise<Safetensors> {
+  compiled ??= compile(fetchWasm);
+  compiled.catch(() => (compiled = undefined));
+  const module = await compiled;
+  return {
+    describer: (...of) => describer(module, ...of),
+    derivedFile: (runs, file) => derivedFile(module, runs, file),
+  };
+}
+
+async function compile(fetchWasm: () => Promise<Response | ArrayBuffer>): Promise<WebAssembly.Module> {
+  try {
+    const from = await fetchWasm();
+    if (from instanceof ArrayBuffer) return await WebAssembly.compile(from);
+    if (!from.ok) throw new Error(`it answered ${from.status}`);
+    return await WebAssembly.compile(await from.arrayBuffer());
+  } catch (cause) {
+    const advice = `${(cause as Error).message}; copy the package's beside worker.js`;
+    throw new SluiceError('MODULE_LOAD', `safetensors.wasm cannot be loaded: ${advice}.`, { cause });
+  }
+}
