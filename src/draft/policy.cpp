@@ -7,9 +7,11 @@
 namespace sluice::draft {
 namespace {
 
-constexpr double kPerToken = 0.1;     // of a pass: what one more token is taken for, unmeasured
-constexpr uint32_t kForgotten = 512;  // passes after which a figure is measured anew
-constexpr double kDrift = 0.125;      // of a change in one length's time: the machine's, for all
+constexpr double kPerToken = 0.1;  // of a pass: what one more token is taken for, unmeasured
+// Passes after which a figure is measured anew: one that may have been an accident, any other.
+constexpr uint32_t kDoubted = 32, kForgotten = 512;
+constexpr double kAccident = 1.1;  // times what was expected
+constexpr double kDrift = 0.125;   // of a change in one length's time: the machine's, for all
 constexpr double kLeastGain = 1.03;
 constexpr double kTryShare = 0.01;  // of the time, for sources that did not pay
 constexpr int32_t kTryPasses = 16;  // after which a try was worth it
@@ -21,7 +23,7 @@ constexpr double kHope = 0.75, kHopeful = 3;
 
 bool PassCosts::known(int32_t tokens) const {
   const Entry& e = entries_[static_cast<size_t>(tokens)];
-  return e.ms > 0 && (tokens == 1 || count_ - e.seen < kForgotten);
+  return e.ms > 0 && (tokens == 1 || count_ - e.seen < (e.doubtful ? kDoubted : kForgotten));
 }
 
 // One pass that was held up does not count for more than twice what was known.
@@ -29,11 +31,14 @@ void PassCosts::note(int32_t tokens, double ms) {
   if (tokens < 1 || tokens > kMostPass || !(ms > 0)) return;
   Entry& e = entries_[static_cast<size_t>(tokens)];
   if (known(tokens)) {
-    const double change = (std::min(ms, 2 * e.ms) / e.ms - 1) / 4;
+    const double change = (std::min(ms, 2 * e.ms) / e.ms - 1) / (e.doubtful ? 2 : 4);
     for (Entry& other : entries_) other.ms *= 1 + change * kDrift;
     e.ms *= (1 + change) / (1 + change * kDrift);
+    e.doubtful = false;
   } else {
-    e.ms = count_ > 0 && tokens > 1 ? std::min(ms, 2 * estimate(tokens)) : ms;
+    const double expected = count_ > 0 && tokens > 1 ? estimate(tokens) : ms;
+    e.doubtful = !e.doubtful && ms > kAccident * expected;
+    e.ms = std::min(ms, 2 * expected);
   }
   e.seen = ++count_;
 }

@@ -27,6 +27,7 @@ class PassCosts {
   struct Entry {
     double ms = 0;  // running; 0: never measured
     uint32_t seen = 0;
+    bool doubtful = false;  // measured once, and more than the other lengths let expect
   };
   std::array<Entry, kMostPass + 1> entries_;  // by tokens
   uint32_t count_ = 0;

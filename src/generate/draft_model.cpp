@@ -59,7 +59,8 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
   };
   // Until it is measured it is taken for as fast as the target for its size.
   const double pass = target.costs().estimate(1);
-  const double unit = costs.measured() ? 1 : pass * weights(engine) / weights(target);
+  const double expected = pass * weights(engine) / weights(target);
+  const double unit = costs.measured() ? 1 : expected;
   constexpr size_t kMost = draft::kMostPass;
   const auto cost = [&](size_t n) {
     const double one = unit * costs.estimate(static_cast<int32_t>(std::min(n, kMost)));
@@ -77,7 +78,9 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
       missing = take_text(upcoming);
     }
   }
-  setting_.each_ms = cost(1) + taking_ms_;
+  // A prompt's pass tells little of a single token's, so it speaks against no guess.
+  const double single = costs.known(1) ? cost(1) : std::min(cost(1), expected);
+  setting_.each_ms = single + taking_ms_;
   setting_.late_ms = cost(missing) - cost(1);
   const double usual = cost(std::min<size_t>(missing, 2)) - cost(1);
   setting_.first_ms = usual + (setting_.late_ms - usual) / kLatePasses;

@@ -223,16 +223,16 @@ TEST_F(MakeModel, ModelsOfOneSeedShareTheLayersThatBothHave) {
 }
 
 TEST_F(MakeModel, SeedDecidesEveryByteAndThreadsNone) {
-  const std::string dimensions = "-t f32 --layers 3 --embd 512 --ff 4096 --vocab 600 --seed ";
+  const std::string dimensions = "-t f32 --layers 1 --embd 512 --ff 4096 --vocab 600 --seed ";
   const std::string one = made("one.gguf", dimensions + "5 --threads 1");
-  EXPECT_GT(one.size(), size_t{3} * 3 * 512 * 4096 * 4);  // several chunks
+  EXPECT_GT(one.size(), size_t{3} * 512 * 4096 * 4);  // several chunks
   EXPECT_EQ(one, made("three.gguf", dimensions + "5 --threads 3"));
   const std::string other = made("other.gguf", dimensions + "6");
   EXPECT_EQ(one.size(), other.size());
   EXPECT_NE(one, other);
   const gguf::Header header = parsed(one, one.size());
   EXPECT_EQ(header.get_u64("llama.feed_forward_length"), 4096u);
-  EXPECT_EQ(header.get_u64("llama.block_count"), 3u);
+  EXPECT_EQ(header.get_u64("llama.block_count"), 1u);
   // The last tensor's last weights were written too.
   EXPECT_NE(one.substr(one.size() - 64), std::string(64, '\0'));
 }

@@ -284,7 +284,7 @@ test('an answer in JSON of a schema grows as a tree, and stays one; the engine i
     await shows(page, '#schema-wrong', /^This is no schema: .*JSON/);
     await holds(page, 'no schema');
     const animals = { type: 'array', minItems: 2, maxItems: 2, items: { enum: ['dog', 'fox'] } };
-    const story = { type: 'string', minLength: 60, maxLength: 90 };
+    const story = { type: 'string', minLength: 200, maxLength: 240 };
     const properties = { animals, sure: { const: true }, text: { const: '5' }, story, place: { type: 'object', properties: { far: { type: 'boolean' } }, required: ['far'], additionalProperties: false } };
     await page.fill('#schema', JSON.stringify({ type: 'object', properties, required: Object.keys(properties), additionalProperties: false }));
     await page.waitForSelector('#schema-wrong', { state: 'hidden' });
