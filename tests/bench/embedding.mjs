@@ -134,6 +134,7 @@ async function measureOurs({ texts }) {
 async function loadPeer({ threads }) {
   const { AutoModel, Tensor, env } = await import('/transformers/transformers.min.js');
   env.allowRemoteModels = false;
+  env.allowLocalModels = true;
   env.localModelPath = '/models/';
   env.useBrowserCache = false;
   env.backends.onnx.wasm.wasmPaths = '/ort/';
