@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <ranges>
 
 namespace sluice::session {
 namespace {
@@ -146,8 +145,9 @@ std::vector<uint32_t> layer_units(const Inspection& found) {
     if (product != nullptr && product->n_parts > 0) use(found.plan.mat_item, product->all[0].mat);
   }
   // A layer that is skipped begins where the next one does.
-  for (const int32_t layer : std::views::reverse(found.program.skipped)) {
-    first[static_cast<size_t>(layer)] = first[static_cast<size_t>(layer) + 1];
+  for (size_t i = found.program.skipped.size(); i-- > 0;) {
+    const auto layer = static_cast<size_t>(found.program.skipped[i]);
+    first[layer] = first[layer + 1];
   }
   return first;
 }
