@@ -54,11 +54,12 @@ Streamed run(const std::string& path, const std::vector<int32_t>& tokens, uint64
   if (opened.session == nullptr) return out;
   session::Engine& engine = opened.model->engine();
   EXPECT_LE(engine.plan().total(), budget == 0 ? UINT64_MAX : budget);
-  out.logits = all_logits(opened, tokens, 4);
+  const auto step = static_cast<size_t>(engine.plan().n_batch);
+  out.logits = all_logits(opened, tokens, step);
   const RowCache& rows = engine.working().row_cache(0);
   const uint64_t before = rows.read();
   opened.session->clear();
-  EXPECT_EQ(all_logits(opened, tokens, 4), out.logits);
+  EXPECT_EQ(all_logits(opened, tokens, step), out.logits);
   out.found = rows.found();
   out.read = rows.read();
   out.kept = engine.plan().cached_rows[0];
