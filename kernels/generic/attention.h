@@ -17,7 +17,8 @@ namespace sluice::kernels::SLUICE_TARGET {
 namespace {
 
 constexpr int kPanelRows = 64;  // rows that share a converted block; their state stays in cache
-constexpr int kDirectRows = kLanes > 4 ? 8 : 2;  // up to so many each tile converts for itself
+// Up to so many rows, tiles convert for themselves: quantized rows where one tile has them all.
+constexpr int kDirectRows = kLanes > 4 ? 8 : 2, kQuantizedRows = 1 << kScoreLog2;
 constexpr int kBlockVectors = kPositions / kLanes;
 
 int32_t round_up_to_lanes(int32_t n) {
@@ -283,7 +284,8 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   const int n = last_row - first_row;
   const bool shared = a.v == a.k && v_stride == a.dk;
   const auto ready = [&](const Rows& rows, int32_t cols, int32_t ld, float* scratch) {
-    const bool few = n <= kDirectRows && (!shared || rows.form == Form::kF16);
+    const bool half = rows.form == Form::kF16;
+    const bool few = n <= (half ? kDirectRows : kQuantizedRows) && (half || !shared);
     return few && tiles_load(rows.form, cols) ? rows : widen(rows, cols, ld, scratch);
   };
   const Side k{a.k_type, a.k, a.recent_k, a.dk}, v{a.v_type, a.v, a.recent_v, v_stride};
