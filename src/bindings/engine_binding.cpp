@@ -32,7 +32,6 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("source", &EngineBinding::source)
       .function("need", &EngineBinding::need)
       .function("opened", &EngineBinding::opened)
-      .function("absent", &EngineBinding::absent)
       .function("reserve", &EngineBinding::reserve)
       .function("supply", &EngineBinding::supply)
       .function("adapter", &EngineBinding::adapter)

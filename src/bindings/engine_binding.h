@@ -29,7 +29,6 @@ class EngineBinding {
   void source(const std::string& address, const std::string& names, unsigned described);
   val need();
   bool opened(double bytes) { return checked(opener_->opened(static_cast<uint64_t>(bytes))); }
-  bool absent(const std::string& why) { return checked(opener_->absent(why)); }
   bool supply() { return checked(opener_->supply()); }
   unsigned reserve(unsigned bytes);
 

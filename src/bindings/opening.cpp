@@ -40,7 +40,6 @@ val EngineBinding::need() {
   put(out, "offset", static_cast<double>(need->offset));
   put(out, "length", static_cast<double>(need->length));
   put(out, "name", need->name);
-  put_flag(out, "optional", need->optional);
   return out;
 }
 

@@ -102,14 +102,11 @@ class FakeEngine implements EngineBinding {
     const rest = this.wanted - this.have;
     const want = this.header ? Want.Done : this.fileSize < 0 ? Want.File : Want.Bytes;
     if (want === Want.Bytes && rest <= 0) return null;
-    return { want, file: 0, name: this.address, choice: 0, offset: this.have, length: rest, optional: false };
+    return { want, file: 0, name: this.address, choice: 0, offset: this.have, length: rest };
   }
   opened(bytes: number): boolean {
     this.fileSize = bytes;
     return this.more(20);
-  }
-  absent(): boolean {
-    return this.fail('INVALID_ARGUMENT', 'The file is not optional.');
   }
   private more(bytes: number): boolean {
     if (bytes <= this.fileSize) this.wanted = bytes;

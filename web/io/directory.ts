@@ -2,27 +2,12 @@
 
 import type { ModelFile } from './model-file.js';
 
-/** What is wanted next of a model's files (src/open/opener.h); `want`: 0 a file, 1 bytes, 2 a text, 3 nothing. */
-export interface Wanted {
-  want: number;
-  file: number;
-  /** A path or URL; of chosen files the name, and `choice` its number. */
-  name: string;
-  choice: number;
-  offset: number;
-  length: number;
-  /** It may be absent. */
-  optional: boolean;
-}
-
-/** Asks for a model's files. */
-export interface Asking {
-  need(): Wanted | null;
-  opened(bytes: number): boolean;
-  absent(why: string): boolean;
-  reserve(bytes: number): number;
-  supply(): boolean;
-  error(): { code: string; message: string };
+/** How a directory's files are read: of the model, by number, and small ones whole. */
+export interface DirectoryFiles {
+  open(file: number, name: string, choice: number): Promise<{ size: number }>;
+  read(file: number, offset: number, length: number): Promise<Uint8Array>;
+  /** Of at most `most` bytes; when it is not there, what says so. */
+  text(name: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
 }
 
 /** What a directory becomes. */
@@ -36,16 +21,12 @@ export interface Described {
   room: number;
 }
 
-export interface Describer {
-  binding: Asking;
-  memory: WebAssembly.Memory;
-  /** Once nothing more is wanted. */
-  describe(): Described;
-}
-
 export interface Safetensors {
-  /** For the directory of this address, or chosen files of these names; in at most `maximum` bytes of memory. */
-  describer(address: string, names: string, maximum: number): Describer;
+  /**
+   * What the directory of this address becomes, or that of chosen files of these names, each followed by a slash.
+   * It takes at most `budget` bytes of memory (0: enough), or else says how many it would have to be.
+   */
+  describe(address: string, names: string, budget: number, files: DirectoryFiles): Promise<Described>;
   /** The file that `runs` say how to make of others. */
   derivedFile(runs: Uint8Array, file: (index: number) => ModelFile): ModelFile;
 }

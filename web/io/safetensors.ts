@@ -4,7 +4,7 @@
 // own, loaded when such a directory is opened.
 
 import { abortError, SluiceError } from '../wire/errors.js';
-import type { Describer, Safetensors } from './directory.js';
+import type { Described, DirectoryFiles, Safetensors } from './directory.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 
 interface Exports {
@@ -27,7 +27,16 @@ interface Exports {
   make_line(run: number): number;
 }
 
+const enum Want {
+  File = 0,
+  Bytes = 1,
+  Text = 2,
+  Done = 3,
+}
+
 const kPage = 65536;
+/** For describing a directory, where no budget says otherwise. */
+const kEnough = 1 << 30;
 /** What the binary begins with. */
 const kLeastPages = 4;
 /** What making tensors takes at most: lines of 8 MB, twice that once made, and what says how. */
@@ -96,38 +105,47 @@ class Instance {
   }
 }
 
-/** What the opener asks for, answered by the same loop that answers an engine. */
-function describer(module: WebAssembly.Module, address: string, names: string, maximum: number): Describer {
-  const wasm = new Instance(module, maximum);
-  const { calls, memory } = wasm;
-  calls.source(...wasm.text(address), ...wasm.text(names));
-  return {
-    memory,
-    binding: {
-      need() {
-        const at = calls.need();
-        if (!at) return null;
-        const [offset, length] = wasm.doubles(at) as unknown as [number, number];
-        const [want, file, choice, optional, name, bytes] = wasm.words(at + 16) as unknown as number[];
-        return {
-          want: want!, file: file!, choice: choice!, optional: !!optional, offset, length,
-          name: new TextDecoder().decode(wasm.bytes(name!, bytes!)),
-        };
-      },
-      opened: (size) => !!calls.opened(size),
-      absent: (why) => !!calls.absent(...wasm.text(why)),
-      reserve: (size) => calls.reserve(size) >>> 0,
-      supply: () => !!calls.supply(),
-      error: () => wasm.error(),
-    },
-    describe() {
-      const at = calls.describe();
-      if (!at) throw wasm.error();
-      const words = wasm.words(at);
-      const part = (i: number): Uint8Array => wasm.bytes(words[2 * i]!, words[2 * i + 1]!).slice();
-      return { header: part(0), made: part(1), derived: part(2), room: memory.buffer.byteLength };
-    },
+type Texts = Map<string, Uint8Array | string>;
+
+/** Answers what the opener asks for (src/open/opener.h), and has it describe what it was given. */
+async function tryDescribe(wasm: Instance, address: string, names: string, files: DirectoryFiles, texts: Texts): Promise<Described> {
+  const { calls } = wasm;
+  const check = (ok: number): number => {
+    if (!ok) throw wasm.error();
+    return ok;
   };
+  calls.source(...wasm.text(address), ...wasm.text(names));
+  for (;;) {
+    const at = check(calls.need());
+    const [offset, length] = wasm.doubles(at) as unknown as [number, number];
+    const [want, file, choice, optional, nameAt, nameBytes] = wasm.words(at + 16) as unknown as number[];
+    const name = new TextDecoder().decode(wasm.bytes(nameAt!, nameBytes!));
+    if (want === Want.Done) break;
+    if (want === Want.File) {
+      check(calls.opened((await files.open(file!, name, choice!)).size));
+      continue;
+    }
+    let bytes: Uint8Array | string | undefined = want === Want.Bytes ? await files.read(file!, offset, length) : texts.get(name);
+    if (bytes === undefined) texts.set(name, (bytes = await files.text(name, choice!, length, !!optional)));
+    if (typeof bytes === 'string') check(calls.absent(...wasm.text(bytes)));
+    else {
+      const place = calls.reserve(bytes.length);
+      if (bytes.length) wasm.bytes(check(place), bytes.length).set(bytes);
+      check(calls.supply());
+    }
+  }
+  const words = wasm.words(check(calls.describe()));
+  const part = (i: number): Uint8Array => wasm.bytes(words[2 * i]!, words[2 * i + 1]!).slice();
+  return { header: part(0), made: part(1), derived: part(2), room: wasm.memory.buffer.byteLength };
+}
+
+async function describe(module: WebAssembly.Module, address: string, names: string, budget: number, files: DirectoryFiles): Promise<Described> {
+  const texts: Texts = new Map();
+  const within = async (most: number): Promise<Described> => tryDescribe(new Instance(module, most), address, names, files, texts);
+  return within(budget || kEnough).catch((error: SluiceError) => {
+    if (!budget || error.code !== 'OUT_OF_MEMORY') throw error;
+    return within(kEnough);
+  });
 }
 
 /** The file that is nowhere: parts of others, copied, or made line by line. */
@@ -210,7 +228,7 @@ export async function load(fetchWasm: () => Promise<Response | ArrayBuffer>): Pr
   compiled.catch(() => (compiled = undefined));
   const module = await compiled;
   return {
-    describer: (...of) => describer(module, ...of),
+    describe: (...of) => describe(module, ...of),
     derivedFile: (runs, file) => derivedFile(module, runs, file),
   };
 }

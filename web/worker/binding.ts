@@ -2,7 +2,6 @@
 // One wasm instance holds one engine. No call blocks on I/O: the engine writes read requests into the
 // fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
 
-import type { Wanted } from '../io/directory.js';
 import type { FinishReason, Piece, SamplingOptions } from '../wire/types.js';
 
 /** A failed call: stable code and one sentence. */
@@ -119,10 +118,18 @@ export const enum Want {
   File = 0,
   /** `length` bytes from `offset` of file `file`. */
   Bytes = 1,
-  /** All of the small file `name`, of at most `length` bytes. */
-  Text = 2,
   /** Nothing: the header is there. */
   Done = 3,
+}
+
+export interface Need {
+  want: Want;
+  file: number;
+  /** A path or URL; of chosen files the name, and `choice` its number. */
+  name: string;
+  choice: number;
+  offset: number;
+  length: number;
 }
 
 export interface EngineBinding {
@@ -133,12 +140,10 @@ export interface EngineBinding {
    */
   source(address: string, names: string, described: number): void;
   /** What is wanted next, until it is answered; null: error(), which is final. */
-  need(): Wanted | null;
+  need(): Need | null;
   /** Answers Want.File: its size. false: error(). */
   opened(bytes: number): boolean;
-  /** Answers Want.Text where there is no such file; `why` says how that is known. false: error(). */
-  absent(why: string): boolean;
-  /** Address where `bytes` that answer Want.Bytes or Want.Text are written before supply(); 0: error(). */
+  /** Address where `bytes` that answer Want.Bytes are written before supply(); 0: error(). */
   reserve(bytes: number): number;
   supply(): boolean;
   /** One more LoRA adapter for inspect(), open() or setAdapters(), a GGUF file. false: error(). */

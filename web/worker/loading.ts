@@ -11,7 +11,7 @@ import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../wir
 import type { ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
-import { errorOf, kHeaderRoom, Opening } from './opening.js';
+import { errorOf, Opening } from './opening.js';
 import type { Reporter } from './reporter.js';
 import { instantiateWasm, kMaxBudget, type WasmInstance } from './wasm.js';
 
@@ -43,6 +43,7 @@ export interface Opened {
   gpu?: Gpu | null;
 }
 
+const kHeaderRoom = 1 << 30;
 /** Of weights, where a card has them all and nobody says how many the CPU is to hold beside it. */
 const kBesideCard = 64 << 20;
 

@@ -2,16 +2,10 @@
 // split model's parts (src/open/opener.h, which says what is wanted next). Of a Hugging Face directory
 // safetensors.js makes such a header first. An engine in another memory asks again: files stay open for it.
 
-import type { Asking, Described } from '../io/directory.js';
 import type { Io, IoPlatform, OpenedFile } from '../io/io.js';
 import { SluiceError } from '../wire/errors.js';
 import type { SourceSpec } from '../wire/protocol.js';
 import { Want, type EngineBinding } from './binding.js';
-
-type Texts = Map<string, Uint8Array | string>;
-
-/** Memory for whoever only reads headers, where no budget says otherwise. */
-export const kHeaderRoom = 1 << 30;
 
 export class Opening {
   /** Memory that it took to describe a directory, before there was an engine. */
@@ -49,17 +43,11 @@ export class Opening {
       await this.#open(0, this.#address, 0);
       return;
     }
-    const { describer } = await platform.safetensors();
-    const texts: Texts = new Map();
-    const describe = async (most: number): Promise<Described> => {
-      const { binding, memory, describe } = describer(this.#address, this.#names, most);
-      await this.#answer(binding, memory, texts);
-      return describe();
-    };
-    // Where that is too little, the smallest budget is to be told.
-    const { header, made, derived, room } = await describe(budget || kHeaderRoom).catch((error: SluiceError) => {
-      if (!budget || error.code !== 'OUT_OF_MEMORY') throw error;
-      return describe(kHeaderRoom);
+    const { describe } = await platform.safetensors();
+    const { header, made, derived, room } = await describe(this.#address, this.#names, budget, {
+      open: (file, name, choice) => this.#open(file, name, choice),
+      read: (file, offset, length) => this.#io.read(file, offset, length),
+      text: (name, choice, most, optional) => this.#io.readText(name, choice, most, optional),
     });
     this.#header = header;
     this.room = room;
@@ -70,41 +58,31 @@ export class Opening {
 
   /** Answers what the engine wants until its header is there. */
   async read({ binding, memory }: { binding: EngineBinding; memory: WebAssembly.Memory }): Promise<void> {
+    const check = (ok: unknown): void => {
+      if (!ok) throw errorOf(binding);
+    };
+    const header = this.#header;
     binding.source(this.#address, this.#names, this.#described);
-    await this.#answer(binding, memory);
+    for (;;) {
+      const need = binding.need();
+      check(need);
+      const { want, file, name, choice, offset, length } = need!;
+      if (want === Want.Done) break;
+      if (want === Want.File) {
+        check(binding.opened(header?.length ?? (await this.#open(file, name, choice)).size));
+      } else {
+        const bytes = header?.subarray(offset, offset + length) ?? (await this.#io.read(file, offset, length));
+        const address = binding.reserve(length);
+        check(address);
+        new Uint8Array(memory.buffer, address, length).set(bytes);
+        check(binding.supply());
+      }
+    }
   }
 
   /** Lets go of the header, when nobody will ask again. */
   over(): void {
     this.#header = null;
-  }
-
-  async #answer(binding: Asking, memory: WebAssembly.Memory, texts?: Texts): Promise<void> {
-    const check = (ok: unknown): void => {
-      if (!ok) throw errorOf(binding);
-    };
-    const supply = (bytes: Uint8Array): void => {
-      const address = binding.reserve(bytes.length);
-      check(address || !bytes.length);
-      new Uint8Array(memory.buffer, address, bytes.length).set(bytes);
-      check(binding.supply());
-    };
-    for (;;) {
-      const need = binding.need();
-      check(need);
-      const { want, file, name, choice, offset, length, optional } = need!;
-      if (want === Want.Done) break;
-      if (want === Want.File) {
-        check(binding.opened(this.#header?.length ?? (await this.#open(file, name, choice)).size));
-      } else if (want === Want.Bytes) {
-        supply(this.#header?.subarray(offset, offset + length) ?? (await this.#io.read(file, offset, length)));
-      } else {
-        const text = texts!.get(name) ?? (await this.#io.readText(name, choice, length, optional));
-        texts!.set(name, text);
-        if (typeof text === 'string') check(binding.absent(text));
-        else supply(text);
-      }
-    }
   }
 
   async #open(file: number, address: string, choice: number): Promise<OpenedFile> {
@@ -115,7 +93,7 @@ export class Opening {
   }
 }
 
-export function errorOf(binding: Pick<Asking, 'error'>): SluiceError {
+export function errorOf(binding: EngineBinding): SluiceError {
   const { code, message } = binding.error();
   return new SluiceError(code, message);
 }
