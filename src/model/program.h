@@ -82,9 +82,10 @@ struct Moe {
 };
 
 // A recurrence over a state S [keys][values] of each head, from token to token; kernels.h says what
-// each kind computes. `decay`, `beta` and the places of kGeneral are the arguments there. Heads share
-// r and k in groups. Mamba 2 (https://arxiv.org/abs/2405.21060) and RWKV 6 (2404.05892, kBonus) add to the
-// state, the gated delta rule (2412.06464, kDelta) and RWKV 7 (2503.14456, kGeneral) replace.
+// each kind computes. `decay`, `beta` and the places of kGeneral are the arguments there. Heads
+// share r and k in groups. Mamba 2 (https://arxiv.org/abs/2405.21060) and RWKV 6 (2404.05892,
+// kBonus) add to the state, the gated delta rule (2412.06464, kDelta) and RWKV 7 (2503.14456,
+// kGeneral) replace.
 struct Recurrence {
   kernels::StateKind kind = kernels::StateKind::kPlain;
   int32_t heads = 1, groups = 1;  // of values, of keys

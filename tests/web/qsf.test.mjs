@@ -79,9 +79,6 @@ describe('in Node', () => {
     const source = path('own'); // 2-bit blocks, and what --calibrate measured
     const run = (options, smallest = false) => measure({ source, tokens, smallest, options: { threads: 2, ...options } });
     const { logits } = await run({});
-    const exact = (await measure({ source: join(data, 'hf', 'qwen3/'), tokens, options: {} })).logits;
-    const power = (values) => values.reduce((sum, x) => sum + x * x, 0);
-    assert.ok(power(logits.map((x, i) => x - exact[i])) < 0.5 * power(exact));
     const streamed = await run({}, true);
     assert.equal(streamed.resident, false);
     assert.deepEqual(streamed.logits, logits);
