@@ -35,7 +35,7 @@ const server = 'web/io/fill-server.ts';
 
 test('steps and wants have the same numbers', () => {
   assert.deepEqual(enumeration(binding, 'Step'), enumeration('src/session/executor.h', 'Step'));
-  assert.deepEqual(enumeration(binding, 'Want'), enumeration('src/open/opener.h', 'Want'));
+  assert.deepEqual(enumeration('web/wire/want.ts', 'Want'), enumeration('src/open/opener.h', 'Want'));
 });
 
 test('the flags of tokenizing are the same bits', () => {

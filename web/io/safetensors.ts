@@ -4,6 +4,7 @@
 // own, loaded when such a directory is opened.
 
 import { abortError, SluiceError } from '../wire/errors.js';
+import { Want } from '../wire/want.js';
 import type { Described, DirectoryFiles, Safetensors } from './directory.js';
 import type { FileProgress, ModelFile } from './model-file.js';
 
@@ -25,13 +26,6 @@ interface Exports {
   scales_room(): number;
   next_part(offset: number, length: number): number;
   make_line(run: number): number;
-}
-
-const enum Want {
-  File = 0,
-  Bytes = 1,
-  Text = 2,
-  Done = 3,
 }
 
 const kPage = 65536;

@@ -3,6 +3,7 @@
 // fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
 
 import type { FinishReason, Piece, SamplingOptions } from '../wire/types.js';
+import type { Want } from '../wire/want.js';
 
 /** A failed call: stable code and one sentence. */
 export interface BindingError {
@@ -112,15 +113,6 @@ export interface Answer {
 
 /** Bytes of a state that travel at once; the binding has room for as many. */
 export const kStageBytes = 1 << 16;
-
-export const enum Want {
-  /** Open the file `name`, which is number `file` of the model: opened(). */
-  File = 0,
-  /** `length` bytes from `offset` of file `file`. */
-  Bytes = 1,
-  /** Nothing: the header is there. */
-  Done = 3,
-}
 
 export interface Need {
   want: Want;

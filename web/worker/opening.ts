@@ -5,7 +5,8 @@
 import type { Io, IoPlatform, OpenedFile } from '../io/io.js';
 import { SluiceError } from '../wire/errors.js';
 import type { SourceSpec } from '../wire/protocol.js';
-import { Want, type EngineBinding } from './binding.js';
+import { Want } from '../wire/want.js';
+import type { EngineBinding } from './binding.js';
 
 export class Opening {
   /** Memory that it took to describe a directory, before there was an engine. */
