@@ -1,0 +1,52 @@
+// Many conversations of one engine, opened one after the other and gone on with in another order: each
+// answers as it does alone on an engine with room for everything, goes on from what it had computed, and
+// the engine's memory stays within its budget. Runs wherever the package does.
+const kGreedy = { maxTokens: 6, temperature: 0, ignoreEos: true };
+const kNames = ['Ada', 'Ben', 'Cleo', 'Dan', 'Eva', 'Finn', 'Gus', 'Hana', 'Ivo', 'Jon'];
+const kPlaces = ['mill', 'river', 'wood', 'tower', 'garden', 'harbour', 'bakery', 'hill', 'barn', 'island'];
+
+const opening = (i) => `Once upon a time ${kNames[i % 10]} lived at the ${kPlaces[Math.floor(i / 10) % 10]}.`;
+const turns = [opening, (i) => ` ${kNames[(i + 3) % 10]} came and said`, () => ' In the end'];
+
+async function told(session, turn, i) {
+  const { text, usage } = await session.generate(turns[turn](i), kGreedy).result;
+  return { text, ...usage };
+}
+
+/** `budget` null: the smallest. Throws what is wrong; resolves to what was measured. */
+export async function manyConversations({ Engine, source, count, budget = null, ...options }) {
+  const check = (holds, what) => {
+    if (!holds) throw new Error(what);
+  };
+  const memoryBudget = budget ?? (await Engine.inspect(source, options)).plan.minimum;
+  const engine = await Engine.load(source, { ...options, memoryBudget });
+  const roomy = await Engine.load(source, options);
+  const sessions = [];
+  const texts = Array.from({ length: count }, () => []);
+  const computed = new Array(count).fill(0);
+  let heap = 0;
+  for (let turn = 0; turn < turns.length; turn++) {
+    for (let at = 0; at < count; at++) {
+      const i = (at * [1, 7, 3][turn]) % count;
+      sessions[i] ??= engine.session();
+      const { text, promptTokens, completionTokens, cachedTokens } = await told(sessions[i], turn, i);
+      texts[i].push(text);
+      // The last token said has not been computed.
+      check(cachedTokens >= computed[i], `conversation ${i}, turn ${turn}: ${cachedTokens} of ${computed[i]} tokens remembered`);
+      computed[i] = promptTokens + completionTokens - 1;
+      heap = Math.max(heap, engine.memory().heap);
+      check(heap <= memoryBudget, `${heap} bytes of ${memoryBudget}`);
+    }
+  }
+  for (let i = 0; i < count; i++) {
+    const alone = roomy.session();
+    for (let turn = 0; turn < turns.length; turn++) {
+      const { text } = await told(alone, turn, i);
+      check(texts[i][turn] === text, `conversation ${i}, turn ${turn}: "${texts[i][turn]}", alone "${text}"`);
+    }
+    await alone.dispose();
+  }
+  await engine.dispose();
+  await roomy.dispose();
+  return { budget: memoryBudget, heap, tokens: computed.reduce((sum, n) => sum + n, 0) };
+}
