@@ -78,6 +78,12 @@ int64_t read_encoder(ConfigFields& f, const Keys& keys, int64_t skipped, gguf::M
   return layers;
 }
 
+// For other readers of files that are made of these; the engine looks at the matrix.
+void write_token_types(ConfigFields& f, gguf::MetadataWriter* out) {
+  out->number("tokenizer.ggml.token_type_count",
+              static_cast<uint32_t>(f.size("type_vocab_size", 2)));
+}
+
 bool gives_scores(const Json& config) {
   const Json* names = json_find(config, "architectures");
   if (names == nullptr || !names->is_array() || names->empty()) return false;
@@ -88,6 +94,7 @@ bool gives_scores(const Json& config) {
 // GELU is tanh's approximation of it, as in the GGUF files of these models.
 void read_bert(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
   read_encoder(f, kUsual, facts->skipped_rows, out, "bert");
+  write_token_types(f, out);
   expect_activation(f, "hidden_act", "gelu", "gelu_new");
   const std::string_view positions =
       json_string(f.config(), "position_embedding_type").value_or("absolute");
@@ -108,6 +115,7 @@ void read_roberta(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
 void read_nomic(ConfigFields& f, gguf::MetadataWriter* out, Facts*) {
   const Json& c = f.config();
   read_encoder(f, kNomic, 0, out, "nomic-bert");
+  write_token_types(f, out);
   const int64_t head = std::max<int64_t>(1, f.size("n_embd") / f.size("n_head"));
   f.put("rope.dimension_count", head);
   f.put("rope.freq_base", f.real(c, "rotary_emb_base", 10000));

@@ -321,6 +321,14 @@ TEST_P(HfEncoder, GivesWhatTheGgufFileDoes) {
   EXPECT_EQ(results(folder_.string(), smallest_budget(folder_.string(), options())), expected);
 }
 
+// Without it llama.cpp refuses a file that is made of such a checkpoint.
+TEST_P(HfEncoder, CountsTheTypesOfTokens) {
+  const auto header = native::read_header(folder_.string(), {});
+  ASSERT_TRUE(header.ok()) << header.status().message();
+  const bool typed = GetParam().names.contains("token_types");
+  EXPECT_EQ(header->header.get_u64("tokenizer.ggml.token_type_count").has_value(), typed);
+}
+
 TEST_P(HfEncoder, NamesWhatItDoesNotKnow) {
   refused("modules.json", modules({"2_CNN"}), "CNN");
   write("modules.json", modules({}));
