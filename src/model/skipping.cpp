@@ -24,7 +24,7 @@ std::vector<int32_t> skippable_layers(const Program& p) {
 Result<std::vector<int32_t>> layers_to_skip(const gguf::Header& header, const Program& p,
                                             double quality) {
   if (!(quality >= 0 && quality <= 1)) {
-    return error(Code::kInvalidArgument, "a quality of %g is not between 0 and 1", quality);
+    return error(Code::kInvalidArgument, "the quality is a number between 0 and 1");
   }
   std::vector<int32_t> out;
   if (quality == 1) return out;

@@ -1,7 +1,7 @@
 // What C++ and TypeScript both write down must say the same: numbers that cross the binding, the layout of
 // the fill queue, the codes of errors. Read from the sources, so that no build is needed to see a difference.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
@@ -43,6 +43,18 @@ test('the flags of tokenizing are the same bits', () => {
   const snake = (name) => name.replace(/(?<!^)[A-Z]/g, '_$&').toLowerCase();
   const flags = enumeration(binding, 'TokenizeFlags');
   assert.deepEqual(Object.fromEntries(Object.entries(flags).map(([name, bit]) => [snake(name), bit])), Object.fromEntries(bits));
+});
+
+test('nothing that a browser runs prints numbers with a point, which its libc cannot (src/bindings/libc.cpp)', () => {
+  const elsewhere = new Set(['api', 'chat', 'cli', 'convert', 'io', 'native', 'platform', 'serve', 'tools']);
+  const rooms = readdirSync(join(root, 'src'), { withFileTypes: true }).filter((f) => f.isDirectory() && !elsewhere.has(f.name));
+  assert.ok(rooms.length > 10);
+  for (const { name } of rooms) {
+    for (const file of readdirSync(join(root, 'src', name)).filter((f) => /\.(cpp|h)$/.test(f))) {
+      const text = read(`src/${name}/${file}`).replace(/\/\/.*/g, '');
+      assert.doesNotMatch(text, /"[^"\n]*%[-+ #0-9.*]*[aefgAEFG]\b[^"\n]*"/, `src/${name}/${file}`);
+    }
+  }
 });
 
 test('a piece of a state is as large on both sides', () => {

@@ -8,7 +8,6 @@
 
 import {
   Step,
-  Want,
   type Answer,
   type AnswerOptions,
   type EngineBinding,
@@ -18,6 +17,7 @@ import {
 } from '../../web/worker/binding.js';
 import type { GlueOptions } from '../../web/worker/glue.js';
 import type { Piece } from '../../web/wire/types.js';
+import { Want } from '../../web/wire/want.js';
 import type { Port } from '../../web/wire/protocol.js';
 
 export const initialMemory = 1 << 18;
