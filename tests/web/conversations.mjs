@@ -13,7 +13,7 @@ async function told(session, turn, i) {
   return { text, ...usage };
 }
 
-/** `budget` null: the smallest. Throws what is wrong; resolves to what was measured. */
+/** `budget` null: the smallest; `count` is no multiple of 3 or 7. Throws what is wrong; resolves to what was measured. */
 export async function manyConversations({ Engine, source, count, budget = null, ...options }) {
   const check = (holds, what) => {
     if (!holds) throw new Error(what);

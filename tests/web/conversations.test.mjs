@@ -37,7 +37,7 @@ describe('in Chromium', () => {
     await server?.close();
   });
 
-  for (const [budget, count] of [[null, 6], [256 << 20, 100]]) {
+  for (const [budget, count] of [[null, 11], [256 << 20, 100]]) {
     test(`${count} ${budget ? 'in 256 MB' : 'at the smallest budget'}`, async (t) => {
       const page = await browser.newPage();
       await page.goto(`${server.url}/`);
