@@ -153,9 +153,10 @@ typedef struct sluice_load_options {
                             smaller model of the same vocabulary, within memory_budget; null: none */
   int32_t draft_max;     /* guesses of one pass, up to 31; 0: chosen */
   const char* kv_policy; /* of a session whose cache is full: "full", an error; "window", it goes on
-                            with its first and last positions; null: full */
-  int32_t kv_keep;       /* first positions that window keeps; -1: 4 */
-  int32_t kv_size;       /* positions that window has memory for; 0: the context */
+                            with its first and last positions; "heavy", also with those that
+                            have been attended to most (of f16); null: full */
+  int32_t kv_keep;       /* first positions that window and heavy keep; -1: 4 */
+  int32_t kv_size;       /* positions that they have memory for; 0: the context */
   double quality;        /* from 1, the whole model, to 0: the least important layers are left out,
                             as `sluice convert --calibrate` has measured them; not without that */
 } sluice_load_options;

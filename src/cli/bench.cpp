@@ -30,6 +30,7 @@ struct BenchOptions {
 struct Row {
   int threads = 0, depth = 0, parallel = 1;
   double prefill = 0, decode = 0;  // tokens per second
+  double ms = 0;                   // of a pass of one token of each session
   double gmacs_prefill = 0, gmacs_decode = 0;
   double gb_decode = 0;  // weight bytes touched per second
   uint64_t bytes_per_pass = 0;
@@ -77,13 +78,75 @@ class Conversations {
   std::vector<std::unique_ptr<session::Session>> sessions_;
 };
 
-Status measure(const BenchOptions& options, int threads, int depth, int parallel, Row* row) {
+// What a pass over `n` tokens from position `first` on is repeated for, and how long it takes.
+class Measurement {
+ public:
+  Measurement(const BenchOptions& options, native::Model& model,
+              std::span<const session::Token> text)
+      : options_(options), model_(model), text_(text), sessions_(model) {}
+  Status start(int parallel) {
+    SLUICE_RETURN_IF_ERROR(sessions_.start(parallel));
+    return pass(0, 1);  // loads and packs the weights
+  }
+  Status prefill(double* rate) {
+    std::vector<double> rates;
+    for (int i = 0; options_.prompt > 0 && i < options_.repeat; ++i) {
+      SLUICE_RETURN_IF_ERROR(sample_store());
+      sessions_.rewind(0);
+      const double start = monotonic_ms();
+      SLUICE_RETURN_IF_ERROR(pass(0, options_.prompt));
+      rates.push_back(options_.prompt * 1000 / (monotonic_ms() - start));
+    }
+    *rate = typical(rates, options_.past_cache);
+    return {};
+  }
+  Status decode(int depth, double* rate) {
+    std::vector<double> rates;
+    for (int i = 0; options_.generate > 0 && i < options_.repeat; ++i) {
+      SLUICE_RETURN_IF_ERROR(sample_store());
+      if (const int32_t at = sessions_.rewind(depth); at < depth) {
+        SLUICE_RETURN_IF_ERROR(pass(at, depth - at));
+      }
+      const double start = monotonic_ms();
+      for (int t = 0; t < options_.generate; ++t) SLUICE_RETURN_IF_ERROR(pass(depth + t, 1));
+      rates.push_back(options_.generate * 1000 / (monotonic_ms() - start));
+    }
+    *rate = typical(rates, options_.past_cache);
+    return {};
+  }
+  // Bytes per second of plain reads, 0 where nothing streams.
+  [[nodiscard]] double store() { return typical(stores_, options_.past_cache); }
+
+ private:
+  Status pass(int first, int n) {
+    return sessions_.pass(text_.subspan(static_cast<size_t>(first), static_cast<size_t>(n)));
+  }
+  Status sample_store() {
+    constexpr uint64_t kStoreSample = 256 << 20;
+    if (model_.engine().plan().weights.streamed_bytes == 0) return {};
+    const uint64_t at = stores_.size() * kStoreSample % model_.source().size();
+    const Result<io::ReadRate> rate = io::measure_reads(model_.source(), at, kStoreSample);
+    if (!rate.ok()) return rate.status();
+    stores_.push_back(rate->bytes_per_second);
+    return {};
+  }
+
+  const BenchOptions& options_;
+  native::Model& model_;
+  std::span<const session::Token> text_;
+  Conversations sessions_;
+  std::vector<double> stores_;
+};
+
+// All depths in one context, so that what is above them is computed once.
+Status measure(const BenchOptions& options, int threads, int parallel, std::vector<Row>* rows) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
   load->engine.n_threads = threads;
   load->engine.parallel = parallel;
   load->source.past_cache = options.past_cache;
-  const int longest = std::max(options.prompt, depth + options.generate) + 1;
+  const int deepest = *std::max_element(options.depths.begin(), options.depths.end());
+  const int longest = std::max(options.prompt, deepest + options.generate) + 1;
   if (load->engine.n_ctx == 0) load->engine.n_ctx = longest;
   Result<std::unique_ptr<native::Model>> model = native::Model::open(options.common.model, *load);
   if (!model.ok()) return model.status();
@@ -93,59 +156,30 @@ Status measure(const BenchOptions& options, int threads, int depth, int parallel
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<session::Token>((i * 7919 + 13) % static_cast<size_t>(n_vocab));
   }
-  Conversations sessions(**model);
-  SLUICE_RETURN_IF_ERROR(sessions.start(parallel));
-  const auto pass = [&](int first, int n) {
-    return sessions.pass({tokens.data() + first, static_cast<size_t>(n)});
-  };
-  SLUICE_RETURN_IF_ERROR(pass(0, 1));  // loads and packs the weights
-  std::vector<double> prefills, decodes, stores;
-  const uint64_t streamed = engine.plan().weights.streamed_bytes;
-  constexpr uint64_t kStoreSample = 256 << 20;
-  for (int i = 0; i < options.repeat; ++i) {
-    if (streamed > 0) {
-      const uint64_t at = static_cast<uint64_t>(i) * kStoreSample % (*model)->source().size();
-      const Result<io::ReadRate> rate = io::measure_reads((*model)->source(), at, kStoreSample);
-      if (!rate.ok()) return rate.status();
-      stores.push_back(rate->bytes_per_second);
-    }
-    if (options.prompt > 0) {
-      sessions.rewind(0);
-      const double start = monotonic_ms();
-      SLUICE_RETURN_IF_ERROR(pass(0, options.prompt));
-      prefills.push_back(options.prompt * parallel * 1000 / (monotonic_ms() - start));
-    }
-    if (options.generate > 0) {
-      if (const int32_t at = sessions.rewind(depth); at < depth) {
-        SLUICE_RETURN_IF_ERROR(pass(at, depth - at));
-      }
-      const double start = monotonic_ms();
-      for (int t = 0; t < options.generate; ++t) {
-        SLUICE_RETURN_IF_ERROR(pass(depth + t, 1));
-      }
-      decodes.push_back(options.generate * parallel * 1000 / (monotonic_ms() - start));
-    }
-  }
+  Measurement measured(options, **model, tokens);
+  SLUICE_RETURN_IF_ERROR(measured.start(parallel));
+  double prefill = 0;
+  SLUICE_RETURN_IF_ERROR(measured.prefill(&prefill));
+  prefill *= parallel;
   const auto [macs, bytes] = session::work_per_token(engine.program());
-  const double prefill = typical(prefills, options.past_cache);
-  const double decode = typical(decodes, options.past_cache);
-  *row = {engine.pool().n_threads(),
-          depth,
-          parallel,
-          prefill,
-          decode,
-          macs * prefill / 1e9,
-          macs * decode / 1e9,
-          bytes * decode / parallel / 1e9,
-          streamed,
-          typical(stores, options.past_cache),
-          engine.plan().total(),
-          engine.table().name};
+  for (const int depth : options.depths) {
+    double decode = 0;
+    SLUICE_RETURN_IF_ERROR(measured.decode(depth, &decode));
+    rows->push_back({engine.pool().n_threads(), depth, parallel, prefill, decode * parallel,
+                     decode > 0 ? 1000 / decode : 0, macs * prefill / 1e9,
+                     macs * decode * parallel / 1e9, bytes * decode / 1e9,
+                     engine.plan().weights.streamed_bytes, measured.store(), engine.plan().total(),
+                     engine.table().name});
+  }
   return {};
 }
 
+bool json(const BenchOptions& options) {
+  return options.output == "json" || options.common.json;
+}
+
 void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
-  if (options.output == "json") {
+  if (json(options)) {
     nlohmann::json out = nlohmann::json::array();
     for (const Row& r : rows) {
       out.push_back({{"model", options.common.model},
@@ -156,6 +190,7 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
                      {"promptTokens", options.prompt},
                      {"prefillTokensPerSecond", r.prefill},
                      {"decodeTokensPerSecond", r.decode},
+                     {"millisecondsPerToken", r.ms},
                      {"prefillGmacs", r.gmacs_prefill},
                      {"decodeGmacs", r.gmacs_decode},
                      {"decodeGBytes", r.gb_decode},
@@ -169,16 +204,17 @@ void print_rows(const std::vector<Row>& rows, const BenchOptions& options) {
   const bool csv = options.output == "csv";
   std::printf(
       csv ? "kernels,threads,depth,parallel,prefill_tok_s,decode_tok_s,prefill_gmac_s,"
-            "decode_gmac_s,decode_gb_s,streamed_bytes\n"
+            "decode_gmac_s,decode_gb_s,streamed_bytes,ms_token\n"
           : "kernels     threads  depth  parallel  prefill tok/s  decode tok/s  prefill GMAC/s  "
-            "decode GMAC/s  decode GB/s  streamed/pass\n");
+            "decode GMAC/s  decode GB/s  streamed/pass    ms/token\n");
   for (const Row& r : rows) {
     std::printf(
-        csv ? "%s,%d,%d,%d,%.2f,%.2f,%.2f,%.2f,%.2f,%s\n"
-            : "%-11s %7d %6d %9d %14.2f %13.2f %15.2f %14.2f %12.2f  %s\n",
+        csv ? "%s,%d,%d,%d,%.2f,%.2f,%.2f,%.2f,%.2f,%s,%.3f\n"
+            : "%-11s %7d %6d %9d %14.2f %13.2f %15.2f %14.2f %12.2f  %13s %11.3f\n",
         r.kernels.c_str(), r.threads, r.depth, r.parallel, r.prefill, r.decode, r.gmacs_prefill,
         r.gmacs_decode, r.gb_decode,
-        csv ? std::to_string(r.bytes_per_pass).c_str() : human_bytes(r.bytes_per_pass).c_str());
+        csv ? std::to_string(r.bytes_per_pass).c_str() : human_bytes(r.bytes_per_pass).c_str(),
+        r.ms);
   }
 }
 
@@ -195,18 +231,14 @@ int bench(const BenchOptions& options) {
                          .prompt = options.prompt,
                          .repeat = options.repeat,
                          .past_cache = options.past_cache,
-                         .json = options.output == "json"});
+                         .json = json(options)});
   }
   std::vector<Row> rows;
   std::vector<int> threads = options.threads;
   if (threads.empty()) threads.push_back(options.common.threads);
   for (const int t : threads) {
-    for (const int depth : options.depths) {
-      for (const int parallel : options.parallel) {
-        Row row;
-        if (Status s = measure(options, t, depth, parallel, &row); !s.ok()) return fail(s);
-        rows.push_back(row);
-      }
+    for (const int parallel : options.parallel) {
+      if (Status s = measure(options, t, parallel, &rows); !s.ok()) return fail(s);
     }
   }
   print_rows(rows, options);

@@ -20,7 +20,7 @@ struct Common {
   std::string kernels;
   std::string cache_dir;
   std::string kv_type;            // "q8_0"
-  std::string kv_policy;          // "window"
+  std::string kv_policy;          // "window", "heavy"
   int kv_keep = -1, kv_size = 0;  // -1, 0: not given
   std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   int threads = 0;

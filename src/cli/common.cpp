@@ -40,12 +40,14 @@ void add_common(CLI::App& app, Common& common) {
                  "keys and values as f16 (default), q8_0, q4_0 or q2; q8_0,q4_0 for each apart; "
                  "auto: the best that takes a quarter of the budget");
   app.add_option("--kv-policy", common.kv_policy,
-                 "a cache that is full: full (an error, default), or window, which forgets all but "
-                 "the first and the last positions and goes on without end");
-  app.add_option("--kv-keep", common.kv_keep, "first positions that window keeps (default: 4)")
+                 "a cache that is full: full (an error, default); window, which forgets all but "
+                 "the first and the last positions and goes on without end; or heavy, which also "
+                 "keeps those that have been attended to most");
+  app.add_option("--kv-keep", common.kv_keep,
+                 "first positions that window and heavy keep (default: 4)")
       ->check(whole_number(0, model::kMaxContext));
   app.add_option("--kv-size", common.kv_size,
-                 "positions that window has memory for (default: the context)")
+                 "positions that window and heavy have memory for (default: the context)")
       ->check(whole_number(1, model::kMaxContext));
   app.add_option(
          "--quality", common.quality,

@@ -289,6 +289,7 @@ Step Generation::Impl::go_on() {
   if (!drafter) return begin_pass();
   int64_t most = std::min<int64_t>(room, plan.draft_batch - static_cast<int64_t>(upcoming.size()));
   most = std::min<int64_t>(most, session.rows_share() - 1);
+  most = std::min(most, session.until_leaving() - static_cast<int64_t>(upcoming.size()));
   if (options.max_tokens >= 0) most = std::min(most, options.max_tokens - counts.generated - 1);
   drafter->begin(upcoming, static_cast<int32_t>(most));
   return Step::kProgress;

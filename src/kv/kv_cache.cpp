@@ -28,7 +28,9 @@ uint64_t layer_bytes(const KvShape& s, const LayerShape& l) {
 LayerShape::Part LayerShape::part(int i) const {
   const KvType type = i % 2 == 0 ? k_type : v_type;
   const int32_t n = i % 2 == 0 ? dk : own_values();
-  if (i >= 4) return {1, keep, kernels::kv_row_bytes(KvType::kF16, n)};
+  if (i == 7) return {1, observers, int64_t{group} * dk * int64_t{sizeof(float)}};
+  if (i == 6) return {1, slots > 0 ? slots + capacity : 0, sizeof(float)};
+  if (i >= 4) return {1, slots > 0 ? slots : keep, kernels::kv_row_bytes(KvType::kF16, n)};
   if (i >= 2)
     return {1, kernels::kv_grouped(type) ? recent : 0, kernels::kv_row_bytes(KvType::kF16, n)};
   const int32_t positions = kernels::kv_grouped(type) ? kernels::kKvGroup : 1;

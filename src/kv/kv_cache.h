@@ -11,7 +11,9 @@
 // copies: where a timeline goes back further than the ring reaches, it goes to such a position.
 //
 // A layer that forgets (kv_policy.h) keeps f16 copies of the text's first positions beside its
-// ring.
+// ring; or of those that it picks from what leaves the ring, their keys turned back to position 0,
+// in no order. Then it also keeps how much each has been attended to, and the queries of the block
+// under way that are to tell.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +22,7 @@
 #include "base/aligned.h"
 #include "base/status.h"
 #include "kernels/kernels.h"
+#include "kv/kv_policy.h"
 
 namespace sluice::kv {
 
@@ -36,24 +39,38 @@ struct LayerShape {
   int32_t recent = 0;    // positions of the ring of f16 copies where either type is grouped
   bool forgets = false;  // the window is not the model's: the first `keep` positions are seen too
   int32_t keep = 0;
+  // Of a layer that picks: places of those that have left a ring of `capacity` positions. The first
+  // `keep` stay.
+  int32_t slots = 0;
+  Leaving leaving{};
+  int32_t observers = 0, group = 0;  // queries of a block that tell, and heads of each
 
   // The first position, those kept apart, that the query at `position` sees.
   [[nodiscard]] int32_t seen_from(int32_t position) const {
+    if (slots > 0) return leaving.gone(position);
     return window == 0 || position < window + keep ? 0 : position + 1 - window;
   }
+  // Positions kept apart that it sees.
+  [[nodiscard]] int32_t apart(int32_t position) const {
+    const int32_t gone = seen_from(position);
+    return slots > 0 ? std::min(slots, gone) : gone > 0 ? keep : 0;
+  }
+  // From one query of a block that tells to the next; the last of a block is one.
+  [[nodiscard]] int32_t observer_stride() const { return leaving.block / observers; }
   [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
   // Values kept apart from the key, of one position and head.
   [[nodiscard]] int32_t own_values() const { return values_in_keys ? 0 : dv; }
-  // What is kept for one head, in order: keys, values, copies of keys, copies of values, the first
-  // keys, the first values. Each is [units] of so many positions and bytes, in places that come
-  // round but for the first positions.
+  // What is kept for one head, in order: keys, values, copies of keys, copies of values, the keys
+  // and the values kept apart; of a layer that picks also f32 sums of attention, of the places
+  // apart and of the ring's, and queries, [observers][group][dk] of f32. Each is [units] of so many
+  // positions and bytes, in places that come round but for the first positions.
   struct Part {
     int32_t positions = 1;  // of a unit
     int64_t units = 0, bytes = 0;
     [[nodiscard]] int64_t total() const { return units * bytes; }
   };
   [[nodiscard]] Part part(int i) const;
-  static constexpr int kParts = 6;
+  static constexpr int kParts = 8;
 };
 
 struct KvShape {
@@ -61,6 +78,7 @@ struct KvShape {
   int32_t n_ctx = 0;
   bool whole = false;    // a text is read whole: one that is longer begins anew
   bool answers = false;  // the first positions are a source's, read whole; the others answer it
+  Leaving leaving{};       // of all layers that pick
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
 
   [[nodiscard]] bool recurrent() const;
@@ -95,12 +113,20 @@ class KvCache {
   [[nodiscard]] kernels::f16* recent_values(int32_t layer, int32_t head) const {
     return reinterpret_cast<kernels::f16*>(part(layer, head, 3));
   }
-  // [keep][dk] and [keep][dv].
+  // [keep][dk] and [keep][dv], or [slots].
   [[nodiscard]] kernels::f16* first_keys(int32_t layer, int32_t head) const {
     return reinterpret_cast<kernels::f16*>(part(layer, head, 4));
   }
   [[nodiscard]] kernels::f16* first_values(int32_t layer, int32_t head) const {
     return reinterpret_cast<kernels::f16*>(part(layer, head, values_part(layer, 4)));
+  }
+  // Of a layer that picks: [slots + capacity], and [observers][group][dk].
+  [[nodiscard]] float* attended(int32_t layer, int32_t head) const {
+    return reinterpret_cast<float*>(part(layer, head, 6));
+  }
+  [[nodiscard]] float* observer(int32_t layer, int32_t head, int32_t index) const {
+    return reinterpret_cast<float*>(part(layer, head, 7) +
+                                    index * this->layer(layer).part(7).bytes);
   }
   [[nodiscard]] int64_t place(int32_t layer, int64_t position) const {
     return position % this->layer(layer).capacity;

@@ -35,7 +35,7 @@ void CpuExecutor::store_kv(int32_t layer_index, const model::AttentionShape& att
     for (int32_t h = 0; h < att.kv_heads; ++h) {
       store_vector(layer, layer.k_type, k + h * dk, dk, first_ + t, cache.keys(att.cache, h),
                    cache.recent_keys(att.cache, h));
-      if (first_ + t < layer.keep) {
+      if (layer.slots == 0 && first_ + t < layer.keep) {
         kernels::f16* const values = cache.first_values(att.cache, h) + int64_t{first_ + t} * dv;
         kernels::f16* const keys = cache.first_keys(att.cache, h) + int64_t{first_ + t} * dk;
         if (!att.values_in_keys) engine_.table().f32_to_f16(v + h * dv, dv, values);
@@ -110,6 +110,10 @@ void CpuExecutor::op_attention(int32_t layer_index, const AttentionOp& op) {
   const kv::LayerShape& layer = timeline_->cache().layer(op.att.cache);
   const bool quantized = layer.quantized();
   if (quantized) rotate_heads(layer_index, op.att);
+  if (layer.slots > 0 && spec_.ends.empty()) {
+    leave_ring(layer_index, op);
+    if (op.att.owned_by(layer_index)) keep_observers(op);
+  }
   store_kv(layer_index, op.att);
   if (!spec_.ends.empty()) return attend_texts(op, /*cross=*/false);
   attend(op);
@@ -148,8 +152,6 @@ void CpuExecutor::attend(const AttentionOp& op) {
   });
 }
 
-namespace {
-
 kernels::AttentionArgs base_args(const kv::KvCache& cache, const AttentionOp& op, int32_t head) {
   kernels::AttentionArgs a{};
   a.k = cache.keys(op.att.cache, head);
@@ -171,6 +173,8 @@ kernels::AttentionArgs base_args(const kv::KvCache& cache, const AttentionOp& op
   }
   return a;
 }
+
+namespace {
 
 // From a position of the part that begins at `first` to its place: a ring is whole parts long.
 int32_t part_shift(const kv::KvCache& cache, int32_t layer, int32_t first) {
@@ -227,13 +231,13 @@ CpuExecutor::Parts CpuExecutor::parts_of(const AttentionOp& op, int32_t position
   parts.length = part_length(layer);
   parts.first = parts.begin / parts.length;
   parts.last = position / parts.length;
-  parts.kept = parts.begin > 0 ? layer.keep : 0;
+  parts.kept = layer.slots > 0 ? layer.apart(position) : parts.begin > 0 ? layer.keep : 0;
   return parts;
 }
 
-// The first positions for rows [from, rows) of a tile whose row 0 is a query at `position`. Between
-// them and the last ones the query sees nothing, so it is turned back by as many positions: the
-// keys stay as they are, and no rounding adds up.
+// What is kept apart for rows [from, rows) of a tile whose row 0 is a query at `position`. Between
+// it and the last positions the query sees nothing, so it is turned back by as many: the keys stay
+// as they are, and no rounding adds up.
 void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileScratch& s,
                                int32_t from, int32_t rows, int32_t position,
                                kernels::AttentionArgs a) {
@@ -259,7 +263,7 @@ void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileSc
       rotate();
     }
     s.begin[r] = 0;
-    s.end[r] = layer.keep;
+    s.end[r] = layer.slots > 0 ? layer.apart(first_ + t) : layer.keep;
     s.position[r] = layer.keep + layer.window - 1;
   }
   a.k = cache.first_keys(op.att.cache, head);

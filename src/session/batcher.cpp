@@ -79,7 +79,7 @@ bool Batcher::is_short(const Session& session) const {
 bool Batcher::take(Session& session, int32_t most, Room* room) {
   const int32_t left = session.pass_end_ - session.position();
   const int32_t rows = session.spec_.n_rows;
-  int32_t n = std::min({left, most, room->tokens});
+  int32_t n = std::min({left, most, room->tokens, session.timeline_.until_leaving()});
   if (n == left && rows > room->rows) n = rows > 1 ? 0 : left - 1;
   if (n < left && rows > 1) n = 0;
   if (n <= 0) return false;

@@ -12,6 +12,7 @@ CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_f
   tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
   tokens_.reserve(static_cast<size_t>(engine.largest_batch()));
   lanes_.reserve(static_cast<size_t>(engine.plan().parallel));
+  leaving_of_.resize(engine.program().ropes.size());
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
@@ -55,6 +56,7 @@ void CpuExecutor::restart() {
     lane.rows = lane.part.n;
     row += lane.rows;
   }
+  std::fill(leaving_of_.begin(), leaving_of_.end(), -1);
   enter(lanes_[0]);
   rows_ = batch_;
   pc_ = spec_.encode || spec_.embed ? 0 : static_cast<size_t>(engine_.program().decoder);
@@ -170,7 +172,7 @@ std::span<float> CpuExecutor::embedding(int32_t i) const {
 }
 
 std::span<float> CpuExecutor::logits(int32_t row) const {
-  return {buffer(model::Buf::kLogits) + row * engine_.width(model::Buf::kLogits),
+  return {engine_.working().buffer(model::Buf::kLogits) + row * engine_.width(model::Buf::kLogits),
           static_cast<size_t>(engine_.program().hp.n_vocab)};
 }
 

@@ -28,6 +28,10 @@ namespace sluice::session {
 // What ALiBi takes from a head's scores for each position between a key and its query.
 [[nodiscard]] float alibi_slope(const model::AttentionOp& op, int32_t head);
 
+// Of all that one head of keys and values gives to an attention, over all of its positions.
+[[nodiscard]] kernels::AttentionArgs base_args(const kv::KvCache& cache,
+                                               const model::AttentionOp& op, int32_t head);
+
 class CpuExecutor final : public Executor {
  public:
   explicit CpuExecutor(Engine& engine);
@@ -72,6 +76,7 @@ class CpuExecutor final : public Executor {
   void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
+  [[nodiscard]] const float* rope_factors(size_t rope) const;
 
   [[nodiscard]] bool op_embed(const model::Op& op);
   void op_norm(const model::Op& op);
@@ -103,7 +108,7 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] kernels::TokenRows rows_at(const model::Place& place, int64_t more,
                                            int32_t first) const;
   [[nodiscard]] float* row_at(model::Buf buf, int64_t col, int32_t t) const;
-  void op_select(const model::Op& op);  // leaves no rows when this batch ends here
+  void op_select();  // leaves no rows when this batch ends here
   void op_vectors(const model::Op& op);
   void op_temperature(const model::Op& op);
   [[nodiscard]] bool op_rows(const model::Op& op);
@@ -136,6 +141,14 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] Parts parts_of(const model::AttentionOp& op, int32_t position) const;
   void attend_first(const model::AttentionOp& op, int32_t head, const TileScratch& s, int32_t from,
                     int32_t rows, int32_t position, kernels::AttentionArgs a);
+  void keep_observers(const model::AttentionOp& op);
+  void fill_leaving_table(size_t rope);
+  void leave_ring(int32_t layer, const model::AttentionOp& op);
+  void add_attention(const model::AttentionOp& op, int32_t head, const PickScratch& s);
+  void observe_one(const model::AttentionOp& op, int32_t head, int32_t index, const PickScratch& s,
+                   float* sums);
+  void pick(const model::AttentionOp& op, int32_t head, const PickScratch& s);
+  void turn(const model::AttentionOp& op, float* x, int32_t row);
   void attend_part(const model::AttentionOp& op, int32_t head, int32_t index, int thread);
   void merge_parts(const model::AttentionOp& op, int32_t head);
   struct TextTile {
@@ -226,6 +239,7 @@ class CpuExecutor final : public Executor {
   Status failure_;
   Cursor cursor_;
   std::vector<TextTile> tiles_;
+  std::vector<int32_t> leaving_of_;  // by rope: the position whose leaving table there is, or -1
   std::vector<Product> products_;
   std::vector<uint32_t> demand_;
   int32_t n_runs_ = 0, run_ = 0;  // experts that have tokens; the one that is computed

@@ -79,6 +79,7 @@ uint64_t identity_of(const gguf::Header& header, const model::Program& program,
   if (plan.kv_room.forgets()) {
     sum.add(static_cast<uint64_t>(plan.kv_room.keep) << 32 |
             static_cast<uint64_t>(plan.kv_room.window));
+    if (plan.kv_room.slots > 0) sum.add(static_cast<uint64_t>(plan.kv_room.slots));
   }
   for (const char* key : {"general.architecture", "general.name", "general.basename",
                           "general.finetune", "general.version", "general.uuid"}) {

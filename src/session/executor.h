@@ -26,6 +26,7 @@ struct BatchPart {
 struct BatchSpec {
   // Rows whose logits are wanted, [first_row, first_row + n_rows); none: the batch ends early.
   int32_t first_row = 0, n_rows = 0;
+  int32_t logits_at = 0;  // logits of the pass that batches before have given: these come behind
   // Where each of several texts ends in the batch, ascending: they begin at position 0 and see only
   // themselves. Empty: the batch goes on from the timeline. Outlives the batch.
   std::span<const int32_t> ends;

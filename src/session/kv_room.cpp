@@ -1,6 +1,8 @@
 // Sizes, and which models cannot forget.
 #include "session/kv_room.h"
 
+#include <algorithm>
+
 #include "session/working_memory.h"
 
 namespace sluice::session {
@@ -9,15 +11,16 @@ namespace {
 using model::AttentionOp;
 using model::Op;
 
-// Whether a query cannot be turned once more: what comes behind the rotation is not the same for
-// all values of a head.
-bool uneven_after_rope(const model::Program& p, const Op& attention) {
+// Whether a query, or also a key, cannot be turned once more: what comes behind the rotation is not
+// the same for all values of a head.
+bool uneven_after_rope(const model::Program& p, const Op& attention, bool keys) {
   const auto& own = attention.as<AttentionOp>();
   if (own.rope < 0) return false;
   for (const Op* op = &attention - 1; op >= p.ops.data() && !op->is<model::RopeOp>(); --op) {
     const auto* norm = op->get<model::NormOp>();
     const bool weighs = (norm != nullptr && norm->weight >= 0) || op->is<model::MulVecOp>();
-    if (weighs && op->out == model::Buf::kQkv && op->out_col < own.att.keys()) return true;
+    const int32_t end = keys ? own.att.values() : own.att.keys();
+    if (weighs && op->out == model::Buf::kQkv && op->out_col < end) return true;
   }
   return false;
 }
@@ -31,11 +34,24 @@ const char* obstacle(const model::Program& p, const KvRoom& room) {
     const auto* attention = op.get<AttentionOp>();
     if (attention == nullptr || !room.forgets(*attention)) continue;
     if (attention->chunked) return "this model sees texts in pieces that are longer than the cache";
-    if (room.keep > 0 && uneven_after_rope(p, op)) {
+    if ((room.keep > 0 || room.slots > 0) && uneven_after_rope(p, op, room.slots > 0)) {
       return "this model's queries are weighed after their rotation";
+    }
+    if (room.slots > 0 && attention->alibi != 0) {
+      return "this model takes from what is seen by its distance, which picked positions lose";
     }
   }
   return nullptr;
+}
+
+// Half of the positions is a ring of the last ones, in whole units, half is for those that are
+// picked. Both are whole blocks.
+void share_places(int32_t unit, KvRoom& room) {
+  int32_t block = 32;
+  while (block < 256 && block * 16 <= room.positions) block *= 2;
+  unit = std::max(unit, block);
+  room.leaving = {std::max(1, room.positions / 2 / unit) * unit, block};
+  room.slots = room.positions - room.leaving.ring;
 }
 
 }  // namespace
@@ -44,7 +60,7 @@ Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& poli
                          int32_t positions) {
   KvRoom room;
   room.positions = positions;
-  if (!policy.window) return room;
+  if (!policy.forgets()) return room;
   const int64_t wanted = policy.size > 0 ? policy.size : positions;
   if (wanted < kv::kLeastPositions || wanted > model::kMaxContext) {
     return error(Code::kInvalidArgument,
@@ -56,16 +72,19 @@ Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& poli
   const int64_t split = attention_split(static_cast<int32_t>(wanted));
   const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
   room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
-  const int32_t seen = room.positions - kv::KvPolicy::spare(room.positions);
+  if (policy.heavy) share_places(static_cast<int32_t>(unit), room);
+  const int32_t seen =
+      room.slots > 0 ? room.slots : room.positions - kv::KvPolicy::spare(room.positions);
   if (policy.keep < 0 || policy.keep > seen / 2) {
     return error(Code::kInvalidArgument,
                  "%d first positions cannot be kept: a cache of %d has room for 0 to %d",
                  policy.keep, room.positions, seen / 2);
   }
   room.keep = policy.keep;
-  room.window = seen - policy.keep;
+  room.window = room.slots > 0 ? room.leaving.ring - room.leaving.block : seen - policy.keep;
   if (const char* why = obstacle(program, room)) {
-    return error(Code::kInvalidArgument, "the KV policy window is not possible here: %s", why);
+    return error(Code::kInvalidArgument, "the KV policy %s is not possible here: %s",
+                 policy.heavy ? "heavy" : "window", why);
   }
   return room;
 }

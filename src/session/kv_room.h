@@ -12,6 +12,8 @@ namespace sluice::session {
 struct KvRoom {
   int32_t positions = 0;         // places of a layer that sees everything
   int32_t keep = 0, window = 0;  // positions that a query sees: the first, the last; 0: all
+  int32_t slots = 0;             // of `positions`: places of those that a layer picks; 0: none
+  kv::Leaving leaving{};         // the others, where there are such
   [[nodiscard]] bool forgets() const { return window > 0; }
   // Whether a layer is one that forgets, and not one whose own window is shorter.
   [[nodiscard]] bool forgets(const model::AttentionOp& attention) const {

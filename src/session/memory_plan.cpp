@@ -18,6 +18,7 @@ using model::Program;
 
 constexpr int32_t kLeastCheckpoints = 2;
 constexpr int32_t kLeastDraft = 3;
+constexpr int32_t kObservers = 8;            // queries of a block that tell what stays of one
 constexpr int32_t kLeastContext = 128;       // that is chosen of itself
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
 constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
@@ -118,13 +119,14 @@ bool reads_whole(const Program& p) {
 }
 
 // Whether the model can have such keys and values.
-Status check_kv_types(const Program& p, const kv::KvTypes& types) {
+Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvRoom& room) {
   if (types.f16()) return {};
   const auto refuse = [&types](const char* why) {
     return error(Code::kInvalidArgument, "the KV type %s is not possible here: %s",
                  kv::kv_types_name(types).c_str(), why);
   };
   if (reads_whole(p)) return refuse("this model reads texts whole and keeps f16");
+  if (room.slots > 0) return refuse("the KV policy heavy keeps f16");
   for (const model::Op& op : p.ops) {
     const auto* attention = op.get<model::AttentionOp>();
     if (attention == nullptr || !attention->att.values_in_keys) continue;
@@ -141,6 +143,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
   shape.n_ctx = n_ctx;
   shape.whole = !p.hp.causal;
   shape.answers = p.decoder > 0;
+  shape.leaving = room.leaving;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
   for (const model::Op& op : p.ops) {
     if (op.layer < 0) continue;
@@ -164,7 +167,11 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
         layer.forgets = true;
         layer.window = room.window;
         layer.keep = room.keep;
-        layer.capacity = room.positions;
+        layer.capacity = room.positions - room.slots;
+        layer.slots = room.slots;
+        layer.leaving = room.leaving;
+        layer.observers = room.slots > 0 ? kObservers : 0;
+        layer.group = own->att.group();
       }
       layer.k_type = types.k;
       layer.v_type = types.v;
@@ -229,8 +236,10 @@ int32_t choose_draft(const Program& p, uint64_t budget) {
   return std::max(kLeastDraft, static_cast<int32_t>(std::min<uint64_t>(rows, kDefaultDraft)));
 }
 
-// Tokens of a batch: a ring that forgets has room for so many behind what its first query sees.
+// Tokens of a batch: a ring that forgets has room for so many behind what its first query sees;
+// where a block leaves at a time, a batch has no more than that.
 int32_t most_batch(const KvRoom& room) {
+  if (room.slots > 0) return room.leaving.block;
   return room.forgets() ? kv::KvPolicy::spare(room.positions) : kMaxBatch;
 }
 
@@ -305,7 +314,7 @@ int32_t choose_context(const Program& p, const kernels::Table& table,
 }  // namespace
 
 uint64_t kv_bytes(const Program& program, const MemoryPlan& plan, const kv::KvTypes& types) {
-  if (!check_kv_types(program, types).ok()) return 0;
+  if (!check_kv_types(program, types, plan.kv_room).ok()) return 0;
   kv::KvShape shape = kv_shape(program, plan.n_ctx, plan.kv_room, types);
   shape.n_checkpoints = plan.kv_shape.n_checkpoints;
   return static_cast<uint64_t>(plan.n_sessions) * shape.bytes();
@@ -378,7 +387,6 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
                  "a context of %d positions is beyond the %lld that this model has learned",
                  options.n_ctx, static_cast<long long>(program.max_context));
   }
-  SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv));
   plan.kv_types = options.kv;
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
   plan.parallel = reads_whole(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
@@ -386,6 +394,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   Result<KvRoom> room_for = plan_room(program, options.kv_policy, plan.n_ctx);
   if (!room_for.ok()) return room_for.status();
   plan.kv_room = *room_for;
+  SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv, plan.kv_room));
   plan.parallel = std::min(plan.parallel, most_batch(plan.kv_room));
   if (plan.kv_room.forgets() &&
       (options.kv_policy.size == 0 || options.n_ctx <= plan.kv_room.positions)) {

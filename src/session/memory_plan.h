@@ -96,8 +96,8 @@ struct MemoryPlan {
   std::vector<int32_t> mat_item, vec_item;
 
   [[nodiscard]] WorkingShape working() const {
-    return {kv_room.positions, n_batch,           n_threads,  logits_rows,
-            adapter_scratch,   kv_room.forgets(), cached_rows};
+    return {kv_room.positions, n_batch,           n_threads,   logits_rows,
+            adapter_scratch,   kv_room.forgets(), cached_rows, kv_room.leaving.block};
   }
   [[nodiscard]] uint64_t fixed() const {
     return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + other;

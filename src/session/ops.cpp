@@ -59,7 +59,7 @@ bool CpuExecutor::run_op(const Op& op) {
       for_lanes([&] { op_convolve(op); });
       return true;
     case OpKind::kSelect:
-      op_select(op);
+      op_select();
       return true;
     case OpKind::kPool:
       op_pool(op);
@@ -127,22 +127,32 @@ bool CpuExecutor::run_op(const Op& op) {
   return true;
 }
 
+const float* CpuExecutor::rope_factors(size_t rope) const {
+  const model::Rope& r = engine_.program().ropes[rope];
+  const bool is_long = r.hp.scaling == model::RopeScaling::kLongRope &&
+                       engine_.plan().kv_room.positions > r.hp.n_ctx_orig;
+  const int32_t factors = is_long ? r.factors_long : r.factors_short;
+  return factors >= 0 ? engine_.vec(factors) : nullptr;
+}
+
 void CpuExecutor::fill_rope_tables() {
   const model::Program& p = engine_.program();
   const KvRoom& room = engine_.plan().kv_room;
   for (size_t i = 0; i < p.ropes.size(); ++i) {
     const model::Rope& r = p.ropes[i];
-    const bool is_long =
-        r.hp.scaling == model::RopeScaling::kLongRope && room.positions > r.hp.n_ctx_orig;
-    const int32_t factors = is_long ? r.factors_long : r.factors_short;
-    const float* by = factors >= 0 ? engine_.vec(factors) : nullptr;
+    const float* by = rope_factors(i);
     float* table = engine_.working().rope_table(i);
     if (spec_.ends.empty()) {
       for_lanes([&] {
         fill_rope_table(r.hp, by, first_, rows_, table + int64_t{token_} * r.hp.n_rot);
+        float* back = engine_.working().turn_table(i) + int64_t{token_} * r.hp.n_rot;
+        if (room.slots > 0) {  // all rows of a batch by the same
+          fill_rope_table(r.hp, by, room.leaving.gone(first_) - 1, 1, back, /*back=*/true);
+          for (int32_t t = 1; t < rows_; ++t) std::copy_n(back, r.hp.n_rot, back + t * r.hp.n_rot);
+          return;
+        }
         const int32_t turned = first_ + 1 - room.keep - room.window;  // by so much the first row
         if (room.keep > 0 && turned + rows_ > 0) {
-          float* back = engine_.working().turn_table(i) + int64_t{token_} * r.hp.n_rot;
           fill_rope_table(r.hp, by, turned, rows_, back, /*back=*/true);
         }
       });
@@ -391,25 +401,23 @@ void CpuExecutor::op_elementwise(const Op& op) {
 }
 
 // Moves the rows whose logits are wanted to the front.
-void CpuExecutor::op_select(const Op& op) {
+void CpuExecutor::op_select() {
   if (spec_.embed) return;
   float* x = buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
-  int32_t kept = 0;
+  int32_t kept = spec_.logits_at;  // of a pass in several batches: its logits lie one after another
   for (Lane& lane : lanes_) {
     const int32_t from = lane.row + lane.part.first_row;
     lane.first += lane.part.first_row;
     lane.token += lane.part.first_row;
     lane.row = kept;
     lane.rows = lane.part.n_rows;
-    for (int32_t t = 0; t < lane.rows; ++t, ++kept) {
-      if (from + t == kept) continue;
-      std::memcpy(x + kept * width, x + (from + t) * width,
-                  static_cast<size_t>(op.n) * sizeof(float));
-    }
+    std::memmove(x + kept * width, x + from * width,
+                 static_cast<size_t>(lane.rows * width) * sizeof(float));
+    kept += lane.rows;
   }
   enter(lanes_[0]);
-  rows_ = kept;
+  rows_ = kept - spec_.logits_at;
 }
 
 // One row of each text from its rows, or all of them as they are. Where a text takes several

@@ -63,6 +63,13 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
   if (n_rows > 1 && n_rows > rows) {
     return error(Code::kInvalidArgument, "logits are kept for %d tokens at most", rows);
   }
+  const kv::Leaving& leaving = plan.kv_shape.leaving;
+  if (batcher_ != nullptr && n_rows > 1 && leaving.ring > 0 &&
+      static_cast<int64_t>(tokens.size()) > leaving.until(kept)) {
+    return error(Code::kInvalidArgument,
+                 "beside other sessions a pass has several rows of logits of %d tokens here",
+                 leaving.until(kept));
+  }
   const bool whole_text = answers() && kept == 0 && n_rows > 0;
   const int32_t source = whole_text ? source_of(tokens) : 0;
   if (whole_text && (source == 0 || static_cast<size_t>(source) == tokens.size())) {
@@ -142,7 +149,9 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
     if (end <= before) return error(Code::kPromptEmpty, "a text has no tokens");
     before = end;
   }
-  if (before != n_tokens || n_tokens > engine_.plan().n_batch) {
+  const int32_t most = std::min(engine_.plan().n_batch,
+                                pass.begins ? engine_.plan().n_batch : timeline_.until_leaving());
+  if (before != n_tokens || n_tokens > most) {
     return error(Code::kInvalidArgument, "a pass of %lld tokens does not hold these texts",
                  static_cast<long long>(n_tokens));
   }
@@ -212,13 +221,17 @@ void Session::begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
 
 void Session::begin_batch() {
   const int32_t source = timeline_.source() - position();  // that is to be read
-  batch_ = source > 0 ? source : std::min(engine_.plan().n_batch, pass_end_ - position());
+  const int32_t most = std::min(engine_.plan().n_batch, timeline_.until_leaving());
+  batch_ = source > 0 ? source : std::min(most, pass_end_ - position());
   const bool last = position() + batch_ == pass_end_;
   timeline_.begin_batch(batch_);
   BatchSpec spec = last ? spec_ : BatchSpec{};
-  // All of several rows come of one batch; the last one of the last.
-  if (last && !spec.embed && !whole()) {
-    spec.first_row = batch_ - spec.n_rows;
+  // All of several rows come of one batch, unless something leaves the cache between them.
+  const int32_t wanted = std::max(0, pass_end_ - spec_.n_rows - position());
+  if (!spec_.embed && !whole() && wanted < batch_) {
+    spec.first_row = wanted;
+    spec.n_rows = batch_ - wanted;
+    spec.logits_at = position() + wanted - (pass_end_ - spec_.n_rows);
     spec.ends = {};
   }
   if (source > 0) {

@@ -80,6 +80,9 @@ class Session {
 
   // Rows of logits that a pass may ask for, besides what the plan says: fewer beside others.
   [[nodiscard]] int32_t rows_share() const;
+  // Tokens of a pass with several rows of logits that need not be undone where some are not wanted:
+  // the timeline can go back to any of them. In a batcher such a pass has no more.
+  [[nodiscard]] int32_t until_leaving() const { return timeline_.until_leaving(); }
   // Sessions whose passes are computed together with its own, itself included.
   [[nodiscard]] int32_t sharing() const;
 

@@ -7,7 +7,8 @@
 //   i32         the tokens
 //   for each layer, for each head: keys [position - first][dk], then values [...][dv], in the
 //               form of the cache; of one in groups whole groups, then f16 copies of what is left;
-//               then f16 copies of the first positions where the layer forgets
+//               then f16 copies of what is kept apart where the layer forgets; where it picks that
+//               itself, sums of attention and the queries of the block under way
 //   for the live state, then for each checkpoint: the state of each recurrent layer, f32
 //   u64         sum over all of the above
 #include <algorithm>
@@ -55,8 +56,8 @@ struct StateForm {
     f.header.position = static_cast<uint32_t>(t.position_);
     f.header.n_layer = static_cast<uint32_t>(t.cache_.shape().layers.size());
     f.header.n_checkpoints = static_cast<uint32_t>(t.checkpoints_.size());
-    for (const kv::LayerShape& l : t.cache_.shape().layers) {
-      f.first.push_back(static_cast<uint32_t>(std::min(t.held_from(l), t.position_)));
+    for (size_t i = 0; i < t.cache_.shape().layers.size(); ++i) {
+      f.first.push_back(static_cast<uint32_t>(std::min(t.held_from(i), t.position_)));
     }
     for (const auto& c : t.checkpoints_) f.checkpoints.push_back(static_cast<uint32_t>(c.position));
     uint64_t body = 0;
@@ -79,7 +80,7 @@ struct StateForm {
           const kv::LayerShape::Part part = l.part(p);
           const int64_t group = position - position % kernels::kKvGroup;
           const int64_t from = p < 2 ? first[i] : p < 4 ? group : 0;
-          const int64_t to = p < 4 ? position : std::min<int64_t>(position, l.keep);
+          const int64_t to = p < 4 ? position : units_apart(l, p, first[i]);
           visit_units(part, t.cache_.part(layer, head, p), from / part.positions,
                       to / part.positions, segment);
         }
@@ -95,6 +96,17 @@ struct StateForm {
   }
 
  private:
+  // Of what is kept besides the last positions.
+  [[nodiscard]] int64_t units_apart(const kv::LayerShape& l, int p, uint32_t gone) const {
+    const int32_t position = static_cast<int32_t>(header.position);
+    if (l.slots == 0) return std::min(position, l.keep);
+    if (p < 6) return std::min<int64_t>(gone, l.slots);
+    if (p == 6) return gone > 0 ? l.part(p).units : 0;
+    // A block that has still to leave is told by the queries of the block before.
+    const bool leaves = static_cast<int32_t>(gone) < l.seen_from(position);
+    return leaves ? l.observers : position % l.leaving.block / l.observer_stride();
+  }
+
   // Where a timeline keeps its i-th checkpoint: while one is restored, in order.
   [[nodiscard]] static int32_t copy_of(const Timeline& t, size_t i) {
     return t.restore_.active ? 2 + static_cast<int32_t>(i) : t.checkpoints_[i].copy;
@@ -193,6 +205,12 @@ bool plausible(const StateForm& form, const kv::KvShape& shape) {
     const uint32_t needed = static_cast<uint32_t>(shape.layers[i].seen_from(position));
     if (shape.layers[i].heads > 0 && form.first[i] > needed) return false;
     if (form.first[i] > form.header.position) return false;
+    // A block leaves before its position's query, or has left with it.
+    const int32_t before = shape.layers[i].slots > 0 ? shape.layers[i].seen_from(position - 1) : 0;
+    if (shape.layers[i].slots > 0 && form.first[i] != needed &&
+        form.first[i] != static_cast<uint32_t>(before)) {
+      return false;
+    }
   }
   uint32_t before = 0;
   for (const uint32_t c : form.checkpoints) {
@@ -286,7 +304,9 @@ Status Timeline::finish_restore(const StateForm& form, int64_t n_vocab) {
   restored_ = 0;
   copied_ = position - position % kernels::kKvGroup;
   for (size_t i = 0; i < form.first.size(); ++i) {
-    if (cache_.layer(static_cast<int32_t>(i)).heads == 0) continue;
+    const kv::LayerShape& layer = cache_.layer(static_cast<int32_t>(i));
+    if (layer.slots > 0) gone_[i] = static_cast<int32_t>(form.first[i]);
+    if (layer.heads == 0 || layer.slots > 0) continue;
     restored_ = std::max(restored_, static_cast<int32_t>(form.first[i]));
   }
   return {};

@@ -16,6 +16,7 @@ Timeline::Timeline(kv::KvCache cache) : cache_(cache), recurrent_(cache.shape().
   tokens_.resize(static_cast<size_t>(shape.n_ctx));
   checkpoints_.reserve(static_cast<size_t>(shape.n_checkpoints));
   due_.reserve(static_cast<size_t>(shape.n_checkpoints));
+  gone_.resize(shape.layers.size());
   clear();
 }
 
@@ -26,7 +27,9 @@ int32_t Timeline::shared_prefix(std::span<const Token> tokens) const {
   return static_cast<int32_t>(own - tokens_.begin());
 }
 
-int32_t Timeline::held_from(const kv::LayerShape& layer) const {
+int32_t Timeline::held_from(size_t index) const {
+  const kv::LayerShape& layer = cache_.shape().layers[index];
+  if (layer.slots > 0) return gone_[index];
   if (layer.heads == 0 || layer.window == 0) return 0;
   const bool ring = layer.capacity < cache_.shape().n_ctx;
   return std::max(restored_, ring ? reached_ - layer.capacity : 0);
@@ -51,9 +54,10 @@ int32_t Timeline::reachable(int32_t n) const {
   } else if (!resumes(target)) {
     target -= target % kernels::kKvGroup;
   }
-  for (const kv::LayerShape& layer : cache_.shape().layers) {
+  for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
+    const kv::LayerShape& layer = cache_.shape().layers[i];
     if (layer.heads == 0 || layer.window == 0) continue;
-    if (layer.seen_from(target) < held_from(layer)) return 0;
+    if (layer.seen_from(target) < held_from(i)) return 0;
   }
   return target;
 }
@@ -78,6 +82,7 @@ int32_t Timeline::rewind(int32_t n) {
   if (target == 0) {
     checkpoints_.clear();
     reached_ = restored_ = copied_ = source_ = 0;
+    std::fill(gone_.begin(), gone_.end(), 0);
     for (size_t i = 0; i < cache_.shape().layers.size(); ++i) {
       const int32_t layer = static_cast<int32_t>(i);
       std::fill_n(cache_.state(layer, live_), cache_.layer(layer).state, 0.0f);

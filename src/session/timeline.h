@@ -50,6 +50,20 @@ class Timeline {
   [[nodiscard]] int32_t source() const { return source_; }
   [[nodiscard]] int32_t shared_prefix(std::span<const Token> tokens) const;
 
+  // Positions from this one on that one batch may hold: where layers pick what stays of a block,
+  // none but the first of a batch has one leave.
+  [[nodiscard]] int32_t until_leaving() const {
+    const kv::Leaving& leaving = cache_.shape().leaving;
+    return leaving.ring > 0 ? leaving.until(position_) : cache_.shape().n_ctx;
+  }
+  // Whether a block has still to leave a layer before the position's query.
+  [[nodiscard]] bool leaves(int32_t layer, int32_t position) const {
+    return gone_[static_cast<size_t>(layer)] < cache_.layer(layer).seen_from(position);
+  }
+  void left(int32_t layer, int32_t position) {
+    gone_[static_cast<size_t>(layer)] = cache_.layer(layer).seen_from(position);
+  }
+
   // The largest position <= n from which the timeline can go on; 0 where texts are read whole.
   [[nodiscard]] int32_t reachable(int32_t n) const;
   // Goes back there; returns reachable(n).
@@ -98,7 +112,7 @@ class Timeline {
     std::vector<uint8_t> head;  // as far as it has come
   };
   // The first position whose keys a layer still holds.
-  [[nodiscard]] int32_t held_from(const kv::LayerShape& layer) const;
+  [[nodiscard]] int32_t held_from(size_t layer) const;
   // Whether keys and values in groups can go on from position n: kv_cache.h.
   [[nodiscard]] bool resumes(int32_t n) const;
   [[nodiscard]] int32_t free_copy();
@@ -110,9 +124,10 @@ class Timeline {
   int32_t source_ = 0;
   int32_t reached_ = 0;   // the furthest position whose keys were written: rings hold what is near
   int32_t restored_ = 0;  // layers with a window hold nothing before this
-  int32_t copied_ = 0;    // f16 copies of what was restored begin here
-  int32_t live_ = 0;      // copy that is the state at position_
-  int32_t undo_ = -1;     // position whose state the other copy is: where the last batch began
+  std::vector<int32_t> gone_;  // positions that have left each layer that picks
+  int32_t copied_ = 0;         // f16 copies of what was restored begin here
+  int32_t live_ = 0;           // copy that is the state at position_
+  int32_t undo_ = -1;          // position whose state the other copy is: where the last batch began
   bool recurrent_ = false;
   std::vector<Checkpoint> checkpoints_, due_;  // ascending
   Restore restore_;

@@ -37,6 +37,9 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
     const TileScratch tile(Carver(nullptr), table, rows, att.dk, att.dv, shape.attention_parts(),
                            shape.forgets);
     bytes = std::max(bytes, tile.bytes);
+    if (shape.leaving == 0) continue;
+    bytes = std::max(bytes,
+                     PickScratch(Carver(nullptr), table, att.group(), att.dk, shape.n_ctx).bytes);
   }
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
 }
@@ -99,6 +102,21 @@ TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows
   bytes = carve.used();
 }
 
+PickScratch::PickScratch(Carver carve, const kernels::Table& table, int32_t group, int32_t dk,
+                         int32_t places) {
+  const uint64_t n = static_cast<uint64_t>(group), all = static_cast<uint64_t>(places);
+  kernel = carve.take<uint8_t>(table.attention_scratch(group, dk, kChunk));
+  unit = carve.take<kernels::f16>(kChunk * kChunk);
+  weights = carve.take<float>(n * all);
+  turned = carve.take<float>(n * static_cast<uint64_t>(dk));
+  key = carve.take<float>(static_cast<uint64_t>(dk));
+  max = carve.take<float>(n * all / 32);  // chunks are no shorter
+  sum = carve.take<float>(n * all / 32);
+  begin = carve.take<int32_t>(n);
+  end = carve.take<int32_t>(n);
+  bytes = carve.used();
+}
+
 WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
                                              const kernels::Table& table,
                                              const WorkingShape& shape) {
@@ -113,6 +131,9 @@ WorkingMemory::Places WorkingMemory::lay_out(Carver& carve, const Program& p,
     const uint64_t n = n_batch * static_cast<uint64_t>(r.hp.n_rot);
     at.ropes.push_back(carve.take<float>(n));
     at.turns.push_back(carve.take<float>(shape.forgets ? n : 0));
+    const int32_t rows = shape.leaving > 0 ? shape.leaving + 1 : 0;
+    at.leaving.push_back(
+        carve.take<float>(static_cast<uint64_t>(rows) * static_cast<uint64_t>(r.hp.n_rot)));
   }
   for (size_t i = 0; i < p.tables.size(); ++i) {
     const model::Mat& table = p.mats[static_cast<size_t>(p.tables[i])];

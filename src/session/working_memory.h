@@ -54,11 +54,25 @@ struct TileScratch {
   uint64_t bytes;
 };
 
+// A thread's scratch while a head of keys and values picks what stays of `places` positions.
+struct PickScratch {
+  // Keys whose weights one call of attention gives: their values are the rows of a unit matrix.
+  static constexpr int32_t kChunk = 64;
+  PickScratch(Carver carve, const kernels::Table& table, int32_t group, int32_t dk, int32_t places);
+  uint8_t* kernel;
+  kernels::f16* unit;             // [kChunk][kChunk]
+  float *weights, *turned, *key;  // [group][places], [group][dk], [dk]
+  float *max, *sum;               // [chunks][group], with one more, of factors
+  int32_t *begin, *end;           // [group]
+  uint64_t bytes;
+};
+
 struct WorkingShape {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1;
   uint64_t least_scratch = 0;                             // bytes of a thread
   bool forgets = false;                                   // layers do: kv_policy.h
   std::array<uint64_t, model::kMaxTables> cached_rows{};  // of each table
+  int32_t leaving = 0;  // positions of a block where layers pick what stays; 0: none do
 
   // Results that an attention is merged from: where a ring comes round, the part that its place is
   // in is begun twice, and the first positions are a part by themselves.
@@ -87,6 +101,9 @@ class WorkingMemory {
   [[nodiscard]] float* rope_table(size_t i) const { return at_.ropes[i]; }
   // The same by which queries are turned back for the first positions, where layers forget.
   [[nodiscard]] float* turn_table(size_t i) const { return at_.turns[i]; }
+  // The same by which the keys of a block that leaves are turned back to position 0, and behind
+  // them those queries that tell what stays of it.
+  [[nodiscard]] float* leaving_table(size_t i) const { return at_.leaving[i]; }
   // Rows of a table of the program as they are in the file, [n_batch][row_bytes].
   [[nodiscard]] uint8_t* table_rows(size_t table) const { return at_.table_rows[table]; }
   [[nodiscard]] RowCache& row_cache(size_t table) { return row_caches_[table]; }
@@ -109,7 +126,7 @@ class WorkingMemory {
  private:
   struct Places {
     std::array<float*, model::kBufCount> buffers{};
-    std::vector<float*> ropes, turns;
+    std::vector<float*> ropes, turns, leaving;
     uint8_t* q8 = nullptr;
     std::array<uint8_t*, model::kMaxTables> table_rows{}, cached_rows{};
     float* experts = nullptr;

@@ -169,7 +169,9 @@ class Operations {
     kv::KvPolicy policy;
     policy.keep = static_cast<int32_t>(random_() % 7);
     policy.size = static_cast<int32_t>(128 + random_() % 385);
-    policy.window = random_() % 2 == 0 && policy.size + kv::kLeastPositions < n_ctx_;
+    const bool forgets = random_() % 2 == 0 && policy.size + kv::kLeastPositions < n_ctx_;
+    policy.heavy = forgets && types_.f16() && random_() % 2 == 0;
+    policy.window = forgets && !policy.heavy;
     auto header = native::read_header(path, {});
     if (!header.ok()) return {};
     session::EngineOptions options;

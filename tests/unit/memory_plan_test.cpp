@@ -273,6 +273,35 @@ TEST(MemoryPlan, ACacheThatForgetsIsAsLargeAsItSays) {
   }
 }
 
+// Half of the positions in a ring, half of them picked; sums of attention, and the queries that
+// tell.
+TEST(MemoryPlan, ACacheThatPicksIsAsLargeAsItSays) {
+  const auto program = program_of("llama", {});
+  for (const int32_t size : {128, 160, 480, 512, 1024, 4096}) {
+    EngineOptions o;
+    o.kv_policy.heavy = true;
+    o.kv_policy.size = size;
+    const auto plan = plan_of(program, o);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    uint64_t bytes = 0;
+    for (const kv::LayerShape& l : plan->kv_shape.layers) {
+      EXPECT_EQ(l.capacity + l.slots, size);
+      EXPECT_GE(l.slots, size / 2);
+      EXPECT_EQ(l.capacity % l.leaving.block, 0);
+      EXPECT_EQ(l.slots % l.leaving.block, 0);
+      EXPECT_GE(l.capacity, 2 * l.leaving.block);
+      EXPECT_EQ(l.seen_from(l.capacity - 1), 0);
+      EXPECT_EQ(l.seen_from(l.capacity), l.leaving.block);
+      EXPECT_EQ(l.leaving.until(l.capacity), l.leaving.block);
+      const int64_t head = int64_t{size} * (2 * 2 * l.dk + 4) + int64_t{8} * l.group * l.dk * 4;
+      bytes += static_cast<uint64_t>(l.heads * head + 63) / 64 * 64;
+    }
+    EXPECT_EQ(plan->kv, bytes);
+    EXPECT_EQ(plan->n_ctx, 1 << 20);
+    EXPECT_LE(plan->n_batch, plan->kv_room.leaving.block);
+  }
+}
+
 TEST(MemoryPlan, LayersKeepWhatTheyNeed) {
   EngineOptions o;
   o.n_ctx = 8000;

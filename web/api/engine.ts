@@ -311,7 +311,7 @@ export class Engine {
         memoryBudget,
         contextLength: this.info.plan.contextLength,
         kvType: this.info.plan.kvType,
-        kvSize: spec.kvPolicy === 'window' ? this.info.plan.kvPositions : 0,
+        kvSize: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvPositions : 0,
         wasm: { ...spec.wasm, module: left.module },
         // What is stored is not asked for again, and what has been fetched anew is new.
         io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },

@@ -33,12 +33,13 @@ export interface InspectOptions {
   kvType?: string;
   /**
    * A cache that is full: 'full', an error, or 'window', which forgets all but the first and the last
-   * positions, as if those between had never been: a text goes on without end. Default full.
+   * positions, as if those between had never been: a text goes on without end. 'heavy' keeps also those
+   * that have been attended to most, half of the cache (of f16). Default full.
    */
-  kvPolicy?: 'full' | 'window';
-  /** Of window: how many first positions are kept. Default 4. */
+  kvPolicy?: 'full' | 'window' | 'heavy';
+  /** Of window and heavy: how many first positions are kept. Default 4. */
   kvKeep?: number;
-  /** Of window: the positions that there is memory for. Default `contextLength`. */
+  /** Of both: the positions that there is memory for. Default `contextLength`. */
   kvSize?: number;
   /**
    * From 1, the whole model, to 0: the least important layers are left out, neither read nor computed. Of

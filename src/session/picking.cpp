@@ -1,0 +1,184 @@
+// What stays of a block of positions that leaves the ring of a layer: those that have been attended
+// to most (H2O, https://arxiv.org/abs/2306.14048), each KV head choosing for itself. Some queries
+// of each block are kept, and once the block is there, their attention is added up over all that
+// they saw: so nothing has to be undone where a text goes back inside a block, and attention itself
+// does not know of it. What stays is seen as if it stood right before the ring, all of it at the
+// same place (as https://kexue.fm/archives/9708 does with what is far): its keys are turned once,
+// and no rounding adds up however long the text becomes.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "session/cpu_executor.h"
+#include "session/rope.h"
+
+namespace sluice::session {
+
+using model::AttentionOp;
+using model::Buf;
+
+// The queries of this batch that will tell, to where they wait for their block.
+void CpuExecutor::keep_observers(const AttentionOp& op) {
+  const kv::KvCache& cache = timeline_->cache();
+  const kv::LayerShape& layer = cache.layer(op.att.cache);
+  const int32_t stride = layer.observer_stride();
+  const int64_t n = int64_t{op.att.group()} * op.att.dk;
+  for (int32_t t = 0; t < rows_; ++t) {
+    const int32_t in_block = (first_ + t) % layer.leaving.block;
+    if (in_block % stride != stride - 1) continue;
+    const float* q = buffer(Buf::kQkv) + t * engine_.width(Buf::kQkv);
+    for (int32_t h = 0; h < op.att.kv_heads; ++h) {
+      std::copy_n(q + h * n, n, cache.observer(op.att.cache, h, in_block / stride));
+    }
+  }
+}
+
+// Cosines and sines that turn each key of the block back to position 0; behind them those that turn
+// the queries before it, as fill_rope_tables has turned them.
+void CpuExecutor::fill_leaving_table(size_t rope) {
+  const model::RopeHParams& hp = engine_.program().ropes[rope].hp;
+  const kv::Leaving& leaving = timeline_->cache().shape().leaving;
+  if (leaving_of_[rope] == first_) return;
+  leaving_of_[rope] = first_;
+  float* table = engine_.working().leaving_table(rope);
+  const int32_t from = first_ - leaving.ring;
+  fill_rope_table(hp, rope_factors(rope), from, leaving.block, table, /*back=*/true);
+  fill_rope_table(hp, rope_factors(rope), from - 1, 1, table + int64_t{leaving.block} * hp.n_rot,
+                  /*back=*/true);
+}
+
+// Before the first query of a block: the one that has been in the ring longest leaves it.
+void CpuExecutor::leave_ring(int32_t layer_index, const AttentionOp& op) {
+  if (!op.att.owned_by(layer_index) || !timeline_->leaves(op.att.cache, first_)) return;
+  if (op.rope >= 0) fill_leaving_table(static_cast<size_t>(op.rope));
+  engine_.pool().parallel_for(op.att.kv_heads, [&](int64_t head, int thread) {
+    const int32_t places = engine_.plan().kv_room.positions;
+    const PickScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), op.att.group(),
+                        op.att.dk, places);
+    add_attention(op, static_cast<int32_t>(head), s);
+    pick(op, static_cast<int32_t>(head), s);
+  });
+  timeline_->left(op.att.cache, first_);
+}
+
+// The attention of the last block's observers, in their order.
+void CpuExecutor::add_attention(const AttentionOp& op, int32_t head, const PickScratch& s) {
+  const kv::KvCache& cache = timeline_->cache();
+  const kv::LayerShape& layer = cache.layer(op.att.cache);
+  const int32_t chunk = std::min(PickScratch::kChunk, layer.leaving.block);
+  std::fill_n(s.unit, chunk * chunk, kernels::f16{});
+  constexpr float kOne = 1;
+  for (int32_t i = 0; i < chunk; ++i)
+    engine_.table().f32_to_f16(&kOne, 1, s.unit + i * (chunk + 1));
+  float* sums = cache.attended(op.att.cache, head);
+  if (first_ == layer.capacity) std::fill_n(sums, layer.slots + layer.capacity, 0.0f);
+  for (int32_t i = 0; i < layer.observers; ++i) observe_one(op, head, i, s, sums);
+}
+
+// By a row of the leaving table.
+void CpuExecutor::turn(const AttentionOp& op, float* x, int32_t row) {
+  if (op.rope < 0) return;
+  const size_t rope = static_cast<size_t>(op.rope);
+  const model::RopeHParams& hp = engine_.program().ropes[rope].hp;
+  const float* cos = engine_.working().leaving_table(rope) + int64_t{row} * hp.n_rot;
+  engine_.table().rope(x + op.rope_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
+}
+
+// Softmax weights come from the attention over values that are the rows of a unit matrix, a chunk
+// of positions at a time.
+void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index,
+                              const PickScratch& s, float* sums) {
+  const kv::KvCache& cache = timeline_->cache();
+  const kv::LayerShape& layer = cache.layer(op.att.cache);
+  const int32_t block = layer.leaving.block, group = op.att.group(), dk = op.att.dk;
+  const int32_t chunk = std::min(PickScratch::kChunk, block);
+  const int32_t apart = layer.apart(first_ - 1);  // whole chunks, as the ring is
+  const int32_t own = (first_ - block) % layer.capacity;
+  const int32_t seen = own + (index + 1) * layer.observer_stride();  // of its own block, up to here
+  const float* q = cache.observer(op.att.cache, head, index);
+  kernels::AttentionArgs a = base_args(cache, op, head);
+  const auto* ring = static_cast<const kernels::f16*>(a.k);
+  a.v = s.unit;
+  a.dv = chunk;
+  a.v_stride = chunk;
+  a.n_rows = group;
+  a.begin = s.begin;
+  a.end = s.end;
+  a.out_stride = int64_t{layer.slots} + layer.capacity;
+  a.scratch = s.kernel;
+  std::fill_n(s.begin, group, 0);
+  int32_t n_chunks = 0;
+  const auto weigh = [&](const kernels::f16* keys, const float* rows, int32_t at, int32_t n) {
+    a.k = keys;
+    a.q = rows;
+    a.out = s.weights + at;
+    a.partial_max = s.max + n_chunks * group;
+    a.partial_sum = s.sum + n_chunks * group;
+    std::fill_n(s.end, group, n);
+    std::fill_n(a.partial_max, group, kernels::kNoSink);
+    std::fill_n(a.partial_sum, group, 0.0f);
+    if (n > 0) engine_.table().attention(a);
+    ++n_chunks;
+  };
+  std::copy_n(q, group * dk, s.turned);
+  for (int32_t r = 0; r < group; ++r) turn(op, s.turned + r * dk, block);
+  for (int32_t c = 0; c < apart; c += chunk) {
+    weigh(cache.first_keys(op.att.cache, head) + int64_t{c} * dk, s.turned, c, chunk);
+  }
+  for (int32_t c = 0; c < layer.capacity; c += chunk) {
+    const bool inside = c >= own && c < own + block;
+    weigh(ring + int64_t{c} * dk, q, layer.slots + c,
+          inside ? std::clamp(seen - c, 0, chunk) : chunk);
+  }
+  for (int32_t r = 0; r < group; ++r) {
+    const float none = sink(op, head * group + r);
+    float top = none;
+    for (int32_t i = 0; i < n_chunks; ++i) top = std::max(top, s.max[i * group + r]);
+    const auto weight = [top](float max) { return std::exp(static_cast<double>(max - top)); };
+    double total = weight(none);
+    for (int32_t i = 0; i < n_chunks; ++i) {
+      total += weight(s.max[i * group + r]) * static_cast<double>(s.sum[i * group + r]);
+    }
+    for (int32_t i = 0; i < n_chunks; ++i) {
+      const float share = static_cast<float>(weight(s.max[i * group + r]) / total);
+      if (share == 0) continue;
+      const int32_t at = i * chunk < apart ? i * chunk : layer.slots + i * chunk - apart;
+      const float* weights = s.weights + r * a.out_stride + at;
+      for (int32_t k = 0; k < chunk; ++k) sums[at + k] += share * weights[k];
+    }
+  }
+}
+
+// Those of the block that have been attended to more than others before take their places; the
+// first positions stay.
+void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s) {
+  const kv::KvCache& cache = timeline_->cache();
+  const kv::LayerShape& layer = cache.layer(op.att.cache);
+  const int32_t dk = layer.dk, dv = layer.own_values();
+  const auto* keys = reinterpret_cast<const kernels::f16*>(cache.keys(op.att.cache, head));
+  const auto* values = reinterpret_cast<const kernels::f16*>(cache.values(op.att.cache, head));
+  float* const sums = cache.attended(op.att.cache, head);
+  const int32_t held = layer.apart(first_ - 1), block = first_ % layer.capacity;
+  int32_t least = -1;  // the place of the least that may go; -1: to be found
+  for (int32_t i = 0; i < layer.leaving.block; ++i) {
+    const int32_t from = block + i;
+    const float sum = std::exchange(sums[layer.slots + from], 0.0f);
+    int32_t to = held + i;
+    if (held == layer.slots) {
+      if (least < 0) {
+        least =
+            static_cast<int32_t>(std::min_element(sums + layer.keep, sums + layer.slots) - sums);
+      }
+      if (sum <= sums[least]) continue;
+      to = std::exchange(least, -1);
+    }
+    sums[to] = sum;
+    engine_.table().f16_to_f32(keys + int64_t{from} * dk, dk, s.key);
+    turn(op, s.key, i);
+    engine_.table().f32_to_f16(s.key, dk, cache.first_keys(op.att.cache, head) + int64_t{to} * dk);
+    std::copy_n(values + int64_t{from} * dv, dv,
+                cache.first_values(op.att.cache, head) + int64_t{to} * dv);
+  }
+}
+
+}  // namespace sluice::session

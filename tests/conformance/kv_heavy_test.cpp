@@ -1,0 +1,298 @@
+// A cache that keeps what has been attended to most: nothing differs from a full one while nothing
+// has left the ring, and next to nothing while all that has left it is kept, on models whose
+// attention knows no positions; no bit depends on budget, threads and the lengths of passes, nor on
+// going back, saving and coming back; what it cannot do is refused by name; and where a text's
+// beginning matters, it forgets less than a window of the same bytes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include "../sanitized.h"
+#include "fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+constexpr int32_t kSize = 256, kRing = 128, kBlock = 32;
+
+session::EngineOptions heavy_options(int32_t keep = kv::kDefaultKeep) {
+  session::EngineOptions options;
+  options.n_threads = 2;
+  options.kv_policy.heavy = true;
+  options.kv_policy.keep = keep;
+  options.kv_policy.size = kSize;
+  options.n_ctx = 4000;
+  return options;
+}
+
+session::EngineOptions full_options() {
+  session::EngineOptions options;
+  options.n_threads = 2;
+  options.n_ctx = kSize;
+  return options;
+}
+
+Tokens random_tokens(size_t n) {
+  Tokens out;
+  uint32_t state = 7;
+  while (out.size() < n) {
+    state = state * 1664525 + 1013904223;
+    out.push_back(static_cast<int32_t>((state >> 8) % 90));
+  }
+  return out;
+}
+
+Tokens first(const Tokens& text, size_t n) {
+  return {text.begin(), text.begin() + static_cast<ptrdiff_t>(n)};
+}
+
+std::string model(const char* folder, const char* name) {
+  const std::string at = fixture_folder(folder);
+  const std::string path = at + "/" + name + ".gguf";
+  if (!at.empty() && std::ifstream(path)) return path;
+  std::printf("skipped: %s/%s is not there\n", folder, name);
+  return {};
+}
+
+TEST(KvHeavyTest, WhatHasLeftTheRingIsSeenAsItIs) {
+  for (const char* name : {"jamba", "kimi-linear"}) {
+    const std::string path = model("families", name);
+    if (path.empty()) continue;
+    session::EngineOptions heavy = heavy_options(), full = full_options();
+    heavy.logits_rows = full.logits_rows = 20;
+    Opened ours = open_model(path, heavy), theirs = open_model(path, full);
+    ASSERT_NE(ours.session, nullptr) << name;
+    const Tokens text = random_tokens(kSize);
+    const std::vector<float> a = all_logits(ours, text, 20), b = all_logits(theirs, text, 20);
+    ASSERT_EQ(a.size(), b.size());
+    const size_t same = a.size() / kSize * kRing;
+    EXPECT_EQ(std::memcmp(a.data(), b.data(), same * sizeof(float)), 0) << name;
+    const double apart = nmse(&a[same], &b[same], a.size() - same);
+    std::printf("%-12s NMSE %.2g\n", name, apart);
+    EXPECT_GT(apart, 0) << name << " never used what it keeps";
+    EXPECT_LT(apart, 1e-9) << name;
+  }
+}
+
+TEST(KvHeavyTest, NoBitDependsOnAnythingElse) {
+  const std::pair<const char*, const char*> all[] = {
+      {"arch", "llama-gqa"},       {"arch", "gemma2"},      {"arch", "phi3-longrope-partial"},
+      {"families", "kimi-linear"}, {"families", "gpt-oss"}, {"families", "qwen35"}};
+  for (const auto& [folder, name] : all) {
+    const std::string path = model(folder, name);
+    if (path.empty()) continue;
+    session::EngineOptions options = heavy_options();
+    options.logits_rows = 20;
+    const Tokens text = random_tokens(kSanitized ? 300 : 520);
+    const auto logits = [&](const session::EngineOptions& with, size_t step) {
+      Opened opened = open_model(path, with);
+      return opened.session == nullptr ? std::vector<float>() : all_logits(opened, text, step);
+    };
+    const std::vector<float> expected = logits(options, 20);  // over the ends of blocks
+    ASSERT_FALSE(expected.empty()) << name;
+    options.n_threads = 1;
+    EXPECT_EQ(logits(options, 7), expected) << name << ": 7 a pass";
+    options.logits_rows = 1;
+    options.memory_budget = smallest_budget(path, options);
+    EXPECT_EQ(logits(options, 1), expected) << name << ": 1 a pass";
+  }
+}
+
+// Around the positions where a block leaves, and far back.
+TEST(KvHeavyTest, GoingBackAndComingBackChangeNoBit) {
+  const std::string path = model("arch", "llama-gqa");
+  if (path.empty()) GTEST_SKIP();
+  Opened fresh = open_model(path, heavy_options());
+  Opened opened = open_model(path, heavy_options());
+  ASSERT_NE(opened.session, nullptr);
+  const Tokens whole = random_tokens(500);
+  for (const size_t length : {100, 127, 128, 129, 161, 319, 320, 321, 350}) {
+    Tokens text = first(whole, length);
+    opened.session->clear();
+    logits_after(opened, text);
+    std::vector<uint8_t> saved(opened.session->state_bytes());
+    ASSERT_TRUE(opened.session->read_state(0, saved).ok());
+    ASSERT_TRUE(fresh.session->begin_restore(saved.size()).ok());
+    ASSERT_TRUE(fresh.session->write_state(saved).ok()) << length;
+    EXPECT_EQ(fresh.session->position(), static_cast<int32_t>(length));
+    const Tokens more = first(whole, length + 40);
+    const std::vector<float> on = logits_after(opened, more);
+    EXPECT_EQ(logits_after(fresh, more), on) << length;
+    for (const size_t back : {1, 9, 60, 90}) {
+      text = first(more, more.size() - back);
+      text.push_back(3);
+      const std::vector<float> ours = logits_after(opened, text);
+      fresh.session->clear();
+      EXPECT_EQ(ours, logits_after(fresh, text)) << length << " " << back;
+    }
+  }
+  // Inside a block nothing is computed again.
+  logits_after(opened, first(whole, 380));
+  EXPECT_EQ(opened.session->rewind(355), 355);
+  EXPECT_EQ(opened.session->rewind(351), 0);
+  // A state that claims what cannot be is refused.
+  logits_after(opened, first(whole, 200));
+  std::vector<uint8_t> saved(opened.session->state_bytes());
+  ASSERT_TRUE(opened.session->read_state(0, saved).ok());
+  for (const uint32_t gone : {0u, 32u, 100u, 160u}) {
+    std::vector<uint8_t> other = saved;
+    std::memcpy(&other[32], &gone, sizeof gone);  // of the first layer
+    ASSERT_TRUE(fresh.session->begin_restore(other.size()).ok());
+    EXPECT_EQ(fresh.session->write_state(other).code(), Code::kCorrupt) << gone;
+  }
+  session::EngineOptions window = heavy_options();
+  window.kv_policy.heavy = false;
+  window.kv_policy.window = true;
+  Opened foreign = open_model(path, window);
+  ASSERT_TRUE(foreign.session->begin_restore(saved.size()).ok());
+  EXPECT_EQ(foreign.session->write_state(saved).code(), Code::kCorrupt);
+}
+
+// A pass given up at any operation, also where a block has left some of the layers.
+TEST(KvHeavyTest, PassesThatAreGivenUpChangeNoBit) {
+  const std::string path = model("arch", "llama-gqa");
+  if (path.empty()) GTEST_SKIP();
+  Opened fresh = open_model(path, heavy_options()), opened = open_model(path, heavy_options());
+  ASSERT_NE(opened.session, nullptr);
+  const Tokens text = random_tokens(330);
+  const std::vector<float> expected = logits_after(fresh, text);
+  logits_after(opened, first(text, 320));
+  for (int32_t ops = 1; ops < 60; ops += 7) {
+    ASSERT_TRUE(opened.session->begin({&text[320], 10}).ok());
+    while (opened.session->step(ops) == session::Step::kBlocked) {
+      ASSERT_TRUE(opened.model->wait().ok());
+    }
+    opened.session->cancel();
+    if (opened.session->position() != 320) break;  // all of it was computed
+    std::vector<uint8_t> saved(opened.session->state_bytes());
+    ASSERT_TRUE(opened.session->read_state(0, saved).ok());
+    ASSERT_TRUE(fresh.session->begin_restore(saved.size()).ok());
+    ASSERT_TRUE(fresh.session->write_state(saved).ok()) << ops;
+    EXPECT_EQ(logits_after(fresh, text), expected) << ops;
+  }
+  EXPECT_EQ(logits_after(opened, text), expected);
+}
+
+TEST(KvHeavyTest, WhatItCannotDoIsRefusedByName) {
+  const auto refused = [](const std::string& path, session::EngineOptions options,
+                          const char* why) {
+    if (path.empty()) return;
+    const auto header = native::read_header(path, {});
+    ASSERT_TRUE(header.ok());
+    const auto found = session::inspect(header->header, options);
+    EXPECT_EQ(found.status().code(), Code::kInvalidArgument) << path;
+    EXPECT_NE(found.status().message().find(why), std::string::npos) << found.status().message();
+  };
+  refused(model("arch", "gpt2"), heavy_options(), "learned");
+  refused(model("families", "bloom"), heavy_options(), "distance");
+  const std::string llama = model("arch", "llama-gqa");
+  session::EngineOptions options = heavy_options();
+  options.kv = *kv::parse_kv_types("q8_0");
+  refused(llama, options, "heavy keeps f16");
+  refused(llama, heavy_options(100), "first positions");
+  options.kv = *kv::parse_kv_types("auto");
+  const auto header = native::read_header(sample_model(), {});
+  ASSERT_TRUE(header.ok());
+  options.memory_budget = 8 << 20;
+  const auto found = session::inspect(header->header, options);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_TRUE(found->plan.kv_types.f16());
+}
+
+// --- texts whose beginning matters -------------------------------------------------------------
+
+struct Tale {
+  const char *name, *kind, *thing, *colour, *adult;
+};
+constexpr Tale kTales[] = {
+    {"Lucy", "girl", "scarf", "red", "Grandma"},  {"Tim", "boy", "ball", "blue", "Dad"},
+    {"Amy", "girl", "key", "pink", "Grandpa"},    {"Leo", "boy", "kite", "green", "Mom"},
+    {"Sara", "girl", "box", "yellow", "Grandma"}, {"Ben", "boy", "hat", "red", "Grandpa"},
+    {"Mia", "girl", "cup", "blue", "Dad"},        {"Max", "boy", "boat", "green", "Mom"},
+};
+
+// What was said first is asked for at the end; between them the story is about others.
+std::string story(const Tale& t) {
+  const std::string name = t.name;
+  return "<|user|>Please tell me a story.<|end|><|assistant|>" + name + " was a little " + t.kind +
+         " with a " + t.colour + " " + t.thing + ". " + name + " lived in a small house with " +
+         t.adult +
+         ".\nOne morning, a frog met a monkey by the pond. The monkey was thin and hungry. \"Are "
+         "you hungry?\" asked the frog. \"Yes, very,\" said the monkey. The frog ran home and came "
+         "back with some bananas. \"You are kind,\" said the monkey.\nIn winter, the frog got lost "
+         "in the forest. The frog did not know what to do. Then the monkey came. The monkey showed "
+         "the way home. \"You helped me, and now I helped you,\" said the monkey. The frog learned "
+         "that kindness comes back. After that, the frog and the monkey played together every "
+         "day.\nOn Sunday, a turtle came to the frog. \"Come with me,\" said the turtle. \"No, I "
+         "cannot go down the slide,\" said the frog. \"I was afraid too,\" said the turtle. \"Sit "
+         "down and count to three.\" The frog was very brave. Slowly, the frog tried it. It was "
+         "fun! \"I did it!\" shouted the frog. That day, the frog went down the slide and was not "
+         "afraid. And they all lived happily.<|end|>";
+}
+
+struct Asked {
+  std::string question, before, answer;  // what is said before the answer is not judged
+};
+
+std::vector<Asked> questions(const Tale& t) {
+  const std::string name = t.name, thing = t.thing;
+  return {
+      {"What color was the " + thing + "?", "The " + thing + " was", std::string(" ") + t.colour},
+      {"Who did " + name + " live with?", name + " lived with", std::string(" ") + t.adult}};
+}
+
+// Perplexity of the answers alone, and how many tokens they have.
+double forgotten(const std::string& path, const session::EngineOptions& options, size_t tales) {
+  Opened opened = open_model(path, options);
+  if (opened.session == nullptr) return 0;
+  const tokenizer::Tokenizer& vocabulary = opened.model->engine().tokenizer();
+  double nats = 0, n = 0;
+  for (size_t i = 0; i < tales; ++i) {
+    for (const Asked& q : questions(kTales[i])) {
+      const std::string text =
+          story(kTales[i]) + "<|user|>" + q.question + "<|end|><|assistant|>" + q.before;
+      Tokens tokens = vocabulary.encode(text, {true, true});
+      const std::vector<float> logits = logits_after(opened, tokens);
+      const Tokens answer = vocabulary.encode(q.answer, {false, false});
+      const float top = *std::max_element(logits.begin(), logits.end());
+      double sum = 0;
+      for (const float x : logits) sum += std::exp(static_cast<double>(x - top));
+      nats += std::log(sum) - static_cast<double>(logits[static_cast<size_t>(answer[0])] - top);
+      n += 1;
+    }
+  }
+  return std::exp(nats / n);
+}
+
+TEST(KvHeavyTest, ABeginningIsForgottenLessThanByAWindow) {
+  const std::string path = sample_model();
+  const size_t tales = kSanitized ? 1 : std::size(kTales);
+  session::EngineOptions full, heavy, window;
+  full.n_ctx = 512;
+  heavy.kv_policy.heavy = true;
+  heavy.kv_policy.size = 128;
+  window.kv_policy.window = true;
+  const auto bytes = [&](const session::EngineOptions& options) {
+    const auto header = native::read_header(path, {});
+    return session::inspect(header->header, options)->plan.kv;
+  };
+  // As many positions as heavy's bytes are, sums and queries included.
+  for (window.kv_policy.size = 128; bytes(window) < bytes(heavy);) window.kv_policy.size += 32;
+  const double all = forgotten(path, full, tales), ours = forgotten(path, heavy, tales),
+               theirs = forgotten(path, window, tales);
+  std::printf(
+      "answers from the beginning: perplexity %.2f with all of the text, %.2f heavy in %llu bytes, "
+      "%.2f window in %llu\n",
+      all, ours, static_cast<unsigned long long>(bytes(heavy)), theirs,
+      static_cast<unsigned long long>(bytes(window)));
+  EXPECT_LT(ours, theirs);
+}
+
+}  // namespace
+}  // namespace sluice::test
