@@ -44,13 +44,14 @@ const char* obstacle(const model::Program& p, const KvRoom& room) {
   return nullptr;
 }
 
-// Half of the positions is a ring of the last ones, in whole units, half is for those that are
-// picked. Both are whole blocks.
-void share_places(int32_t unit, KvRoom& room) {
+// Three quarters of the positions are a ring of the last ones, the others for those that are
+// picked: both are whole blocks, and where attention is cut into parts, whole parts.
+void share_places(KvRoom& room) {
   int32_t block = 32;
   while (block < 256 && block * 16 <= room.positions) block *= 2;
-  unit = std::max(unit, block);
-  room.leaving = {std::max(1, room.positions / 2 / unit) * unit, block};
+  const int32_t split = attention_split(room.positions);
+  const int32_t unit = room.positions <= split ? block : split;
+  room.leaving = {std::max(1, room.positions / 4 * 3 / unit) * unit, block};
   room.slots = room.positions - room.leaving.ring;
 }
 
@@ -72,7 +73,7 @@ Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& poli
   const int64_t split = attention_split(static_cast<int32_t>(wanted));
   const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
   room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
-  if (policy.heavy) share_places(static_cast<int32_t>(unit), room);
+  if (policy.heavy) share_places(room);
   const int32_t seen =
       room.slots > 0 ? room.slots : room.positions - kv::KvPolicy::spare(room.positions);
   if (policy.keep < 0 || policy.keep > seen / 2) {

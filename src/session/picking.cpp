@@ -61,7 +61,8 @@ void CpuExecutor::leave_ring(int32_t layer_index, const AttentionOp& op) {
   timeline_->left(op.att.cache, first_);
 }
 
-// The attention of the last block's observers, in their order.
+// The attention of the last block's observers, in their order. What was added up before counts half
+// of it, so that what is asked for no more goes in the end: a text may have other matters by now.
 void CpuExecutor::add_attention(const AttentionOp& op, int32_t head, const PickScratch& s) {
   const kv::KvCache& cache = timeline_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
@@ -71,7 +72,8 @@ void CpuExecutor::add_attention(const AttentionOp& op, int32_t head, const PickS
   for (int32_t i = 0; i < chunk; ++i)
     engine_.table().f32_to_f16(&kOne, 1, s.unit + i * (chunk + 1));
   float* sums = cache.attended(op.att.cache, head);
-  if (first_ == layer.capacity) std::fill_n(sums, layer.slots + layer.capacity, 0.0f);
+  const bool any = first_ > layer.capacity;
+  for (int32_t i = 0; i < layer.slots + layer.capacity; ++i) sums[i] = any ? sums[i] / 2 : 0;
   for (int32_t i = 0; i < layer.observers; ++i) observe_one(op, head, i, s, sums);
 }
 

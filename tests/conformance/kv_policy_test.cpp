@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 
 #include "../sanitized.h"
 #include "fixtures_util.h"
+#include "one_layer_util.h"
 
 namespace sluice::test {
 namespace {
@@ -56,25 +56,12 @@ std::vector<Model> models(const std::vector<std::string>& names) {
   return out;
 }
 
-// The model's first layer alone.
-std::string one_layer(const Model& m) {
-  std::ifstream in(m.path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(in), {}};
-  const std::string key = ".block_count";
-  const size_t at = bytes.find(key) + key.size() + sizeof(uint32_t);
-  const uint32_t one = 1;
-  std::memcpy(&bytes[at], &one, sizeof one);
-  const std::string path = testing::TempDir() + "sluice-one-layer-" + m.name + ".gguf";
-  std::ofstream(path, std::ios::binary) << bytes;
-  return path;
-}
-
 TEST(KvPolicyTest, WhatIsForgottenMightNeverHaveBeen) {
   const auto all = models({"llama-gqa", "llama-rope-yarn", "llama3-ropefreqs", "phi2",
                            "phi3-longrope-partial", "qwen3"});
   ASSERT_FALSE(all.empty());
   for (const Model& m : all) {
-    const std::string path = one_layer(m);
+    const std::string path = one_layer(m.path);
     const int64_t n_vocab = 100;
     const Tokens text = random_tokens(900, n_vocab);
     for (const char* type : {"f16", "q8_0", "q4_0"}) {
