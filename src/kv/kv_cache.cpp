@@ -25,6 +25,16 @@ uint64_t layer_bytes(const KvShape& s, const LayerShape& l) {
 
 }  // namespace
 
+int32_t LayerShape::seen_from(int32_t position) const {
+  if (slots > 0) return leaving.gone(position);
+  return window == 0 || position < window + keep ? 0 : position + 1 - window;
+}
+
+int32_t LayerShape::apart(int32_t position) const {
+  const int32_t gone = seen_from(position);
+  return slots > 0 ? std::min(slots, gone) : gone > 0 ? keep : 0;
+}
+
 LayerShape::Part LayerShape::part(int i) const {
   const KvType type = i % 2 == 0 ? k_type : v_type;
   const int32_t n = i % 2 == 0 ? dk : own_values();

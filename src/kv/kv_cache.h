@@ -46,15 +46,9 @@ struct LayerShape {
   int32_t observers = 0, group = 0;  // queries of a block that tell, and heads of each
 
   // The first position, those kept apart, that the query at `position` sees.
-  [[nodiscard]] int32_t seen_from(int32_t position) const {
-    if (slots > 0) return leaving.gone(position);
-    return window == 0 || position < window + keep ? 0 : position + 1 - window;
-  }
+  [[nodiscard]] int32_t seen_from(int32_t position) const;
   // Positions kept apart that it sees.
-  [[nodiscard]] int32_t apart(int32_t position) const {
-    const int32_t gone = seen_from(position);
-    return slots > 0 ? std::min(slots, gone) : gone > 0 ? keep : 0;
-  }
+  [[nodiscard]] int32_t apart(int32_t position) const;
   // From one query of a block that tells to the next; the last of a block is one.
   [[nodiscard]] int32_t observer_stride() const { return leaving.block / observers; }
   [[nodiscard]] bool quantized() const { return k_type != KvType::kF16 || v_type != KvType::kF16; }
@@ -78,7 +72,7 @@ struct KvShape {
   int32_t n_ctx = 0;
   bool whole = false;    // a text is read whole: one that is longer begins anew
   bool answers = false;  // the first positions are a source's, read whole; the others answer it
-  Leaving leaving{};       // of all layers that pick
+  Leaving leaving{};     // of all layers that pick
   int32_t n_checkpoints = 0;  // copies of all recurrent states that a timeline may keep
 
   [[nodiscard]] bool recurrent() const;

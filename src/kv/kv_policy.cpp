@@ -3,6 +3,14 @@
 
 namespace sluice::kv {
 
+int32_t Leaving::gone(int32_t position) const {
+  return position < ring ? 0 : (position - ring) / block * block + block;
+}
+
+int32_t Leaving::until(int32_t position) const {
+  return ring + gone(position) - position;
+}
+
 Result<KvPolicy> parse_kv_policy(std::string_view name, int32_t keep, int32_t size) {
   KvPolicy policy;
   policy.window = name == "window";

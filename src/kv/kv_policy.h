@@ -35,13 +35,9 @@ struct Leaving {
   int32_t ring = 0, block = 0;  // positions; the ring is whole blocks, 0: nothing leaves
 
   // Positions that have left it for the query at `position`.
-  [[nodiscard]] int32_t gone(int32_t position) const {
-    return position < ring ? 0 : (position - ring) / block * block + block;
-  }
+  [[nodiscard]] int32_t gone(int32_t position) const;
   // Positions from this one on for which the same have left.
-  [[nodiscard]] int32_t until(int32_t position) const {
-    return position < ring ? ring - position : block - (position - ring) % block;
-  }
+  [[nodiscard]] int32_t until(int32_t position) const;
 };
 
 // "full", as is "", "window" or "heavy"; `keep` below 0 and `size` 0 are not given. Errors:

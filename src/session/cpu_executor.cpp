@@ -12,7 +12,6 @@ CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_f
   tiles_.reserve(static_cast<size_t>(engine.largest_batch()));
   tokens_.reserve(static_cast<size_t>(engine.largest_batch()));
   lanes_.reserve(static_cast<size_t>(engine.plan().parallel));
-  leaving_of_.resize(engine.program().ropes.size());
 }
 
 void CpuExecutor::begin(Timeline& timeline, int32_t n, const BatchSpec& spec) {
@@ -56,7 +55,6 @@ void CpuExecutor::restart() {
     lane.rows = lane.part.n;
     row += lane.rows;
   }
-  std::fill(leaving_of_.begin(), leaving_of_.end(), -1);
   enter(lanes_[0]);
   rows_ = batch_;
   pc_ = spec_.encode || spec_.embed ? 0 : static_cast<size_t>(engine_.program().decoder);

@@ -239,7 +239,6 @@ class CpuExecutor final : public Executor {
   Status failure_;
   Cursor cursor_;
   std::vector<TextTile> tiles_;
-  std::vector<int32_t> leaving_of_;  // by rope: the position whose leaving table there is, or -1
   std::vector<Product> products_;
   std::vector<uint32_t> demand_;
   int32_t n_runs_ = 0, run_ = 0;  // experts that have tokens; the one that is computed

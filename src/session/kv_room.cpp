@@ -38,7 +38,7 @@ const char* obstacle(const model::Program& p, const KvRoom& room) {
       return "this model's queries are weighed after their rotation";
     }
     if (room.slots > 0 && attention->alibi != 0) {
-      return "this model takes from what is seen by its distance, which picked positions lose";
+      return "this model weighs by distance";
     }
   }
   return nullptr;

@@ -38,13 +38,13 @@ void CpuExecutor::keep_observers(const AttentionOp& op) {
 void CpuExecutor::fill_leaving_table(size_t rope) {
   const model::RopeHParams& hp = engine_.program().ropes[rope].hp;
   const kv::Leaving& leaving = timeline_->cache().shape().leaving;
-  if (leaving_of_[rope] == first_) return;
-  leaving_of_[rope] = first_;
   float* table = engine_.working().leaving_table(rope);
-  const int32_t from = first_ - leaving.ring;
-  fill_rope_table(hp, rope_factors(rope), from, leaving.block, table, /*back=*/true);
-  fill_rope_table(hp, rope_factors(rope), from - 1, 1, table + int64_t{leaving.block} * hp.n_rot,
-                  /*back=*/true);
+  const auto fill = [&](int32_t first, int32_t n, int32_t row) {
+    fill_rope_table(hp, rope_factors(rope), first, n, table + int64_t{row} * hp.n_rot,
+                    /*back=*/true);
+  };
+  fill(first_ - leaving.ring, leaving.block, 0);
+  fill(first_ - leaving.ring - 1, 1, leaving.block);
 }
 
 // Before the first query of a block: the one that has been in the ring longest leaves it.
@@ -109,28 +109,26 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
   a.out_stride = int64_t{layer.slots} + layer.capacity;
   a.scratch = s.kernel;
   std::fill_n(s.begin, group, 0);
-  int32_t n_chunks = 0;
-  const auto weigh = [&](const kernels::f16* keys, const float* rows, int32_t at, int32_t n) {
-    a.k = keys;
-    a.q = rows;
+  std::copy_n(q, group * dk, s.turned);
+  for (int32_t r = 0; r < group; ++r) turn(op, s.turned + r * dk, block);
+  const int32_t n_chunks = (apart + layer.capacity) / chunk;
+  // Of chunk i, its place among the sums.
+  const auto place = [&](int32_t i) {
+    return i * chunk < apart ? i * chunk : layer.slots + i * chunk - apart;
+  };
+  for (int32_t i = 0; i < n_chunks; ++i) {
+    const int32_t at = place(i), c = at - layer.slots;
+    const bool inside = c >= own && c < own + block;
+    const int32_t n = inside ? std::clamp(seen - c, 0, chunk) : chunk;
+    a.k = c < 0 ? cache.first_keys(op.att.cache, head) + int64_t{at} * dk : ring + int64_t{c} * dk;
+    a.q = c < 0 ? s.turned : q;
     a.out = s.weights + at;
-    a.partial_max = s.max + n_chunks * group;
-    a.partial_sum = s.sum + n_chunks * group;
+    a.partial_max = s.max + i * group;
+    a.partial_sum = s.sum + i * group;
     std::fill_n(s.end, group, n);
     std::fill_n(a.partial_max, group, kernels::kNoSink);
     std::fill_n(a.partial_sum, group, 0.0f);
     if (n > 0) engine_.table().attention(a);
-    ++n_chunks;
-  };
-  std::copy_n(q, group * dk, s.turned);
-  for (int32_t r = 0; r < group; ++r) turn(op, s.turned + r * dk, block);
-  for (int32_t c = 0; c < apart; c += chunk) {
-    weigh(cache.first_keys(op.att.cache, head) + int64_t{c} * dk, s.turned, c, chunk);
-  }
-  for (int32_t c = 0; c < layer.capacity; c += chunk) {
-    const bool inside = c >= own && c < own + block;
-    weigh(ring + int64_t{c} * dk, q, layer.slots + c,
-          inside ? std::clamp(seen - c, 0, chunk) : chunk);
   }
   for (int32_t r = 0; r < group; ++r) {
     const float none = sink(op, head * group + r);
@@ -144,7 +142,7 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
     for (int32_t i = 0; i < n_chunks; ++i) {
       const float share = static_cast<float>(weight(s.max[i * group + r]) / total);
       if (share == 0) continue;
-      const int32_t at = i * chunk < apart ? i * chunk : layer.slots + i * chunk - apart;
+      const int32_t at = place(i);
       const float* weights = s.weights + r * a.out_stride + at;
       for (int32_t k = 0; k < chunk; ++k) sums[at + k] += share * weights[k];
     }
@@ -175,9 +173,10 @@ void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s
       to = std::exchange(least, -1);
     }
     sums[to] = sum;
-    engine_.table().f16_to_f32(keys + int64_t{from} * dk, dk, s.key);
-    turn(op, s.key, i);
-    engine_.table().f32_to_f16(s.key, dk, cache.first_keys(op.att.cache, head) + int64_t{to} * dk);
+    engine_.table().f16_to_f32(keys + int64_t{from} * dk, dk, s.turned);
+    turn(op, s.turned, i);
+    engine_.table().f32_to_f16(s.turned, dk,
+                               cache.first_keys(op.att.cache, head) + int64_t{to} * dk);
     std::copy_n(values + int64_t{from} * dv, dv,
                 cache.first_values(op.att.cache, head) + int64_t{to} * dv);
   }

@@ -59,16 +59,16 @@ Status Session::admit(std::span<const Token> tokens, int32_t kept, int64_t n_row
     return error(Code::kInvalidArgument, "this \"%s\" model gives embeddings of texts, no logits",
                  engine_.program().hp.arch.c_str());
   }
-  const int32_t rows = std::min(plan.logits_rows, plan.n_batch);
-  if (n_rows > 1 && n_rows > rows) {
-    return error(Code::kInvalidArgument, "logits are kept for %d tokens at most", rows);
-  }
+  int64_t rows = std::min(plan.logits_rows, plan.n_batch);
+  // Beside other sessions such a pass is one batch, and nothing leaves the cache inside one.
   const kv::Leaving& leaving = plan.kv_shape.leaving;
-  if (batcher_ != nullptr && n_rows > 1 && leaving.ring > 0 &&
-      static_cast<int64_t>(tokens.size()) > leaving.until(kept)) {
-    return error(Code::kInvalidArgument,
-                 "beside other sessions a pass has several rows of logits of %d tokens here",
-                 leaving.until(kept));
+  if (batcher_ != nullptr && leaving.ring > 0) {
+    rows = std::clamp(n_rows + leaving.until(kept) - static_cast<int64_t>(tokens.size()),
+                      int64_t{1}, rows);
+  }
+  if (n_rows > 1 && n_rows > rows) {
+    return error(Code::kInvalidArgument, "logits are kept for %d tokens at most",
+                 static_cast<int>(rows));
   }
   const bool whole_text = answers() && kept == 0 && n_rows > 0;
   const int32_t source = whole_text ? source_of(tokens) : 0;

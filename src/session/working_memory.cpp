@@ -109,9 +109,9 @@ PickScratch::PickScratch(Carver carve, const kernels::Table& table, int32_t grou
   unit = carve.take<kernels::f16>(kChunk * kChunk);
   weights = carve.take<float>(n * all);
   turned = carve.take<float>(n * static_cast<uint64_t>(dk));
-  key = carve.take<float>(static_cast<uint64_t>(dk));
-  max = carve.take<float>(n * all / 32);  // chunks are no shorter
-  sum = carve.take<float>(n * all / 32);
+  const uint64_t chunks = all / 32;  // they are no shorter
+  max = carve.take<float>(n * chunks);
+  sum = carve.take<float>(n * chunks);
   begin = carve.take<int32_t>(n);
   end = carve.take<int32_t>(n);
   bytes = carve.used();

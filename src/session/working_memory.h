@@ -60,10 +60,10 @@ struct PickScratch {
   static constexpr int32_t kChunk = 64;
   PickScratch(Carver carve, const kernels::Table& table, int32_t group, int32_t dk, int32_t places);
   uint8_t* kernel;
-  kernels::f16* unit;             // [kChunk][kChunk]
-  float *weights, *turned, *key;  // [group][places], [group][dk], [dk]
-  float *max, *sum;               // [chunks][group], with one more, of factors
-  int32_t *begin, *end;           // [group]
+  kernels::f16* unit;       // [kChunk][kChunk]
+  float *weights, *turned;  // [group][places], [group][dk]
+  float *max, *sum;         // [chunks][group]
+  int32_t *begin, *end;     // [group]
   uint64_t bytes;
 };
 
