@@ -33,18 +33,12 @@ void CpuExecutor::keep_observers(const AttentionOp& op) {
   }
 }
 
-// Cosines and sines that turn each key of the block back to position 0; behind them those that turn
-// the queries before it, as fill_rope_tables has turned them.
+// Cosines and sines that turn the queries before this block, as fill_rope_tables has turned them;
+// behind them those that turn each key that leaves back to position 0.
 void CpuExecutor::fill_leaving_table(size_t rope) {
-  const model::RopeHParams& hp = engine_.program().ropes[rope].hp;
   const kv::Leaving& leaving = timeline_->cache().shape().leaving;
-  float* table = engine_.working().leaving_table(rope);
-  const auto fill = [&](int32_t first, int32_t n, int32_t row) {
-    fill_rope_table(hp, rope_factors(rope), first, n, table + int64_t{row} * hp.n_rot,
-                    /*back=*/true);
-  };
-  fill(first_ - leaving.ring, leaving.block, 0);
-  fill(first_ - leaving.ring - 1, 1, leaving.block);
+  fill_rope_table(engine_.program().ropes[rope].hp, rope_factors(rope), first_ - leaving.ring - 1,
+                  leaving.block + 1, engine_.working().leaving_table(rope), /*back=*/true);
 }
 
 // Before the first query of a block: the one that has been in the ring longest leaves it.
@@ -110,7 +104,7 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
   a.scratch = s.kernel;
   std::fill_n(s.begin, group, 0);
   std::copy_n(q, group * dk, s.turned);
-  for (int32_t r = 0; r < group; ++r) turn(op, s.turned + r * dk, block);
+  for (int32_t r = 0; r < group; ++r) turn(op, s.turned + r * dk, 0);
   const int32_t n_chunks = (apart + layer.capacity) / chunk;
   // Of chunk i, its place among the sums.
   const auto place = [&](int32_t i) {
@@ -134,13 +128,14 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
     const float none = sink(op, head * group + r);
     float top = none;
     for (int32_t i = 0; i < n_chunks; ++i) top = std::max(top, s.max[i * group + r]);
-    const auto weight = [top](float max) { return std::exp(static_cast<double>(max - top)); };
-    double total = weight(none);
+    double total = std::exp(static_cast<double>(none - top));
     for (int32_t i = 0; i < n_chunks; ++i) {
-      total += weight(s.max[i * group + r]) * static_cast<double>(s.sum[i * group + r]);
+      float& max = s.max[i * group + r];
+      max = static_cast<float>(std::exp(static_cast<double>(max - top)));
+      total += static_cast<double>(max * s.sum[i * group + r]);
     }
     for (int32_t i = 0; i < n_chunks; ++i) {
-      const float share = static_cast<float>(weight(s.max[i * group + r]) / total);
+      const float share = static_cast<float>(static_cast<double>(s.max[i * group + r]) / total);
       if (share == 0) continue;
       const int32_t at = place(i);
       const float* weights = s.weights + r * a.out_stride + at;
@@ -174,7 +169,7 @@ void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s
     }
     sums[to] = sum;
     engine_.table().f16_to_f32(keys + int64_t{from} * dk, dk, s.turned);
-    turn(op, s.turned, i);
+    turn(op, s.turned, i + 1);
     engine_.table().f32_to_f16(s.turned, dk,
                                cache.first_keys(op.att.cache, head) + int64_t{to} * dk);
     std::copy_n(values + int64_t{from} * dv, dv,

@@ -149,8 +149,8 @@ Status Session::admit_embedding(const EmbedPass& pass, int64_t n_tokens) const {
     if (end <= before) return error(Code::kPromptEmpty, "a text has no tokens");
     before = end;
   }
-  const int32_t most = std::min(engine_.plan().n_batch,
-                                pass.begins ? engine_.plan().n_batch : timeline_.until_leaving());
+  const int32_t batch = engine_.plan().n_batch;
+  const int32_t most = pass.begins ? batch : std::min(batch, timeline_.until_leaving());
   if (before != n_tokens || n_tokens > most) {
     return error(Code::kInvalidArgument, "a pass of %lld tokens does not hold these texts",
                  static_cast<long long>(n_tokens));

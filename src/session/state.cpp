@@ -206,9 +206,8 @@ bool plausible(const StateForm& form, const kv::KvShape& shape) {
     if (shape.layers[i].heads > 0 && form.first[i] > needed) return false;
     if (form.first[i] > form.header.position) return false;
     // A block leaves before its position's query, or has left with it.
-    const int32_t before = shape.layers[i].slots > 0 ? shape.layers[i].seen_from(position - 1) : 0;
     if (shape.layers[i].slots > 0 && form.first[i] != needed &&
-        form.first[i] != static_cast<uint32_t>(before)) {
+        form.first[i] != static_cast<uint32_t>(shape.layers[i].seen_from(position - 1))) {
       return false;
     }
   }

@@ -101,8 +101,8 @@ class WorkingMemory {
   [[nodiscard]] float* rope_table(size_t i) const { return at_.ropes[i]; }
   // The same by which queries are turned back for the first positions, where layers forget.
   [[nodiscard]] float* turn_table(size_t i) const { return at_.turns[i]; }
-  // The same by which the keys of a block that leaves are turned back to position 0, and behind
-  // them those queries that tell what stays of it.
+  // The same for queries that tell what stays of a block, then for each of its keys, which are
+  // turned back to position 0.
   [[nodiscard]] float* leaving_table(size_t i) const { return at_.leaving[i]; }
   // Rows of a table of the program as they are in the file, [n_batch][row_bytes].
   [[nodiscard]] uint8_t* table_rows(size_t table) const { return at_.table_rows[table]; }
