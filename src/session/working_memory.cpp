@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "session/narrow_head.h"
+
 namespace sluice::session {
 namespace {
 
@@ -38,6 +40,7 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
                            shape.forgets);
     bytes = std::max(bytes, tile.bytes);
   }
+  if (p.head_clusters.most > 0) bytes = std::max(bytes, NarrowHead::scratch_bytes(p, table));
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
 }
 
