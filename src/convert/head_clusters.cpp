@@ -11,10 +11,10 @@
 namespace sluice::convert {
 namespace {
 
-constexpr uint64_t kMostClusters = 256, kLeastMembers = 16;  // of a cluster, on average
+constexpr uint64_t kMostClusters = 256, kLeastMembers = 4;  // of a cluster, on average
 constexpr uint64_t kMostSamples = 8192;
 constexpr int kIterations = 8;
-constexpr int64_t kTogether = 64;  // vectors that are looked at at a time
+constexpr int64_t kTogether = 64;                  // vectors that are looked at at a time
 constexpr uint64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 
 // Which of n centres is nearest.
@@ -104,7 +104,8 @@ void iterate(const std::vector<float>& samples, size_t cols, Nearest* nearest,
       for (size_t i = 0; i < count; ++i) {
         ++members[of[i]];
         double* to = sums.data() + of[i] * cols;
-        for (size_t c = 0; c < cols; ++c) to[c] += static_cast<double>(samples[(at + i) * cols + c]);
+        for (size_t c = 0; c < cols; ++c)
+          to[c] += static_cast<double>(samples[(at + i) * cols + c]);
       }
     }
     for (size_t i = 0; i < centres->size(); ++i) {
@@ -187,13 +188,12 @@ const gguf::Tensor* head_of(const gguf::Header& header) {
 
 uint64_t cluster_memory(const gguf::Tensor& head) {
   const uint64_t n = clusters_of(head.rows()), samples = std::min(head.rows(), kMostSamples);
-  const uint64_t vectors = samples + 2 * n + kTogether;           // f32
+  const uint64_t vectors = samples + 2 * n + kTogether;  // f32
   return (vectors * 4 + n * (8 + 2)) * head.cols() + 2 * head.rows();
 }
 
 Status add_clusters(const Source& model, const gguf::Tensor& head, gguf::TensorType to,
-                    const std::vector<float>* importance, PieceMaker* maker,
-                    gguf::Header* header) {
+                    const std::vector<float>* importance, PieceMaker* maker, gguf::Header* header) {
   const uint64_t n = clusters_of(head.rows()), cols = head.cols();
   Nearest nearest(static_cast<int64_t>(n), static_cast<int64_t>(cols));
   SLUICE_RETURN_IF_ERROR(nearest.status());

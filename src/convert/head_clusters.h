@@ -1,4 +1,5 @@
-// Output vectors in clusters, for a head of which a token multiplies a part (model/head_clusters.h).
+// Output vectors in clusters, for a head of which a token multiplies a part
+// (model/head_clusters.h).
 #pragma once
 
 #include "convert/pieces.h"

@@ -85,7 +85,14 @@ Status read_members(const gguf::Header& header, const Mat& head, HeadClusters* o
     if (cluster >= n) return bad(gguf::kHeadClusterOf, "names a cluster that is not there");
     ++out->first[cluster + size_t{1}];
   }
-  for (size_t i = 0; i < n; ++i) out->first[i + 1] += out->first[i];
+  for (size_t i = 0; i < n; ++i) {
+    // The largest of m normal variables, each a product with a unit vector in `cols` dimensions.
+    const double members = std::max(1, out->first[i + 1]);
+    out->reaches.push_back(
+        static_cast<float>(static_cast<double>(out->radii[i]) *
+                           std::sqrt(2 * std::log(members) / static_cast<double>(head.cols))));
+    out->first[i + 1] += out->first[i];
+  }
   std::vector<int32_t> next(out->first.begin(), out->first.end() - 1);
   out->tokens.resize(of->bytes.size());
   for (size_t token = 0; token < of->bytes.size(); ++token) {

@@ -67,7 +67,7 @@ void NarrowHead::run_row(const Row& row) {
   chosen_.fill(false);
   n_taken_ = 0;
   best_ = -HUGE_VALF;
-  while (n_taken_ < c.most) taken_[static_cast<size_t>(n_taken_)] = take(scores_.data());
+  while (n_taken_ < c.most) taken_[static_cast<size_t>(n_taken_)] = take(promises_.data());
   multiply(row, 0);
   // What is no number is below nothing, so that all tokens are multiplied then.
   const auto open = [this](int32_t i) {
@@ -101,7 +101,8 @@ void NarrowHead::run_row(const Row& row) {
   }
 }
 
-// What each centre would have for a logit, and what no token of its cluster is above.
+// What each centre would have for a logit, what to expect of its cluster's best token, and what
+// none is above.
 void NarrowHead::score(const Row& row) {
   const model::HeadClusters& c = clusters();
   const kernels::Table& table = engine_.table();
@@ -127,6 +128,7 @@ void NarrowHead::score(const Row& row) {
   for (int32_t i = 0; i < c.n(); ++i) {
     const auto at = static_cast<size_t>(i);
     const double radius = c.radii[at], centre = c.lengths[at];
+    promises_[at] = scores_[at] + row.scale * static_cast<float>(length) * c.reaches[at];
     const double within = (1 + kRounding) * radius + (rounded ? 0 : kRounding) * centre;
     bounds_[at] = static_cast<float>(static_cast<double>(scores_[at]) +
                                      static_cast<double>(row.scale) * length *
@@ -147,8 +149,12 @@ int32_t NarrowHead::take(const float* values) {
 void NarrowHead::multiply(const Row& row, int32_t from) {
   const model::HeadClusters& c = clusters();
   const int64_t group = engine_.table().row_group;
-  const auto begin = [&](int64_t i) { return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)])]; };
-  const auto end = [&](int64_t i) { return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)]) + 1]; };
+  const auto begin = [&](int64_t i) {
+    return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)])];
+  };
+  const auto end = [&](int64_t i) {
+    return c.first[static_cast<size_t>(taken_[static_cast<size_t>(i)]) + 1];
+  };
   int64_t total = 0;
   for (int32_t i = from; i < n_taken_; ++i) {
     groups_[static_cast<size_t>(i)] = total;
@@ -186,8 +192,7 @@ void NarrowHead::multiply_group(const Row& row, const int32_t* tokens, int32_t n
   auto* y = reinterpret_cast<float*>(gathered + gathered_bytes(m, table));
   for (int32_t i = 0; i < n; ++i) {
     const uint32_t unit = first + static_cast<uint32_t>(tokens[i] / rows_of_unit);
-    std::memcpy(gathered + i * m.row_bytes,
-                r.data(unit) + tokens[i] % rows_of_unit * m.row_bytes,
+    std::memcpy(gathered + i * m.row_bytes, r.data(unit) + tokens[i] % rows_of_unit * m.row_bytes,
                 static_cast<size_t>(m.row_bytes));
   }
   kernels::MatmulArgs args{};

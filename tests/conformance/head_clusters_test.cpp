@@ -207,8 +207,7 @@ TEST_P(HeadClusters, OfWrongNumbersAreRefused) {
     bytes->resize(bytes->size() - gguf::value_type_bytes(value->element));
     --value->count;
   };
-  for (const std::string_view key :
-       {gguf::kHeadClusterOf, gguf::kHeadCentres, gguf::kHeadRadii}) {
+  for (const std::string_view key : {gguf::kHeadClusterOf, gguf::kHeadCentres, gguf::kHeadRadii}) {
     SCOPED_TRACE(std::string(key));
     EXPECT_EQ(code_with(key, shorter).code(), Code::kBadHeader);
     const auto none = [](std::string* bytes, gguf::Value* value) {
