@@ -67,7 +67,7 @@ void NarrowHead::run_row(const Row& row) {
   chosen_.fill(false);
   n_taken_ = 0;
   best_ = -HUGE_VALF;
-  while (n_taken_ < c.most) taken_[static_cast<size_t>(n_taken_)] = take(promises_.data());
+  while (n_taken_ < c.most) take(promises_.data());
   multiply(row, 0);
   // What is no number is below nothing, so that all tokens are multiplied then.
   const auto open = [this](int32_t i) {
@@ -81,7 +81,7 @@ void NarrowHead::run_row(const Row& row) {
   };
   while (c.exact && any_open()) {
     const int32_t from = n_taken_, end = std::min(from + kFurther, c.n());
-    while (n_taken_ < end) taken_[static_cast<size_t>(n_taken_)] = take(bounds_.data());
+    while (n_taken_ < end) take(bounds_.data());
     multiply(row, from);
   }
   ++counts.rows;
@@ -136,14 +136,13 @@ void NarrowHead::score(const Row& row) {
   }
 }
 
-int32_t NarrowHead::take(const float* values) {
+void NarrowHead::take(const float* values) {
   int32_t best = -1;
   for (int32_t i = 0; i < clusters().n(); ++i) {
     if (!chosen_[static_cast<size_t>(i)] && (best < 0 || values[i] > values[best])) best = i;
   }
   chosen_[static_cast<size_t>(best)] = true;
-  ++n_taken_;
-  return best;
+  taken_[static_cast<size_t>(n_taken_++)] = best;
 }
 
 void NarrowHead::multiply(const Row& row, int32_t from) {

@@ -40,8 +40,8 @@ class NarrowHead {
   }
   void run_row(const Row& row);
   void score(const Row& row);
-  // The cluster that is not taken yet with the greatest of these values, which is taken then.
-  [[nodiscard]] int32_t take(const float* values);
+  // Takes the cluster with the greatest of these values, of those that are not taken yet.
+  void take(const float* values);
   // Multiplies the tokens of clusters taken_[from] on; the largest logit of all so far.
   void multiply(const Row& row, int32_t from);
   void multiply_group(const Row& row, const int32_t* tokens, int32_t n, int thread) const;
