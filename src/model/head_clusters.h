@@ -1,11 +1,10 @@
 // The output head in clusters, where the caller asks for less than all of its products: a token's
-// logits are computed for the clusters that promise most, and the other tokens get what their
-// centre would. A cluster promises its centre's logit and what the best of so many vectors, spread
-// so far in all directions, would have beyond it: by the centre alone, eight clusters of the sample
-// model had the likeliest token in 77 of 100 cases, so in 97. By Cauchy and Schwarz no token of a
-// cluster is above its centre's logit by more than the radius times the length of what is
-// multiplied, which tells whether the largest logit has been found. `sluice convert --cluster-head`
-// writes clusters (gguf/head_clusters.h).
+// logits are computed for the clusters that promise most, and the other tokens get what is to be
+// expected of their cluster. One promises its centre's logit and what the best of so many vectors,
+// spread so far in all directions, would have beyond it; the centre alone misses the likeliest
+// token ten times as often. By Cauchy and Schwarz no token of a cluster is above its centre's logit
+// by more than the radius times the length of what is multiplied, which tells whether the largest
+// logit has been found. `sluice convert --cluster-head` writes clusters (gguf/head_clusters.h).
 #pragma once
 
 #include <cstdint>

@@ -94,15 +94,15 @@ void NarrowHead::run_row(const Row& row) {
       counts.products += static_cast<uint64_t>(c.first[at + 1] - c.first[at]);
       continue;
     }
-    const float guess = std::min(most, scores_[at]);
+    const float guess = std::min(most, guesses_[at]);
     for (int32_t k = c.first[at]; k < c.first[at + 1]; ++k) {
       row.logits[c.tokens[static_cast<size_t>(k)]] = guess;
     }
   }
 }
 
-// What each centre would have for a logit, what to expect of its cluster's best token, and what
-// none is above.
+// What each centre would have for a logit; what to expect of its cluster's tokens and of the best
+// of them, and what none is above.
 void NarrowHead::score(const Row& row) {
   const model::HeadClusters& c = clusters();
   const kernels::Table& table = engine_.table();
@@ -128,6 +128,11 @@ void NarrowHead::score(const Row& row) {
   for (int32_t i = 0; i < c.n(); ++i) {
     const auto at = static_cast<size_t>(i);
     const double radius = c.radii[at], centre = c.lengths[at];
+    // A product with vectors spread so far in all directions is a normal variable, whose exp has
+    // this mean.
+    const double spread = static_cast<double>(row.scale) * length * radius;
+    guesses_[at] =
+        scores_[at] + static_cast<float>(spread * spread / (2 * static_cast<double>(m.cols)));
     promises_[at] = scores_[at] + row.scale * static_cast<float>(length) * c.reaches[at];
     const double within = (1 + kRounding) * radius + (rounded ? 0 : kRounding) * centre;
     bounds_[at] = static_cast<float>(static_cast<double>(scores_[at]) +

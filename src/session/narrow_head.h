@@ -47,7 +47,7 @@ class NarrowHead {
   void multiply_group(const Row& row, const int32_t* tokens, int32_t n, int thread) const;
 
   Engine& engine_;
-  std::array<float, model::kMostClusters> scores_{}, promises_{}, bounds_{};
+  std::array<float, model::kMostClusters> scores_{}, guesses_{}, promises_{}, bounds_{};
   std::array<bool, model::kMostClusters> chosen_{};
   std::array<int32_t, model::kMostClusters> taken_{};
   std::array<int64_t, model::kMostClusters + 1> groups_{};  // before each of the taken ones
