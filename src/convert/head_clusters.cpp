@@ -14,6 +14,9 @@ namespace {
 constexpr uint64_t kMostClusters = 256, kLeastMembers = 4;  // of a cluster, on average
 constexpr uint64_t kMostSamples = 8192;
 constexpr int kIterations = 8;
+// Of what a cluster would have if all had as many: a centre that is the mean of many is shorter and
+// so nearer to most others, until a few have everything.
+constexpr uint64_t kMostOverEven = 2;
 constexpr int64_t kTogether = 64;                  // vectors that are looked at at a time
 constexpr uint64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 
@@ -23,7 +26,7 @@ class Nearest {
   Nearest(int64_t n, int64_t cols)
       : n_(n), cols_(cols), table_(kernels::best()), lengths_(static_cast<size_t>(n)) {
     products_.resize(static_cast<size_t>(n * kTogether));
-    allocated_ = room_.allocate(table_.matmul_scratch(kernels::Type::kF32, cols));
+    allocated_ = scratch_.allocate(table_.matmul_scratch(kernels::Type::kF32, cols));
   }
   [[nodiscard]] const Status& status() const { return allocated_; }
   void set(const std::vector<float>& centres) {
@@ -37,7 +40,12 @@ class Nearest {
       lengths_[i] = static_cast<float>(squares);
     }
   }
-  // Of at most kTogether vectors.
+  // How many vectors a cluster may have from now on, of so many in all.
+  void make_room(uint64_t vectors) {
+    const auto n = static_cast<uint64_t>(n_);
+    room_.assign(n, (kMostOverEven * vectors + n - 1) / n);
+  }
+  // Of at most kTogether vectors, which take their place.
   void find(const float* rows, int64_t count, uint8_t* out) {
     kernels::MatmulArgs args{};
     args.w = {kernels::Type::kF32, false, n_, cols_, centres_};
@@ -46,15 +54,18 @@ class Nearest {
     args.scale = 2;
     args.y = products_.data();
     args.ldy = n_;
-    args.scratch = room_.data();
+    args.scratch = scratch_.data();
     table_.matmul(args);
     for (int64_t t = 0; t < count; ++t) {
       const float* y = products_.data() + t * n_;
-      int64_t best = 0;
-      for (int64_t i = 1; i < n_; ++i) {
-        if (y[i] - lengths_[static_cast<size_t>(i)] > y[best] - lengths_[static_cast<size_t>(best)])
-          best = i;
+      size_t best = 0;
+      float nearest = -HUGE_VALF;
+      for (size_t i = 0; i < room_.size(); ++i) {
+        if (room_[i] == 0 || y[i] - lengths_[i] < nearest) continue;
+        nearest = y[i] - lengths_[i];
+        best = i;
       }
+      --room_[best];
       out[t] = static_cast<uint8_t>(best);
     }
   }
@@ -64,7 +75,8 @@ class Nearest {
   const kernels::Table& table_;
   const float* centres_ = nullptr;
   std::vector<float> lengths_, products_;  // squares of lengths
-  AlignedBuffer room_;
+  std::vector<uint64_t> room_;
+  AlignedBuffer scratch_;
   Status allocated_;
 };
 
@@ -96,6 +108,7 @@ void iterate(const std::vector<float>& samples, size_t cols, Nearest* nearest,
   uint8_t of[kTogether];
   for (int round = 0; round < kIterations; ++round) {
     nearest->set(*centres);
+    nearest->make_room(n_samples);
     std::fill(sums.begin(), sums.end(), 0.0);
     std::fill(members.begin(), members.end(), 0);
     for (size_t at = 0; at < n_samples; at += kTogether) {
@@ -211,6 +224,7 @@ Status add_clusters(const Source& model, const gguf::Tensor& head, gguf::TensorT
   kernels::best().dequantize(kernels::Type::kQ8_0, bytes, static_cast<int64_t>(centres.size()),
                              centres.data());
   nearest.set(centres);
+  nearest.make_room(head.rows());
   Members members(head, to, centres, &nearest);
   TensorReport unused;
   SLUICE_RETURN_IF_ERROR(maker->make(
