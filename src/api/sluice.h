@@ -158,10 +158,10 @@ typedef struct sluice_load_options {
   int32_t kv_size;       /* positions that window has memory for; 0: the context */
   double quality;        /* from 1, the whole model, to 0: the least important layers are left out,
                             as `sluice convert --calibrate` has measured them; not without that */
-  const char* head_clusters; /* of a file of `sluice convert --cluster-head`: for which tokens logits
-                                are computed, those of so many clusters, such as "8", or "exact": as
-                                many as tell the largest; others get their cluster's; "off": all;
-                                null: off at a quality of 1, else fewer with it */
+  const char* head_clusters; /* of a file of `sluice convert --cluster-head`: for which tokens
+                                logits are computed, those of so many clusters, such as "8", or
+                                "exact": as many as tell the largest; others get their cluster's;
+                                "off": all; null: off at a quality of 1, else fewer with it */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
