@@ -78,6 +78,11 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   if (!full.ok()) return full.status();
   out.engine.kv_policy = *full;
   out.engine.quality = given.quality;
+  if (given.head_clusters != nullptr) {
+    const Result<model::HeadPolicy> head = model::parse_head_policy(given.head_clusters);
+    if (!head.ok()) return head.status();
+    out.engine.head = *head;
+  }
   SLUICE_RETURN_IF_ERROR(check_array(given.adapters, given.n_adapters, "adapters"));
   for (size_t i = 0; i < given.n_adapters; ++i) {
     const sluice_adapter& adapter = given.adapters[i];

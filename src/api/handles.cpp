@@ -169,6 +169,10 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
   now.bytes_read = now.bytes_fetched = now.bytes_from_store = 0;
   now.rows_found = models_.model->engine().working().row_cache(0).found();
   now.rows_read = models_.model->engine().working().row_cache(0).read();
+  const session::HeadCounts& head = models_.model->engine().head_counts();
+  now.head_rows = head.rows;
+  now.head_known = head.known;
+  now.head_products = head.products;
   for (native::Model* const read : {models_.model.get(), draft()}) {
     if (read == nullptr) continue;
     now.wait_ms += read->wait_ms();

@@ -159,6 +159,10 @@ typedef struct sluice_load_options {
   int32_t kv_size;       /* positions that they have memory for; 0: the context */
   double quality;        /* from 1, the whole model, to 0: the least important layers are left out,
                             as `sluice convert --calibrate` has measured them; not without that */
+  const char* head_clusters; /* of a file of `sluice convert --cluster-head`: for which tokens
+                                logits are computed, those of so many clusters, such as "8", or
+                                "exact": as many as tell the largest; others get their cluster's;
+                                "off": all; null: off at a quality of 1, else fewer with it */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -240,6 +244,9 @@ typedef struct sluice_stats { /* since loading */
   uint64_t bytes_from_store;     /* from the cache directory */
   uint64_t rows_found;           /* of a token embedding that streams, in the cache of such rows */
   uint64_t rows_read;            /* and not in it */
+  uint64_t head_rows;            /* of logits, for a part of the vocabulary: head_clusters */
+  uint64_t head_known;           /* of them, those whose largest is known to be that of all */
+  uint64_t head_products;        /* logits that were computed for them */
 } sluice_stats;
 
 /* Up to date within one token. */

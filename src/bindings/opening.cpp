@@ -159,6 +159,9 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.memory_budget -= options.memory_budget % options.page_bytes;
   options.base_bytes = base_bytes_ + static_cast<uint64_t>(number_or(o, "held", 0));
   options.quality = number_or(o, "quality", 1);
+  const Result<model::HeadPolicy> head = model::parse_head_policy(text_or_none(o, "headClusters"));
+  if (!head.ok()) return head.status();
+  options.head = *head;
   options.grammars = is_true(o, "grammars");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
   options.spare = beside_heap;

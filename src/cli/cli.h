@@ -26,6 +26,7 @@ struct Common {
   int threads = 0;
   int ctx = 0;
   double quality = 1;
+  std::string head_clusters;  // "8"
   bool json = false;
 };
 

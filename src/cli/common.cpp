@@ -54,6 +54,10 @@ void add_common(CLI::App& app, Common& common) {
          "from 1 (the whole model, default) to 0: leaves out the least important layers of a "
          "file that sluice convert --calibrate has measured")
       ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--head-clusters", common.head_clusters,
+                 "of a file of sluice convert --cluster-head: logits of the tokens in so many "
+                 "clusters, or in as many as tell the largest one: exact (default: off; at a "
+                 "quality below 1, by it)");
   app.add_option("--cache-dir", common.cache_dir, "keep what URLs deliver in this directory");
   app.add_flag("--json", common.json, "print JSON");
 }
@@ -160,6 +164,9 @@ Result<native::LoadOptions> load_options(const Common& common) {
   if (!policy.ok()) return policy.status();
   options.engine.kv_policy = *policy;
   options.engine.quality = common.quality;
+  const Result<model::HeadPolicy> head = model::parse_head_policy(common.head_clusters);
+  if (!head.ok()) return head.status();
+  options.engine.head = *head;
   options.engine.n_threads = common.threads;
   options.engine.n_ctx = common.ctx;
   options.engine.kernels = common.kernels.c_str();

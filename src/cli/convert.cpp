@@ -20,7 +20,7 @@ struct ConvertOptions {
   std::string in, out, type, imatrix, calibrate, memory_budget, cache_dir, target_size, compress;
   double least_cosine = 0.99;
   int threads = 0;
-  bool pure = false, json = false;
+  bool pure = false, json = false, cluster_head = false;
 };
 
 class FileSink final : public convert::Sink {
@@ -153,6 +153,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report,
   wanted.least_cosine = options.least_cosine;
   wanted.type = options.type;
   wanted.pure = options.pure;
+  wanted.cluster_head = options.cluster_head;
   wanted.threads = options.threads;
   if (!options.type.empty()) {
     const auto recipe = convert::find_recipe(options.type);
@@ -229,6 +230,8 @@ void add_convert(CLI::App& app, int* status) {
                   "a text; weights count by what it multiplies them with, and the file says how "
                   "much it needs each layer, for --quality")
       ->excludes(imatrix);
+  sub->add_flag("--cluster-head", options->cluster_head,
+                "the file says how its output vectors lie in clusters, for --head-clusters");
   sub->add_option("--compress", options->compress,
                   "of a QSF file's layers: none (default), lz4, lz4hc, zstd, or auto, which is "
                   "zstd where it pays: for bf16");

@@ -85,6 +85,7 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
   const session::MemoryPlan& plan = model.engine().plan();
   const generate::Counts& counts = generation.counts();
   const session::RowCache& rows = model.engine().working().row_cache(0);
+  const session::HeadCounts& head = model.engine().head_counts();
   const nlohmann::json out = {{"text", text},
                               {"finishReason", finish_name(generation.finish())},
                               {"promptTokens", counts.prompt},
@@ -103,6 +104,9 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
                               {"bytesRead", model.engine().residency().filled_bytes()},
                               {"rowsFound", rows.found()},
                               {"rowsRead", rows.read()},
+                              {"headRows", head.rows},
+                              {"headKnown", head.known},
+                              {"headProducts", head.products},
                               {"kernels", model.engine().table().name},
                               {"threads", model.engine().pool().n_threads()},
                               {"memory",

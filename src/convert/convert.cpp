@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "convert/head_clusters.h"
 #include "convert/layout.h"
 #include "convert/pieces.h"
 #include "convert/target.h"
@@ -62,6 +63,21 @@ void set_layer_importance(std::span<const float> layers, Header* header) {
                 [](const gguf::KeyValue& kv) { return kv.key == gguf::kLayerImportance; });
   add_keys(header,
            [&](gguf::MetadataWriter& writer) { writer.floats(gguf::kLayerImportance, layers); });
+}
+
+// Clusters are of the vectors that the file will have.
+Status set_head_clusters(const Source& model, const Options& options, PieceMaker* maker,
+                         Plan* plan) {
+  const Tensor* head = head_of(model.header());
+  if (head == nullptr) return {};
+  const Tensor* written = plan->header.find_tensor(head->name);
+  if (options.cluster_head) {
+    const Result<const std::vector<float>*> importance = importance_of(options, *head);
+    if (!importance.ok()) return importance.status();
+    return add_clusters(model, *head, written->type, *importance, maker, &plan->header);
+  }
+  if (written->type != head->type) drop_clusters(&plan->header);
+  return {};
 }
 
 Status check_readable(const Tensor& tensor, gguf::TensorType to) {
@@ -156,13 +172,20 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
                            Sink* sink) {
   Plan plan = in_order(model, *layout);
   SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
+  const Tensor* head = head_of(model.header());
+  if (options.cluster_head && head == nullptr) {
+    return error(Code::kInvalidArgument,
+                 "the output vectors of this model cannot be put into clusters");
+  }
   const uint64_t held = options.held + held_for(model.header()) + layout->memory(model.header()) +
-                        (options.importance != nullptr ? options.importance->bytes() : 0);
+                        (options.importance != nullptr ? options.importance->bytes() : 0) +
+                        (options.cluster_head ? cluster_memory(*head) : 0);
   Result<std::unique_ptr<PieceMaker>> maker =
       PieceMaker::create(model, options.threads, options.memory_budget, held);
   if (!maker.ok()) return maker.status();
   SLUICE_RETURN_IF_ERROR(choose(options, maker->get(), &plan));
   set_layer_importance(options.layers, &plan.header);
+  SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker->get(), &plan));
 
   Output output(sink, options);
   SLUICE_RETURN_IF_ERROR(layout->begin(&plan.header, &output));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/head_clusters.h"
 #include "model/hparams.h"
 #include "model/op.h"
 
@@ -160,6 +161,7 @@ struct Program {
   bool rank_softmax = false;             // scores are logits of classes
 
   std::vector<int32_t> skipped;  // layers that have nothing here: their output is their input
+  HeadClusters head_clusters;    // where not all of the head is multiplied
 };
 
 // Builds the program of the family that the header names, without the layers `skipped`, which are

@@ -58,8 +58,8 @@ void cut(std::span<const MatrixSpec> matrices, uint64_t target, Plan& plan) {
       u.file = m.file;
       u.offset = m.offset + static_cast<uint64_t>(row * m.row_bytes);
       u.bytes = static_cast<uint64_t>(u.rows * m.row_bytes);
-      u.packed_bytes =
-          m.kind == MatrixKind::kEmbedding ? u.bytes : packed_bytes(m, u.rows, plan.row_group);
+      u.plain = m.plain || m.kind == MatrixKind::kEmbedding;
+      u.packed_bytes = u.plain ? u.bytes : packed_bytes(m, u.rows, plan.row_group);
       u.pinned = m.kind == MatrixKind::kVector;
       plan.units.push_back(u);
     }

@@ -328,8 +328,8 @@ bool Residency::poll() {
 void Residency::mark_arrived_ready() {
   for (const uint32_t unit : arrived_) {
     state_[unit] = UnitState::kReady;
-    const MatrixKind kind = plan_.units[unit].kind;
-    packed_[unit] = kind == MatrixKind::kDense || kind == MatrixKind::kExpert;
+    const Unit& u = plan_.units[unit];
+    packed_[unit] = u.kind != MatrixKind::kVector && !u.plain;
   }
   arrived_.clear();
 }

@@ -35,6 +35,7 @@ struct MatrixSpec {
   int64_t row_bytes = 0;           // file layout
   int64_t packed_group_bytes = 0;  // of row_group rows, at least row_group * row_bytes; of a
                                    // vector: its bytes as f32
+  bool plain = false;  // stays as it is in the file, so that single rows can be multiplied
 };
 
 struct Unit {
@@ -46,6 +47,7 @@ struct Unit {
   uint64_t bytes = 0;         // in the file
   uint64_t packed_bytes = 0;  // when pinned
   bool pinned = false;
+  bool plain = false;
 };
 
 struct Plan {

@@ -3,7 +3,8 @@
 
 namespace sluice::session {
 
-CpuExecutor::CpuExecutor(Engine& engine) : engine_(engine), feed_(engine), row_feed_(engine) {
+CpuExecutor::CpuExecutor(Engine& engine)
+    : engine_(engine), feed_(engine), row_feed_(engine), narrow_head_(engine) {
   size_t products = 4;
   for (const std::vector<int32_t>& heads : engine.program().by_head) {
     products = std::max(products, heads.size());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "session/executor.h"
+#include "session/narrow_head.h"
 #include "session/row_feed.h"
 #include "session/weight_feed.h"
 
@@ -223,6 +224,7 @@ class CpuExecutor final : public Executor {
   Engine& engine_;
   WeightFeed feed_;
   RowFeed row_feed_;
+  NarrowHead narrow_head_;
   std::vector<Lane> lanes_;
   std::vector<Token> tokens_;  // of the batch
   Timeline* timeline_ = nullptr;

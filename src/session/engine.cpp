@@ -133,6 +133,10 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
     if (!program.ok()) return program.status();
   }
   out.program = std::move(*program);
+  Result<model::HeadClusters> clusters =
+      model::read_head_clusters(header, out.program, options.head, options.quality);
+  if (!clusters.ok()) return clusters.status();
+  out.program.head_clusters = std::move(*clusters);
   for (const model::Mat& m : out.program.mats) {
     if (!out.table->supports(m.type)) {
       return error(Code::kUnsupportedType, "the tensor %s has a type without a kernel in \"%s\"",
@@ -308,7 +312,7 @@ void Engine::settle_unit(uint32_t unit, int thread) {
   }
   const model::Mat& m =
       program_.mats[static_cast<size_t>(item_mat_[static_cast<size_t>(u.matrix)])];
-  if (u.kind == MatrixKind::kEmbedding) {  // stays in file layout
+  if (u.plain) {
     weight_check_.look(unit, m.type, memory, u.rows * m.cols);
     return;
   }

@@ -23,6 +23,13 @@ namespace sluice::session {
 
 class Executor;
 
+// Logits that were computed for a part of the vocabulary, model/head_clusters.h.
+struct HeadCounts {
+  uint64_t rows = 0;      // of logits
+  uint64_t known = 0;     // of them, those whose largest logit is known to be that of all tokens
+  uint64_t products = 0;  // tokens, in all rows together, that were multiplied
+};
+
 // Everything known from the header: what `info` and `inspect` show.
 struct Inspection {
   model::Program program;
@@ -96,6 +103,7 @@ class Engine {
   [[nodiscard]] draft::PassCosts& costs() { return costs_; }
   // What is known of guesses for it, or of the ones that it makes for another model.
   [[nodiscard]] draft::Experience& guesses() { return guesses_; }
+  [[nodiscard]] HeadCounts& head_counts() { return head_counts_; }
   [[nodiscard]] const WorkingMemory& working() const { return working_; }
   [[nodiscard]] WorkingMemory& working() { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
@@ -152,6 +160,7 @@ class Engine {
   uint32_t pins_absent_ = 0;  // when it began
   draft::PassCosts costs_;
   draft::Experience guesses_;
+  HeadCounts head_counts_;
   Status failure_;
 };
 

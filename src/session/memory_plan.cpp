@@ -90,6 +90,7 @@ class Ordering {
     s.rows = m.rows;
     s.row_bytes = m.row_bytes;
     s.packed_group_bytes = static_cast<int64_t>(table_.packed_group_bytes(m.type, m.cols));
+    s.plain = index == p_.head && p_.head_clusters.most > 0;
     mat_item[static_cast<size_t>(index)] = static_cast<int32_t>(specs.size());
     specs.push_back(s);
   }
@@ -205,7 +206,7 @@ uint64_t program_bytes(const Program& p) {
   const uint64_t bytes = p.ops.size() * sizeof(model::Op) + p.marks.size() * sizeof(model::Mark) +
                          p.mats.size() * (sizeof(model::Mat) + kName) +
                          p.vecs.size() * (sizeof(model::Vec) + kName);
-  return bytes > kAllowed ? bytes - kAllowed : 0;
+  return (bytes > kAllowed ? bytes - kAllowed : 0) + p.head_clusters.bytes();
 }
 
 uint64_t vector_bytes(const Program& p) {

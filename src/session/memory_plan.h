@@ -58,6 +58,7 @@ struct EngineOptions {
   // From 1, the whole model, to 0: the least important layers are left out (model/skipping.h).
   double quality = 1;
   std::span<const int32_t> skip;  // layers that are left out; of the caller, read while opening
+  model::HeadPolicy head;         // how many of the output head's products a token costs
 };
 
 inline constexpr int32_t kMaxBatch = 256;

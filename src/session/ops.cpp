@@ -272,6 +272,11 @@ bool CpuExecutor::op_matmul(const Op& op) {
   const auto& own = op.as<model::MatmulOp>();
   const float* x = buffer(op.in) + op.in_col;
   const int64_t ld = engine_.width(op.in);
+  const bool narrow = narrow_head_.on() && op.out == Buf::kLogits;
+  if (narrow && !cursor_.started && narrow_head_.apart(rows_)) {
+    narrow_head_.run(op, rows_, /*known=*/false);
+    return true;
+  }
   if (!cursor_.started) {
     bool q8 = false;
     for (const model::MatPart& part : own.parts()) q8 = q8 || wants_q8(part.mat);
@@ -290,7 +295,9 @@ bool CpuExecutor::op_matmul(const Op& op) {
     product.add = own.add;
     products_.push_back(product);
   }
-  return run_products();
+  if (!run_products()) return false;
+  if (narrow) narrow_head_.run(op, rows_, /*known=*/true);
+  return true;
 }
 
 void CpuExecutor::op_rope(const Op& op) {

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "session/narrow_head.h"
+
 namespace sluice::session {
 namespace {
 
@@ -41,6 +43,7 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
     bytes = std::max(bytes,
                      PickScratch(Carver(nullptr), table, att.group(), att.dk, shape.n_ctx).bytes);
   }
+  if (p.head_clusters.most > 0) bytes = std::max(bytes, NarrowHead::scratch_bytes(p, table));
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
 }
 

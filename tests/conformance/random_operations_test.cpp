@@ -2,10 +2,11 @@
 // whole text anew with room for everything: conversations that go on, go back and begin again, on
 // three timelines at a time and others saved, each alone or all in one pass, where they come, fork
 // and go; answers cut at random moments; budgets that move, also in the middle of a pass; prompts
-// that are refused; keys and values of any type; caches that forget. Whatever came before, the
-// tokens and the bits of the logits are those of the text alone, or the call is a typed error after
-// which everything goes on. Half of the answers are guessed ahead, rightly and wrongly.
-// SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the seed.
+// that are refused; keys and values of any type; caches that forget; heads in clusters. Whatever
+// came before, the tokens and the bits of the logits are those of the text alone, or the call is a
+// typed error after which everything goes on. Half of the answers are guessed ahead, rightly and
+// wrongly. SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the
+// seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,8 +39,9 @@ struct Answer {
 class Fresh {
  public:
   Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types,
-        const kv::KvPolicy& policy) {
+        const kv::KvPolicy& policy, const model::HeadPolicy& head) {
     session::EngineOptions options;
+    options.head = head;
     options.kv = types;
     options.kv_policy = policy;
     options.n_ctx = n_ctx;
@@ -89,7 +91,9 @@ class Operations {
         n_ctx_(n_ctx),
         types_(random_types(path)),
         policy_(random_policy(path)),
-        fresh_(path, n_ctx, types_, policy_) {
+        head_(random_head(path)),
+        fresh_(path, n_ctx, types_, policy_, head_) {
+    options_.head = head_;
     options_.n_ctx = n_ctx;
     options_.kv = types_;
     options_.kv_policy = policy_;
@@ -178,6 +182,18 @@ class Operations {
     options.kv = types_;
     options.kv_policy = policy;
     return session::inspect(header->header, options).ok() ? policy : kv::KvPolicy();
+  }
+
+  // A part of the head where it is in clusters.
+  model::HeadPolicy random_head(const std::string& path) {
+    model::HeadPolicy head;
+    head.kind = static_cast<model::HeadPolicy::Kind>(random_() % 4);
+    head.clusters = static_cast<int32_t>(1 + random_() % 20);
+    auto header = native::read_header(path, {});
+    if (!header.ok()) return {};
+    session::EngineOptions options;
+    options.head = head;
+    return session::inspect(header->header, options).ok() ? head : model::HeadPolicy();
   }
 
   // At and near the smallest, somewhat above it, or without a limit.
@@ -425,6 +441,7 @@ class Operations {
   int32_t n_ctx_;
   kv::KvTypes types_;
   kv::KvPolicy policy_;
+  model::HeadPolicy head_;
   Fresh fresh_;
   session::EngineOptions options_;
   uint64_t least_ = 0;
@@ -446,6 +463,10 @@ std::vector<Case> cases() {
   };
   add(read_manifest(fixture_folder("arch")));
   add(read_manifest(own_folder("families")));
+  Reference clusters;
+  clusters.name = "clusters";
+  clusters.path = own_folder("qsf") + "/clusters.qsf";
+  add({clusters});
   // One of each recurrent kind: states are the hardest to take back.
   const std::vector<std::string> recurrent = {
       "mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "qwen35", "rwkv6",

@@ -71,6 +71,18 @@ describe('in Node', () => {
     assert.deepEqual((await run({ quality: 0.5 }, true)).logits, less.logits);
     for (const options of [{ quality: 2 }, { quality: 'low' }]) await assert.rejects(run(options), { code: 'INVALID_ARGUMENT' });
     await assert.rejects(measureLogits({ source: path('none'), tokens, options: { quality: 0.9 } }), /--calibrate/);
+    const of = (headClusters, smallest = false) =>
+      measureLogits({ source: path('clusters'), tokens, smallest, options: { threads: 2, headClusters } });
+    const whole = (await of('off')).logits;
+    const largest = (values) => values.indexOf(Math.max(...values));
+    assert.deepEqual(whole, wanted.none);
+    assert.equal(largest((await of('exact')).logits), largest(whole));
+    const few = (await of(4)).logits;
+    assert.notDeepEqual(few, whole);
+    assert.deepEqual((await of(4, true)).logits, few);
+    await assert.rejects(of(257), { code: 'INVALID_ARGUMENT' });
+    await assert.rejects(run({ headClusters: 8 }), /--cluster-head/);
+    await assert.rejects(run({ headClusters: 8, device: 'webgpu' }), { code: 'INVALID_ARGUMENT' });
     const engine = await Engine.load(source, { contextLength: 64, threads: 1 });
     const { rowsFound, rowsRead } = engine.stats().engine;
     assert.equal(rowsFound + rowsRead, 0); // held whole

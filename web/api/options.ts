@@ -12,7 +12,7 @@ import { platform } from './platform.js';
 import { schemaOf } from '../wire/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
-const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality threads device gpuBudget kernels signal cache cacheDir onProgress grammars draft lora wasmUrl wasmBinary workerUrl ioWorker';
+const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget kernels signal cache cacheDir onProgress grammars draft lora wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
@@ -52,6 +52,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     kvKeep: options.kvKeep === undefined ? -1 : Math.min(count('kvKeep', options.kvKeep), kMostCount),
     kvSize: Math.min(count('kvSize', options.kvSize), kMostCount),
     quality: +(options.quality ?? 1),
+    headClusters: device === 'wasm' ? `${options.headClusters ?? ''}` : options.headClusters ? invalid('headClusters needs device wasm.') : 'off',
     grammars: options.grammars === true,
     draft: (options.draft ?? 'ngram') === 'ngram' ? !!options.draft : invalid('draft must be ngram.'),
     lora: await adapterSpecs(options.lora),

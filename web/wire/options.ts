@@ -47,6 +47,12 @@ export interface InspectOptions {
    */
   quality?: number;
   /**
+   * Of files that `sluice convert --cluster-head` has made: logits are computed for the tokens of so many
+   * clusters of the output head (1 to 256), or, with exact, of as many as tell the largest one; other tokens
+   * get their cluster's. On the CPU alone. Default: off; at a `quality` below 1, fewer clusters with it.
+   */
+  headClusters?: number | 'exact' | 'off';
+  /**
    * Threads that compute; more than one needs cross-origin isolation. Default: chosen by the device, and
    * one less where the budget is below half of the model and they cannot read it themselves (a Blob, no
    * store, or a store that opens a file once).

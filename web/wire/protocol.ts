@@ -59,6 +59,7 @@ export interface LoadSpec {
   kvKeep: number;
   kvSize: number;
   quality: number;
+  headClusters: string;
   /** 0: choose. */
   threads: number;
   kernels: string;

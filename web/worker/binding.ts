@@ -44,6 +44,8 @@ export interface OpenOptions {
   kvSize: number;
   /** From 1, the whole model, to 0: the least important layers are left out. */
   quality: number;
+  /** Clusters of the output head that are multiplied: a number, exact, off; empty: by quality. */
+  headClusters: string;
   /** 0: chosen by the engine. */
   threads: number;
   /** Kernel table by name; '': the best of this binary. */

@@ -215,6 +215,6 @@ export function tooSmall(budget: number, least: number, context: number): Sluice
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const { contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, kernels, grammars, draft } = spec;
-  return { memoryBudget: budget, contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, threads, kernels, grammars, draft };
+  const { contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, kernels, grammars, draft } = spec;
+  return { memoryBudget: budget, contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, threads, kernels, grammars, draft };
 }

@@ -1,0 +1,16 @@
+// What a file says of its output vectors, by the keys under which it does: they lie in clusters, so
+// that products can be left to the tokens of a few. `sluice convert --cluster-head` finds them.
+#pragma once
+
+#include <string_view>
+
+namespace sluice::gguf {
+
+inline constexpr std::string_view kHeadClusterOf = "sluice.head.cluster";  // u8 by token
+// Rows of Q8_0, a cluster's centre each; u8.
+inline constexpr std::string_view kHeadCentres = "sluice.head.centres";
+// f32 by cluster: no vector of it is further from the centre.
+inline constexpr std::string_view kHeadRadii = "sluice.head.radii";
+inline constexpr std::string_view kHeadType = "sluice.head.type";  // of the vectors; ggml's number
+
+}  // namespace sluice::gguf

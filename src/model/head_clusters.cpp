@@ -1,0 +1,153 @@
+// Every length and number is checked before it is believed.
+#include "model/head_clusters.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "gguf/head_clusters.h"
+#include "model/program.h"
+
+namespace sluice::model {
+namespace {
+
+constexpr int64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
+
+// Clusters at a quality below 1: 8 at a half, all but everything near 1.
+int32_t clusters_for(double quality) {
+  return static_cast<int32_t>(std::lround(std::exp2(6 * quality)));
+}
+
+// The product that makes the logits, where it is one of a matrix alone.
+const MatmulOp* plain_head(const Program& p) {
+  for (const Op& op : p.ops) {
+    const auto* product = op.get<MatmulOp>();
+    if (product == nullptr || op.out != Buf::kLogits) continue;
+    const MatPart& part = product->all[0];
+    const bool plain = product->n_parts == 1 && part.mat == p.head && part.bias < 0 &&
+                       part.factor < 0 && !product->add && product->scale > 0;
+    return plain && p.hp.causal ? product : nullptr;
+  }
+  return nullptr;
+}
+
+const gguf::Value* array_of(const gguf::Header& header, std::string_view key,
+                            gguf::ValueType element) {
+  const gguf::Value* value = header.find(key);
+  const bool fits = value != nullptr && value->type == gguf::ValueType::kArray &&
+                    value->element == element && value->count > 0;
+  return fits ? value : nullptr;
+}
+
+Status bad(std::string_view key, const char* what) {
+  return error(Code::kBadHeader, "the metadata value %s %s", std::string(key).c_str(), what);
+}
+
+Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* out) {
+  const gguf::Value* radii = array_of(header, gguf::kHeadRadii, gguf::ValueType::kF32);
+  if (radii == nullptr || radii->count > static_cast<uint64_t>(kMostClusters)) {
+    return bad(gguf::kHeadRadii, "is not 1 to 256 numbers");
+  }
+  for (uint64_t i = 0; i < radii->count; ++i) {
+    const auto radius = static_cast<float>(radii->number_at(i));
+    if (!(radius >= 0 && radius < HUGE_VALF)) return bad(gguf::kHeadRadii, "is not of lengths");
+    out->radii.push_back(radius);
+  }
+  const gguf::Value* centres = array_of(header, gguf::kHeadCentres, gguf::ValueType::kU8);
+  const auto row = static_cast<uint64_t>(head.cols / kBlock * kBlockBytes);
+  if (centres == nullptr || head.cols % kBlock != 0 || centres->count != radii->count * row) {
+    return bad(gguf::kHeadCentres, "is not a vector for each cluster");
+  }
+  const auto values = static_cast<int64_t>(radii->count) * head.cols;
+  if (!kernels::all_finite(kernels::Type::kQ8_0, centres->bytes.data(), values)) {
+    return bad(gguf::kHeadCentres, "has what is not a number");
+  }
+  out->centres.assign(centres->bytes.begin(), centres->bytes.end());
+  std::vector<float> centre(static_cast<size_t>(head.cols));
+  for (size_t i = 0; i < out->radii.size(); ++i) {
+    kernels::best().dequantize(kernels::Type::kQ8_0, out->centres.data() + i * row, head.cols,
+                               centre.data());
+    double squares = 0;
+    for (const float x : centre) squares += static_cast<double>(x) * x;
+    out->lengths.push_back(static_cast<float>(std::sqrt(squares)));
+  }
+  return {};
+}
+
+// The tokens by cluster, in each ascending.
+Status read_members(const gguf::Header& header, const Mat& head, HeadClusters* out) {
+  const gguf::Value* of = array_of(header, gguf::kHeadClusterOf, gguf::ValueType::kU8);
+  if (of == nullptr || of->count != static_cast<uint64_t>(head.rows)) {
+    return bad(gguf::kHeadClusterOf, "is not a number for each token");
+  }
+  const auto n = static_cast<size_t>(out->n());
+  out->first.assign(n + 1, 0);
+  for (const uint8_t cluster : of->bytes) {
+    if (cluster >= n) return bad(gguf::kHeadClusterOf, "names a cluster that is not there");
+    ++out->first[cluster + size_t{1}];
+  }
+  for (size_t i = 0; i < n; ++i) {
+    // The largest of m normal variables, each a product with a unit vector in `cols` dimensions.
+    const double members = std::max(1, out->first[i + 1]);
+    out->reaches.push_back(
+        static_cast<float>(static_cast<double>(out->radii[i]) *
+                           std::sqrt(2 * std::log(members) / static_cast<double>(head.cols))));
+    out->first[i + 1] += out->first[i];
+  }
+  std::vector<int32_t> next(out->first.begin(), out->first.end() - 1);
+  out->tokens.resize(of->bytes.size());
+  for (size_t token = 0; token < of->bytes.size(); ++token) {
+    out->tokens[static_cast<size_t>(next[of->bytes[token]]++)] = static_cast<int32_t>(token);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<HeadPolicy> parse_head_policy(std::string_view text) {
+  HeadPolicy policy;
+  if (text.empty()) return policy;
+  policy.kind = HeadPolicy::Kind::kWhole;
+  if (text == "off") return policy;
+  policy.kind = HeadPolicy::Kind::kExact;
+  if (text == "exact") return policy;
+  policy.kind = HeadPolicy::Kind::kSome;
+  const char* end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, policy.clusters);
+  if (problem == std::errc() && rest == end && policy.clusters >= 1 &&
+      policy.clusters <= kMostClusters) {
+    return policy;
+  }
+  return error(Code::kInvalidArgument,
+               "the clusters of the head are off, exact or a number from 1 to 256");
+}
+
+Result<HeadClusters> read_head_clusters(const gguf::Header& header, const Program& program,
+                                        const HeadPolicy& policy, double quality) {
+  HeadClusters out;
+  const bool there = header.find(gguf::kHeadRadii) != nullptr;
+  const bool by_quality = policy.kind == HeadPolicy::Kind::kByQuality;
+  if (policy.kind == HeadPolicy::Kind::kWhole || (by_quality && (quality == 1 || !there))) {
+    return out;
+  }
+  if (!there) {
+    return error(Code::kInvalidArgument,
+                 "this file does not have its output vectors in clusters: sluice convert "
+                 "--cluster-head finds them");
+  }
+  if (plain_head(program) == nullptr) {
+    return error(Code::kInvalidArgument, "the head of this \"%s\" model is multiplied whole alone",
+                 program.hp.arch.c_str());
+  }
+  const Mat& head = program.mats[static_cast<size_t>(program.head)];
+  const std::optional<uint64_t> type = header.get_u64(gguf::kHeadType);
+  if (type != static_cast<uint64_t>(head.type)) {
+    return bad(gguf::kHeadType, "is not the type of the output vectors: convert the file anew");
+  }
+  SLUICE_RETURN_IF_ERROR(read_centres(header, head, &out));
+  SLUICE_RETURN_IF_ERROR(read_members(header, head, &out));
+  out.exact = policy.kind == HeadPolicy::Kind::kExact;
+  out.most = std::min(by_quality ? clusters_for(quality) : policy.clusters, out.n());
+  return out;
+}
+
+}  // namespace sluice::model

@@ -1,0 +1,131 @@
+// npm run bench:quality: what less work a token costs. For each switch that trades answers for speed,
+// and each of its levels: tokens per second with everything resident and under a budget that streams,
+// the perplexity of a text, and the share of its positions whose most likely token is the whole model's.
+// The model is converted first with what the switches need (--calibrate on that text's first part,
+// --cluster-head). Speeds are of --speed, a model of the same family with random weights where the
+// trained one is too small to tell; levels are measured in turns, the best of the rounds. A level's
+// `known` is the share of logits rows whose largest is proved to be that of the whole vocabulary.
+//   npm run bench:quality -- [--model FILE] [--text FILE] [--tokens 400] [--speed SHAPE:TYPE|FILE]
+//                            [--share 0.5] [-n 16] [--rounds 3] [--threads 1] [--svg] [--no-build]
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { inRoot, run, write } from '../../web/scripts/lib.mjs';
+import { scratchFolder } from './browser.mjs';
+import { drawPanels } from './panels.mjs';
+import { inTurns, jsonOf, modelFile, modelLabel, table } from './lib.mjs';
+
+const { values } = parseArgs({
+  options: {
+    model: { type: 'string', default: inRoot('examples', 'models', 'sluice-tales-Q8_0.gguf') },
+    text: { type: 'string', default: inRoot('examples', 'models', 'heldout.txt') },
+    tokens: { type: 'string', default: '400' },
+    speed: { type: 'string' },  // default: --model
+    share: { type: 'string', default: '0.5' },  // of the speed file: the budget that streams
+    generate: { type: 'string', short: 'n', default: '16' },
+    rounds: { type: 'string', default: '3' },
+    threads: { type: 'string', default: '1' },
+    svg: { type: 'boolean' },
+    'no-build': { type: 'boolean' },
+  },
+});
+const sluice = inRoot('build', 'native', 'sluice');
+const folder = scratchFolder();
+if (!values['no-build']) cmakeBuild('native', { targets: ['sluice'] });
+
+const quality = (q) => ['--quality', String(q), '--head-clusters', 'off'];
+const switches = [
+  { name: 'layers left out (--quality)', levels: [1, 0.75, 0.5, 0.25, 0].map((q) => [String(q), quality(q)]) },
+  {
+    name: 'clusters of the head (--head-clusters)',
+    levels: ['off', 'exact', 64, 32, 16, 8, 4, 2, 1].map((n) => [String(n), ['--head-clusters', String(n)]]),
+  },
+];
+
+/** The file as the switches need it. */
+function prepared(file, name, text) {
+  const out = join(folder, name);
+  run(sluice, ['convert', file, out, '--calibrate', text, '--cluster-head'], { stdio: 'ignore' });
+  return out;
+}
+
+/** Rows of logits [tokens][vocabulary] of every position. */
+function logitsOf(file, tokens, args) {
+  const out = join(folder, 'logits');
+  run(sluice, ['logits', file, '--tokens', tokens.join(), '--out', out, ...args], { stdio: 'ignore' });
+  const bytes = readFileSync(out);
+  const all = new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  const width = all.length / tokens.length;
+  return tokens.map((_, i) => all.subarray(i * width, (i + 1) * width));
+}
+
+const largest = (row) => row.reduce((best, value, i) => (value > row[best] ? i : best), 0);
+
+function perplexityOf(rows, tokens) {
+  let sum = 0;
+  for (let i = 1; i < tokens.length; i++) {
+    const row = rows[i - 1];
+    const top = row.reduce((a, b) => Math.max(a, b));
+    sum += top + Math.log(row.reduce((s, x) => s + Math.exp(x - top), 0)) - row[tokens[i]];
+  }
+  return Math.exp(sum / (tokens.length - 1));
+}
+
+/** Of greedy writing: the share of rows whose largest logit is known, and of products computed. */
+async function headOf(file, args, vocabulary) {
+  const made = await jsonOf(sluice, ['run', file, '-p', 'Once upon a time', '-n', '64', '--temp', '0', '--json', ...args]);
+  const rows = made.headRows || 1;
+  return { known: made.headKnown / rows, products: made.headRows ? made.headProducts / rows / vocabulary : 1 };
+}
+
+async function decodeRate(file, args) {
+  const [row] = await jsonOf(sluice, [
+    'bench', file, '-p', '0', '-n', values.generate, '-t', values.threads, '-r', '1', '-o', 'json', '--ctx', '64', ...args,
+  ]);
+  return { prefill: 0, decode: row.decodeTokensPerSecond };
+}
+
+const model = prepared(values.model, 'model.gguf', values.text);
+const fast = values.speed ? prepared(modelFile(values.speed), 'speed.gguf', values.text) : model;
+const tokens = (await jsonOf(sluice, ['tokenize', model, '--text-file', values.text])).slice(0, Number(values.tokens));
+const { plan } = await jsonOf(sluice, ['info', fast, '--json', '--ctx', '64', '--threads', values.threads]);
+const { plan: least } = await jsonOf(sluice, [
+  'info', fast, '--json', '--ctx', '64', '--threads', values.threads, '--memory-budget', String(plan.total),
+]);
+const budget = Math.max(least.minimum, Math.round(Number(values.share) * statSync(fast).size));
+
+const whole = logitsOf(model, tokens, quality(1)).map((row) => row.slice());
+const unchanged = whole.map(largest);
+for (const { name, levels } of switches) {
+  const rates = (extra) => inTurns(levels.map(([, args]) => () => decodeRate(fast, [...args, ...extra])), Number(values.rounds));
+  const resident = await rates([]);
+  const streaming = await rates(['--memory-budget', String(budget)]);
+  const rows = [];
+  for (const [i, [level, args]] of levels.entries()) {
+    const logits = logitsOf(model, tokens, args);
+    const same = logits.filter((row, at) => largest(row) === unchanged[at]).length / tokens.length;
+    rows.push({
+      level, resident: resident[i].decode, streaming: streaming[i].decode,
+      perplexity: perplexityOf(logits, tokens), same, ...(await headOf(model, args, whole[0].length)),
+    });
+  }
+  Object.assign(switches.find((s) => s.name === name), { rows });
+  console.log(`\n${name}\n${table([
+    ['level', 'resident', 'streaming', 'perplexity', 'unchanged %', 'products %', 'known %'],
+    ...rows.map((r) => [r.level, r.resident, r.streaming, r.perplexity, 100 * r.same, 100 * r.products, 100 * r.known]),
+  ])}`);
+}
+console.log(`\nquality: ${modelLabel(values.model)}, ${tokens.length} tokens; speed: ${modelLabel(fast)}, ` +
+  `${values.threads} thread(s), budget ${(budget / 2 ** 20).toFixed(1)} MB`);
+if (values.svg) {
+  write(inRoot('tests', 'bench', 'quality.svg'), drawPanels(switches.map(({ name, rows }) => ({
+    name,
+    levels: rows.map((r) => r.level),
+    panels: [
+      { title: 'tokens a second', lines: [['resident', rows.map((r) => r.resident)], ['streaming', rows.map((r) => r.streaming)]] },
+      { title: 'perplexity', lines: [['', rows.map((r) => r.perplexity)]] },
+      { title: 'greedy tokens unchanged, %', lines: [['', rows.map((r) => 100 * r.same)]], most: 100 },
+    ],
+  }))));
+}

@@ -1,0 +1,265 @@
+// A head of which a part is multiplied: the products that are computed are the whole head's to the
+// bit, the rest is below the largest, "exact" has the whole head's largest logit everywhere, and
+// nothing depends on the budget, on threads or on what is computed beside a row.
+#include "model/head_clusters.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <functional>
+
+#include "../sanitized.h"
+#include "convert/convert.h"
+#include "fixtures_util.h"
+#include "gguf/head_clusters.h"
+
+namespace sluice::test {
+namespace {
+
+using Kind = model::HeadPolicy::Kind;
+
+const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
+
+class File final : public convert::Sink {
+ public:
+  explicit File(const std::string& path) : file_(std::fopen(path.c_str(), "wb")) {}
+  ~File() override { std::fclose(file_); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
+    return error(Code::kIo, "full");
+  }
+  [[nodiscard]] Status patch(uint64_t, std::span<const uint8_t>) override {
+    return error(Code::kInternal, "GGUF is written front to back");
+  }
+
+ private:
+  std::FILE* file_;
+};
+
+std::string sample_of(const std::string& type) {
+  return std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-" + type + ".gguf";
+}
+
+class HeadClusters : public testing::TestWithParam<const char*> {
+ protected:
+  ~HeadClusters() override {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  // A copy of the sample model, or of what was made before, in this test's file.
+  void make(bool clusters, const char* type = "", const std::string& from = {}) {
+    path_ = testing::TempDir() + "clusters-" + std::to_string(++made_) + GetParam() + ".gguf";
+    Result<native::ModelHeader> model =
+        native::read_header(from.empty() ? sample_of(GetParam()) : from, {});
+    ASSERT_TRUE(model.ok()) << model.status().message();
+    const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+    ASSERT_TRUE(source.ok());
+    convert::Options options;
+    options.cluster_head = clusters;
+    options.type = type;
+    options.threads = 2;
+    File file(path_);
+    const Result<convert::Report> made = convert::to_gguf(*source, options, &file);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+  }
+  [[nodiscard]] session::EngineOptions options(Kind kind, int32_t clusters = 8) const {
+    session::EngineOptions o;
+    o.n_ctx = 64;
+    o.logits_rows = o.n_batch = 12;
+    o.n_threads = 2;
+    o.head.kind = kind;
+    o.head.clusters = clusters;
+    return o;
+  }
+  std::vector<float> logits(const session::EngineOptions& o, size_t step = 12,
+                            session::HeadCounts* counts = nullptr) const {
+    Opened opened = open_model(path_, o);
+    if (opened.session == nullptr) return {};
+    std::vector<float> out = all_logits(opened, kTokens, step);
+    if (counts != nullptr) *counts = opened.model->engine().head_counts();
+    return out;
+  }
+
+  std::string path_;
+
+ private:
+  static int made_;
+};
+int HeadClusters::made_ = 0;
+
+int64_t largest(const std::vector<float>& logits, size_t row, size_t width) {
+  const float* at = logits.data() + row * width;
+  return std::max_element(at, at + width) - at;
+}
+
+TEST_P(HeadClusters, AreTheWholeHeadWhereTheyAreNotAskedFor) {
+  make(false);
+  const std::vector<float> wanted = logits(options(Kind::kByQuality));
+  make(true);
+  EXPECT_EQ(logits(options(Kind::kByQuality)), wanted);
+  EXPECT_EQ(logits(options(Kind::kWhole)), wanted);
+  session::HeadCounts counts;
+  EXPECT_EQ(logits(options(Kind::kSome, model::kMostClusters), 12, &counts), wanted);  // all
+  EXPECT_EQ(counts.known, kTokens.size());
+  ASSERT_FALSE(wanted.empty());
+}
+
+TEST_P(HeadClusters, MultiplyWhatTheyChooseAndStayBelowIt) {
+  make(true);
+  const std::vector<float> whole = logits(options(Kind::kWhole));
+  ASSERT_FALSE(whole.empty());
+  const size_t width = whole.size() / kTokens.size();
+  for (const int32_t clusters : {1, 8, 30}) {
+    SCOPED_TRACE(clusters);
+    session::HeadCounts counts;
+    const std::vector<float> some = logits(options(Kind::kSome, clusters), 1, &counts);
+    ASSERT_EQ(some.size(), whole.size());
+    uint64_t same = 0;
+    for (size_t row = 0; row < kTokens.size(); ++row) {
+      const auto best = static_cast<size_t>(largest(some, row, width));
+      EXPECT_EQ(some[row * width + best], whole[row * width + best]);
+      for (size_t i = row * width; i < (row + 1) * width; ++i) same += some[i] == whole[i];
+    }
+    EXPECT_EQ(counts.rows, kTokens.size());
+    EXPECT_GE(same, counts.products);
+    EXPECT_GT(counts.products, 0u);
+    EXPECT_LT(counts.products, counts.rows * width * 2 / 3);
+  }
+}
+
+TEST_P(HeadClusters, KnowTheLargestWhereTheySaySo) {
+  make(true);
+  const std::vector<float> whole = logits(options(Kind::kWhole));
+  ASSERT_FALSE(whole.empty());
+  const size_t width = whole.size() / kTokens.size();
+  const auto right = [&](const std::vector<float>& some) {
+    uint64_t n = 0;
+    for (size_t row = 0; row < kTokens.size(); ++row)
+      n += largest(some, row, width) == largest(whole, row, width);
+    return n;
+  };
+  for (const int32_t clusters : {1, 8, 60}) {
+    session::HeadCounts counts;
+    const std::vector<float> some = logits(options(Kind::kSome, clusters), 12, &counts);
+    EXPECT_LE(counts.known, right(some)) << clusters;
+  }
+  session::HeadCounts counts;
+  const std::vector<float> exact = logits(options(Kind::kExact), 1, &counts);
+  EXPECT_EQ(right(exact), kTokens.size());
+  EXPECT_EQ(counts.known, kTokens.size());
+}
+
+TEST_P(HeadClusters, DependOnTheRowAlone) {
+  make(true);
+  for (const Kind kind : {Kind::kSome, Kind::kExact}) {
+    session::EngineOptions o = options(kind);
+    const std::vector<float> wanted = logits(o, 1);
+    ASSERT_FALSE(wanted.empty());
+    EXPECT_EQ(logits(o, 3), wanted);
+    EXPECT_EQ(logits(o, 12), wanted);
+    o.n_threads = 1;
+    EXPECT_EQ(logits(o, 1), wanted);
+    o.n_threads = 2;
+    o.logits_rows = o.n_batch = 1;
+    o.memory_budget = smallest_budget(path_, o);
+    const Opened opened = open_model(path_, o);
+    ASSERT_TRUE(opened.model);
+    EXPECT_GT(opened.model->engine().plan().weights.streamed_bytes, 0u);
+    EXPECT_LE(opened.model->engine().plan().total(), o.memory_budget);
+    EXPECT_EQ(logits(o, 1), wanted);
+  }
+}
+
+// Another type of weights has other vectors: what was said of the former ones goes.
+TEST_P(HeadClusters, AreOfTheVectorsInTheFile) {
+  make(true);
+  const std::string first = path_;
+  make(false, "", first);
+  EXPECT_FALSE(logits(options(Kind::kSome)).empty());
+  std::filesystem::remove(path_);
+  make(false, "q5_0", first);
+  Result<native::ModelHeader> model = native::read_header(path_, {});
+  ASSERT_TRUE(model.ok());
+  EXPECT_EQ(session::inspect(model->header, options(Kind::kSome)).status().code(),
+            Code::kInvalidArgument);
+  std::filesystem::remove(path_);
+  make(true, "q5_0", first);
+  EXPECT_FALSE(logits(options(Kind::kExact)).empty());
+  std::filesystem::remove(first);
+}
+
+TEST_P(HeadClusters, OfWrongNumbersAreRefused) {
+  make(true);
+  using Change = std::function<void(std::string*, gguf::Value*)>;
+  const auto refused = [this](std::initializer_list<std::string_view> keys, const Change& change) {
+    Result<native::ModelHeader> model = native::read_header(path_, {});
+    std::deque<std::string> own;
+    for (gguf::KeyValue& kv : model->header.metadata) {
+      if (std::find(keys.begin(), keys.end(), kv.key) == keys.end()) continue;
+      std::string& bytes = own.emplace_back(reinterpret_cast<const char*>(kv.value.bytes.data()),
+                                            kv.value.bytes.size());
+      change(&bytes, &kv.value);
+      kv.value.bytes = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
+    }
+    const Status status = session::inspect(model->header, options(Kind::kExact)).status();
+    EXPECT_EQ(own.size(), keys.size());
+    return status.code() == Code::kBadHeader;
+  };
+  const Change shorter = [](std::string* bytes, gguf::Value* value) {
+    bytes->resize(bytes->size() - gguf::value_type_bytes(value->element));
+    --value->count;
+  };
+  const Change empty = [](std::string* bytes, gguf::Value* value) {
+    bytes->clear();
+    value->count = 0;
+  };
+  const Change other = [](std::string*, gguf::Value* value) {
+    value->element = gguf::ValueType::kBool;
+  };
+  for (const std::string_view key : {gguf::kHeadClusterOf, gguf::kHeadCentres, gguf::kHeadRadii}) {
+    for (const Change& change : {shorter, empty, other}) {
+      EXPECT_TRUE(refused({key}, change)) << key;
+    }
+  }
+  for (const float wrong : {NAN, INFINITY, -1.0f}) {
+    EXPECT_TRUE(refused({gguf::kHeadRadii}, [wrong](std::string* bytes, gguf::Value*) {
+      std::memcpy(bytes->data() + 8, &wrong, 4);
+    }));
+  }
+  EXPECT_TRUE(refused({gguf::kHeadCentres}, [](std::string* bytes, gguf::Value*) {
+    (*bytes)[0] = (*bytes)[1] = '\xff';  // a scale that is no number
+  }));
+  // A cluster less than tokens are in.
+  EXPECT_TRUE(
+      refused({gguf::kHeadCentres, gguf::kHeadRadii}, [](std::string* bytes, gguf::Value* value) {
+        bytes->resize(bytes->size() / 256 * 255);
+        value->count = value->count / 256 * 255;
+      }));
+  EXPECT_TRUE(
+      refused({gguf::kHeadType}, [](std::string* bytes, gguf::Value*) { (*bytes)[0] = 30; }));
+  EXPECT_FALSE(refused({}, shorter));
+}
+
+const std::vector<const char*> kTypes =
+    kSanitized ? std::vector<const char*>{"Q4_0"} : std::vector<const char*>{"Q8_0", "Q4_0", "F16"};
+
+INSTANTIATE_TEST_SUITE_P(Types, HeadClusters, testing::ValuesIn(kTypes),
+                         [](const auto& one) { return std::string(one.param); });
+
+TEST(HeadPolicy, IsANumberOrAWord) {
+  EXPECT_EQ(model::parse_head_policy("")->kind, Kind::kByQuality);
+  EXPECT_EQ(model::parse_head_policy("off")->kind, Kind::kWhole);
+  EXPECT_EQ(model::parse_head_policy("exact")->kind, Kind::kExact);
+  EXPECT_EQ(model::parse_head_policy("256")->clusters, 256);
+  for (const char* wrong : {"0", "257", "-1", "8x", " 8", "all", "99999999999"}) {
+    EXPECT_EQ(model::parse_head_policy(wrong).status().code(), Code::kInvalidArgument) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
