@@ -106,6 +106,9 @@ export interface Program {
 }
 
 /** Indices of the pass's words. */
-export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard }
+export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left }
 
 export const enum PassState { None, Wanted, Done }
+
+/** Why passes were not for the card: bits of Word.Left. */
+export const enum Left { Texts = 1, Adapters = 2 }
