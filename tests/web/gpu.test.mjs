@@ -4,7 +4,7 @@
 // Nothing that is asked of the card may be refused by its validation.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
@@ -29,6 +29,7 @@ function models(name) {
 
 const arch = models('arch');
 const quant = models('quant');
+const families = models('families');
 const llama = arch.find(({ name }) => name === 'llama-gqa');
 let browser;
 let files;
@@ -57,7 +58,7 @@ const kNoCard = 'GPU.prototype.requestAdapter = async () => null;';
 
 before(async () => {
   browser = await launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
-  files = await serve([['/arch/', arch[0].folder], ['/quant/', quant[0].folder], ['/families/', own('families')]], crossOrigin);
+  files = await serve([['/arch/', arch[0].folder], ['/quant/', quant[0].folder], ['/families/', families[0].folder]], crossOrigin);
   tab = await openPage(browser, dist, {});
   tab.page.on('console', (message) => {
     if (/error|warning/.test(message.type())) complaints.push(message.text());
@@ -72,7 +73,7 @@ after(async () => {
   assert.deepEqual(complaints, [], 'the console says nothing');
 });
 
-const address = (model) => `${files.url}/${model.folder === arch[0].folder ? 'arch' : 'quant'}/${model.file}`;
+const address = (model) => `${files.url}/${basename(model.folder)}/${model.file}`;
 const inPage = (work, ...args) => tab.page.evaluate(work, args);
 
 // --- in the page --------------------------------------------------------------------------------
@@ -139,6 +140,28 @@ for (const model of quant) {
   test(`weights of ${model.name}`, { skip: !all && model.name !== 'Q4_K' && 'SLUICE_GPU_MODELS=all runs it' }, () =>
     check(model, kNmse + 10 * model.llama_cpp_nmse));
 }
+
+/** Mixtures of other operations besides. */
+const kBeyond = /^(qwen35moe|lfm2moe|nemotron_h_moe)$/;
+// Softmax before and after the choice, sigmoid, groups, experts beside those that all tokens have.
+for (const model of families.filter(({ name }) => /moe/.test(name))) {
+  test(`the card computes the mixture ${model.name}`, { skip: !all && model.name !== 'qwen3moe' && 'SLUICE_GPU_MODELS=all runs it' }, async () => {
+    const result = await check(model, Math.max(kNmse, 10 * model.llama_cpp_f16_nmse));
+    assert.equal(result !== undefined, !kBeyond.test(model.name), 'refused, or not');
+    if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+  });
+}
+
+test('experts that stream give the same bits', async () => {
+  const mixture = families.find(({ name }) => name === 'qwen3moe');
+  const resident = await measured(mixture);
+  const refused = await measured(mixture, { options: { gpuBudget: 1 << 16 } }).catch((error) => error.message);
+  const least = Number(/smallest that works is (\d+)/.exec(refused)[1]);
+  const small = await measured(mixture, { options: { gpuBudget: Math.floor(least + (resident.gpu - least) / 4) } });
+  assert.ok(small.counts.uploaded > 2 * resident.counts.uploaded, `weights stream: ${small.counts.uploaded} bytes`);
+  assert.deepEqual(small.logits, resident.logits);
+  assert.deepEqual(small.tokens, resident.tokens);
+});
 
 let whole;
 test('one submit a token, at most eight dispatches a layer', async () => {
