@@ -3,10 +3,9 @@
 
 import { openShared, opfsBackend, opfsSwapFiles } from './io/store-opfs.js';
 import type { Port } from './wire/protocol.js';
-import { asset } from './worker/asset.js';
 import type { HostPlatform } from './worker/loading.js';
+import { modules } from './worker/modules.js';
 import { takeRole } from './worker/roles.js';
-import { safetensors } from './worker/safetensors.js';
 import type { Variant } from './worker/variant.js';
 import { compileWasm } from './worker/wasm.js';
 
@@ -38,9 +37,7 @@ const platform: HostPlatform = {
   store: () => opfsBackend(),
   swapFiles: opfsSwapFiles,
   openShared,
-  gpu: () => asset('gpu.js', new URL('./gpu.js', import.meta.url)),
-  qsf: () => asset('qsf.js', new URL('./qsf.js', import.meta.url)),
-  safetensors,
+  ...modules,
   compile: (source, kernels) =>
     compileWasm(source, kernels, (variant, url) => fetch(url ?? wasmUrl(variant))),
 };

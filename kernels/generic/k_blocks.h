@@ -258,7 +258,7 @@ struct Q6_K {
   using Block = BlockQ6_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ6_K;
-  static constexpr int kBlock = 256, kCodeBytes = 192, kScaleBytes = 16 + kSuperBytes;
+  static constexpr int kBlock = 256, kCodeBytes = 192, kScaleBytes = 16 + kWholeSuper;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     for (int r = 0; r < kRowGroup; r += 4) {
@@ -354,7 +354,7 @@ struct Q3_K {
   using Block = BlockQ3_K;
   using Unpacked = Block;
   static constexpr Type kType = Type::kQ3_K;
-  static constexpr int kBlock = 256, kCodeBytes = 96, kScaleBytes = 16 + kSuperBytes;
+  static constexpr int kBlock = 256, kCodeBytes = 96, kScaleBytes = 16 + kWholeSuper;
 
   static void pack(const Block* const* rows, uint8_t* q, uint8_t* s) {
     for (int r = 0; r < kRowGroup; ++r) {

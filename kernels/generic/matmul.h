@@ -64,12 +64,9 @@ constexpr int kLeastTile = 2;
 template <class K>
 constexpr bool kFetchesCodes = K::kType == Type::kQ3_K || K::kType == Type::kQ4_K ||
                                K::kType == Type::kQ5_K || K::kType == Type::kQ6_K;
-// The rest of what one token has fetched: see kFetchAhead.
+// Their scales, with one token: see kFetchAhead.
 template <class K>
-SLUICE_INLINE void fetch_ahead(const uint8_t* codes, const uint8_t* scales) {
-  if constexpr (K::kBlock != kSuperBlock) return;
-  constexpr int kCodes = kFetchesCodes<K> ? 0 : K::kCodeBytes * kRowGroup;
-  SLUICE_UNROLL for (int i = 0; i < kCodes; i += 64) prefetch(codes + kFetchAhead + i);
+SLUICE_INLINE void fetch_scales(const uint8_t* scales) {
   constexpr int kScales = K::kScaleBytes * kRowGroup;
   SLUICE_UNROLL for (int i = 0; i < kScales; i += 64) prefetch(scales + kFetchAhead + i);
 }
@@ -93,7 +90,8 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
     constexpr int kSteps = K::kBlock / kActValues;
     x.step = (K::kCodeBytes + K::kScaleBytes) * kRowGroup / kSteps;
     // Later tiles, and what was packed just now, find them near.
-    const bool from_memory = T > 1 && t0 == 0 && v0 == 0 && a.w.packed;
+    const bool from_memory =
+        T > 1 ? t0 == 0 && v0 == 0 && a.w.packed : K::kBlock == kSuperBlock && !kFetchesCodes<K>;
     for (int64_t left = n_blocks; left > 0; left -= kChunk<K>) {
       const int n = left < kChunk<K> ? static_cast<int>(left) : kChunk<K>;
       const uint8_t* s = chunk;
@@ -101,7 +99,7 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
       chunk = q + n * K::kCodeBytes * kRowGroup;
       q += 4 * kLanes * v0;
       SLUICE_NO_UNROLL for (int i = 0; i < n; ++i) {
-        if constexpr (T == 1) fetch_ahead<K>(q, s);
+        if constexpr (T == 1 && kFetchesCodes<K>) fetch_scales<K>(s);
         if (from_memory) x.ahead = q + kFetchAhead;
         K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
         q += K::kCodeBytes * kRowGroup;

@@ -109,6 +109,31 @@ test('one script is all that a page has to host', async () => {
   assert.deepEqual([...files].sort(), ['/', '/inline.js', '/main.js', '/model.gguf']);
 });
 
+test('a QSF file opens, and a graphics card is refused by name or passed over', async () => {
+  const qsf = inRoot('tests', 'data', 'qsf', 'zstd.qsf');
+  const server = await serve([['/model.qsf', qsf], ['/model.gguf', model], ['/inline.js', entry]], {
+    onRequest: (request, response) => request.url === '/' && !!response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html>'),
+  });
+  const page = await browser.newPage();
+  try {
+    await page.goto(server.url);
+    const told = await page.evaluate(async () => {
+      const { Engine } = await import('/inline.js');
+      const engine = await Engine.load('/model.qsf', { device: 'auto', cache: 'none' });
+      const logits = Array.from(await engine.logits([1, 17, 29]));
+      await engine.dispose();
+      const refused = await Engine.load('/model.gguf', { device: 'webgpu' }).catch(({ code, message }) => ({ code, message }));
+      return { logits, refused };
+    });
+    assert.ok(told.logits.length > 0 && told.logits.every(Number.isFinite));
+    assert.equal(told.refused.code, 'NOT_SUPPORTED');
+    assert.match(told.refused.message, /inline/);
+  } finally {
+    await page.close();
+    await server.close();
+  }
+});
+
 test('from another origin', async () => {
   const cors = (_request, response) => {
     response.setHeader('Access-Control-Allow-Origin', '*');

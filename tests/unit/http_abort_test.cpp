@@ -10,32 +10,35 @@ namespace {
 using test::HttpReply;
 using test::HttpRequest;
 
-// abort() is called over and over until the read is back, because it ends only reads that began.
-void abort_until_done(ByteSource* source, const std::atomic<bool>& done) {
-  while (!done) {
-    source->abort();
-    std::this_thread::yield();
+class HttpAbortTest : public HttpTest {
+ protected:
+  // abort() is called over and over until the read is back, because it ends only reads that began.
+  void expect_aborted() {
+    std::atomic<bool> done{false};
+    Status status;
+    std::thread reader([&] {
+      status = read(0, 1000);
+      done = true;
+    });
+    while (!done) {
+      source_->abort();
+      std::this_thread::yield();
+    }
+    reader.join();
+    EXPECT_EQ(status.code(), Code::kAborted) << status.message();
   }
-}
+};
 
-TEST_F(HttpTest, AbortEndsAStalledRead) {
+TEST_F(HttpAbortTest, AbortEndsAStalledRead) {
   options_.http.stall_timeout_ms = 3'600'000;
   start([&](const HttpRequest& request, HttpReply* reply) {
     if (!is_probe(request)) reply->stall_after = 100;
   });
   open();
-  std::atomic<bool> done{false};
-  Status status;
-  std::thread reader([&] {
-    status = read(0, 1000);
-    done = true;
-  });
-  abort_until_done(source_.get(), done);
-  reader.join();
-  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
+  expect_aborted();
 }
 
-TEST_F(HttpTest, AbortEndsAWaitAndTheSourceStaysUsable) {
+TEST_F(HttpAbortTest, AbortEndsAWaitAndTheSourceStaysUsable) {
   bool busy = true;
   options_.http.max_retry_after_ms = 3'600'000;
   start([&](const HttpRequest& request, HttpReply* reply) {
@@ -43,35 +46,19 @@ TEST_F(HttpTest, AbortEndsAWaitAndTheSourceStaysUsable) {
     *reply = HttpReply{.status = 503, .headers = {{"Retry-After", "3600"}}, .body = ""};
   });
   open();
-  std::atomic<bool> done{false};
-  Status status;
-  std::thread reader([&] {
-    status = read(0, 1000);
-    done = true;
-  });
-  abort_until_done(source_.get(), done);
-  reader.join();
-  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
+  expect_aborted();
   busy = false;
   expect_ok(read(0, 1000));
 }
 
-TEST_F(HttpTest, AbortEndsAReadFromAServerWithoutRanges) {
+TEST_F(HttpAbortTest, AbortEndsAReadFromAServerWithoutRanges) {
   start([this](const HttpRequest&, HttpReply* reply) {
     *reply = HttpReply{};
     reply->body = file_;
     reply->stall_after = 1000;
   });
   open();
-  std::atomic<bool> done{false};
-  Status status;
-  std::thread reader([&] {
-    status = read(0, 1000);
-    done = true;
-  });
-  abort_until_done(source_.get(), done);
-  reader.join();
-  EXPECT_EQ(status.code(), Code::kAborted) << status.message();
+  expect_aborted();
   source_.reset();  // must not hang on the stalled download
 }
 

@@ -11,7 +11,7 @@ import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
 import { encoder, families, writeCheckpoint } from './checkpoints.mjs';
 import { crossOrigin, inTab, launch } from './chromium.mjs';
-import { nmse, root } from './helpers.mjs';
+import { measureLogits, nmse, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
 const shared = join(root, '..', 'shared', 'fixtures');
@@ -27,23 +27,6 @@ before(async () => {
 });
 after(() => rmSync(folder, { recursive: true }));
 
-/** Runs in Node or in the page: the logits, resident or at the smallest budget. */
-async function measure({ source, tokens, smallest, options }) {
-  const load = { contextLength: 16, ...options };
-  if (smallest) {
-    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
-    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
-  }
-  const engine = await Engine.load(source, load);
-  try {
-    const logits = Array.from(await engine.logits(tokens));
-    if (options.cache === 'default') await engine.downloaded;
-    return { logits, resident: engine.memory().resident, fetched: engine.stats().bytesFetched };
-  } finally {
-    await engine.dispose();
-  }
-}
-
 function check({ fixture, mostNmse = 0 }, logits, expected) {
   assert.equal(logits.length, tokens.length * 280, fixture);
   if (mostNmse) assert.ok(nmse(logits, expected) < mostNmse, `${fixture}: ${nmse(logits, expected)}`);
@@ -52,16 +35,16 @@ function check({ fixture, mostNmse = 0 }, logits, expected) {
 
 /** From the directory `source`, resident and at the smallest budget, against the file of the same weights. */
 async function checkFamily(run, family, source, cache) {
-  const expected = await run({ source: `${source}reference.gguf`, tokens, options: { threads: 1, cache: 'none' } });
-  const resident = await run({ source, tokens, options: { threads: 1, cache } });
+  const expected = await run({ source: `${source}reference.gguf`, tokens, options: { contextLength: 16, threads: 1, cache: 'none' } });
+  const resident = await run({ source, tokens, options: { contextLength: 16, threads: 1, cache } });
   check(family, resident.logits, expected.logits);
-  const streamed = await run({ source, tokens, smallest: true, options: { threads: 2, cache } });
+  const streamed = await run({ source, tokens, smallest: true, options: { contextLength: 16, threads: 2, cache } });
   assert.equal(streamed.resident, false, family.fixture);
   assert.deepEqual(streamed.logits, resident.logits, `${family.fixture} at the smallest budget`);
 }
 
 describe('in Node', { skip }, () => {
-  for (const family of families) test(family.fixture, () => checkFamily(measure, family, join(folder, family.fixture, '/')));
+  for (const family of families) test(family.fixture, () => checkFamily(measureLogits, family, join(folder, family.fixture, '/')));
 
   test('an encoder, pooled as its directory says', async () => {
     const vectors = [];
@@ -98,7 +81,7 @@ describe('in Chromium', { skip }, () => {
 
   for (const isolation of [true, false]) {
     test(`${isolation ? 'with' : 'without'} isolation`, () => inTab(browser, dist, { isolation }, async ({ page }) => {
-      const run = (args) => page.evaluate(measure, args);
+      const run = (args) => page.evaluate(measureLogits, args);
       for (const family of families) {
         // Each way for some of them: fetched as it is wanted, or stored and read there.
         const cache = /qwen35moe|gpt-oss|granitehybrid-dense/.test(family.fixture) ? 'default' : 'none';

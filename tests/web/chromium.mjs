@@ -1,7 +1,10 @@
 // Headless Chromium for the tests, and a page in it that has the package at /dist/.
+import { join } from 'node:path';
 import { chromium } from 'playwright-core';
 import { chromiumArgs, chromiumPath } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
+import { root } from './helpers.mjs';
+
 
 const kPatienceMs = 180_000; // a slow machine is no failure
 
@@ -35,9 +38,9 @@ export async function inTab(browser, dist, options, work) {
   }
 }
 
-/** Serves a blank page and, below it, the package in the folder `dist`. */
-export function servePages(dist, { isolation = true, headers = {} } = {}) {
-  return serve([['/dist/', dist]], {
+/** Serves a blank page and, below it, the package in the folder `dist` and what `mounts` names. */
+export function servePages(dist, { isolation = true, headers = {}, mounts = [] } = {}) {
+  return serve([['/dist/', dist], ...mounts], {
     isolation,
     onRequest: (request, response) => {
       for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
@@ -48,6 +51,9 @@ export function servePages(dist, { isolation = true, headers = {} } = {}) {
     },
   });
 }
+
+/** The tests' own modules and the repository's files, for a page. */
+export const testMounts = [['/tests/', join(root, 'tests', 'web')], ['/data/', root]];
 
 /** A blank page with `Engine` and `SluiceError` on window; `dist` is the package's folder. */
 export async function openPage(browser, dist, { context, ...options } = {}) {

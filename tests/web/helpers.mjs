@@ -34,6 +34,23 @@ export function nmse(ours, reference, from = 0, to = reference.length) {
   return difference / size;
 }
 
+/** Runs in Node or in the page: the logits, resident or at the smallest budget. */
+export async function measureLogits({ source, tokens, smallest, options }) {
+  const load = { contextLength: 64, ...options };
+  if (smallest) {
+    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
+    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
+  }
+  const engine = await Engine.load(source, load);
+  try {
+    const logits = Array.from(await engine.logits(tokens));
+    if (options.cache !== 'none') await engine.downloaded;
+    return { logits, resident: engine.memory().resident, fetched: engine.stats().bytesFetched };
+  } finally {
+    await engine.dispose();
+  }
+}
+
 const fakeGlue = {
   name: 'fake-glue',
   setup: (b) =>

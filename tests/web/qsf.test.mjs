@@ -10,7 +10,7 @@ import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, inTab, launch } from './chromium.mjs';
-import { importWeb, random, root } from './helpers.mjs';
+import { importWeb, measureLogits, random, root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
 const data = join(root, 'tests', 'data');
@@ -22,23 +22,6 @@ const path = (packing) => join(data, 'qsf', `${packing}.qsf`);
 const original = (packing) => join(data, 'families', `${models[packing]}.gguf`);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-qsf-'));
 after(() => rmSync(folder, { recursive: true }));
-
-/** Runs in Node or in the page: the logits, resident or at the smallest budget. */
-async function measure({ source, tokens, smallest, options }) {
-  const load = { contextLength: 64, ...options };
-  if (smallest) {
-    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
-    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
-  }
-  const engine = await Engine.load(source, load);
-  try {
-    const logits = Array.from(await engine.logits(tokens));
-    if (options.cache !== 'none') await engine.downloaded;
-    return { logits, resident: engine.memory().resident, fetched: engine.stats().bytesFetched };
-  } finally {
-    await engine.dispose();
-  }
-}
 
 test('CRC-32 is zlib’s, LZ4’s blocks unpack, and what are none are refused', async () => {
   const { crc32 } = await importWeb('io/qsf');
@@ -63,13 +46,13 @@ describe('in Node', () => {
   const wanted = {};
   before(async () => {
     globalThis.Engine = (await import(pathToFileURL(join(dist, 'node.js')).href)).Engine;
-    for (const packing of packings) wanted[packing] = (await measure({ source: original(packing), tokens, options: { threads: 1 } })).logits;
+    for (const packing of packings) wanted[packing] = (await measureLogits({ source: original(packing), tokens, options: { threads: 1 } })).logits;
   });
 
   for (const packing of packings) {
     test(`from a path, ${packing}`, async () => {
-      assert.deepEqual((await measure({ source: path(packing), tokens, options: { threads: 1 } })).logits, wanted[packing]);
-      const streamed = await measure({ source: path(packing), tokens, smallest: true, options: { threads: 2 } });
+      assert.deepEqual((await measureLogits({ source: path(packing), tokens, options: { threads: 1 } })).logits, wanted[packing]);
+      const streamed = await measureLogits({ source: path(packing), tokens, smallest: true, options: { threads: 2 } });
       assert.equal(streamed.resident, false);
       assert.deepEqual(streamed.logits, wanted[packing]);
     });
@@ -77,7 +60,7 @@ describe('in Node', () => {
 
   test('blocks of its own, layers left out by quality, and rows that are kept', async () => {
     const source = path('own'); // 2-bit blocks, and what --calibrate measured
-    const run = (options, smallest = false) => measure({ source, tokens, smallest, options: { threads: 2, ...options } });
+    const run = (options, smallest = false) => measureLogits({ source, tokens, smallest, options: { threads: 2, ...options } });
     const { logits } = await run({});
     const streamed = await run({}, true);
     assert.equal(streamed.resident, false);
@@ -87,7 +70,7 @@ describe('in Node', () => {
     assert.notDeepEqual(less.logits, logits);
     assert.deepEqual((await run({ quality: 0.5 }, true)).logits, less.logits);
     for (const options of [{ quality: 2 }, { quality: 'low' }]) await assert.rejects(run(options), { code: 'INVALID_ARGUMENT' });
-    await assert.rejects(measure({ source: path('none'), tokens, options: { quality: 0.9 } }), /--calibrate/);
+    await assert.rejects(measureLogits({ source: path('none'), tokens, options: { quality: 0.9 } }), /--calibrate/);
     const engine = await Engine.load(source, { contextLength: 64, threads: 1 });
     const { rowsFound, rowsRead } = engine.stats().engine;
     assert.equal(rowsFound + rowsRead, 0); // held whole
@@ -111,7 +94,7 @@ describe('in Node', () => {
     try {
       for (const [times, cacheDir] of [[1, join(folder, 'once')], [Infinity, join(folder, 'ever')]]) {
         damaged = times;
-        const told = measure({ source, tokens, options: { threads: 1, cacheDir } });
+        const told = measureLogits({ source, tokens, options: { threads: 1, cacheDir } });
         if (times === 1) assert.deepEqual((await told).logits, wanted.zstd);
         else await assert.rejects(told, { code: 'CORRUPT' });
       }
@@ -132,7 +115,7 @@ describe('in Chromium', () => {
 
   for (const isolation of [true, false]) {
     test(`over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`, () => inTab(browser, dist, { isolation }, async ({ page }) => {
-      const run = (args) => page.evaluate(measure, { tokens, options: {}, ...args });
+      const run = (args) => page.evaluate(measureLogits, { tokens, options: {}, ...args });
       for (const packing of packings) {
         const { logits: wanted } = await run({ source: `${files.url}/families/${models[packing]}.gguf`, options: { cache: 'none' } });
         const source = `${files.url}/qsf/${packing}.qsf`;

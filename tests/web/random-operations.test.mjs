@@ -4,8 +4,7 @@
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { serve } from '../../web/scripts/serve.mjs';
-import { launch } from './chromium.mjs';
+import { launch, servePages, testMounts } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { foreignState, randomOperations } from './random-operations.mjs';
 
@@ -53,14 +52,7 @@ describe('in Chromium', () => {
   let server;
   before(async () => {
     browser = await launch();
-    server = await serve([['/dist/', join(root, 'dist')], ['/tests/', join(root, 'tests', 'web')], ['/data/', root]], {
-      onRequest: (request, response) => {
-        if (request.url === '/favicon.ico') return response.writeHead(204).end(), true;
-        if (request.url !== '/') return false;
-        response.writeHead(200, { 'Content-Type': 'text/html' }).end('<!doctype html><title>test</title>');
-        return true;
-      },
-    });
+    server = await servePages(join(root, 'dist'), { mounts: testMounts });
   });
   after(async () => {
     await browser?.close();

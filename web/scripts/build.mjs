@@ -112,10 +112,10 @@ const filesApart = {
   setup: (build) => build.onResolve({ filter: /^\.\/(templates|adapters|node)\.js$/ }, ({ path, kind, importer }) =>
     (kind === 'dynamic-import' || importer.endsWith('cli.ts') ? { path, external: true } : null)),
 };
-const safetensorsInlined = {
-  name: 'safetensors-inlined',
-  setup: (build) => build.onResolve({ filter: /^\.\/worker\/safetensors\.js$/ },
-    () => ({ path: inRoot('web', 'worker', 'safetensors-inlined.ts') })),
+const modulesInlined = {
+  name: 'modules-inlined',
+  setup: (build) => build.onResolve({ filter: /^\.\/worker\/modules\.js$/ },
+    () => ({ path: inRoot('web', 'worker', 'modules-inlined.ts') })),
 };
 // inline.js carries worker and wasm in itself. Its worker is a classic script, because a page opened
 // from the disk may start no other kind.
@@ -129,7 +129,7 @@ const inlinedFiles = (esbuild, common) => ({
     build.onLoad({ filter: /\.js$/, namespace: 'inlined' }, async ({ path }) => {
       const { outputFiles } = await esbuild.build({
         ...common, entryPoints: [`web/${path.replace(/js$/, 'ts')}`], minify: true, sourcemap: false, write: false,
-        plugins: [glueAtBuild, safetensorsInlined, inlinedFiles(esbuild, common)], format: 'iife', define: { 'import.meta.url': 'self.location.href' },
+        plugins: [glueAtBuild, modulesInlined, inlinedFiles(esbuild, common)], format: 'iife', define: { 'import.meta.url': 'self.location.href' },
       });
       return { contents: outputFiles[0].text, loader: 'text' };
     });

@@ -106,6 +106,12 @@ const shorter = {
   abort: 'const e=new WebAssembly.RuntimeError("Aborted("+what+")");err(e.message);ABORT=true;' +
     'EXITSTATUS=1;readyPromiseReject(e);throw e',
   _emscripten_check_blocking_allowed: '',
+  // The engine writes and exits nowhere, so no thread asks another to.
+  _fd_write: 'return 52',
+  _fd_seek: 'return 52',
+  _fd_close: 'return 52',
+  exitOnMainThread: '',
+  _emscripten_receive_on_main_thread_js: '',
   UTF8ArrayToString: 'idx>>>=0;let end=idx;while(heap[end]&&!(end>=idx+maxBytesToRead))++end;' +
     'return UTF8Decoder.decode(new Uint8Array(heap.slice(idx,end)))',
 };

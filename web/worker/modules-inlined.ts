@@ -1,0 +1,23 @@
+// The same in the worker that inline.js carries, which has no files beside it (build.mjs puts it there).
+
+import packed from 'inlined:safetensors.wasm';
+
+import type { GpuModule } from '../gpu/gpu.js';
+import type { Safetensors } from '../io/directory.js';
+import * as qsf from '../io/qsf.js';
+import { load } from '../io/safetensors.js';
+import { SluiceError } from '../wire/errors.js';
+import { unpack } from '../wire/unpack.js';
+
+const noCards: GpuModule = {
+  async findCard(device) {
+    if (device === 'auto') return null;
+    throw new SluiceError('NOT_SUPPORTED', "sluice-llm/inline has no part for graphics cards: load with device 'wasm', or import 'sluice-llm'.");
+  },
+};
+
+export const modules = {
+  gpu: () => Promise.resolve(noCards),
+  qsf: () => Promise.resolve(qsf),
+  safetensors: (): Promise<Safetensors> => load(() => unpack(packed)),
+};
