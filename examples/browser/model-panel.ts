@@ -150,7 +150,9 @@ export class ModelPanel {
       byId('plan').hidden = false;
       box.setAttribute('aria-busy', 'true');
       if (!box.hasChildNodes()) box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
-      const info = await Engine.inspect(source, { ...this.settings(), cache, signal: control.signal });
+      const settings = this.settings();
+      const device = settings.device === 'auto' ? 'auto' : 'wasm'; // else there is nothing to measure
+      const info = await Engine.inspect(source, { ...settings, device, cache, signal: control.signal });
       if (control.signal.aborted) return;
       this.showPlan(info);
       announce(box.querySelector('.verdict')?.textContent ?? '');
@@ -168,7 +170,7 @@ export class ModelPanel {
 
   /** The slider's scale begins at what works; one press goes there. */
   private async offerSmallest(signal: AbortSignal): Promise<void> {
-    const info = await Engine.inspect(this.picker.source!, { ...this.settings(), memoryBudget: undefined, signal }).catch(() => null);
+    const info = await Engine.inspect(this.picker.source!, { ...this.settings(), memoryBudget: undefined, device: 'wasm', signal }).catch(() => null);
     if (!info || signal.aborted) return;
     const least = Math.ceil(info.plan.minimum / 65536 + 1) * 65536;
     const use = make('button', { type: 'button', class: 'quiet' }, `Use ${bytes(least)}`);

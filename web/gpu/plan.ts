@@ -101,9 +101,9 @@ function cutExperts(program: Program, index: number, most: number, units: Unit[]
   const first = mixed(program, program.ops[index]!);
   const total = program.moes[program.ops[index]!.moe]!.numbers[Mix.Matrices]!;
   const one = first.reduce((sum, mat) => sum + expertBytes(program, mat), 0);
-  const most1 = Math.max(1, Math.floor((most - 16 * first.length) / one));
-  for (let expert = 0; expert < total; expert += most1) {
-    const count = Math.min(most1, total - expert);
+  const fitting = Math.max(1, Math.floor((most - 16 * first.length) / one));
+  for (let expert = 0; expert < total; expert += fitting) {
+    const count = Math.min(fitting, total - expert);
     const unit: Unit = { op: index, pieces: [], experts: { first: expert, count }, bytes: 0, pinned: false };
     for (const [part, mat] of first.entries()) {
       const bytes = expertBytes(program, mat);
