@@ -35,6 +35,8 @@ async function bytesOf(file: URL): Promise<ArrayBuffer> {
   return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length) as ArrayBuffer;
 }
 
+const kNoCard = 'There is no WebGPU in Node.';
+
 const platform: HostPlatform = {
   isolated: true,
   budgetCap: Math.min(3.5 * 2 ** 30, Math.floor(os.totalmem() / 2)),
@@ -43,7 +45,8 @@ const platform: HostPlatform = {
   openPath,
   swapFiles: () => nodeSwapFiles(),
   gpu: async () => ({
-    findCard: async (device) => (device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', 'There is no WebGPU in Node.'))),
+    advise: async () => ({ prefill: 'wasm', decode: 'wasm', cardFrom: Infinity, reason: kNoCard }),
+    findCard: async ({ device }) => (device === 'auto' ? null : Promise.reject(new SluiceError('NOT_SUPPORTED', kNoCard))),
   }),
   qsf: () => import('./io/qsf.js'),
   safetensors: async () => {

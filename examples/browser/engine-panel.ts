@@ -47,6 +47,7 @@ export class EnginePanel {
     byId('engine-live').hidden = engine === null;
     if (!engine) return;
     const stats = engine.stats();
+    const memory = engine.memory();
     const reading = stats.promptMs > 0 ? ((stats.promptTokens - stats.cachedTokens) * 1000) / stats.promptMs : 0;
     this.setFigures([
       ['Writing', stats.tokensPerSecond ? `${rate(stats.tokensPerSecond)} tokens/s` : '–', `${stats.generatedTokens} tokens`],
@@ -55,8 +56,9 @@ export class EnginePanel {
       ['Store', `${bytes(this.store.rate(stats.bytesFromStore))}/s`, `${bytes(stats.bytesFromStore)} in all`],
       ['Context', `${stats.position}`, `of ${engine.info.plan.contextLength} tokens`],
       ['Threads', String(stats.threads), stats.kernels],
+      stats.device === 'webgpu' ? ['Device', stats.card!, `${bytes(memory.gpu)} on the card`] : ['Device', 'CPU'],
     ]);
-    this.setMemory(engine.memory());
+    this.setMemory(memory);
     this.layers.draw(engine.layers(), engine.info.plan);
   }
 

@@ -1,7 +1,7 @@
 // From a choice to a loaded engine: the report before any download, loading with pause and resume, the
 // budget of the engine that runs, and the store.
 
-import { Engine, SluiceError, type ModelInfo, type ModelSource, type ProgressEvent } from 'sluice-llm';
+import { Engine, SluiceError, type Device, type ModelInfo, type ModelSource, type ProgressEvent } from 'sluice-llm';
 
 import { explain, isAbort, reloadHelps } from './advice.js';
 import { BudgetSlider } from './budget.js';
@@ -45,7 +45,7 @@ export class ModelPanel {
     on(byId('check'), 'click', () => this.check());
     on(byId('unload'), 'click', () => this.unload());
     on(document, 'load-again', () => this.load(this.loaded ?? this.picker));
-    for (const id of ['context', 'threads']) on(byId(id), 'change', () => this.check());
+    for (const id of ['context', 'threads', 'device']) on(byId(id), 'change', () => this.check());
     for (const button of document.querySelectorAll<HTMLElement>('[data-sample]')) {
       on(button, 'click', () => {
         document.dispatchEvent(new CustomEvent('show-pane', { detail: 'model' }));
@@ -150,7 +150,9 @@ export class ModelPanel {
       byId('plan').hidden = false;
       box.setAttribute('aria-busy', 'true');
       if (!box.hasChildNodes()) box.replaceChildren(make('p', { class: 'muted' }, 'Reading the header…'));
-      const info = await Engine.inspect(source, { ...this.settings(), cache, signal: control.signal });
+      const settings = this.settings();
+      const device = settings.device === 'auto' ? 'auto' : 'wasm'; // else there is nothing to measure
+      const info = await Engine.inspect(source, { ...settings, device, cache, signal: control.signal });
       if (control.signal.aborted) return;
       this.showPlan(info);
       announce(box.querySelector('.verdict')?.textContent ?? '');
@@ -168,7 +170,7 @@ export class ModelPanel {
 
   /** The slider's scale begins at what works; one press goes there. */
   private async offerSmallest(signal: AbortSignal): Promise<void> {
-    const info = await Engine.inspect(this.picker.source!, { ...this.settings(), memoryBudget: undefined, signal }).catch(() => null);
+    const info = await Engine.inspect(this.picker.source!, { ...this.settings(), memoryBudget: undefined, device: 'wasm', signal }).catch(() => null);
     if (!info || signal.aborted) return;
     const least = Math.ceil(info.plan.minimum / 65536 + 1) * 65536;
     const use = make('button', { type: 'button', class: 'quiet' }, `Use ${bytes(least)}`);
@@ -186,11 +188,12 @@ export class ModelPanel {
     this.budget.scale(info);
   }
 
-  private settings(): { memoryBudget?: number; contextLength?: number; threads?: number; grammars?: boolean } {
+  private settings(): { memoryBudget?: number; contextLength?: number; threads?: number; device?: Device; grammars?: boolean } {
     return {
       memoryBudget: this.budget.value || undefined,
       contextLength: Number(byId<HTMLSelectElement>('context').value) || undefined,
       threads: Number(byId<HTMLSelectElement>('threads').value) || undefined,
+      device: byId<HTMLSelectElement>('device').value as Device,
       grammars: wantsSchema() || undefined,
     };
   }

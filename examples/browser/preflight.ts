@@ -61,6 +61,7 @@ export function report(info: ModelInfo, limited: boolean): Node[] {
     : `Runs here: ${bytes(plan.pinned)} stay in memory, ${bytes(plan.bytesPerPass)} stream by for every token.`;
   const rows: [string, string][] = [
     ...speedRow(info),
+    ...(info.device ? [['Device', info.device.reason] as [string, string]] : []),
     ['Needs at least', `${bytes(plan.minimum)} with a context of ${count(plan.contextLength)}`],
     ['Download', downloadText(info)],
     ['Model', `${info.architecture}, ${count(info.parameters)} weights in ${info.layers} layers, ${types}`],

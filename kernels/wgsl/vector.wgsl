@@ -2,7 +2,9 @@
 // invocation reads every WG-th unit of eight weights of each row, so that neighbours read
 // neighbouring words, and uses it for all tokens; then the workgroup adds up. With NORM, x is its
 // RMS norm: the root of the sum of squares, which everyone has by then, divides the sums at last.
-// With GATED, a workgroup has the same rows of two parts, and writes act(gate, up).
+// With GATED, a workgroup has the same rows of two parts, and writes act(gate, up). With EXPERTS, rows are
+// those of so many matrices, one behind the other, and a number in the arena says which of them each token is
+// multiplied with; `share` tokens that follow each other have one x.
 // y = (add ? y : 0) + factor * (w . x + bias)
 struct Params {
   base: vec4u,    // of each part: the byte of its binding where its rows begin
@@ -10,17 +12,26 @@ struct Params {
   first: vec4u,   // its first workgroup
   column: vec4u,  // of y
   bias: vec4i,    // vector, or -1
-  factor: vec4i,  // vector of one value, or -1
+  factor: vec4i,  // vector of one value (of EXPERTS of one each), or -1
+  stride: vec4u,  // bytes from an expert to the next
   x: u32, x_ld: u32, y: u32, y_ld: u32,
   cols: u32, units: u32, row_bytes: u32, tokens: u32,
   groups: u32, gain: i32, eps: f32, scale: f32,
   add: u32, positive: f32, negative: f32, linear: f32,
-  below: f32,
+  below: f32, ids: u32, expert: u32, experts: u32,
+  share: u32,
 }
 const RESULTS = ROWS * TOKENS;
 
+var<workgroup> chosen: i32;
+var<private> matrix: u32;  // of those that are bound
+
 fn inputs(token: u32, c: u32) -> vec4f {
-  let x = quad(p.x + min(token, p.tokens - 1u) * p.x_ld + c);
+  var t = min(token, p.tokens - 1u);
+  if (EXPERTS) {
+    t /= p.share;
+  }
+  let x = quad(p.x + t * p.x_ld + c);
   return select(x, within(x, c, p.cols), TAIL);
 }
 fn gains(c: u32) -> vec4f {
@@ -34,7 +45,7 @@ fn gains(c: u32) -> vec4f {
 fn accumulate$(first: u32, row: u32, token: u32, lane: u32, sums: ptr<function, array<f32, SUMS>>) {
   var at: array<u32, ROWS>;
   for (var r = 0u; r < ROWS; r++) {
-    at[r] = p.base[$] + min(row + r, p.rows[$] - 1u) * p.row_bytes;
+    at[r] = p.base[$] + matrix * p.stride[$] + min(row + r, p.rows[$] - 1u) * p.row_bytes;
   }
   for (var unit = lane; unit < p.units; unit += WG) {
     let c = column(unit);
@@ -66,8 +77,12 @@ fn accumulate$(first: u32, row: u32, token: u32, lane: u32, sums: ptr<function, 
 fn weighed(sum: f32, part: u32, row: u32) -> f32 {
   let bias = p.bias[part];
   let factor = p.factor[part];
-  return p.scale * select(1.0, vectors[max(factor, 0)], factor >= 0) *
-         (sum + select(0.0, vectors[u32(max(bias, 0)) + row], bias >= 0));
+  var expert = 0u;
+  if (EXPERTS) {
+    expert = p.expert + matrix;
+  }
+  return p.scale * select(1.0, vectors[u32(max(factor, 0)) + expert], factor >= 0) *
+         (sum + select(0.0, vectors[u32(max(bias, 0)) + expert * p.rows[part] + row], bias >= 0));
 }
 
 @compute @workgroup_size(WG)
@@ -82,6 +97,16 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(num_workgroups) groups: vec3u
   }
   let row = (group - p.first[part]) * ROWS;
   let token = id.z * TOKENS;
+  if (EXPERTS) {
+    if (at.lane == 0u) {
+      chosen = i32(arena[p.ids + token]) - i32(p.expert);
+    }
+    let expert = workgroupUniformLoad(&chosen);
+    if (expert < 0 || expert >= i32(p.experts)) {
+      return;
+    }
+    matrix = u32(expert);
+  }
   var sums: array<f32, SUMS>;
   //@ accumulate
   add_up(at, &sums);

@@ -59,6 +59,18 @@ Json product_json(const model::MatmulOp& own) {
   return {{"parts", std::move(parts)}, {"add", own.add}, {"scale", own.scale}};
 }
 
+// Numbers in the order of web/gpu/program.ts; of matrices the first expert's, which others follow.
+Json mixture_json(const model::Moe& m) {
+  const auto first = [](const std::vector<int32_t>& mats) { return mats.empty() ? -1 : mats[0]; };
+  const int32_t all[] = {first(m.gate),  m.up[0],       m.down[0],        number(m.up.size()),
+                         m.n_expert,     m.n_used,      m.n_ff,           m.n_group,
+                         m.n_group_used, m.shared_by,   number(m.gating), m.normalize,
+                         m.weigh_input,  number(m.act), m.choice_bias,    m.gate_bias,
+                         m.up_bias,      m.down_bias,   m.gate_scale,     m.up_scale,
+                         m.down_scale};
+  return {{"numbers", all}, {"weightsScale", m.weights_scale}};
+}
+
 // What those kinds have of their own that the card's side computes; the others it refuses.
 Json own_json(const model::Op& op) {
   if (const auto* own = op.get<model::AttentionOp>()) return attention_json(*own, op.layer);
@@ -79,6 +91,9 @@ Json own_json(const model::Op& op) {
   }
   if (const auto* own = op.get<model::CopyOp>()) {
     return {{"heads", own->heads}, {"inStep", own->in_step}, {"outStep", own->out_step}};
+  }
+  if (const auto* own = op.get<model::MoeOp>()) {
+    return {{"moe", own->moe}, {"add", own->add}, {"scale", own->scale}};
   }
   if (const auto* own = op.get<model::AddOp>()) return {{"scale", own->scale}};
   if (const auto* own = op.get<model::ScaleOp>()) return {{"scale", own->scale}};
@@ -113,6 +128,7 @@ Json op_json(const model::Op& op) {
               {"xielu", {0, 0, 0, 0}},
               {"vecPerHead", false},
               {"rope", 0},
+              {"moe", 0},
               {"window", 0},
               {"chunked", false},
               {"alibi", 0},
@@ -169,6 +185,7 @@ std::string GpuExecutor::describe() const {
       {"ops", list(p.ops, op_json)},
       {"mats", list(p.mats, mat_json)},
       {"vecs", list(p.vecs, [](const model::Vec& v) { return Json(v.n); })},
+      {"moes", list(p.moes, mixture_json)},
       {"caches", list(plan.kv_shape.layers, cache_json)},
   };
   return out.dump(-1, ' ', false, Json::error_handler_t::replace);

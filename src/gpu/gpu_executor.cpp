@@ -24,11 +24,14 @@ GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine
 }
 
 // The card reads rows of f16 that hold every position, and weights as the file has them.
-bool GpuExecutor::for_card(const session::BatchSpec& spec) const {
+bool GpuExecutor::for_card(int32_t n, const session::BatchSpec& spec) {
   const session::MemoryPlan& plan = engine_.plan();
-  return pass_.lost == 0 && !spec.embed && !spec.encode && spec.ends.empty() &&
-         spec.parts.empty() && !watched_ && engine_.adapters().sum() == 0 && plan.kv_types.f16() &&
-         !plan.kv_room.forgets();
+  uint32_t left = 0;
+  if (spec.embed || spec.encode || !spec.ends.empty()) left |= CardPass::kTexts;
+  if (engine_.adapters().sum() != 0) left |= CardPass::kAdapters;
+  if (pass_.lost == 0) pass_.left |= left;
+  return pass_.lost == 0 && left == 0 && static_cast<uint32_t>(n) >= pass_.least &&
+         spec.parts.empty() && !watched_ && plan.kv_types.f16() && !plan.kv_room.forgets();
 }
 
 void GpuExecutor::begin(session::Timeline& timeline, int32_t n, const session::BatchSpec& spec) {
@@ -41,7 +44,7 @@ void GpuExecutor::begin(session::Timeline& timeline, int32_t n, const session::B
   pass_.held = std::min(pass_.held, timeline.position());
   n_ = n;
   spec_ = spec;
-  where_ = for_card(spec) ? Where::kEmbedding : Where::kCpu;
+  where_ = for_card(n, spec) ? Where::kEmbedding : Where::kCpu;
   cpu_.begin(timeline, n, spec);
 }
 

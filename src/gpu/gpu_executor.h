@@ -26,6 +26,10 @@ struct CardPass {
   uint32_t vectors = 0;  // address of [vecs] addresses of f32
   uint32_t rows = 0;     // address of [layers][2] addresses: keys and values of the first head
   uint32_t on_card = 0;  // passes that the card has computed
+  uint32_t least = 1;    // tokens of the smallest batch that the card is to compute
+  // Why batches were not for the card, as bits.
+  enum Left : uint32_t { kTexts = 1, kAdapters = 2 };
+  uint32_t left = 0;
 };
 
 class GpuExecutor final : public session::Executor {
@@ -49,7 +53,7 @@ class GpuExecutor final : public session::Executor {
  private:
   // Of a batch: the embedding is the CPU's, as are the tables of RoPE; the rest is the card's.
   enum class Where : uint8_t { kCpu, kEmbedding, kCard };
-  [[nodiscard]] bool for_card(const session::BatchSpec& spec) const;
+  [[nodiscard]] bool for_card(int32_t n, const session::BatchSpec& spec);
   [[nodiscard]] bool vectors_ready();
   void hand_over();
 

@@ -73,6 +73,9 @@ test('graphics cards read the weight types that there are, in blocks of their si
     .map(([, id, name, values, bytes]) => [name, Number(id), Number(values), Number(bytes)]);
   const sorted = (types) => types.sort(([, a], [, b]) => a - b);
   assert.deepEqual(sorted(card), sorted(native));
+  const names = [...list.matchAll(/^SLUICE_(?:ELEMENT|BLOCK)_TYPE\((\w+), \w+, (\d+), /gm)].map(([, name, id]) => `${name}: ${id}`);
+  const told = find('web/gpu/advice.ts', /kTypes: Record<string, number> = \{([^}]*)\}/).split(',').map((entry) => entry.trim()).filter(Boolean);
+  assert.deepEqual(told.sort(), names.sort(), 'by their names, as the header gives them');
 });
 
 test('the fill queue lies as the header says', () => {

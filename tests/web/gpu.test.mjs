@@ -1,9 +1,10 @@
 // The graphics card as Chromium's software adapter plays it: models computed by the card against their
 // references, under any gpuBudget to the bit, through sessions that go back, fork and are saved, and on past a
-// card that is lost, whenever that is. Nothing that is asked of the card may be refused by its validation.
+// card that is lost, whenever that is; what is left to the CPU, and that it is said; which of the two is chosen.
+// Nothing that is asked of the card may be refused by its validation.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
@@ -28,6 +29,7 @@ function models(name) {
 
 const arch = models('arch');
 const quant = models('quant');
+const families = models('families');
 const llama = arch.find(({ name }) => name === 'llama-gqa');
 let browser;
 let files;
@@ -46,11 +48,17 @@ const kWorker = `
   };
   new BroadcastChannel('card').onmessage = () => made.at(-1)?.destroy();
 `;
+// The software adapter takes itself for a card.
+const kDisguised = `
+  Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => ({ vendor: 'acme', architecture: 'anvil', device: '', description: '', isFallbackAdapter: false }) });
+`;
+// Passes of five tokens and more are the card's, whatever was measured.
+const kPromptsOnly = "addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardFrom = 5));";
 const kNoCard = 'GPU.prototype.requestAdapter = async () => null;';
 
 before(async () => {
   browser = await launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
-  files = await serve([['/arch/', arch[0].folder], ['/quant/', quant[0].folder]], crossOrigin);
+  files = await serve([['/arch/', arch[0].folder], ['/quant/', quant[0].folder], ['/families/', families[0].folder]], crossOrigin);
   tab = await openPage(browser, dist, {});
   tab.page.on('console', (message) => {
     if (/error|warning/.test(message.type())) complaints.push(message.text());
@@ -65,7 +73,7 @@ after(async () => {
   assert.deepEqual(complaints, [], 'the console says nothing');
 });
 
-const address = (model) => `${files.url}/${model.folder === arch[0].folder ? 'arch' : 'quant'}/${model.file}`;
+const address = (model) => `${files.url}/${basename(model.folder)}/${model.file}`;
 const inPage = (work, ...args) => tab.page.evaluate(work, args);
 
 // --- in the page --------------------------------------------------------------------------------
@@ -133,6 +141,28 @@ for (const model of quant) {
     check(model, kNmse + 10 * model.llama_cpp_nmse));
 }
 
+/** Mixtures of other operations besides. */
+const kBeyond = /^(qwen35moe|lfm2moe|nemotron_h_moe)$/;
+// Softmax before and after the choice, sigmoid, groups, experts beside those that all tokens have.
+for (const model of families.filter(({ name }) => /moe/.test(name))) {
+  test(`the card computes the mixture ${model.name}`, { skip: !all && model.name !== 'qwen3moe' && 'SLUICE_GPU_MODELS=all runs it' }, async () => {
+    const result = await check(model, Math.max(kNmse, 10 * model.llama_cpp_f16_nmse));
+    assert.equal(result !== undefined, !kBeyond.test(model.name), 'refused, or not');
+    if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+  });
+}
+
+test('experts that stream give the same bits', async () => {
+  const mixture = families.find(({ name }) => name === 'qwen3moe');
+  const resident = await measured(mixture);
+  const refused = await measured(mixture, { options: { gpuBudget: 1 << 16 } }).catch((error) => error.message);
+  const least = Number(/smallest that works is (\d+)/.exec(refused)[1]);
+  const small = await measured(mixture, { options: { gpuBudget: Math.floor(least + (resident.gpu - least) / 4) } });
+  assert.ok(small.counts.uploaded > 2 * resident.counts.uploaded, `weights stream: ${small.counts.uploaded} bytes`);
+  assert.deepEqual(small.logits, resident.logits);
+  assert.deepEqual(small.tokens, resident.tokens);
+});
+
 let whole;
 test('one submit a token, at most eight dispatches a layer', async () => {
   whole = await measured(llama);
@@ -177,6 +207,120 @@ test('answers that go back, are saved and move between card and CPU are those of
     return wrong;
   }, address(llama), llama.prompt);
   assert.deepEqual(wrong, []);
+});
+
+test('sessions that fork, go back, are saved and change places say the same on card and CPU', async () => {
+  const result = await inPage(async ([source, prompt]) => {
+    const cpu = await Engine.load(source, { cache: 'none', contextLength: 128, kernels: 'wasm128', threads: 1 });
+    const sides = [card, cpu];
+    let seed = 5;
+    const below = (n) => (seed = (seed * 48271) % 0x7fffffff) % n;
+    const words = (n) => Array.from({ length: n }, () => ['mill', ' river', ' 42', ' and', ' fox'][below(5)]).join('');
+    const told = { answers: 0, tokens: 0, ties: 0, forks: 0, moves: 0, wrong: [] };
+    const twins = [sides.map((engine) => engine.session())];
+    const tell = async (session, text) => {
+      const pieces = [];
+      for await (const piece of session.generate(text, { maxTokens: 4, temperature: 0, ignoreEos: true, logprobs: 2 })) if (piece.topLogprobs) pieces.push(piece);
+      return pieces;
+    };
+    for (let i = 0; i < 14; i++) {
+      const at = below(twins.length);
+      const kind = below(5);
+      if (kind === 0 && twins.length < 4) {
+        twins.push(await Promise.all(twins[at].map((session) => session.fork())));
+        told.forks++;
+      } else if (kind === 1) {
+        // Each has the other's keys and values from here on, as they were.
+        const saved = [await twins[at][0].save(), await twins[at][1].save()];
+        await twins[at][0].restore(saved[1]);
+        await twins[at][1].restore(saved[0]);
+        if (`${(await twins[at][1].save()).state}` !== `${saved[0].state}`) told.wrong.push('a state that has moved to the CPU is another');
+        if (`${(await twins[at][0].save()).state}` !== `${saved[1].state}`) told.wrong.push('a state that has moved to the card is another');
+        told.moves++;
+      } else {
+        // Of the engine's own timeline, a prompt that shares some of what it holds: it goes back.
+        if (kind === 2) {
+          const tokens = [...prompt.slice(0, 8 + below(20)), below(200)];
+          const both = [await tokensOf(card, tokens, 3), await tokensOf(cpu, tokens, 3)];
+          if (`${both[0]}` !== `${both[1]}`) told.wrong.push(`${tokens}: ${both.join(' for ')}`);
+        }
+        if (twins[at][0].tokens.length > 100) continue;
+        const text = words(1 + below(3));
+        const [ours, theirs] = [await tell(twins[at][0], text), await tell(twins[at][1], text)];
+        told.answers++;
+        const differ = theirs.findIndex((piece, k) => piece.token !== ours[k]?.token);
+        told.tokens += differ < 0 ? theirs.length : differ;
+        if (differ < 0) continue;
+        const [first, second] = theirs[differ].topLogprobs;
+        if (first.logprob - second.logprob > 0.02) told.wrong.push(`operation ${i}: ${ours.map(({ token }) => token)} for ${theirs.map(({ token }) => token)}`);
+        told.ties++;
+        await twins[at][1].restore(await twins[at][0].save()); // they agree again
+      }
+    }
+    await cpu.dispose();
+    return told;
+  }, address(llama), llama.prompt);
+  assert.deepEqual(result.wrong, []);
+  assert.ok(result.forks > 0 && result.moves > 0 && result.answers > 3 && result.tokens > 12 && result.ties < 2, JSON.stringify(result));
+});
+
+test('what goes to the CPU though a card was asked for is said, once', async () => {
+  const result = await inPage(async ([source]) => {
+    const warnings = [];
+    const engine = await load(source, { onProgress: (event) => event.phase === 'warning' && warnings.push([event.code, /^\w+/.exec(event.message)[0]]) });
+    const said = () => warnings.splice(0);
+    await tokensOf(engine, [1, 2, 3], 2);
+    const out = { plain: said() };
+    for (let i = 0; i < 2; i++) await engine.embed([[1, 2, 3], [4, 5]]);
+    out.embedded = said();
+    const { embedding, heads, headSize } = engine.info;
+    const before = engine.stats().engine.cardPasses;
+    await engine.setAdapters([adapterOf(embedding, heads * headSize)]);
+    for (let i = 0; i < 2; i++) await tokensOf(engine, [1, 2, 3], 2);
+    out.adapted = said();
+    out.passes = engine.stats().engine.cardPasses - before;
+    await engine.setAdapters([]);
+    await tokensOf(engine, [1, 2, 3], 2);
+    out.again = engine.stats().engine.cardPasses > before;
+    out.after = said();
+    await engine.dispose();
+    return out;
+
+    /** PEFT's two files: rank 1, of the first layer's queries. */
+    function adapterOf(cols, rows) {
+      const name = 'base_model.model.model.layers.0.self_attn.q_proj.lora_';
+      const header = JSON.stringify({
+        [`${name}A.weight`]: { dtype: 'F32', shape: [1, cols], data_offsets: [0, 4 * cols] },
+        [`${name}B.weight`]: { dtype: 'F32', shape: [rows, 1], data_offsets: [4 * cols, 4 * (cols + rows)] },
+      });
+      const padded = header.padEnd(Math.ceil(header.length / 8) * 8);
+      const tensors = new Blob([BigUint64Array.of(BigInt(padded.length)), padded, new Float32Array(cols + rows).fill(0.01)]);
+      const config = { peft_type: 'LORA', r: 1, lora_alpha: 1, target_modules: ['q_proj'] };
+      return { source: [new File([tensors], 'adapter_model.safetensors'), new File([JSON.stringify(config)], 'adapter_config.json')] };
+    }
+  }, address(llama));
+  assert.deepEqual(result, {
+    plain: [], embedded: [['NOT_ON_CARD', 'Embeddings']], adapted: [['NOT_ON_CARD', 'Adapters']], passes: 0, again: true, after: [],
+  });
+});
+
+test('a model that the card cannot run is refused, or computed by the CPU with a warning', async () => {
+  const result = await inPage(async ([source]) => {
+    const warnings = [];
+    const refused = await load(source).catch(({ code, message }) => [code, message]);
+    const spec = workerAfter("addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardFrom = 1));");
+    const engine = await load(source, { device: 'auto', workerUrl: spec, onProgress: (event) => event.phase === 'warning' && warnings.push([event.code, event.message]) });
+    const { device } = engine.stats();
+    const tokens = await tokensOf(engine, [1, 2, 3], 2);
+    await engine.dispose();
+    return { refused, warnings, device, tokens: tokens.length };
+  }, `${files.url}/families/lfm2.gguf`);
+  assert.equal(result.refused[0], 'NOT_SUPPORTED');
+  assert.match(result.refused[1], /cannot run on the graphics card: the operation gated would be needed there/);
+  assert.equal(result.warnings.length, 1);
+  assert.equal(result.warnings[0][0], 'NOT_SUPPORTED');
+  assert.match(result.warnings[0][1], /operation gated.*The CPU computes\.$/);
+  assert.deepEqual([result.device, result.tokens], ['wasm', 2]);
 });
 
 test('an answer is given up within a moment, and the next one is right', async () => {
@@ -267,4 +411,47 @@ test('a card is fetched for nobody who does not ask, and refused in words where 
     return out;
   }, address(llama), kNoCard);
   assert.deepEqual(found, { device: 'wasm', gpu: 0, fetched: 0, auto: 'wasm', wrong: 'INVALID_ARGUMENT', none: 'NOT_SUPPORTED', without: 'wasm' });
+});
+
+// --- which of the two computes --------------------------------------------------------------------
+
+test('what is measured decides: against a card that is a program, the CPU', async () => {
+  const result = await inPage(async ([source, disguised, none]) => {
+    const ask = (script) => Engine.inspect(source, { cache: 'none', contextLength: 128, device: 'auto', threads: 1, workerUrl: script });
+    const out = { software: (await ask(workerUrl)).device, none: (await ask(workerAfter(none))).device, plain: (await Engine.inspect(source, { cache: 'none' })).device };
+    const { device } = await ask(workerAfter(disguised));
+    const engine = await load(source, { device: 'auto', workerUrl: workerAfter(disguised) });
+    out.loaded = engine.stats().device;
+    await engine.dispose();
+    return { ...out, measured: { ...device, cardFrom: String(device.cardFrom) } };
+  }, address(quant.find(({ name }) => name === 'Q4_K')), kDisguised, kNoCard);
+  const { software, none, plain, measured, loaded } = result;
+  assert.equal(plain, undefined);
+  for (const [advice, reason] of [[software, /program on the CPU/], [none, /no WebGPU adapter/], [measured, /^The CPU computes: measured, prompts/]]) {
+    assert.deepEqual([advice.prefill, advice.decode, String(advice.cardFrom)], ['wasm', 'wasm', 'Infinity'], JSON.stringify(advice));
+    assert.match(advice.reason, reason);
+  }
+  assert.equal(measured.card, 'acme anvil');
+  for (const rate of [...Object.values(measured.rates).flatMap(Object.values), measured.cardBytesPerSecond]) assert.ok(Number.isFinite(rate) && rate > 0, rate);
+  assert.equal(loaded, 'wasm');
+});
+
+test('prompts on the card, and the tokens after them on the CPU, are the CPU\'s', async () => {
+  const result = await inPage(async ([source, prompt, script]) => {
+    const cpu = await Engine.load(source, { cache: 'none', contextLength: 128, kernels: 'wasm128', threads: 1 });
+    const engine = await load(source, { workerUrl: workerAfter(script) });
+    const passes = () => engine.stats().engine.cardPasses;
+    const out = { wrong: [], passes: [] };
+    for (const tokens of [prompt, prompt.slice(0, 20), [...prompt.slice(0, 30), 7, 8, 9], [1, 2, 3], prompt.slice(10, 40)]) {
+      const before = passes();
+      const [ours, theirs] = [await tokensOf(engine, tokens, 5), await tokensOf(cpu, tokens, 5)];
+      if (`${ours}` !== `${theirs}`) out.wrong.push(`${tokens}: ${ours} for ${theirs}`);
+      out.passes.push(passes() - before);
+    }
+    await Promise.all([engine.dispose(), cpu.dispose()]);
+    return out;
+  }, address(llama), llama.prompt, kPromptsOnly);
+  assert.deepEqual(result.wrong, []);
+  // What is left of each prompt behind what it shares with the one before is one pass, if it has five tokens.
+  assert.deepEqual(result.passes, [1, 0, 1, 0, 1]);
 });

@@ -11,10 +11,10 @@ export const models = join(root, 'examples', 'models');
 const stand = join(root, 'tests', 'web', 'page-engine');
 
 /** { browser, server, site, withTabs, close } for one test file; `name` keeps the files of several apart. */
-export async function openSite(name, { fake = false, onRequest } = {}) {
+export async function openSite(name, { fake = false, onRequest, start = launch } = {}) {
   const site = join(root, 'build', 'web-tests', name);
   await buildSite({ site });
-  const browser = await launch();
+  const browser = await start();
   const server = await serve([...(fake ? [['/dist/', stand]] : []), ['/models/', models], ['/', site]], { onRequest });
 
   /** `work` gets open(query), which opens tabs of one browser profile; none may have an uncaught error. */

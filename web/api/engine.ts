@@ -84,7 +84,8 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', spec, false), source, options);
+    const cardFrom = options.device === 'auto' ? (await Engine.inspect(source, options)).device!.cardFrom : 1;
+    const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', Object.assign(spec, { cardFrom }), false), source, options);
     engine.#snapshot ??= loaded.snapshot;
     (engine as { info: ModelInfo }).info = loaded.info;
     return engine;

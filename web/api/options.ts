@@ -58,6 +58,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     lora: await adapterSpecs(options.lora),
     device: /^(wasm|webgpu|auto)$/.test(device) ? device : invalid('device must be wasm, webgpu or auto.'),
     gpuBudget: count('gpuBudget', options.gpuBudget),
+    cardFrom: 1,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
 }

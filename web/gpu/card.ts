@@ -105,7 +105,7 @@ export class Card {
           if (step.op.kind === OpKind.Select) rows.tokens = 1;
           else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
           for (const u of this.#unitsOf(step)) this.#writer.products(recorder, step, this.#plan.units[u]!, this.#place(u), rows);
-          this.#writer.activate(recorder, step, rows);
+          this.#writer.finish(recorder, step, rows);
         }
       }
     });
@@ -253,13 +253,13 @@ export class Card {
       } else if (op.kind !== OpKind.Matmul) {
         this.#writer.simple(recording.to(), step, rows);
       }
-      if (op.kind !== OpKind.Matmul) continue;
+      if (op.kind !== OpKind.Matmul && op.kind !== OpKind.Moe) continue;
       for (const u of this.#unitsOf(step)) {
         if (!(await this.#unit(u, recording, given))) return false;
         this.#writer.products(recording.to(), step, this.#plan.units[u]!, this.#place(u), rows);
         work += this.#plan.units[u]!.bytes * rows.tokens;
       }
-      this.#writer.activate(recording.to(), step, rows);
+      this.#writer.finish(recording.to(), step, rows);
       if (work < kPieceWork || rows.tokens < kLongPass) continue;
       recording.submit();
       work = 0;

@@ -114,7 +114,7 @@ export class Feed {
       await Promise.all(unit.pieces.map(async (piece) => {
         const [a, b] = [Math.max(from, piece.at), Math.min(to, piece.at + piece.bytes)];
         if (a >= b) return;
-        const mat = this.#program.mats[this.#program.ops[unit.op]!.parts[piece.part]!.mat]!;
+        const mat = this.#program.mats[piece.mat]!;
         const bytes = await this.#read(mat.file, mat.offset + piece.row0 * mat.rowBytes + (a - piece.at), b - a);
         into.set(bytes, a - from);
         this.bytes += b - a;

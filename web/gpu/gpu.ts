@@ -2,81 +2,136 @@
 // engine. worker/loading.ts imports it then, and not before.
 
 import { SluiceError } from '../wire/errors.js';
+import type { LoadSpec } from '../wire/protocol.js';
+import type { ProgressEvent } from '../wire/types.js';
+import { adapterFor, cardName, deviceOf } from './adapter.js';
+import { advise } from './advice.js';
 import { Card, type CardCounts } from './card.js';
-import type { Device } from '../wire/types.js';
-import type { ReadWeights } from './feed.js';
-import { Word, type Program } from './program.js';
+import { Left, Word, type Program } from './program.js';
+
+export { advise, findCard };
 
 /** What the engine's worker gives to it. */
 export interface GpuHost {
   /** An opened engine, of the binary that is made for this. */
   binding: { attachCard?: () => string };
   memory: WebAssembly.Memory;
-  read: ReadWeights;
-  /** Bytes; 0: as many as the model wants. */
-  gpuBudget: number;
-  /** The card is lost; the CPU goes on. */
-  warn(code: string, message: string): void;
+  /** The model's files. */
+  io: { read(file: number, offset: number, length: number, weights: boolean): Promise<Uint8Array> };
+  spec: LoadSpec;
+  /** For warnings: the card is lost, or does not do something; the CPU does. */
+  progress(event: ProgressEvent): void;
+}
+
+/** A way to a card, for an engine that is opened next. */
+export interface CardWay {
+  /** Of weights that the CPU is to hold beside the card, where nobody says; 0: all that it has room for. */
+  beside: number;
+  /** Has the card compute; null, with `auto`, where it cannot. Errors: openCard's. */
+  open(host: GpuHost): Promise<Gpu | null>;
 }
 
 /** A card that computes. */
 export interface Gpu {
   /** Computes what the engine asks for; false: it asks for nothing. Returns at once when `stopped`. */
   serve(stopped: () => boolean): Promise<boolean>;
+  /** What EngineStats says of it; nothing once it is lost. */
+  readonly device: { device?: 'webgpu'; card?: string };
   /** Bytes that it holds; 0 once it is lost. */
   readonly bytes: number;
-  readonly lost: boolean;
-  readonly counts: CardCounts;
+  /** Counters; warns, once, of what went to the CPU since the last look. */
+  counts(): CardCounts;
   close(): void;
 }
 
 /** This module. */
 export interface GpuModule {
+  advise: typeof advise;
   findCard: typeof findCard;
 }
 
-/**
- * A way to a card, for an engine that is opened next; null, with `auto`, where the CPU is the better one. Errors:
- * NOT_SUPPORTED where there is no card; of the way, openCard's.
- */
-export async function findCard(device: Device): Promise<((host: GpuHost) => Promise<Gpu | null>) | null> {
-  const adapter = await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: 'high-performance' });
+const kBeside = 64 << 20;
+
+/** null, with `auto`, where the CPU is the better one. Errors: NOT_SUPPORTED where there is no card. */
+async function findCard({ device, cardFrom }: LoadSpec): Promise<CardWay | null> {
   const auto = device === 'auto';
-  if (adapter && !(auto && isSoftware(adapter))) {
-    return (host) => openCard(adapter, host).catch((error: SluiceError) => {
+  if (cardFrom === Infinity) return null;
+  const adapter = await adapterFor();
+  if (adapter) {
+    const open = (host: GpuHost): Promise<Gpu | null> => openCard(adapter, host).catch((error: SluiceError) => {
       if (!auto) throw error;
-      host.warn(error.code, `${error.message} The CPU computes.`);
+      warner(host)(error.code, `${error.message} The CPU computes.`);
       return null;
     });
+    return { beside: cardFrom > 1 ? 0 : kBeside, open };
   }
   if (auto) return null;
   throw new SluiceError('NOT_SUPPORTED', "There is no WebGPU adapter here: load with device 'wasm'.");
 }
 
-/** A card that is a program on the CPU, which the engine's own kernels outrun. */
-const isSoftware = ({ info }: GPUAdapter): boolean => info.isFallbackAdapter || /swiftshader|llvmpipe/i.test(`${info.architecture} ${info.device} ${info.description}`);
-
-const kFeatures = ['subgroups'];
+type Warn = (code: string, message: string) => void;
+const warner = ({ progress }: GpuHost): Warn => (code, message) => progress({ phase: 'warning', code, message });
 
 /** Has the card compute what this engine is asked from now on. Errors: Card.open's, NOT_SUPPORTED. */
-async function openCard(adapter: GPUAdapter, { binding, memory, read, gpuBudget, warn }: GpuHost): Promise<Gpu> {
+async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu> {
+  const { binding, memory, io, spec } = host;
+  const warn = warner(host);
   if (!binding.attachCard) {
     throw new SluiceError('NOT_SUPPORTED', "The engine's wasm that was given has no way to a graphics card: give engine.gpu.wasm.");
   }
-  const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;
-  const device = await adapter.requestDevice({
-    requiredFeatures: kFeatures.filter((feature) => adapter.features.has(feature)) as GPUFeatureName[],
-    requiredLimits: { maxBufferSize, maxStorageBufferBindingSize },
-  });
+  const device = await deviceOf(adapter);
   const program = JSON.parse(binding.attachCard()) as Program;
+  const words = new Uint32Array(memory.buffer, program.pass, Word.Left + 1);
   try {
-    return await Card.open(device, {
-      memory, program, read, gpuBudget,
+    const card = await Card.open(device, {
+      memory, program, gpuBudget: spec.gpuBudget,
+      read: (file, offset, length) => io.read(file, offset, length, true),
       onLost: (why) => warn('DEVICE_LOST', `The graphics card is lost (${why}); the CPU goes on.`),
     });
+    words[Word.Least] = spec.cardFrom;
+    return new Told(card, cardName(adapter), words, warn);
   } catch (error) {
-    new Uint32Array(memory.buffer, program.pass)[Word.Lost] = 1;
+    words[Word.Lost] = 1;
     device.destroy();
     throw error;
+  }
+}
+
+const kLeft: [Left, string][] = [[Left.Texts, 'Embeddings and sources'], [Left.Adapters, 'Adapters']];
+
+/** A card, and what it does not do told once. */
+class Told implements Gpu {
+  readonly #name: string;
+  readonly #card: Card;
+  readonly #words: Uint32Array;
+  readonly #warn: Warn;
+  #told = 0;
+
+  constructor(card: Card, name: string, words: Uint32Array, warn: Warn) {
+    this.#card = card;
+    this.#name = name;
+    this.#words = words;
+    this.#warn = warn;
+  }
+
+  get bytes(): number {
+    return this.#card.bytes;
+  }
+  get device(): Gpu['device'] {
+    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name };
+  }
+  serve(stopped: () => boolean): Promise<boolean> {
+    return this.#card.serve(stopped);
+  }
+  close(): void {
+    this.#card.close();
+  }
+  counts(): CardCounts {
+    const left = this.#words[Word.Left]! & ~this.#told;
+    this.#told |= left;
+    for (const [bit, what] of kLeft) {
+      if (left & bit) this.#warn('NOT_ON_CARD', `${what} are not for the graphics card: the CPU computes with them.`);
+    }
+    return this.#card.counts;
   }
 }

@@ -14,6 +14,7 @@ import { linearSubgroups } from './kernels/probe.js';
 import { pasted, type Values, type Variant } from './kernels/shaders.js';
 import { rowBytes, typeOf, types } from './kernels/types.js';
 import attentionText from '../../kernels/wgsl/attention.wgsl';
+import combineText from '../../kernels/wgsl/combine.wgsl';
 import cacheText from '../../kernels/wgsl/cache.wgsl';
 import cacheF16 from '../../kernels/wgsl/cache_f16.wgsl';
 import cacheQ8 from '../../kernels/wgsl/cache_q8_0.wgsl';
@@ -24,6 +25,7 @@ import matchNormText from '../../kernels/wgsl/match_norm.wgsl';
 import mergeText from '../../kernels/wgsl/merge.wgsl';
 import normText from '../../kernels/wgsl/norm.wgsl';
 import rotateText from '../../kernels/wgsl/rotate.wgsl';
+import routeText from '../../kernels/wgsl/route.wgsl';
 import rowsText from '../../kernels/wgsl/rows.wgsl';
 import softmaxText from '../../kernels/wgsl/softmax.wgsl';
 import storeText from '../../kernels/wgsl/store.wgsl';
@@ -58,7 +60,24 @@ export interface Matmul {
   norm?: { weight?: number; eps: number; scratch: Place };
   /** parts are gate and up, of equal rows and type, or one part: out gets act(gate, up) or act(x) at parts[0].column. */
   activation?: Activated;
+  experts?: Experts;
 }
+
+/** Parts are each `count` matrices, those of experts `first` and following; tokens are pairs of a token and an expert. */
+export interface Experts {
+  ids: number;  // arena: the expert of each pair, or -1
+  first: number; count: number;
+  share: number;  // pairs that read one x, one behind the other
+}
+
+/** The experts of each token, the best first, and their weights: [tokens][used], both in the arena. */
+export interface Route {
+  logits: Place; n: number; tokens: number; used: number; ids: number; weights: number;  // of logits 4 n values are written
+  gating: number; groups: number; groupsUsed: number; sharedBy: number; normalize: boolean; scale: number; bias?: number;
+}
+
+/** out = (add ? out : 0) + scale * what [tokens][used][n] experts gave, weighed. */
+export interface Combine { ids: number; weights: number; used: number; in: number; out: Place; tokens: number; n: number; scale: number; add: boolean }
 
 export interface Activated { kind: number; xielu?: { positive: number; negative: number; linear: number; below: number } }
 
@@ -207,15 +226,16 @@ export class Recorder {
   // --- products ----------------------------------------------------------------------------------
 
   /** Cut where one binding ends. */
-  #pieces(part: Part, bytes: number): Piece[] {
+  #pieces(part: Part, bytes: number, matrices = 1): Piece[] {
     const align = this.#limits.minStorageBufferOffsetAlignment;
     const most = Math.floor((this.#limits.maxStorageBufferBindingSize - align - 4) / bytes);
     const pieces: Piece[] = [];
+    if (matrices > 1 && matrices * part.rows > most) throw new Error('experts larger than a binding');
     for (let row = 0; row < part.rows; row += most) {
       const rows = Math.min(most, part.rows - row);
       const begin = part.weights.offset + row * bytes;
       const offset = Math.floor(begin / align) * align;
-      const size = Math.ceil((begin + rows * bytes - offset) / 4) * 4;
+      const size = Math.ceil((begin + matrices * rows * bytes - offset) / 4) * 4;
       pieces.push({
         ...part, rows, column: part.column + row, bias: part.bias === undefined ? undefined : part.bias + row,
         range: { buffer: part.weights.buffer, offset, size }, base: begin - offset,
@@ -236,7 +256,7 @@ export class Recorder {
   matmul(op: Matmul): void {
     const { activation, parts } = op;
     const gated = activation !== undefined && parts.length === 2;
-    const few = op.tokens <= kFewTokens;
+    const few = op.tokens <= kFewTokens || op.experts !== undefined;
     const together = !gated || parts[0]!.weights.type === parts[1]!.weights.type;
     if (activation && (!few || !together)) {
       this.matmul({ ...op, activation: undefined });
@@ -251,7 +271,7 @@ export class Recorder {
     const byType = new Map<number, Piece[]>();
     for (const part of parts) {
       const { type } = part.weights;
-      byType.set(type, [...byType.get(type) ?? [], ...this.#pieces(part, rowBytes(type, op.cols))]);
+      byType.set(type, [...byType.get(type) ?? [], ...this.#pieces(part, rowBytes(type, op.cols), op.experts?.count)]);
     }
     for (const [type, pieces] of byType) {
       const half = pieces.length / 2; // of gate; as many of up
@@ -263,7 +283,7 @@ export class Recorder {
 
   #product(op: Matmul, type: number, pieces: Piece[], few: boolean, gated: boolean): void {
     const rows = few ? kRows : kTileRows;
-    const tokens = few ? (op.tokens > 2 ? 4 : op.tokens) : kTileTokens;
+    const tokens = op.experts ? 1 : few ? (op.tokens > 2 ? 4 : op.tokens) : kTileTokens;
     const first: number[] = [];
     let groups = 0;
     for (const piece of gated ? pieces.slice(0, 1) : pieces) {
@@ -284,7 +304,7 @@ export class Recorder {
         ...decoder, name: `vector ${type}`, sums: true,
         constants: {
           ...decoder.constants, WG: 64, ROWS: rows, TOKENS: tokens, PARTS: pieces.length, GATED: gated,
-          NORM: op.norm !== undefined, SUMS: results + (op.norm ? tokens : 0),
+          NORM: op.norm !== undefined, SUMS: results + (op.norm ? tokens : 0), EXPERTS: op.experts !== undefined,
         },
         words: { ACTIVATION: op.activation ? activations(op.activation.kind, ['gate', 'up', 'p.positive', 'p.negative', 'p.linear', 'p.below']) : 'gate' },
       };
@@ -301,6 +321,8 @@ export class Recorder {
       row_bytes: rowBytes(type, op.cols), tokens: op.tokens, groups, gain: none(op.norm?.weight), eps: op.norm?.eps ?? 0,
       scale: op.scale ?? 1, add: Number(op.add ?? false),
       positive: xielu?.positive ?? 0, negative: xielu?.negative ?? 0, linear: xielu?.linear ?? 0, below: xielu?.below ?? 0,
+      stride: pieces.map((piece) => piece.rows * rowBytes(type, op.cols)), ids: op.experts?.ids ?? 0,
+      expert: op.experts?.first ?? 0, experts: op.experts?.count ?? 1, share: op.experts?.share ?? 1,
     }, [...this.#spread(groups), Math.ceil(op.tokens / tokens)], pieces.map((piece) => piece.range));
   }
 
@@ -308,6 +330,20 @@ export class Recorder {
   #spread(groups: number): [number, number] {
     const high = Math.ceil(groups / kGroupsOfOneDimension);
     return [Math.ceil(groups / Math.max(high, 1)), high];
+  }
+
+  route(op: Route): void {
+    this.#run({ name: 'route', texts: [routeText] }, {
+      logits: op.logits.at, ld: op.logits.ld, n: op.n, used: op.used, ids: op.ids, weights: op.weights, gating: op.gating,
+      groups: op.groups, groups_used: op.groupsUsed, shared_by: op.sharedBy, normalize: Number(op.normalize), scale: op.scale, bias: none(op.bias),
+    }, [op.tokens]);
+  }
+
+  combine(op: Combine): void {
+    this.#run({ name: 'combine', texts: [combineText] }, {
+      ids: op.ids, weights: op.weights, used: op.used, n: op.n, in: op.in, out: op.out.at, out_ld: op.out.ld,
+      add: Number(op.add), scale: op.scale,
+    }, [Math.ceil(op.n / 64), op.tokens]);
   }
 
   rows(op: Rows): void {

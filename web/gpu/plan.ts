@@ -4,11 +4,12 @@
 // device is touched here.
 
 import { SluiceError } from '../wire/errors.js';
-import { OpKind, type Op, type Program } from './program.js';
+import { Mix, OpKind, type Op, type Program } from './program.js';
 
 /** Rows of a part's matrix, at byte `at` of its unit. */
 export interface Piece {
   part: number;
+  mat: number;
   row0: number;
   rows: number;
   at: number;
@@ -19,6 +20,8 @@ export interface Unit {
   /** The operation that it is of. */
   op: number;
   pieces: Piece[];
+  /** Of a mixture: gates of these experts, then ups, then downs, each kind without a gap. */
+  experts?: { first: number; count: number };
   bytes: number;
   pinned: boolean;
 }
@@ -74,7 +77,7 @@ function cut(program: Program, index: number, most: number, units: Unit[]): void
     const unit: Unit = { op: index, pieces: [], bytes: 0, pinned: false };
     for (const part of parts) {
       const bytes = mats[op.parts[part]!.mat]!.rowBytes * rows(part);
-      unit.pieces.push({ part, row0, rows: rows(part), at: unit.bytes, bytes });
+      unit.pieces.push({ part, mat: op.parts[part]!.mat, row0, rows: rows(part), at: unit.bytes, bytes });
       unit.bytes += align(bytes, 16);
     }
     units.push(unit);
@@ -88,12 +91,38 @@ function cut(program: Program, index: number, most: number, units: Unit[]): void
   }
 }
 
+/** The matrices of a mixture, by part: gate, up, down; -1: it has no gates. */
+const mixed = (program: Program, op: Op): number[] => program.moes[op.moe]!.numbers.slice(Mix.Gate, Mix.Down + 1);
+
+const expertBytes = ({ mats }: Program, mat: number): number => (mat < 0 ? 0 : mats[mat]!.rows * mats[mat]!.rowBytes);
+
+/** As many experts a unit as fit, each whole. */
+function cutExperts(program: Program, index: number, most: number, units: Unit[]): void {
+  const first = mixed(program, program.ops[index]!);
+  const total = program.moes[program.ops[index]!.moe]!.numbers[Mix.Matrices]!;
+  const one = first.reduce((sum, mat) => sum + expertBytes(program, mat), 0);
+  const fitting = Math.max(1, Math.floor((most - 16 * first.length) / one));
+  for (let expert = 0; expert < total; expert += fitting) {
+    const count = Math.min(fitting, total - expert);
+    const unit: Unit = { op: index, pieces: [], experts: { first: expert, count }, bytes: 0, pinned: false };
+    for (const [part, mat] of first.entries()) {
+      const bytes = expertBytes(program, mat);
+      for (let e = 0; mat >= 0 && e < count; e++) {
+        unit.pieces.push({ part, mat: mat + expert + e, row0: 0, rows: program.mats[mat]!.rows, at: unit.bytes + e * bytes, bytes });
+      }
+      unit.bytes += align(count * bytes, 16);
+    }
+    units.push(unit);
+  }
+}
+
 function unitsOf(program: Program, most: number): { units: Unit[]; firstUnit: number[] } {
   const units: Unit[] = [];
   const firstUnit: number[] = [];
   program.ops.forEach((op, i) => {
     firstUnit.push(units.length);
     if (op.kind === OpKind.Matmul && i < program.pool) cut(program, i, most, units);
+    if (op.kind === OpKind.Moe) cutExperts(program, i, most, units);
   });
   firstUnit.push(units.length);
   return { units, firstUnit };
@@ -106,6 +135,7 @@ function widest(program: Program): number {
     const rows = op.parts.map(({ mat }) => program.mats[mat]!.rowBytes + 16);
     const need = activated(program.ops, i, program.mats) ? rows.reduce((a, b) => a + b, 0) : Math.max(0, ...rows);
     most = Math.max(most, need);
+    if (op.kind === OpKind.Moe) most = Math.max(most, mixed(program, op).reduce((sum, mat) => sum + expertBytes(program, mat) + 16, 0));
   });
   return align(most, 16);
 }

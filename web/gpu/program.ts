@@ -46,6 +46,7 @@ export interface Op {
   xielu: [positive: number, negative: number, linear: number, below: number];
   vecPerHead: boolean;
   rope: number;
+  moe: number;
   window: number;
   chunked: boolean;
   alibi: number;
@@ -53,6 +54,18 @@ export interface Op {
   unary: number;
   eps: number;
   softcap: number;
+}
+
+/** Numbers of a mixture: of matrices the first expert's, which the others' follow; -1: none. */
+export const enum Mix {
+  Gate, Up, Down, Matrices, Experts, Used, Ff, Groups, GroupsUsed, SharedBy, Gating, Normalize, WeighInput, Act, ChoiceBias,
+  GateBias, UpBias, DownBias, GateScale, UpScale, DownScale,
+}
+
+/** model::Moe. */
+export interface Mixture {
+  numbers: number[];
+  weightsScale: number;
 }
 
 export interface Mat {
@@ -102,10 +115,14 @@ export interface Program {
   mats: Mat[];
   /** Values of each. */
   vecs: number[];
+  moes: Mixture[];
   caches: CacheShape[];
 }
 
 /** Indices of the pass's words. */
-export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard }
+export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left }
 
 export const enum PassState { None, Wanted, Done }
+
+/** Why passes were not for the card: bits of Word.Left. */
+export const enum Left { Texts = 1, Adapters = 2 }

@@ -3,7 +3,7 @@
 // then the tables of RoPE and room for attention.
 
 import { attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';
-import { Buf, OpKind, type Op, type Program } from './program.js';
+import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
 import type { Step } from './steps.js';
 import type { Unit } from './plan.js';
 
@@ -12,6 +12,8 @@ export interface Layout {
   buffers: number[];
   ropes: number[];
   scratch: number;
+  /** Of mixtures: for each token and expert its number, its weight, what it has activated, what it gives. */
+  experts: { ids: number; weights: number; hidden: number; given: number };
   /** Of the arena. */
   floats: number;
   /** Of each vector, and of all. */
@@ -31,9 +33,13 @@ export function layOut(program: Program, batch: number): Layout {
   const ropes = program.ropes.map(({ nRot }) => take(batch * nRot));
   const attention = program.ops.filter(({ kind }) => kind === OpKind.Attention);
   const scratch = take(Math.max(0, ...attention.map(({ att }) => attentionScratch(att.heads, att.dv))));
+  const most = (size: (numbers: number[], n: number) => number): number =>
+    Math.max(0, ...program.ops.filter(({ kind }) => kind === OpKind.Moe).map(({ moe, n }) => size(program.moes[moe]!.numbers, n)));
+  const pairs = batch * most((numbers) => numbers[Mix.Used]!);
+  const experts = { ids: take(pairs), weights: take(pairs), hidden: take(pairs * most((numbers) => numbers[Mix.Ff]!)), given: take(pairs * most((_, n) => n)) };
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
-  return { buffers, ropes, scratch, floats, vecs, vecFloats };
+  return { buffers, ropes, scratch, experts, floats, vecs, vecFloats };
 }
 
 /** Rows of a batch, as operations go by. */
@@ -67,7 +73,9 @@ export class Writer {
   }
 
   /** The products of a unit of the step. */
-  products(to: Recorder, { op, norm, act }: Step, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
+  products(to: Recorder, step: Step, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
+    const { op, norm, act } = step;
+    if (op.kind === OpKind.Moe) return this.#experts(to, op, unit, buffer, rows);
     const { mats, normEps } = this.#program;
     const parts = unit.pieces.map(({ part, row0, rows: n, at }): Part => {
       const { mat, bias, outCol, factor } = op.parts[part]!;
@@ -89,8 +97,47 @@ export class Writer {
     });
   }
 
-  /** What products of many tokens leave to do once all rows are there. */
-  activate(to: Recorder, { act }: Step, rows: Rows): void {
+  /** Which experts the tokens go to. */
+  #route(to: Recorder, op: Op, rows: Rows): void {
+    const { numbers, weightsScale } = this.#program.moes[op.moe]!;
+    const { ids, weights } = this.#layout.experts;
+    to.route({
+      logits: this.place(Buf.Router, 0, rows), n: numbers[Mix.Experts]!, tokens: rows.tokens, used: numbers[Mix.Used]!, ids, weights,
+      gating: numbers[Mix.Gating]!, groups: numbers[Mix.Groups]!, groupsUsed: numbers[Mix.GroupsUsed]!, sharedBy: numbers[Mix.SharedBy]!,
+      normalize: numbers[Mix.Normalize] === 1, scale: weightsScale, bias: this.#vec(numbers[Mix.ChoiceBias]!),
+    });
+  }
+
+  /** The experts of a unit, for the tokens that chose one of them. */
+  #experts(to: Recorder, op: Op, unit: Unit, buffer: GPUBuffer, rows: Rows): void {
+    const { numbers } = this.#program.moes[op.moe]!;
+    const { mats } = this.#program;
+    const { ids, hidden, given } = this.#layout.experts;
+    const [used, ff] = [numbers[Mix.Used]!, numbers[Mix.Ff]!];
+    const part = (of: number): Part[] => {
+      const piece = unit.pieces.find(({ part }) => part === of);
+      if (!piece) return [];
+      return [{
+        weights: { type: mats[piece.mat]!.type, buffer, offset: piece.at }, rows: piece.rows, column: 0,
+        bias: this.#vec(numbers[Mix.GateBias + of]!), factor: this.#vec(numbers[Mix.GateScale + of]!),
+      }];
+    };
+    const tokens = rows.tokens * used;
+    const experts = { ids, ...unit.experts! };
+    to.matmul({
+      parts: [...part(0), ...part(1)], cols: op.n, x: this.place(op.in, op.inCol, rows), out: { at: hidden, ld: ff }, tokens,
+      experts: { ...experts, share: used }, activation: { kind: numbers[Mix.Act]! },
+    });
+    to.matmul({ parts: part(2), cols: ff, x: { at: hidden, ld: ff }, out: { at: given, ld: op.n }, tokens, experts: { ...experts, share: 1 } });
+  }
+
+  /** What products leave to do once all rows, or experts, are there. */
+  finish(to: Recorder, { op, act }: Step, rows: Rows): void {
+    if (op.kind === OpKind.Moe) {
+      const { ids, weights, given } = this.#layout.experts;
+      const used = this.#program.moes[op.moe]!.numbers[Mix.Used]!;
+      to.combine({ ids, weights, used, in: given, out: this.place(op.out, op.outCol, rows), tokens: rows.tokens, n: op.n, scale: op.scale, add: op.add });
+    }
     if (act && rows.tokens > kFewTokens) to.activate({ at: this.place(act.in, act.inCol, rows), tokens: rows.tokens, n: act.n, ...activation(act) });
   }
 
@@ -123,6 +170,8 @@ export class Writer {
           scratch: this.#layout.scratch,
         });
       }
+      case OpKind.Moe:
+        return this.#route(to, op, rows);
       case OpKind.Activate:
         return to.activate({ at: map.in, tokens, n: op.n, ...activation(op) });
       case OpKind.Add:

@@ -4,7 +4,7 @@
 
 import { Kernels } from './kernels.js';
 import { activated } from './plan.js';
-import { kOpNames, NormKind, OpKind, type Op, type Program } from './program.js';
+import { kOpNames, Mix, NormKind, OpKind, type Op, type Program } from './program.js';
 
 export interface Step {
   /** Number of the operation; `norm` and `act` are done with it. */
@@ -19,11 +19,12 @@ export interface Step {
 const kDone = new Set([
   OpKind.Embed, OpKind.Norm, OpKind.Matmul, OpKind.Rope, OpKind.Attention, OpKind.Activate, OpKind.Add, OpKind.Select,
   OpKind.SoftCap, OpKind.Scale, OpKind.Gate, OpKind.Clamp, OpKind.Unary, OpKind.Copy, OpKind.MulVec, OpKind.MatchNorm,
+  OpKind.Moe,
 ]);
 
 /** What of the program does not run on a card; null: all does. */
 export function missing(program: Program): string | null {
-  const { ops, mats, caches, pool, whole, head } = program;
+  const { ops, mats, moes, caches, pool, whole, head } = program;
   if (whole || head < 0) return 'texts that are read whole';
   if (caches.some(({ heads, f16 }) => heads > 0 && !f16)) return 'keys and values that are quantized or forgotten';
   let selected = false;
@@ -32,7 +33,11 @@ export function missing(program: Program): string | null {
     if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0)) return `the operation ${name}`;
     if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention)) return 'layers that read the keys of earlier ones';
     selected ||= op.kind === OpKind.Select;
-    for (const { mat } of op.parts) {
+    const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
+    if (numbers[Mix.WeighInput]) return 'experts whose input is weighed';
+    const [gate, up] = numbers;
+    if (gate !== undefined && gate >= 0 && mats[gate]!.type !== mats[up!]!.type) return 'gates of another type than ups';
+    for (const { mat } of [...op.parts, ...numbers.slice(0, 3).filter((mat) => mat >= 0).map((mat) => ({ mat }))]) {
       if (!Kernels.supports(mats[mat]!.type)) return `the weight type of ${mats[mat]!.name}`;
     }
   }

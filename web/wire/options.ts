@@ -60,7 +60,8 @@ export interface InspectOptions {
   threads?: number;
   /**
    * webgpu: a graphics card computes, and the CPU goes on at the same place when it is lost; NOT_SUPPORTED where
-   * there is none, or the model needs what it does not do. auto: the CPU there. Default wasm.
+   * there is none, or the model needs what it does not do. auto: both are measured first (see Engine.inspect,
+   * which says what comes of it), and prompts and tokens each go to the faster one. Default wasm.
    */
   device?: Device;
   /**

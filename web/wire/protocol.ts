@@ -69,6 +69,8 @@ export interface LoadSpec {
   device: Device;
   /** Bytes on the graphics card; 0: choose. */
   gpuBudget: number;
+  /** Tokens of the smallest pass that is the card's; Infinity: none is. */
+  cardFrom: number;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }

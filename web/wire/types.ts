@@ -4,7 +4,7 @@
 /** default: revalidate, then use; only: never the network; reload: fetch anew; none: no store. */
 export type CacheMode = 'default' | 'only' | 'reload' | 'none';
 
-/** What computes: the CPU, a graphics card, or whichever there is. */
+/** What computes: the CPU, a graphics card, or whichever of them is faster here. */
 export type Device = 'wasm' | 'webgpu' | 'auto';
 
 /** Events while loading and working; at most ten a second, phase changes and warnings at once. */
@@ -153,6 +153,8 @@ export interface EngineStats {
   kernels: string;
   /** What computes; a card that is lost leaves it to the CPU. */
   device: 'wasm' | 'webgpu';
+  /** The card that computes, by the name that the browser gives it. */
+  card?: string;
   /** The engine's own counters. */
   engine: Record<string, number>;
 }
@@ -326,6 +328,26 @@ export interface ModelInfo {
   plan: MemoryPlan;
   /** How fast it would run here; of Engine.inspect only. */
   speed?: SpeedEstimate;
+  /** What `device: 'auto'` would take, and why; of Engine.inspect where a device other than wasm is asked for. */
+  device?: DeviceAdvice;
+}
+
+/** Which of CPU and graphics card computes a model better here, as both were measured. */
+export interface DeviceAdvice {
+  /** What reads prompts. */
+  prefill: 'wasm' | 'webgpu';
+  /** What writes tokens, one at a time. */
+  decode: 'wasm' | 'webgpu';
+  /** Tokens of the smallest pass that is the card's; Infinity: none is. */
+  cardFrom: number;
+  /** Why, in a sentence. */
+  reason: string;
+  /** The card, by the name that the browser gives it. */
+  card?: string;
+  /** Tokens a second to expect of each, where they were measured. */
+  rates?: Record<'wasm' | 'webgpu', { prefill: number; decode: number }>;
+  /** Bytes that the card moves in a second, as a copy on it shows. */
+  cardBytesPerSecond?: number;
 }
 
 /** A KV cache and its tokens, for restoreState(). */

@@ -44,8 +44,6 @@ export interface Opened {
 }
 
 const kHeaderRoom = 1 << 30;
-/** Of weights, where a card has them all and nobody says how many the CPU is to hold beside it. */
-const kBesideCard = 64 << 20;
 
 export class Loading {
   #io!: Io;
@@ -65,7 +63,7 @@ export class Loading {
   /** What is open by now is closed by closing `opened` when this rejects. */
   async load(opened: (io: Io) => void): Promise<Opened> {
     const spec = this.#spec;
-    const card = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findCard(spec.device);
+    const card = spec.device === 'wasm' ? null : await (await this.#platform.gpu()).findCard(spec);
     const compiled = await this.#prepare(opened, spec.ioWorker, card ? 'gpu' : spec.kernels);
     const budget = this.budget();
     const threads = this.threads(budget);
@@ -83,8 +81,8 @@ export class Loading {
     const { binding, memory } = wasm;
     options.held = this.#io.stats.held;
     let info = await this.#describe(binding, options);
-    if (card && !spec.memoryBudget) {
-      options.memoryBudget = Math.min(budget, info.plan.minimum + kBesideCard);
+    if (card?.beside && !spec.memoryBudget) {
+      options.memoryBudget = Math.min(budget, info.plan.minimum + card.beside);
       info = await this.#describe(binding, options);
     }
     const directReads = this.#io.concurrent && this.#readsOwn(threads);
@@ -97,9 +95,7 @@ export class Loading {
     this.#opening.over();
     binding.forgetAdapters();
     const io = this.#io;
-    const warn = (code: string, message: string): void => this.#reporter.progress({ phase: 'warning', code, message });
-    const read = (file: number, offset: number, length: number): Promise<Uint8Array> => io.read(file, offset, length, true);
-    const gpu = await card?.({ binding, memory, gpuBudget: spec.gpuBudget, read, warn });
+    const gpu = await card?.open({ binding, memory, spec, io, progress: this.#reporter.progress });
     return { wasm, binding, memory, compiled, info, io, gpu };
   }
 
@@ -117,6 +113,11 @@ export class Loading {
     const given = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
     const info = await this.#describe(wasm.binding, given);
     info.speed = { ...info.speed, ...network };
+    if (spec.device !== 'wasm') {
+      const start = async (kernels: string): Promise<WasmInstance> =>
+        this.#instantiate(await this.#platform.compile(spec.wasm, kernels), headerRoom, threads);
+      info.device = await (await this.#platform.gpu()).advise(spec, info, given, this.#opening, start);
+    }
     return info;
   }
 

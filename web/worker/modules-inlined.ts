@@ -9,10 +9,12 @@ import { load } from '../io/safetensors.js';
 import { SluiceError } from '../wire/errors.js';
 import { unpack } from '../wire/unpack.js';
 
+const kNoPart = "sluice-llm/inline has no part for graphics cards: load with device 'wasm', or import 'sluice-llm'.";
 const noCards: GpuModule = {
-  async findCard(device) {
+  advise: async () => ({ prefill: 'wasm', decode: 'wasm', cardFrom: Infinity, reason: kNoPart }),
+  async findCard({ device }) {
     if (device === 'auto') return null;
-    throw new SluiceError('NOT_SUPPORTED', "sluice-llm/inline has no part for graphics cards: load with device 'wasm', or import 'sluice-llm'.");
+    throw new SluiceError('NOT_SUPPORTED', kNoPart);
   },
 };
 

@@ -41,7 +41,7 @@ export class Reporter {
     const engine = JSON.parse(binding.stats()) as Record<string, number>;
     return {
       ...this.stats,
-      device: gpu && !gpu.lost ? 'webgpu' : 'wasm',
+      ...gpu?.device,
       bytesFetched: this.stats.bytesFetched + io.stats.bytesFetched,
       bytesFromStore: this.stats.bytesFromStore + io.stats.bytesFromStore + engine['ownBytes']!,
       bytesStored: io.stats.bytesLocal,
@@ -50,7 +50,7 @@ export class Reporter {
       draftedTokens: engine['drafted']!,
       acceptedTokens: engine['accepted']!,
       passes: engine['passes']!,
-      engine: { ...engine, ...gpu?.counts },
+      engine: { ...engine, ...gpu?.counts() },
     };
   }
 

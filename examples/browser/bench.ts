@@ -1,0 +1,133 @@
+// Measures a model on the CPU and on the graphics card of whoever opens this page, and prints a table to copy.
+// Prompts are made-up tokens, since what they say changes nothing; the first round of each device is for
+// weights to arrive and kernels to be compiled, and does not count.
+
+import { Engine, type Device } from 'sluice-llm';
+
+import { bytes, fileName, rate } from './format.js';
+
+interface Sizes {
+  prompt: number;
+  answer: number;
+  times: number;
+}
+
+interface Figures {
+  device: 'wasm' | 'webgpu';
+  name: string;
+  /** Tokens a second. */
+  prefill: number;
+  decode: number;
+  /** Of the card, for each token of an answer. */
+  dispatches: number;
+  submits: number;
+  memory: number;
+}
+
+const field = <T extends HTMLElement>(id: string): T => document.getElementById(id) as T;
+const numberIn = (id: string, least: number): number => Math.max(least, Math.floor(Number(field<HTMLInputElement>(id).value)) || least);
+const say = (text: string): void => void (field('now').textContent = text);
+
+async function measure(source: string, device: Device, { prompt, answer, times }: Sizes): Promise<Figures> {
+  const name = device === 'wasm' ? 'CPU' : 'card';
+  say(`${name}: loading…`);
+  const warnings: string[] = [];
+  const engine = await Engine.load(source, {
+    device, contextLength: prompt + answer + 8,
+    onProgress: (event) => {
+      if (event.phase === 'warning') warnings.push(event.message);
+      if (event.phase === 'download') say(`${name}: ${bytes(event.bytesLoaded)} of ${bytes(event.bytesTotal)}`);
+    },
+  });
+  try {
+    await engine.downloaded.catch(() => {}); // nothing is stored here; it is read again each time
+    const tokens = Array.from({ length: prompt }, (_, i) => (i * 7919 + 13) % Math.min(engine.info.vocabulary, 4096));
+    const options = { maxTokens: answer, temperature: 0, ignoreEos: true, reusePrefix: false };
+    const best = { prefill: 0, decode: 0 };
+    let counted = { dispatches: 0, submits: 0 };
+    for (let i = 0; i <= times; i++) {
+      say(`${name}: ${i === 0 ? 'warming up' : `${i} of ${times}`}…`);
+      const before = engine.stats().engine;
+      const { timings } = await engine.generate(tokens, options).result;
+      if (i === 0) continue;
+      best.prefill = Math.max(best.prefill, timings.promptTokensPerSecond);
+      best.decode = Math.max(best.decode, timings.tokensPerSecond);
+      const after = engine.stats().engine;
+      const more = (key: string): number => ((after[key] ?? 0) - (before[key] ?? 0)) / ((after['cardPasses'] ?? 0) - (before['cardPasses'] ?? 0));
+      counted = { dispatches: more('dispatches'), submits: more('submits') };
+    }
+    const stats = engine.stats();
+    if (stats.device !== device) throw new Error(warnings.at(-1) ?? 'The CPU has computed instead.');
+    const memory = engine.memory();
+    return {
+      device: stats.device, ...best, ...counted,
+      name: stats.card ?? `CPU, ${stats.threads} thread${stats.threads === 1 ? '' : 's'}, ${stats.kernels}`,
+      memory: stats.device === 'webgpu' ? memory.gpu : memory.total,
+    };
+  } finally {
+    await engine.dispose();
+  }
+}
+
+/** Of Markdown, with columns that line up. */
+function tableOf(rows: string[][]): string {
+  const widths = rows[0]!.map((_, column) => Math.max(...rows.map((row) => row[column]!.length)));
+  const lines = rows.map((row) => `| ${row.map((cell, column) => cell.padEnd(widths[column]!)).join(' | ')} |`);
+  lines.splice(1, 0, `| ${widths.map((width) => '-'.repeat(width)).join(' | ')} |`);
+  return lines.join('\n');
+}
+
+async function bench(source: string, sizes: Sizes): Promise<string> {
+  say('Reading the header…');
+  const info = await Engine.inspect(source, { device: 'webgpu', contextLength: sizes.prompt + sizes.answer + 8 });
+  const { device: advice } = info;
+  const bandwidth = advice?.cardBytesPerSecond;
+  const found: Figures[] = [];
+  const refused: string[] = [];
+  for (const device of ['wasm', 'webgpu'] as const) {
+    try {
+      found.push(await measure(source, device, sizes));
+    } catch (error) {
+      refused.push(`${device === 'wasm' ? 'CPU' : 'Card'}: ${(error as Error).message}`);
+    }
+  }
+  const rows = [['device', 'prompt, tokens/s', 'answer, tokens/s', 'weights, bytes/s', 'of the card\u2019s bandwidth', 'dispatches, submits a pass', 'memory']];
+  for (const { name, device, prefill, decode, dispatches, submits, memory } of found) {
+    const read = info.bytesPerToken * decode;
+    const onCard = device === 'webgpu';
+    rows.push([
+      name, rate(prefill), rate(decode), bytes(read), onCard && bandwidth ? `${((100 * read) / bandwidth).toFixed(0)} %` : '–',
+      onCard ? `${dispatches.toFixed(1)}, ${submits.toFixed(1)}` : '–', bytes(memory),
+    ]);
+  }
+  const types = Object.entries(info.types).sort((a, b) => b[1] - a[1])[0]?.[0] ?? '';
+  return [
+    tableOf(rows),
+    '',
+    ...refused,
+    `Model: ${info.name || fileName(source)} (${info.architecture}, ${bytes(info.bytes)}, ${types}), prompt of ${sizes.prompt} tokens, answer of ${sizes.answer}, best of ${sizes.times}`,
+    ...(bandwidth ? [`Card: ${advice.card}, copies ${bytes(bandwidth)}/s`] : []),
+    ...(advice ? [`device: 'auto': ${advice.reason}`] : []),
+    `Browser: ${navigator.userAgent}${crossOriginIsolated ? '' : ' (no threads: not isolated)'}`,
+  ].join('\n');
+}
+
+field('bench-form').addEventListener('submit', async (event) => {
+  event.preventDefault();
+  const start = field<HTMLButtonElement>('start');
+  start.disabled = true;
+  for (const id of ['table', 'copy']) field(id).hidden = true;
+  try {
+    const sizes = { prompt: numberIn('prompt', 1), answer: numberIn('answer', 2), times: numberIn('times', 1) };
+    field('table').textContent = await bench(field<HTMLInputElement>('model').value, sizes);
+    for (const id of ['table', 'copy']) field(id).hidden = false;
+    say('Done.');
+  } catch (error) {
+    say((error as Error).message);
+  } finally {
+    start.disabled = false;
+  }
+});
+field('copy').addEventListener('click', async () => {
+  await navigator.clipboard.writeText(field('table').textContent).then(() => say('Copied.'), () => say('Mark the table and copy it: this page may not.'));
+});

@@ -1,0 +1,21 @@
+// out = (add ? out : 0) + scale * the sum over a token's experts of weight * what they gave: one
+// invocation a value.
+struct Params {
+  ids: u32, weights: u32, used: u32, n: u32,
+  in: u32, out: u32, out_ld: u32, add: u32,
+  scale: f32,
+}
+@compute @workgroup_size(64)
+fn main(@builtin(global_invocation_id) id: vec3u) {
+  if (id.x >= p.n) {
+    return;
+  }
+  var sum = 0.0;
+  for (var k = id.y * p.used; k < (id.y + 1u) * p.used; k++) {
+    if (arena[p.ids + k] >= 0.0) {
+      sum += arena[p.weights + k] * arena[p.in + k * p.n + id.x];
+    }
+  }
+  let y = p.out + id.y * p.out_ld + id.x;
+  arena[y] = p.scale * sum + select(0.0, arena[y], p.add != 0u);
+}

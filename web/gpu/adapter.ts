@@ -1,0 +1,27 @@
+// The adapter and the device that are asked for, and what is told of them.
+
+import { SluiceError } from '../wire/errors.js';
+
+const kFeatures = ['subgroups'];
+
+export const adapterFor = async (): Promise<GPUAdapter | null> =>
+  (await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: 'high-performance' })) ?? null;
+
+/** A card that is a program on the CPU, which the engine's own kernels outrun. */
+export const isSoftware = ({ info }: GPUAdapter): boolean =>
+  info.isFallbackAdapter || /swiftshader|llvmpipe/i.test(`${info.architecture} ${info.device} ${info.description}`);
+
+/** As far as the browser tells. */
+export const cardName = ({ info }: GPUAdapter): string =>
+  info.description || [info.vendor, info.architecture, info.device].filter(Boolean).join(' ') || 'a graphics card';
+
+/** Errors: NOT_SUPPORTED. */
+export async function deviceOf(adapter: GPUAdapter): Promise<GPUDevice> {
+  const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;
+  return adapter.requestDevice({
+    requiredFeatures: kFeatures.filter((feature) => adapter.features.has(feature)) as GPUFeatureName[],
+    requiredLimits: { maxBufferSize, maxStorageBufferBindingSize },
+  }).catch((cause: Error) => {
+    throw new SluiceError('NOT_SUPPORTED', `The graphics card cannot be had: ${cause.message}`, { cause });
+  });
+}

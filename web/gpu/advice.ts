@@ -1,0 +1,72 @@
+// What computes a model best here: asks for a card, tries whether it can run the model at all, has both
+// measured, and leaves the choice to choice.ts.
+
+import type { LoadSpec } from '../wire/protocol.js';
+import type { DeviceAdvice, ModelInfo } from '../wire/types.js';
+import { adapterFor, cardName, deviceOf, isSoftware } from './adapter.js';
+import { choose, onlyCpu } from './choice.js';
+import type { Program } from './program.js';
+import { timePrompt, type SampleEngine } from './sample.js';
+import { missing } from './steps.js';
+import { timeCard } from './timing.js';
+
+/** An engine of the worker's, of the binary that is named, with nothing in it. */
+export type StartEngine = (kernels: string) => Promise<SampleEngine>;
+
+/** What has read the model's header for another engine. */
+export interface HeaderReader {
+  read(engine: SampleEngine): Promise<void>;
+}
+
+/** Numbers of the types of GGUF by their names, as far as they are weights. */
+const kTypes: Record<string, number> = {
+  F32: 0, F16: 1, BF16: 30, Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8, IQ4_NL: 20, MXFP4: 39, Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13,
+  Q6_K: 14, IQ4_XS: 23, TQ1_0: 34, TQ2_0: 35,
+};
+const kTimedBytes = 64 << 20;
+const kBatch = 64;
+const kBlock = 256;
+
+/** `options`: with which the engine would open it. */
+export async function advise(spec: LoadSpec, info: ModelInfo, options: object, header: HeaderReader, start: StartEngine): Promise<DeviceAdvice> {
+  const adapter = await adapterFor();
+  if (!adapter) return onlyCpu('There is no WebGPU adapter here.');
+  const card = cardName(adapter);
+  if (spec.device === 'auto' && isSoftware(adapter)) return { ...onlyCpu('The card is a program on the CPU, which the engine outruns.'), card };
+  try {
+    const engine = await start('gpu');
+    const { binding } = engine;
+    await header.read(engine);
+    if (!binding.open(options)) throw new Error(binding.error().message);
+    const what = binding.attachCard ? missing(JSON.parse(binding.attachCard()) as Program) : 'engine.gpu.wasm';
+    if (what) return { ...onlyCpu(`The card cannot run this model: ${what} would be needed there.`), card };
+    const device = await deviceOf(adapter);
+    try {
+      return { ...await measured(device, spec, info, start), card };
+    } finally {
+      device.destroy();
+    }
+  } catch (error) {
+    return { ...onlyCpu(`The card could not be measured: ${(error as Error).message}`), card };
+  }
+}
+
+async function measured(device: GPUDevice, spec: LoadSpec, info: ModelInfo, start: StartEngine): Promise<DeviceAdvice> {
+  const { speed = {}, plan } = info;
+  const most = Object.entries(info.types).filter(([name]) => kTypes[name] !== undefined).sort((a, b) => b[1] - a[1])[0];
+  const type = kTypes[most?.[0] ?? 'F16']!;
+  const cols = Math.max(kBlock, Math.floor(info.embedding / kBlock) * kBlock);
+  const bytes = Math.min(kTimedBytes, (spec.gpuBudget || Infinity) / 4);
+  const { bandwidth: cardBytesPerSecond, ...card } = await timeCard(device, { type, cols, bytes });
+  const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
+  if (!compute) throw new Error('nobody knows how fast the CPU is');
+  const sample = await timePrompt(await start(spec.kernels), type, { threads: plan.threads, kernels: spec.kernels });
+  const decode = 1000 / tokensPerSecond!;
+  // What a pass of one waits for its weights, a long one shares among its tokens.
+  const waits = Math.max(0, decode - 1000 / compute);
+  const prefill = info.macsPerToken * sample + waits / kBatch;
+  const streamed = spec.gpuBudget ? Math.max(0, info.bytesPerToken + plan.kv - spec.gpuBudget) : 0;
+  const stored = speed.storeBytesPerSecond ? 1000 / speed.storeBytesPerSecond : 0;
+  const work = { bytes: info.bytesPerToken, macs: info.macsPerToken, layers: info.layers, batch: kBatch, streamed };
+  return { ...choose(work, { cpu: { decode, prefill }, card: { ...card, upload: Math.max(card.upload, stored) } }), cardBytesPerSecond };
+}
