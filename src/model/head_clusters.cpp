@@ -1,7 +1,6 @@
 // Every length and number is checked before it is believed.
 #include "model/head_clusters.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "gguf/head_clusters.h"
@@ -12,9 +11,9 @@ namespace {
 
 constexpr int64_t kBlock = 32, kBlockBytes = 34;  // of Q8_0
 
-// Clusters at a quality below 1: 8 at a half, all but everything near 1.
+// Clusters at a quality below 1: 1 at 0, 8 at a half, 32 near 1.
 int32_t clusters_for(double quality) {
-  return static_cast<int32_t>(std::lround(std::exp2(6 * quality)));
+  return 1 << static_cast<int32_t>(6 * quality);
 }
 
 // The product that makes the logits, where it is one of a matrix alone.
@@ -47,10 +46,13 @@ Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* o
   if (radii == nullptr || radii->count > static_cast<uint64_t>(kMostClusters)) {
     return bad(gguf::kHeadRadii, "is not 1 to 256 numbers");
   }
-  for (uint64_t i = 0; i < radii->count; ++i) {
+  out->radii.resize(static_cast<size_t>(radii->count));
+  out->lengths.resize(out->radii.size());
+  out->reaches.resize(out->radii.size());
+  for (size_t i = 0; i < out->radii.size(); ++i) {
     const auto radius = static_cast<float>(radii->number_at(i));
     if (!(radius >= 0 && radius < HUGE_VALF)) return bad(gguf::kHeadRadii, "is not of lengths");
-    out->radii.push_back(radius);
+    out->radii[i] = radius;
   }
   const gguf::Value* centres = array_of(header, gguf::kHeadCentres, gguf::ValueType::kU8);
   const auto row = static_cast<uint64_t>(head.cols / kBlock * kBlockBytes);
@@ -68,7 +70,7 @@ Status read_centres(const gguf::Header& header, const Mat& head, HeadClusters* o
                                centre.data());
     double squares = 0;
     for (const float x : centre) squares += static_cast<double>(x) * x;
-    out->lengths.push_back(static_cast<float>(std::sqrt(squares)));
+    out->lengths[i] = static_cast<float>(std::sqrt(squares));
   }
   return {};
 }
@@ -88,9 +90,9 @@ Status read_members(const gguf::Header& header, const Mat& head, HeadClusters* o
   for (size_t i = 0; i < n; ++i) {
     // The largest of m normal variables, each a product with a unit vector in `cols` dimensions.
     const double members = std::max(1, out->first[i + 1]);
-    out->reaches.push_back(
-        static_cast<float>(static_cast<double>(out->radii[i]) *
-                           std::sqrt(2 * std::log(members) / static_cast<double>(head.cols))));
+    out->reaches[i] =
+        out->radii[i] *
+        static_cast<float>(std::sqrt(2 * std::log(members) / static_cast<double>(head.cols)));
     out->first[i + 1] += out->first[i];
   }
   std::vector<int32_t> next(out->first.begin(), out->first.end() - 1);
@@ -111,12 +113,11 @@ Result<HeadPolicy> parse_head_policy(std::string_view text) {
   policy.kind = HeadPolicy::Kind::kExact;
   if (text == "exact") return policy;
   policy.kind = HeadPolicy::Kind::kSome;
-  const char* end = text.data() + text.size();
-  const auto [rest, problem] = std::from_chars(text.data(), end, policy.clusters);
-  if (problem == std::errc() && rest == end && policy.clusters >= 1 &&
-      policy.clusters <= kMostClusters) {
-    return policy;
+  policy.clusters = 0;
+  for (const char digit : text.substr(0, 4)) {
+    policy.clusters = digit >= '0' && digit <= '9' ? 10 * policy.clusters + (digit - '0') : 9999;
   }
+  if (policy.clusters >= 1 && policy.clusters <= kMostClusters && text.size() <= 3) return policy;
   return error(Code::kInvalidArgument,
                "the clusters of the head are off, exact or a number from 1 to 256");
 }
