@@ -84,7 +84,7 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const cardFrom = options.device === 'auto' ? (await Engine.inspect(source, options)).device!.cardFrom : 1;
+    const cardFrom = options?.device === 'auto' ? (await Engine.inspect(source, options)).device!.cardFrom : 1;
     const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', Object.assign(spec, { cardFrom }), false), source, options);
     engine.#snapshot ??= loaded.snapshot;
     (engine as { info: ModelInfo }).info = loaded.info;
