@@ -5,7 +5,8 @@
 //   npm test -- native web       only these
 //   npm test -- windows          the programs for Windows under wine: 12 minutes of compiling without a cache
 //   npm test -- --list           their names
-import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { capture, inRoot, jobs } from '../web/scripts/lib.mjs';
 import { setup } from '../web/scripts/setup.mjs';
@@ -84,20 +85,32 @@ const testPrograms = (preset) => {
   return readdirSync(folder).filter((f) => f.endsWith('_tests')).map((f) => [f, join(folder, f)]);
 };
 
-/** The sum of what the runs count, as many at a time as there are cores. */
+const together = Math.min(jobs, 4);
+/** The sum of what the runs count, so many at a time. */
 async function inTurns(runs) {
   const total = none();
   const worker = async () => {
     for (let run = runs.shift(); run; run = runs.shift()) add(total, await run());
   };
-  await Promise.all(Array.from({ length: Math.min(jobs, 4) }, worker));
+  await Promise.all(Array.from({ length: together }, worker));
   return total;
 }
+
+// As many runs of a program as are made at a time, each of its share of the tests, with its own place for files.
+const shards = (path, { env, label, ...options }) => Array.from({ length: together }, (_, i) => async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'sluice-tests-'));
+  const share = { GTEST_TOTAL_SHARDS: `${together}`, GTEST_SHARD_INDEX: `${i}`, TMPDIR: folder, TEST_TMPDIR: folder };
+  try {
+    return await gtest(path, { ...options, env: { ...env, ...share }, label: `${label}-${i}` });
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
 
 async function gtestAll(preset, options = {}) {
   const programs = testPrograms(preset);
   if (programs.length === 0) throw new SuiteError(`no test programs in build/${preset}/tests`);
-  return inTurns(programs.map(([name, path]) => () => gtest(path, { ...options, label: `${preset}-${name}` })));
+  return inTurns(programs.flatMap(([name, path]) => shards(path, { ...options, label: `${preset}-${name}` })));
 }
 
 // The fuzz targets over their committed corpora; each counts as one test.
@@ -175,20 +188,18 @@ const suites = {
       env: { TSAN_OPTIONS: 'halt_on_error=1' } });
   },
   async aarch64() {
-    const total = none();
     const programs = ['kernels_tests', 'conformance_tests'];
     await cmake('aarch64', programs);
-    for (const name of programs) {
+    return inTurns(programs.flatMap((name) => {
       // Emulation is slow: NEON's arithmetic on every weight type and family, streaming on a few.
       const streamed = ['llama_gqa', 'gemma2', 'phi3_longrope_partial', 'gpt2', 'lfm2', 'qwen3moe'];
       const filter = name === 'conformance_tests'
         ? ['Kernels/Quantized.*/neon', 'Families/*.LogitsOf*_neon', 'Families/*.Greedy*_neon',
           ...streamed.map((model) => `Families/*.Budget*/${model}_neon`)].join(':')
         : undefined;
-      add(total, await gtest(inRoot('build', 'aarch64', 'tests', name),
-        { wrapper: ['qemu-aarch64-static'], filter, label: `aarch64-${name}` }));
-    }
-    return total;
+      return shards(inRoot('build', 'aarch64', 'tests', name),
+        { wrapper: ['qemu-aarch64-static'], filter, label: `aarch64-${name}` });
+    }));
   },
   async windows() {
     const { wine, wineEnvironment } = await import('./windows/wine.mjs');
