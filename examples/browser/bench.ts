@@ -4,6 +4,7 @@
 
 import { Engine, type Device } from 'sluice-llm';
 
+import { on } from './dom.js';
 import { bytes, fileName, rate } from './format.js';
 
 interface Sizes {
@@ -112,7 +113,8 @@ async function bench(source: string, sizes: Sizes): Promise<string> {
   ].join('\n');
 }
 
-field('bench-form').addEventListener('submit', async (event) => {
+on<CustomEvent>(document, 'failed', ({ detail }) => say(detail.message));
+on(field('bench-form'), 'submit', async (event) => {
   event.preventDefault();
   const start = field<HTMLButtonElement>('start');
   start.disabled = true;
@@ -122,12 +124,10 @@ field('bench-form').addEventListener('submit', async (event) => {
     field('table').textContent = await bench(field<HTMLInputElement>('model').value, sizes);
     for (const id of ['table', 'copy']) field(id).hidden = false;
     say('Done.');
-  } catch (error) {
-    say((error as Error).message);
   } finally {
     start.disabled = false;
   }
 });
-field('copy').addEventListener('click', async () => {
+on(field('copy'), 'click', async () => {
   await navigator.clipboard.writeText(field('table').textContent).then(() => say('Copied.'), () => say('Mark the table and copy it: this page may not.'));
 });
