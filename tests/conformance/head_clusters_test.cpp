@@ -13,6 +13,7 @@
 
 #include "../sanitized.h"
 #include "convert/convert.h"
+#include "file_sink_util.h"
 #include "fixtures_util.h"
 #include "gguf/head_clusters.h"
 
@@ -23,22 +24,12 @@ using Kind = model::HeadPolicy::Kind;
 
 const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 
-class File final : public convert::Sink {
+class File final : public FileSink {
  public:
-  explicit File(const std::string& path) : file_(std::fopen(path.c_str(), "wb")) {}
-  ~File() override { std::fclose(file_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
-    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
-    return error(Code::kIo, "full");
-  }
+  using FileSink::FileSink;
   [[nodiscard]] Status patch(uint64_t, std::span<const uint8_t>) override {
     return error(Code::kInternal, "GGUF is written front to back");
   }
-
- private:
-  std::FILE* file_;
 };
 
 std::string sample_of(const std::string& type) {

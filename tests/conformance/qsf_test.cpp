@@ -9,6 +9,7 @@
 
 #include "../sanitized.h"
 #include "convert/convert.h"
+#include "file_sink_util.h"
 #include "fixtures_util.h"
 
 namespace sluice::test {
@@ -16,25 +17,15 @@ namespace {
 
 using convert::Packing;
 
-class File final : public convert::Sink {
+class File final : public FileSink {
  public:
-  explicit File(const std::string& path) : file_(std::fopen(path.c_str(), "wb")) {}
-  ~File() override { std::fclose(file_); }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
-    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
-    return error(Code::kIo, "full");
-  }
+  using FileSink::FileSink;
   [[nodiscard]] Status patch(uint64_t offset, std::span<const uint8_t> bytes) override {
     (void)std::fseek(file_, static_cast<long>(offset), SEEK_SET);
     SLUICE_RETURN_IF_ERROR(write(bytes));
     (void)std::fseek(file_, 0, SEEK_END);
     return {};
   }
-
- private:
-  std::FILE* file_;
 };
 
 // The logits of a model under a budget; 0: unlimited, 1: the smallest.

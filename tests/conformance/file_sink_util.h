@@ -1,0 +1,26 @@
+// Where a conversion writes in tests: a file of the disk.
+#pragma once
+
+#include <cstdio>
+#include <string>
+
+#include "convert/convert.h"
+
+namespace sluice::test {
+
+class FileSink : public convert::Sink {
+ public:
+  explicit FileSink(const std::string& path) : file_(std::fopen(path.c_str(), "wb")) {}
+  ~FileSink() override { std::fclose(file_); }
+  FileSink(const FileSink&) = delete;
+  FileSink& operator=(const FileSink&) = delete;
+  [[nodiscard]] Status write(std::span<const uint8_t> bytes) override {
+    if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
+    return error(Code::kIo, "full");
+  }
+
+ protected:
+  std::FILE* file_;
+};
+
+}  // namespace sluice::test
