@@ -61,7 +61,7 @@ const none = () => ({ passed: 0, failed: 0, skipped: 0 });
 async function cmake(preset, targets = [], variables = []) {
   await must('cmake', ['--preset', preset, ...variables]);
   const chosen = targets.length ? ['--target', ...targets] : [];
-  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen]);
+  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen], { idle: true });
 }
 
 // One GoogleTest program; `wrapper` runs it (qemu, wine), `filter` chooses tests.
@@ -151,6 +151,42 @@ let packageBuilt;
 const buildPackage = () =>
   (packageBuilt ??= must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web']));
 
+// --- what is compiled -------------------------------------------------------------------------
+
+const emulated = ['kernels_tests', 'conformance_tests'];
+// Where threads meet: the files of these tests alone are compiled.
+const threaded = ['Thread', 'Pool', 'Concurren', 'Driver', 'Session', 'Stream'];
+
+const native = (...targets) => cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
+const programs = () => native('sluice', 'sluice-make-model');
+
+const builds = {  // by suite
+  package: programs,
+  web: programs,
+  serve: programs,
+  native: () => native(),
+  asan: () => cmake('asan'),
+  tsan() {
+    const folders = ['unit', 'conformance', 'api', 'serve'];
+    const told = new RegExp(`^TEST(_F|_P)?\\([^)]*(${threaded.join('|')})`, 'm');
+    const files = folders.flatMap((folder) => readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('_test.cpp'))
+      .filter((f) => told.test(readFileSync(inRoot('tests', folder, f), 'utf8'))).map((f) => `${folder}/${f.slice(0, -9)}`));
+    return cmake('tsan', folders.map((folder) => `${folder}_tests`), [`-DSLUICE_TEST_SOURCES=(${files.join('|')})`]);
+  },
+  aarch64: () => cmake('aarch64', emulated),
+};
+
+// Compilers work through what the suites want from the start and take the time that no test does:
+// browsers, servers and disks keep tests waiting.
+const built = {};
+function startBuilds(names) {
+  let last = Promise.resolve();
+  for (const name of names.filter((each) => builds[each])) {
+    built[name] = last = last.catch(() => {}).then(builds[name]);
+    built[name].catch(() => {});  // its suite tells
+  }
+}
+
 // --- the suites -------------------------------------------------------------------------------
 
 const suites = {
@@ -162,35 +198,41 @@ const suites = {
   async rooms() {
     return nodeTests('rooms');
   },
+  async types() {
+    const projects = ['web/tsconfig.json', 'tests/web/tsconfig.json'];
+    for (const project of projects) await must(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '-p', project]);
+    return { ...none(), passed: projects.length };
+  },
+  async package() {
+    await Promise.all([buildPackage(), built.package]);
+    return nodeTests('package');
+  },
+  async web() {
+    await Promise.all([buildPackage(), built.web]);
+    return nodeTests('web');
+  },
+  async serve() {
+    await Promise.all([buildPackage(), built.serve]);  // `npx sluice-llm serve`
+    return nodeTests('serve');
+  },
   async native() {
-    await cmake('native', [], ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
+    await built.native;
     const count = add(await gtestAll('native'), await fuzzRegressions('native'));
     return add(count, await nodeTests('api'));  // what `cmake --install` gives
   },
-  async serve() {
-    await cmake('native', ['sluice']);
-    await buildPackage();  // `npx sluice-llm serve`
-    return nodeTests('serve');
-  },
   async asan() {
-    await cmake('asan');
+    await built.asan;
     const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1', SLUICE_RANDOM_OPERATIONS: '3' };
     return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
   },
-  async tsan() {  // where threads meet: the files of these tests alone are compiled
-    const words = ['Thread', 'Pool', 'Concurren', 'Driver', 'Session', 'Stream'];
-    const folders = ['unit', 'conformance', 'api', 'serve'];
-    const told = new RegExp(`^TEST(_F|_P)?\\([^)]*(${words.join('|')})`, 'm');
-    const files = folders.flatMap((folder) => readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('_test.cpp'))
-      .filter((f) => told.test(readFileSync(inRoot('tests', folder, f), 'utf8'))).map((f) => `${folder}/${f.slice(0, -9)}`));
-    await cmake('tsan', folders.map((folder) => `${folder}_tests`), [`-DSLUICE_TEST_SOURCES=(${files.join('|')})`]);
-    return gtestAll('tsan', { filter: words.map((word) => `*${word}*`).join(':'),
+  async tsan() {
+    await built.tsan;
+    return gtestAll('tsan', { filter: threaded.map((word) => `*${word}*`).join(':'),
       env: { TSAN_OPTIONS: 'halt_on_error=1' } });
   },
   async aarch64() {
-    const programs = ['kernels_tests', 'conformance_tests'];
-    await cmake('aarch64', programs);
-    return inTurns(programs.flatMap((name) => {
+    await built.aarch64;
+    return inTurns(emulated.flatMap((name) => {
       // Emulation is slow: NEON's arithmetic on every weight type and family, streaming on a few.
       const streamed = ['llama_gqa', 'gemma2', 'phi3_longrope_partial', 'gpt2', 'lfm2', 'qwen3moe'];
       const filter = name === 'conformance_tests'
@@ -200,6 +242,19 @@ const suites = {
       return shards(inRoot('build', 'aarch64', 'tests', name),
         { wrapper: ['qemu-aarch64-static'], filter, label: `aarch64-${name}` });
     }));
+  },
+  async wasm() {
+    const { buildProgram, countLines, runInBrowser, runInNode } = await import('./wasm/gtest.mjs');
+    const { launchChromium, launchFirefox, launchWebKit } = await import('./web/drivers.mjs');
+    const name = 'kernels_tests';
+    for (const variant of ['simd128', 'relaxed']) buildProgram(name, variant);
+    return inTurns([
+      () => runInNode(name, 'simd128'),
+      () => runInBrowser(launchChromium, name, 'simd128'),
+      () => runInBrowser(launchWebKit, name, 'simd128'),
+      () => runInBrowser(launchChromium, name, 'relaxed'),
+      () => runInBrowser(launchFirefox, name, 'relaxed'),
+    ].map((run) => async () => countLines(await run())));
   },
   async windows() {
     const { wine, wineEnvironment } = await import('./windows/wine.mjs');
@@ -224,32 +279,6 @@ const suites = {
     await cmake('native', ['sluice']);  // which the other is held against
     return add(total, await nodeTests('windows', {}, timeoutMs));
   },
-  async wasm() {
-    const { buildProgram, countLines, runInBrowser, runInNode } = await import('./wasm/gtest.mjs');
-    const { launchChromium, launchFirefox, launchWebKit } = await import('./web/drivers.mjs');
-    const name = 'kernels_tests';
-    for (const variant of ['simd128', 'relaxed']) buildProgram(name, variant);
-    return inTurns([
-      () => runInNode(name, 'simd128'),
-      () => runInBrowser(launchChromium, name, 'simd128'),
-      () => runInBrowser(launchWebKit, name, 'simd128'),
-      () => runInBrowser(launchChromium, name, 'relaxed'),
-      () => runInBrowser(launchFirefox, name, 'relaxed'),
-    ].map((run) => async () => countLines(await run())));
-  },
-  async types() {
-    const projects = ['web/tsconfig.json', 'tests/web/tsconfig.json'];
-    for (const project of projects) await must(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '-p', project]);
-    return { ...none(), passed: projects.length };
-  },
-  async package() {
-    await buildPackage();
-    return nodeTests('package');
-  },
-  async web() {
-    await buildPackage();
-    return nodeTests('web');
-  },
 };
 
 const onRequest = ['windows'];
@@ -263,7 +292,9 @@ async function main(argv) {
   setup(argv.includes('windows') ? 'testWindows' : 'test');
   mkdirSync(results, { recursive: true });
   const total = none();
-  for (const name of argv.length ? argv : Object.keys(suites).filter((suite) => !onRequest.includes(suite))) {
+  const chosen = argv.length ? argv : Object.keys(suites).filter((suite) => !onRequest.includes(suite));
+  startBuilds(chosen);
+  for (const name of chosen) {
     const start = Date.now();
     let count;
     try {

@@ -115,13 +115,13 @@ bool is_test(Interpreter&, const Value& value, const Value*) {
   return value.is(Kind::kString) && find_test(value.string->text.view()) != nullptr;
 }
 
-struct Named {
+struct NamedTest {
   std::string_view name;
   Test test;
   bool of_two = false;
 };
 
-constexpr Named kTests[] = {
+constexpr NamedTest kTests[] = {
     {"defined", is_defined},
     {"undefined", is_undefined},
     {"none", is_none},
@@ -163,8 +163,8 @@ constexpr Named kTests[] = {
     {"sameas", is_same, true},
 };
 
-const Named* find_named_test(std::string_view name) {
-  for (const Named& each : kTests) {
+const NamedTest* find_named_test(std::string_view name) {
+  for (const NamedTest& each : kTests) {
     if (each.name == name) return &each;
   }
   return nullptr;
@@ -173,13 +173,13 @@ const Named* find_named_test(std::string_view name) {
 }  // namespace
 
 Test find_test(std::string_view name) {
-  const Named* found = find_named_test(name);
+  const NamedTest* found = find_named_test(name);
   return found != nullptr ? found->test : nullptr;
 }
 
 bool Interpreter::test(std::string_view name, const Value& operand, const Arguments& args) {
   const std::string shown(name.substr(0, 80));
-  const Named* found = find_named_test(name);
+  const NamedTest* found = find_named_test(name);
   if (found == nullptr) {
     fail("No test named '%s'.", shown.c_str());
     return false;

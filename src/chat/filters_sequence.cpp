@@ -312,12 +312,7 @@ Value attr(Interpreter& in, const Value& value, const Arguments& args) {
   return in.attribute(value, a[0]->string->text.view());
 }
 
-struct Named {
-  std::string_view name;
-  Filter filter;
-};
-
-constexpr Named kFilters[] = {
+constexpr NamedFilter kSequenceFilters[] = {
     {"length", length},
     {"count", length},
     {"list", list},
@@ -345,7 +340,7 @@ constexpr Named kFilters[] = {
 }  // namespace
 
 Filter find_sequence_filter(std::string_view name) {
-  for (const Named& each : kFilters) {
+  for (const NamedFilter& each : kSequenceFilters) {
     if (each.name == name) return each.filter;
   }
   return nullptr;

@@ -229,12 +229,7 @@ Value fallback(Interpreter& in, const Value& value, const Arguments& args) {
   return a[0] != nullptr ? *a[0] : in.text("");
 }
 
-struct Named {
-  std::string_view name;
-  Filter filter;
-};
-
-constexpr Named kFilters[] = {
+constexpr NamedFilter kTextFilters[] = {
     {"string", string}, {"upper", upper},   {"lower", lower},         {"capitalize", capitalize},
     {"trim", trim},     {"title", title},   {"center", center},       {"replace", replace},
     {"safe", safe},     {"e", escape},      {"escape", escape},       {"indent", indent},
@@ -246,7 +241,7 @@ constexpr Named kFilters[] = {
 }  // namespace
 
 Filter find_text_filter(std::string_view name) {
-  for (const Named& each : kFilters) {
+  for (const NamedFilter& each : kTextFilters) {
     if (each.name == name) return each.filter;
   }
   return nullptr;

@@ -9,7 +9,6 @@ namespace {
 
 constexpr uint64_t kMaxSteps = 2'000'000;
 constexpr uint64_t kMaxWork = 1u << 27;
-constexpr size_t kMaxText = 1u << 24;
 constexpr int kMaxDepth = 700;
 
 }  // namespace

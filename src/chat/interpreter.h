@@ -16,6 +16,8 @@
 
 namespace sluice::chat {
 
+inline constexpr size_t kMaxText = 1u << 24;  // of a string, of all output
+
 // Of one call of a function, macro, filter or test.
 struct Arguments {
   std::vector<Value> places;
@@ -192,6 +194,10 @@ template <size_t N>
 
 // Filters and tests by name; null where there is none.
 using Filter = Value (*)(Interpreter& in, const Value& operand, const Arguments& args);
+struct NamedFilter {
+  std::string_view name;
+  Filter filter;
+};
 [[nodiscard]] Filter find_text_filter(std::string_view name);
 [[nodiscard]] Filter find_sequence_filter(std::string_view name);
 using Test = bool (*)(Interpreter& in, const Value& operand, const Value* other);

@@ -9,7 +9,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxDepth = 200;
+constexpr size_t kMaxJsonDepth = 200;
 
 bool is_word(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
@@ -83,7 +83,7 @@ class Reader final : public nlohmann::json_sax<Json> {
     return in_.ok();
   }
   bool open(Value container) {
-    if (open_.size() == kMaxDepth) return refuse("is nested too deeply");
+    if (open_.size() == kMaxJsonDepth) return refuse("is nested too deeply");
     if (!add(container)) return false;
     const std::string name =
         !open_.empty() && container.is(Kind::kSequence) ? open_.back().name : "";

@@ -7,8 +7,6 @@
 namespace sluice::chat {
 namespace {
 
-constexpr size_t kMaxText = 1u << 24;
-
 void append_escaped(std::string_view bytes, bool content, Text* out) {
   for (const char c : bytes) {
     const std::string_view escape = c == '&'    ? "&amp;"

@@ -10,8 +10,6 @@
 namespace sluice::chat {
 namespace {
 
-constexpr size_t kMaxText = 1u << 24;
-
 // Does Python print the character in a repr as it is?
 bool is_printable(uint32_t cp) {
   using tokenizer::CharClass;

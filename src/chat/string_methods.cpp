@@ -298,12 +298,12 @@ Value format(const Call& call) {
   return brace_format(call.in, call.text(), call.args);
 }
 
-struct Named {
+struct NamedMethod {
   std::string_view name;
   Method method;
 };
 
-constexpr Named kMethods[] = {
+constexpr NamedMethod kMethods[] = {
     {"strip", strip},
     {"lstrip", strip},
     {"rstrip", strip},
@@ -344,8 +344,8 @@ constexpr Named kMethods[] = {
     {"format", format},
 };
 
-const Named* find_method(std::string_view name) {
-  for (const Named& each : kMethods) {
+const NamedMethod* find_method(std::string_view name) {
+  for (const NamedMethod& each : kMethods) {
     if (each.name == name) return &each;
   }
   return nullptr;
@@ -359,7 +359,7 @@ bool has_string_method(std::string_view name) {
 
 Value call_string_method(Interpreter& in, const Value& self, std::string_view name,
                          const Arguments& args) {
-  const Named* found = find_method(name);
+  const NamedMethod* found = find_method(name);
   if (found == nullptr || !in.spend(self.string->text.size())) return {};
   const Value out = found->method({in, self, name, args});
   return in.ok() ? out : Value();

@@ -11,7 +11,7 @@ constexpr std::string_view kClose = "</think>";
 constexpr std::string_view kSpace = " \t\n\v\f\r";
 
 // Where the white space that `text` ends with begins.
-size_t trailing_space(std::string_view text) {
+size_t without_end_space(std::string_view text) {
   const size_t last = text.find_last_not_of(kSpace);
   return last == std::string_view::npos ? 0 : last + 1;
 }
@@ -53,16 +53,16 @@ void ThinkFilter::think(Split* out) {
   const std::string_view held = held_;
   if (const size_t at = held.find(kClose); at != std::string_view::npos) {
     const std::string thought = lead(held.substr(0, at));
-    out->thought += std::string_view(thought).substr(0, trailing_space(thought));
+    out->thought += std::string_view(thought).substr(0, without_end_space(thought));
     held_.erase(0, at + kClose.size());
     state_ = State::kAnswer;
     trim_ = true;
     return;
   }
-  size_t certain = trailing_space(held);
+  size_t certain = without_end_space(held);
   for (size_t n = std::min(kClose.size() - 1, held.size()); n > 0; --n) {
     if (!held.ends_with(kClose.substr(0, n))) continue;
-    certain = trailing_space(held.substr(0, held.size() - n));
+    certain = without_end_space(held.substr(0, held.size() - n));
     break;
   }
   out->thought += lead(held.substr(0, certain));

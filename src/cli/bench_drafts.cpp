@@ -16,7 +16,7 @@ struct Scene {
   std::vector<session::Token> prompt, answer;
 };
 
-struct Row {
+struct Rate {
   std::string draft;
   std::vector<double> rates;  // tokens per second
   generate::Counts counts;    // of the last round
@@ -47,7 +47,7 @@ Result<Scene> read_scene(const BenchDrafts& options) {
                options.scene.c_str());
 }
 
-Status measure(const BenchDrafts& options, const Scene& scene, Row* row) {
+Status measure(const BenchDrafts& options, const Scene& scene, Rate* row) {
   Result<native::LoadOptions> load = load_options(options.common);
   if (!load.ok()) return load.status();
   load->source.past_cache = options.past_cache;
@@ -90,12 +90,12 @@ double median(std::vector<double> rates) {
   return rates[rates.size() / 2];
 }
 
-void print_rows(const std::vector<Row>& rows, bool as_json) {
+void print_rows(const std::vector<Rate>& rows, bool as_json) {
   nlohmann::json out = nlohmann::json::array();
   if (!as_json) {
     std::printf("tok/s  of the first  tokens/pass  drafted  accepted  passes  guesses\n");
   }
-  for (const Row& row : rows) {
+  for (const Rate& row : rows) {
     const generate::Counts& c = row.counts;
     const double rate = median(row.rates), ratio = rate / median(rows[0].rates);
     const double per_pass = static_cast<double>(c.generated - 1) / std::max(c.passes, 1);
@@ -121,10 +121,10 @@ void print_rows(const std::vector<Row>& rows, bool as_json) {
 int bench_drafts(const BenchDrafts& options) {
   const Result<Scene> scene = read_scene(options);
   if (!scene.ok()) return fail(scene.status());
-  std::vector<Row> rows;
+  std::vector<Rate> rows;
   for (const std::string& draft : options.drafts) rows.push_back({draft, {}, {}});
   for (int i = 0; i < options.repeat; ++i) {
-    for (Row& row : rows) {
+    for (Rate& row : rows) {
       if (Status s = measure(options, *scene, &row); !s.ok()) return fail(s);
     }
   }

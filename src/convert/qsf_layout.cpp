@@ -26,7 +26,7 @@ constexpr uint32_t kNone = UINT32_MAX;  // of a token id
 constexpr uint8_t kGgmlTypes = 32;      // the first of their codes; beyond 255 begin QSF's own
 constexpr uint8_t kMixed = 5;
 
-enum Place : int32_t { kEmbedding, kLayer, kElse, kHead };
+enum Part : int32_t { kEmbedding, kLayer, kElse, kHead };
 
 class Bytes {
  public:

@@ -17,11 +17,6 @@ int number(T value) {
   return static_cast<int>(value);
 }
 
-template <typename T>
-uint32_t address(const T* place) {
-  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place));
-}
-
 template <typename T, typename Write>
 Json list(const std::vector<T>& values, Write&& write) {
   Json out = Json::array();

@@ -7,15 +7,6 @@ namespace sluice::gpu {
 
 using session::Step;
 
-namespace {
-
-template <typename T>
-uint32_t address(const T* place) {
-  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place));
-}
-
-}  // namespace
-
 GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine), feed_(engine) {
   vectors_.resize(engine.program().vecs.size());
   rows_.resize(2 * engine.plan().kv_shape.layers.size());

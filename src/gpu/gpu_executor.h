@@ -13,6 +13,12 @@
 
 namespace sluice::gpu {
 
+// A place in memory as the card's side, which shares that, knows it.
+template <typename T>
+[[nodiscard]] uint32_t address(const T* place) {
+  return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(place));
+}
+
 // What both sides see of a pass; web/gpu/program.ts has it too.
 struct CardPass {
   enum State : uint32_t { kNone = 0, kWanted = 1, kDone = 2 };

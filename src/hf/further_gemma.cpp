@@ -11,8 +11,8 @@ namespace {
 constexpr std::string_view kSkipped[] = {
     "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
     "vision_tower.",       "audio_tower.",       "embed_vision.",       "embed_audio."};
-constexpr std::string_view kPrefixes[] = {"model.language_model.", "language_model.model.",
-                                          "language_model.", "model."};
+constexpr std::string_view kGemmaPrefixes[] = {"model.language_model.", "language_model.model.",
+                                               "language_model.", "model."};
 constexpr Name kWhole[] = {
     {"embed_tokens_per_layer", "per_layer_token_embd", Turn::kPad},
     {"embed_tokens", "token_embd", Turn::kPad},
@@ -23,7 +23,7 @@ constexpr Name kWhole[] = {
     {"norm", "output_norm"},
     {"lm_head", "output"},
 };
-constexpr Name kLayer[] = {
+constexpr Name kGemmaLayer[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
     {"pre_feedforward_layernorm_2", "pre_ffw_norm_2"},
@@ -211,18 +211,18 @@ void read_gemma4(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
 const Further kGemma3n = {.model_type = "gemma3n",
                           .arch = [](const Json&) { return std::string_view("gemma3n"); },
                           .skipped = kSkipped,
-                          .prefixes = kPrefixes,
+                          .prefixes = kGemmaPrefixes,
                           .layers = "layers.",
                           .whole = kWhole,
-                          .of_layer = kLayer,
+                          .of_layer = kGemmaLayer,
                           .read = read_gemma3n};
 const Further kGemma4 = {.model_type = "gemma4",
                          .arch = [](const Json&) { return std::string_view("gemma4"); },
                          .skipped = kSkipped,
-                         .prefixes = kPrefixes,
+                         .prefixes = kGemmaPrefixes,
                          .layers = "layers.",
                          .whole = kWhole,
-                         .of_layer = kLayer,
+                         .of_layer = kGemmaLayer,
                          .read = read_gemma4};
 
 }  // namespace sluice::hf

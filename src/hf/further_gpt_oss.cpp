@@ -5,8 +5,8 @@
 namespace sluice::hf {
 namespace {
 
-constexpr std::string_view kPrefixes[] = {"model."};
-constexpr Name kLayer[] = {
+constexpr std::string_view kGptOssPrefixes[] = {"model."};
+constexpr Name kGptOssLayer[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
     {"self_attn.q_proj", "attn_q"},
@@ -74,10 +74,10 @@ void read_gpt_oss(ConfigFields& f, gguf::MetadataWriter* out, Facts*) {
 const Further kGptOss = {.model_type = "gpt_oss",
                          .arch = [](const Json&) { return std::string_view("gpt-oss"); },
                          .skipped = {},
-                         .prefixes = kPrefixes,
+                         .prefixes = kGptOssPrefixes,
                          .layers = "layers.",
                          .whole = kDecoderWhole,
-                         .of_layer = kLayer,
+                         .of_layer = kGptOssLayer,
                          .read = read_gpt_oss};
 
 }  // namespace sluice::hf

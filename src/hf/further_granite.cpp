@@ -7,8 +7,8 @@
 namespace sluice::hf {
 namespace {
 
-constexpr std::string_view kPrefixes[] = {"model."};
-constexpr Name kLayer[] = {
+constexpr std::string_view kGranitePrefixes[] = {"model."};
+constexpr Name kGraniteLayer[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "ffn_norm"},
     {"self_attn.q_proj", "attn_q"},
@@ -110,10 +110,10 @@ void read_granite(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
 const Further kGraniteHybrid = {.model_type = "granitemoehybrid",
                                 .arch = arch_of,
                                 .skipped = {},
-                                .prefixes = kPrefixes,
+                                .prefixes = kGranitePrefixes,
                                 .layers = "layers.",
                                 .whole = kDecoderWhole,
-                                .of_layer = kLayer,
+                                .of_layer = kGraniteLayer,
                                 .read = read_granite};
 
 }  // namespace sluice::hf

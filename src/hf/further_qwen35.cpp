@@ -6,8 +6,8 @@ namespace sluice::hf {
 namespace {
 
 constexpr std::string_view kSkipped[] = {"model.visual.", "visual.", "mtp.", "model.mtp."};
-constexpr std::string_view kPrefixes[] = {"model.language_model.", "model."};
-constexpr Name kLayer[] = {
+constexpr std::string_view kQwen35Prefixes[] = {"model.language_model.", "model."};
+constexpr Name kQwen35Layer[] = {
     {"input_layernorm", "attn_norm"},
     {"post_attention_layernorm", "post_attention_norm"},
     {"self_attn.q_proj", "attn_q"},
@@ -104,18 +104,18 @@ void read_mixture(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
 const Further kQwen35 = {.model_type = "qwen3_5",
                          .arch = [](const Json&) { return std::string_view("qwen35"); },
                          .skipped = kSkipped,
-                         .prefixes = kPrefixes,
+                         .prefixes = kQwen35Prefixes,
                          .layers = "layers.",
                          .whole = kDecoderWhole,
-                         .of_layer = kLayer,
+                         .of_layer = kQwen35Layer,
                          .read = read_dense};
 const Further kQwen35Moe = {.model_type = "qwen3_5_moe",
                             .arch = [](const Json&) { return std::string_view("qwen35moe"); },
                             .skipped = kSkipped,
-                            .prefixes = kPrefixes,
+                            .prefixes = kQwen35Prefixes,
                             .layers = "layers.",
                             .whole = kDecoderWhole,
-                            .of_layer = kLayer,
+                            .of_layer = kQwen35Layer,
                             .read = read_mixture};
 
 }  // namespace sluice::hf

@@ -7,13 +7,13 @@
 #include <string_view>
 
 #include "gguf/printable.h"
+#include "hf/safetensors.h"
 
 namespace sluice::hf {
 namespace {
 
 using gguf::printable;
 
-constexpr size_t kMaxDimensions = 8;
 constexpr uint64_t kMaxBytes = 1ull << 60;
 
 struct Storage {
@@ -27,7 +27,7 @@ constexpr Storage kStorages[] = {
     {"BoolStorage", "BOOL", 1},
 };
 
-enum class Kind : uint8_t {
+enum class Item : uint8_t {
   kNone,
   kMark,
   kNumber,
@@ -44,7 +44,7 @@ enum class Kind : uint8_t {
 };
 
 struct Value {
-  Kind kind = Kind::kNone;
+  Item kind = Item::kNone;
   int64_t number = 0;
   std::string_view text;
   std::vector<uint32_t> items;
@@ -57,7 +57,7 @@ class Machine {
   Result<std::vector<PickledTensor>> run() {
     while (status_.ok() && !stopped_) step();
     if (!status_.ok()) return status_;
-    if (stack_.size() != 1 || top().kind != Kind::kDict) return bad("is no dictionary of tensors");
+    if (stack_.size() != 1 || top().kind != Item::kDict) return bad("is no dictionary of tensors");
     return tensors_of(top());
   }
 
@@ -103,7 +103,7 @@ class Machine {
 
   // --- values
 
-  Value& push(Kind kind, int64_t n = 0) {
+  Value& push(Item kind, int64_t n = 0) {
     if (values_.size() >= kMaxPickleValues) fail("has more values than a model's tensors take");
     stack_.push_back(static_cast<uint32_t>(values_.size()));
     Value& value = values_.emplace_back();
@@ -126,14 +126,14 @@ class Machine {
   // The values down to the mark, which goes too.
   std::vector<uint32_t> pop_to_mark() {
     size_t from = stack_.size();
-    while (from > 0 && values_[stack_[from - 1]].kind != Kind::kMark) --from;
+    while (from > 0 && values_[stack_[from - 1]].kind != Item::kMark) --from;
     if (from == 0) return fail("closes what is not open"), std::vector<uint32_t>();
     std::vector<uint32_t> items(stack_.begin() + static_cast<ptrdiff_t>(from), stack_.end());
     stack_.resize(from - 1);
     return items;
   }
   void push_tuple(std::vector<uint32_t> items) {
-    if (status_.ok()) push(Kind::kTuple).items = std::move(items);
+    if (status_.ok()) push(Item::kTuple).items = std::move(items);
   }
   void push_tuple_of(size_t n) {
     if (!has(n)) return;
@@ -153,10 +153,10 @@ class Machine {
     }
     stack_.push_back(memo_[static_cast<size_t>(place)]);
   }
-  void add_items(std::vector<uint32_t> items, Kind kind) {
+  void add_items(std::vector<uint32_t> items, Item kind) {
     if (!status_.ok() || !has(1)) return;
     Value& to = top();
-    if (to.kind != kind || (kind == Kind::kDict && items.size() % 2 != 0)) {
+    if (to.kind != kind || (kind == Item::kDict && items.size() % 2 != 0)) {
       return fail("adds to what is no dictionary or list");
     }
     held_ += items.size();
@@ -197,55 +197,55 @@ void Machine::step() {
       stopped_ = true;
       return;
     case '}':
-      push(Kind::kDict);
+      push(Item::kDict);
       return;
     case ']':
-      push(Kind::kList);
+      push(Item::kList);
       return;
     case ')':
-      push(Kind::kTuple);
+      push(Item::kTuple);
       return;
     case '(':
-      push(Kind::kMark);
+      push(Item::kMark);
       return;
     case 'N':
-      push(Kind::kNone);
+      push(Item::kNone);
       return;
     case 0x88:  // NEWTRUE
     case 0x89:  // NEWFALSE
-      push(Kind::kNumber, op == 0x88);
+      push(Item::kNumber, op == 0x88);
       return;
     case 'K':
-      push(Kind::kNumber, static_cast<int64_t>(number(1)));
+      push(Item::kNumber, static_cast<int64_t>(number(1)));
       return;
     case 'M':
-      push(Kind::kNumber, static_cast<int64_t>(number(2)));
+      push(Item::kNumber, static_cast<int64_t>(number(2)));
       return;
     case 'J':
-      push(Kind::kNumber, static_cast<int32_t>(number(4)));
+      push(Item::kNumber, static_cast<int32_t>(number(4)));
       return;
     case 0x8a: {  // LONG1, of 8 bytes at most: little-endian, signed
       const uint64_t n = number(1);
       if (n > 8) return fail("has a number that is too large");
       const uint64_t bits = number(static_cast<size_t>(n));
       const int unused = static_cast<int>(64 - 8 * n);
-      push(Kind::kNumber, n == 0 ? 0 : static_cast<int64_t>(bits << unused) >> unused);
+      push(Item::kNumber, n == 0 ? 0 : static_cast<int64_t>(bits << unused) >> unused);
       return;
     }
     case 'G':  // BINFLOAT: of no use here
       (void)number(8);
-      push(Kind::kNone);
+      push(Item::kNone);
       return;
     case 'X': {  // BINUNICODE
       const uint64_t n = number(4);
       const std::string_view read = text(n);
-      push(Kind::kText).text = read;
+      push(Item::kText).text = read;
       return;
     }
     case 'U': {  // SHORT_BINSTRING
       const uint64_t n = number(1);
       const std::string_view read = text(n);
-      push(Kind::kText).text = read;
+      push(Item::kText).text = read;
       return;
     }
     case 'q':
@@ -265,18 +265,18 @@ void Machine::step() {
     case 's':  // SETITEM
       if (has(2)) {
         const uint32_t value = pop(), key = pop();
-        add_items({key, value}, Kind::kDict);
+        add_items({key, value}, Item::kDict);
       }
       return;
     case 'u':
-      return add_items(pop_to_mark(), Kind::kDict);
+      return add_items(pop_to_mark(), Item::kDict);
     case 'a':
-      return add_items({pop()}, Kind::kList);
+      return add_items({pop()}, Item::kList);
     case 'e':
-      return add_items(pop_to_mark(), Kind::kList);
+      return add_items(pop_to_mark(), Item::kList);
     case 'b':  // BUILD: what a dictionary has beside its items
       (void)pop();
-      if (has(1) && top().kind != Kind::kDict) fail("gives attributes to what is no dictionary");
+      if (has(1) && top().kind != Item::kDict) fail("gives attributes to what is no dictionary");
       return;
     case 'c':
       return push_global();
@@ -296,22 +296,22 @@ void Machine::push_global() {
   const std::string_view module = line(), name = line();
   if (!status_.ok()) return;
   if (module == "collections" && name == "OrderedDict") {
-    push(Kind::kOrdered);
+    push(Item::kOrdered);
     return;
   }
   if (module == "torch._utils" && name == "_rebuild_tensor_v2") {
-    push(Kind::kRebuildTensor);
+    push(Item::kRebuildTensor);
     return;
   }
   if (module == "torch._utils" && name == "_rebuild_parameter") {
-    push(Kind::kRebuildParameter);
+    push(Item::kRebuildParameter);
     return;
   }
   if (module == "torch") {
     const auto found = std::find_if(std::begin(kStorages), std::end(kStorages),
                                     [name](const Storage& s) { return s.type == name; });
     if (found != std::end(kStorages)) {
-      push(Kind::kStorageType, found - std::begin(kStorages));
+      push(Item::kStorageType, found - std::begin(kStorages));
       return;
     }
   }
@@ -325,13 +325,13 @@ void Machine::push_storage() {
   if (!status_.ok()) return;
   const std::vector<uint32_t> items = values_[index].items;
   const auto kind = [&](size_t i) { return values_[items[i]].kind; };
-  if (values_[index].kind != Kind::kTuple || items.size() != 5 || kind(0) != Kind::kText ||
-      values_[items[0]].text != "storage" || kind(1) != Kind::kStorageType ||
-      kind(2) != Kind::kText || kind(4) != Kind::kNumber) {
+  if (values_[index].kind != Item::kTuple || items.size() != 5 || kind(0) != Item::kText ||
+      values_[items[0]].text != "storage" || kind(1) != Item::kStorageType ||
+      kind(2) != Item::kText || kind(4) != Item::kNumber) {
     return fail("has a storage that makes no sense");
   }
   const std::string_view key = values_[items[2]].text;
-  Value& storage = push(Kind::kStorage);
+  Value& storage = push(Item::kStorage);
   storage.text = key;
   storage.items = {items[1], items[4]};
 }
@@ -339,17 +339,17 @@ void Machine::push_storage() {
 void Machine::reduce() {
   if (!has(2)) return;
   const uint32_t arguments = pop(), function = pop();
-  if (values_[arguments].kind != Kind::kTuple) return fail("calls without arguments");
+  if (values_[arguments].kind != Item::kTuple) return fail("calls without arguments");
   switch (values_[function].kind) {
-    case Kind::kOrdered:
+    case Item::kOrdered:
       if (!values_[arguments].items.empty()) return fail("has a dictionary that makes no sense");
-      push(Kind::kDict);
+      push(Item::kDict);
       return;
-    case Kind::kRebuildTensor:
+    case Item::kRebuildTensor:
       return rebuild_tensor(Value(values_[arguments]));
-    case Kind::kRebuildParameter: {  // (tensor, requires_grad, hooks)
+    case Item::kRebuildParameter: {  // (tensor, requires_grad, hooks)
       const std::vector<uint32_t>& items = values_[arguments].items;
-      if (items.empty() || values_[items[0]].kind != Kind::kTensor) {
+      if (items.empty() || values_[items[0]].kind != Item::kTensor) {
         return fail("has a parameter that makes no sense");
       }
       stack_.push_back(items[0]);
@@ -363,7 +363,7 @@ void Machine::reduce() {
 // Sizes, and strides that are those of rows one after the other.
 bool Machine::fill_shape(const Value& sizes, const Value& strides, PickledTensor* tensor) {
   const size_t n = sizes.items.size();
-  if (sizes.kind != Kind::kTuple || strides.kind != Kind::kTuple || n != strides.items.size() ||
+  if (sizes.kind != Item::kTuple || strides.kind != Item::kTuple || n != strides.items.size() ||
       n > kMaxDimensions) {
     return false;
   }
@@ -371,7 +371,7 @@ bool Machine::fill_shape(const Value& sizes, const Value& strides, PickledTensor
   tensor->shape.resize(n);
   for (size_t i = n; i-- > 0;) {
     const Value &size = values_[sizes.items[i]], &stride = values_[strides.items[i]];
-    if (size.kind != Kind::kNumber || stride.kind != Kind::kNumber || size.number < 0) return false;
+    if (size.kind != Item::kNumber || stride.kind != Item::kNumber || size.number < 0) return false;
     tensor->shape[i] = static_cast<uint64_t>(size.number);
     if (size.number != 1 && stride.number != static_cast<int64_t>(step)) return false;
     if (__builtin_mul_overflow(step, tensor->shape[i], &step) || step > kMaxBytes) return false;
@@ -383,8 +383,8 @@ bool Machine::fill_shape(const Value& sizes, const Value& strides, PickledTensor
 // (storage, offset, sizes, strides, requires_grad, hooks...)
 void Machine::rebuild_tensor(const Value& arguments) {
   const std::vector<uint32_t>& items = arguments.items;
-  if (items.size() < 4 || values_[items[0]].kind != Kind::kStorage ||
-      values_[items[1]].kind != Kind::kNumber || values_[items[1]].number < 0) {
+  if (items.size() < 4 || values_[items[0]].kind != Item::kStorage ||
+      values_[items[1]].kind != Item::kNumber || values_[items[1]].number < 0) {
     return fail("has a tensor that makes no sense");
   }
   if (tensors_.size() >= gguf::kMaxTensorCount) return fail("has too many tensors");
@@ -407,7 +407,7 @@ void Machine::rebuild_tensor(const Value& arguments) {
   tensor.storage = storage.text;
   tensor.end = (first + tensor.end) * type.bytes;
   tensor.begin = first * type.bytes;
-  push(Kind::kTensor, static_cast<int64_t>(tensors_.size()));
+  push(Item::kTensor, static_cast<int64_t>(tensors_.size()));
   tensors_.push_back(std::move(tensor));
 }
 
@@ -423,8 +423,8 @@ Result<std::vector<PickledTensor>> Machine::tensors_of(const Value& dict) {
   std::set<std::string_view> names;
   for (size_t i = 0; i + 1 < dict.items.size(); i += 2) {
     const Value &key = values_[dict.items[i]], &value = values_[dict.items[i + 1]];
-    if (value.kind != Kind::kTensor) continue;
-    if (key.kind != Kind::kText || !is_plain_name(key.text)) {
+    if (value.kind != Item::kTensor) continue;
+    if (key.kind != Item::kText || !is_plain_name(key.text)) {
       return bad("has a tensor whose name makes no sense: \"" + printable(key.text, 64) + "\"");
     }
     if (!names.insert(key.text).second) {

@@ -17,8 +17,6 @@ using gguf::Bytes;
 using gguf::ParseProgress;
 using gguf::printable;
 
-constexpr size_t kMaxDimensions = 8;
-
 // Bytes of one value of a dtype; 0 when unknown. Unknown ones are kept: they matter only if used.
 uint64_t dtype_bytes(std::string_view dtype) {
   if (dtype == "F64" || dtype == "I64" || dtype == "U64") return 8;
@@ -31,9 +29,9 @@ uint64_t dtype_bytes(std::string_view dtype) {
   return 0;
 }
 
-class Directory final : public JsonVisitor {
+class EntryReader final : public JsonVisitor {
  public:
-  explicit Directory(std::vector<SafetensorsEntry>* entries) : entries_(entries) {}
+  explicit EntryReader(std::vector<SafetensorsEntry>* entries) : entries_(entries) {}
 
   bool scalar(const JsonPath& path, const JsonScalar& value) override {
     if (path.empty() || path[0] == "__metadata__") return !path.empty();
@@ -155,15 +153,14 @@ Result<ParseProgress> parse_safetensors(Bytes prefix, uint64_t file_size, const 
   }
   if (prefix.size() - 8 < length) return ParseProgress{.done = false, .need_bytes = 8 + length};
   out->data_offset = 8 + length;
-  Directory directory(&out->entries);
+  EntryReader reader(&out->entries);
   const std::string_view text(reinterpret_cast<const char*>(prefix.data()) + 8,
                               static_cast<size_t>(length));
-  const Result<bool> walked = walk_json(text, file, &directory);
+  const Result<bool> walked = walk_json(text, file, &reader);
   if (!walked.ok()) return walked.status();
   if (!*walked) {
-    return error(
-        Code::kBadHeader, "%s: %s", file,
-        directory.problem.empty() ? "its header is no directory" : directory.problem.c_str());
+    return error(Code::kBadHeader, "%s: %s", file,
+                 reader.problem.empty() ? "its header is no directory" : reader.problem.c_str());
   }
   SLUICE_RETURN_IF_ERROR(place(out, file_size, file));
   return ParseProgress{.done = true, .need_bytes = 0};

@@ -13,6 +13,8 @@
 
 namespace sluice::hf {
 
+inline constexpr size_t kMaxDimensions = 8;  // of a tensor, in any format
+
 inline constexpr uint64_t kMaxSafetensorsHeader = 64ull << 20;
 
 struct SafetensorsEntry {

@@ -9,7 +9,7 @@
 namespace sluice::model {
 namespace {
 
-constexpr int64_t kPeriod = 5;  // of local layers and a global one, unless they are listed
+constexpr int64_t kGemma3nPeriod = 5;  // of local layers and a global one, unless they are listed
 
 class Gemma3n {
  public:
@@ -79,11 +79,11 @@ void Gemma3n::laurel(int64_t layer) {
 // kT = (attention + laurel) / sqrt(2), of the active stream.
 void Gemma3n::attend(int64_t layer) {
   AttentionSpec spec;
-  const bool local = is_local(hp_, layer, kPeriod);
+  const bool local = is_local(hp_, layer, kGemma3nPeriod);
   spec.rope = local ? local_rope_ : rope_;
   spec.window = local ? static_cast<int32_t>(hp_.sliding_window) : 0;
   spec.qk_norm = spec.v_norm = true;
-  spec.cache = kv_layer(hp_, layer, kPeriod);
+  spec.cache = kv_layer(hp_, layer, kGemma3nPeriod);
   if (spec.cache < 0) {
     b_.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no keys to share"));
     return;

@@ -9,7 +9,7 @@
 namespace sluice::model {
 namespace {
 
-constexpr int64_t kPeriod = 6;  // of local layers and a global one, unless they are listed
+constexpr int64_t kGemma4Period = 6;  // of local layers and a global one, unless they are listed
 
 void scale_output(Builder& b, int64_t layer) {
   const int32_t factor = b.vec(layer, "layer_output_scale", 1, true);
@@ -54,14 +54,14 @@ void build_gemma4(Builder& b) {
   b.embed(std::sqrt(static_cast<float>(hp.n_embd)));
   PerLayerEmbeddings own(b, hp.n_embd);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    const bool local = is_local(hp, layer, kPeriod);
+    const bool local = is_local(hp, layer, kGemma4Period);
     AttentionSpec attention;
     attention.rope = local ? rope_of_local : rope;
     attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
     attention.qk_norm = attention.v_norm = attention.keys_as_values = true;
     attention.dk = local ? hp.head_dim_k_swa : hp.head_dim_k;
     attention.dv = local ? hp.head_dim_v_swa : hp.head_dim_v;
-    attention.cache = kv_layer(hp, layer, kPeriod);
+    attention.cache = kv_layer(hp, layer, kGemma4Period);
     if (attention.cache < 0) {
       b.fail(error(Code::kBadHeader, "attention.shared_kv_layers leaves no keys to share"));
       return;

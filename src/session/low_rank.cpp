@@ -7,8 +7,6 @@ namespace sluice::session {
 
 namespace {
 
-constexpr int64_t kTaskWork = 1 << 16;  // multiply-adds worth handing to another thread
-
 // A thread's scratch: a x of a tile of tokens, then what products take.
 struct LowRankScratch {
   float* low;

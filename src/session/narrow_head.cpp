@@ -10,8 +10,7 @@ namespace sluice::session {
 namespace {
 
 constexpr int32_t kRowsApart = 4;  // more share what packing the whole head costs
-constexpr int64_t kTaskWork = 1 << 16;
-constexpr int32_t kFurther = 8;  // clusters that are looked at together once the first are done
+constexpr int32_t kFurther = 8;    // clusters that are looked at together once the first are done
 // Of a vector's length: what rounding it to 8 bits may change, half of a 120th of the largest of 32
 // values at each of them.
 constexpr double kRounding = 0.024;

@@ -23,6 +23,8 @@ namespace {
 constexpr uint32_t kMagic = 0x32564b53;  // "SKV2"
 constexpr uint64_t kSumBytes = sizeof(uint64_t);
 
+}  // namespace
+
 struct StateHeader {
   uint32_t magic = kMagic;
   uint32_t position = 0;
@@ -32,6 +34,8 @@ struct StateHeader {
   uint32_t n_checkpoints = 0;
 };
 static_assert(sizeof(StateHeader) == 32);
+
+namespace {
 
 Status foreign() {
   return error(Code::kCorrupt, "the saved state is damaged or does not belong to this model");

@@ -5,12 +5,12 @@
 //   node tests/bench/load.mjs [--minutes 10] [--clients 64] [--parallel 8] [--draft ngram] [--model FILE] [--threads N]
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { Agent, request } from 'node:http';
 import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 
 import { inRoot } from '../../web/scripts/lib.mjs';
+import { Client, at, listening, told } from './client.mjs';
 
 const { values: options } = parseArgs({ options: {
   minutes: { type: 'string', default: '10' }, clients: { type: 'string', default: '64' },
@@ -36,40 +36,7 @@ const server = spawn(inRoot('build', 'native', 'sluice'), ['serve', options.mode
   '--threads', options.threads, '--parallel', options.parallel, '--queue', '256', '--draft', options.draft], { stdio: ['ignore', 'pipe', 'inherit'] });
 let ended;
 server.once('exit', (code, signal) => (ended = code ?? signal));
-const { url } = JSON.parse(await new Promise((resolve, reject) => {
-  server.stdout.setEncoding('utf8').once('data', resolve);
-  server.once('exit', () => reject(new Error('no server')));
-}));
-const { port } = new URL(url);
-const agent = new Agent({ keepAlive: true, maxSockets: Infinity });
-
-/** One request; `onEvent` gets each frame of a stream and says whether to stay. */
-function ask(path, body, onEvent) {
-  return new Promise((resolve, reject) => {
-    const text = typeof body === 'string' ? body : JSON.stringify(body);
-    const call = request({ agent, host: '127.0.0.1', port, path, method: 'POST',
-      headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) } }, (response) => {
-      let all = '';
-      let rest = '';
-      response.setEncoding('utf8').on('data', (more) => {
-        if (response.statusCode !== 200 || !onEvent) return void (all += more);
-        const frames = (rest + more).split('\n\n');
-        rest = frames.pop();
-        for (const frame of frames) {
-          if (onEvent(frame.replace(/^data: /, ''))) continue;
-          call.destroy();
-          resolve({ status: 0 });
-          return;
-        }
-      });
-      response.on('end', () => resolve({ status: response.statusCode, headers: response.headers, text: all }));
-      response.on('error', reject);
-    });
-    // A connection that the server has closed meanwhile says nothing of this request.
-    call.on('error', (error) => (call.reusedSocket && error.code === 'ECONNRESET' ? resolve(ask(path, body, onEvent)) : reject(error)));
-    call.end(text);
-  });
-}
+const client = new Client(await listening(server));
 
 /** What may be asked: the same question has one answer, whoever asks beside it. */
 function question(n) {
@@ -81,16 +48,10 @@ function question(n) {
     : ['/v1/completions', { ...base, prompt: `${start} number ${n} `.repeat(1 + n % 3) }];
 }
 
-const told = (frame) => {
-  if (frame === '[DONE]') return '';
-  const { choices: [choice] } = JSON.parse(frame);
-  return choice?.text ?? choice?.delta?.content ?? '';
-};
-
 async function answer(n, times) {
   let text = '';
   let last = performance.now();
-  const result = await ask(...question(n), (frame) => {
+  const result = await client.ask(...question(n), (frame) => {
     const piece = told(frame);
     if (piece !== '') {
       const now = performance.now();
@@ -116,7 +77,7 @@ const wreckage = [
 /** Sends bytes that are no request and leaves. */
 function wreck(bytes, wait) {
   return new Promise((resolve) => {
-    const socket = connect(Number(port), '127.0.0.1', () => socket.write(bytes));
+    const socket = connect(client.port, '127.0.0.1', () => socket.write(bytes));
     socket.on('data', () => {}).on('error', () => {}).on('close', resolve);
     setTimeout(() => socket.destroy(), wait).unref();
   });
@@ -135,8 +96,8 @@ const times = { first: [], next: [] };
 const faults = [];
 const until = performance.now() + minutes * 60_000;
 
-async function live(client) {
-  const random = numbers(Number(options.seed) * 1000 + client);
+async function live(number) {
+  const random = numbers(Number(options.seed) * 1000 + number);
   const pick = (list) => list[Math.floor(random() * list.length)];
   while (performance.now() < until && ended === undefined) {
     const kind = random();
@@ -151,10 +112,10 @@ async function live(client) {
       else counts.answered++;
     } else if (kind < 0.85) {
       let pieces = Math.floor(random() * 6);
-      await ask(...question(n), () => pieces-- > 0);
+      await client.ask(...question(n), () => pieces-- > 0);
       counts.left++;
     } else if (kind < 0.95) {
-      const { status } = await ask(pick(['/v1/completions', '/v1/chat/completions', '/v1/embeddings', '/tokenize']), pick(nonsense));
+      const { status } = await client.ask(pick(['/v1/completions', '/v1/chat/completions', '/v1/embeddings', '/tokenize']), pick(nonsense));
       if (status >= 400 && status < 500) counts.refused++;
       else if (status !== 200) faults.push(`nonsense: status ${status}`);
     } else {
@@ -172,7 +133,6 @@ const failures = (await Promise.allSettled(Array.from({ length: Number(options.c
 clearInterval(clock);
 for (const { reason } of failures) faults.push(`a client: ${reason.message}`);
 
-const at = (list, share) => [...list].sort((a, b) => a - b)[Math.min(list.length - 1, Math.floor(list.length * share))] ?? NaN;
 const span = (from, to) => at(memory.slice(Math.floor(memory.length * from), Math.ceil(memory.length * to)), 0.5) / 1024;
 const [early, late] = [span(0.2, 0.5), span(0.8, 1)];
 const fixed = (x) => x.toFixed(1);
@@ -187,7 +147,7 @@ else {
   while (ended === undefined) await sleep(50);
   if (ended !== 0) faults.push(`the server ended with ${ended}`);
 }
-agent.destroy();
+client.close();
 for (const fault of faults.slice(0, 20)) console.error(fault);
 console.log(`${faults.length} faults`);
 process.exitCode = faults.length > 0 ? 1 : 0;

@@ -19,8 +19,6 @@ using grammar::Kind;
 using grammar::Verdict;
 using nlohmann::json;
 
-const std::string kSample = sample_model();
-
 session::EngineOptions room(bool grammars) {
   session::EngineOptions options;
   options.n_ctx = 256;
@@ -108,7 +106,7 @@ class Schemas {
 TEST(Constrained, AnswersFitRandomSchemas) {
   const char* const wanted = std::getenv("SLUICE_RANDOM_SCHEMAS");
   const int n = wanted != nullptr ? std::atoi(wanted) : 60;
-  Opened opened = open_model(kSample, room(true));
+  Opened opened = open_model(sample_model(), room(true));
   ASSERT_NE(opened.session, nullptr);
   int finished = 0;
   for (int i = 0; i < n; ++i) {
@@ -132,7 +130,7 @@ TEST(Constrained, AnswersFitRandomSchemas) {
 }
 
 TEST(Constrained, ForcedTextTakesFewerPasses) {
-  Opened opened = open_model(kSample, room(true));
+  Opened opened = open_model(sample_model(), room(true));
   ASSERT_NE(opened.session, nullptr);
   const std::string whole = "{\"the only answer that there is\":[true,false]}";
   const Answer a = answer(opened, bound(Kind::kChoice, json::array({whole}).dump(), 1));
@@ -145,7 +143,7 @@ TEST(Constrained, ForcedTextTakesFewerPasses) {
 }
 
 TEST(Constrained, BadGrammarsAreErrorsAndLeaveTheSession) {
-  Opened opened = open_model(kSample, room(true));
+  Opened opened = open_model(sample_model(), room(true));
   ASSERT_NE(opened.session, nullptr);
   EXPECT_EQ(answer(opened, bound(Kind::kGbnf, "root ::= x", 1)).status.code(),
             Code::kGrammarSyntax);
@@ -162,8 +160,8 @@ TEST(Constrained, BadGrammarsAreErrorsAndLeaveTheSession) {
 
 TEST(Constrained, ABudgetWithoutRoomForGrammarsIsAnError) {
   session::EngineOptions options = room(false);
-  options.memory_budget = smallest_budget(kSample, options) + (1 << 20);
-  Opened opened = open_model(kSample, options);
+  options.memory_budget = smallest_budget(sample_model(), options) + (1 << 20);
+  Opened opened = open_model(sample_model(), options);
   ASSERT_NE(opened.session, nullptr);
   EXPECT_EQ(answer(opened, bound(Kind::kJson, "", 1)).status.code(), Code::kBudgetTooSmall);
 }

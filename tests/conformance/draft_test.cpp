@@ -27,8 +27,6 @@ using session::Step;
 using session::Token;
 using Tokens = std::vector<Token>;
 
-const std::string kSample = sample_model();
-
 void expect_same(const Answer& found, const Answer& plain, bool recurrent) {
   ASSERT_TRUE(found.status.ok()) << found.status.message();
   ASSERT_EQ(found.tokens(), plain.tokens());
@@ -180,8 +178,8 @@ INSTANTIATE_TEST_SUITE_P(Families, Drafting, testing::ValuesIn(models()), [](con
 class DraftingTales : public testing::Test {
  protected:
   void SetUp() override {
-    plain_ = open_model(kSample, engine_options(0));
-    opened_ = open_model(kSample, engine_options(7));
+    plain_ = open_model(sample_model(), engine_options(0));
+    opened_ = open_model(sample_model(), engine_options(7));
     ASSERT_NE(plain_.session, nullptr);
     ASSERT_NE(opened_.session, nullptr);
     prompt_ = plain_.model->engine().tokenizer().encode("Once upon a time there was a girl");
@@ -212,8 +210,8 @@ TEST_F(DraftingTales, StopsWhereItStops) {
 
 TEST_F(DraftingTales, EndsWhereTheContextDoes) {
   for (int32_t n_ctx = static_cast<int32_t>(prompt_.size()); n_ctx < 40; ++n_ctx) {
-    plain_ = open_model(kSample, engine_options(0, n_ctx));
-    opened_ = open_model(kSample, engine_options(7, n_ctx));
+    plain_ = open_model(sample_model(), engine_options(0, n_ctx));
+    opened_ = open_model(sample_model(), engine_options(7, n_ctx));
     Options options = option_set(0);
     options.max_tokens = -1;
     Oracle oracle = oracle_for(options, n_ctx % 2 == 0 ? 0 : 50);
@@ -238,8 +236,8 @@ TEST_F(DraftingTales, EveryNumberOfTokensIsExact) {
 TEST_F(DraftingTales, AGrammarBindsAsItDid) {
   session::EngineOptions with = engine_options(7), without = engine_options(0);
   with.grammars = without.grammars = true;
-  plain_ = open_model(kSample, without);
-  opened_ = open_model(kSample, with);
+  plain_ = open_model(sample_model(), without);
+  opened_ = open_model(sample_model(), with);
   const std::string schema = R"({"type": "array", "items": {"type": "object", "properties":
       {"name": {"enum": ["Anna", "Ben", "Annabel"]}, "age": {"type": "integer", "minimum": 0}},
       "required": ["name", "age"], "additionalProperties": false}, "minItems": 3})";
@@ -353,7 +351,7 @@ INSTANTIATE_TEST_SUITE_P(Pairs, DraftingByModel,
 
 TEST(DraftPair, AnotherVocabularyIsRefused) {
   const Result<native::DraftPair> pair =
-      native::open_pair(kSample, own_folder("arch") + "/llama-gqa.gguf", {});
+      native::open_pair(sample_model(), own_folder("arch") + "/llama-gqa.gguf", {});
   EXPECT_EQ(pair.status().code(), Code::kInvalidArgument);
   EXPECT_NE(pair.status().message().find("vocabulary"), std::string::npos);
 }

@@ -77,13 +77,13 @@ session::EngineOptions options_for(const char* kernels, int threads) {
   return options;
 }
 
-struct Case {
+struct EmbeddingCase {
   Embedding reference;
   const char* kernels;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<EmbeddingCase> embedding_cases() {
+  std::vector<EmbeddingCase> out;
   for (const Embedding& r : references()) {
     for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
       out.push_back({r, *name});
@@ -94,7 +94,7 @@ std::vector<Case> cases() {
   return out;
 }
 
-class EmbeddingTest : public testing::TestWithParam<Case> {
+class EmbeddingTest : public testing::TestWithParam<EmbeddingCase> {
  protected:
   // The pooled inputs of the reference, and their values.
   [[nodiscard]] Texts texts() const {
@@ -208,14 +208,15 @@ TEST_P(EmbeddingTest, ResultsAreNormalizedAndCut) {
   EXPECT_NEAR(length, 1, 1e-6);
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
+std::string embedding_name(const testing::TestParamInfo<EmbeddingCase>& info) {
   std::string name = info.param.reference.name + "_" + info.param.kernels;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Embeddings, EmbeddingTest, testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Embeddings, EmbeddingTest, testing::ValuesIn(embedding_cases()),
+                         embedding_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EmbeddingTest);
 
 }  // namespace

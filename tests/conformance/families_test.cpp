@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kLogitsNmse = 1e-4;  // of any position
 
-struct Case {
+struct FamilyCase {
   Reference reference;
   const char* kernels;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<FamilyCase> family_cases() {
+  std::vector<FamilyCase> out;
   const auto add = [&out](std::vector<Reference> references, const char* group) {
     for (Reference& r : references) {
       r.name = group + r.name;
@@ -48,7 +48,7 @@ session::EngineOptions options_for(const Reference& r, const char* kernels, int 
   return options;
 }
 
-class FamilyTest : public testing::TestWithParam<Case> {};
+class FamilyTest : public testing::TestWithParam<FamilyCase> {};
 
 TEST_P(FamilyTest, LogitsOfEveryPositionMatch) {
   const Reference& r = GetParam().reference;
@@ -150,14 +150,14 @@ TEST_P(FamilyTest, BudgetsThatChangeWhileLoadedChangeNoBit) {
   EXPECT_EQ(opened.session->position(), static_cast<int32_t>(r.prompt.size()));
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
+std::string family_name(const testing::TestParamInfo<FamilyCase>& info) {
   std::string name = info.param.reference.name + "_" + info.param.kernels;
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Families, FamilyTest, testing::ValuesIn(family_cases()), family_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(FamilyTest);
 
 }  // namespace

@@ -21,8 +21,6 @@ using session::Step;
 using session::Token;
 using Tokens = std::vector<Token>;
 
-const std::string kSample = sample_model();
-
 struct Form {
   Kind kind;
   const char* text;
@@ -109,7 +107,7 @@ void expect_plain(const Answer& plain) {
 class Forced : public testing::Test {
  protected:
   void SetUp() override {
-    plain_ = open_model(kSample, room(0));
+    plain_ = open_model(sample_model(), room(0));
     ASSERT_NE(plain_.session, nullptr);
     prompt_ = plain_.model->engine().tokenizer().encode("A story: Once upon a time there was a");
   }
@@ -125,10 +123,10 @@ class Forced : public testing::Test {
 
 TEST_F(Forced, GuessesGiveTheSameAnswer) {
   session::EngineOptions streamed = room(5);
-  streamed.memory_budget = smallest_budget(kSample, streamed);
+  streamed.memory_budget = smallest_budget(sample_model(), streamed);
   int32_t forced = 0, accepted = 0, saved = 0;
   for (const session::EngineOptions& engine : {room(7), streamed}) {
-    Opened opened = open_model(kSample, engine);
+    Opened opened = open_model(sample_model(), engine);
     ASSERT_NE(opened.session, nullptr);
     for (const Form& form : kForms) {
       for (uint64_t seed = 0; seed < (kSanitized ? 1 : 3); ++seed) {
@@ -157,11 +155,11 @@ TEST_F(Forced, GuessesGiveTheSameAnswer) {
 
 // The same weights in another type guess well, and how many guesses are worth it is measured.
 TEST_F(Forced, AModelsGuessesGiveTheSameAnswer) {
-  std::string coarser = kSample;
+  std::string coarser = sample_model();
   coarser.replace(coarser.rfind("Q8_0"), 4, "Q4_0");
   native::LoadOptions load;
   load.engine = room(6);
-  Result<native::DraftPair> pair = native::open_pair(kSample, coarser, load);
+  Result<native::DraftPair> pair = native::open_pair(sample_model(), coarser, load);
   ASSERT_TRUE(pair.ok()) << pair.status().message();
   auto draft = session::Session::create(pair->draft->engine());
   auto session = session::Session::create(pair->model->engine());
@@ -195,7 +193,7 @@ TEST_F(Forced, AModelsGuessesGiveTheSameAnswer) {
 // After an answer that was cut between forced text and guesses the session says what a fresh one
 // says, of the same grammar or another one.
 TEST_F(Forced, CutAtRandomSteps) {
-  Opened opened = open_model(kSample, room(7));
+  Opened opened = open_model(sample_model(), room(7));
   ASSERT_NE(opened.session, nullptr);
   std::vector<Answer> expected;
   for (const Form& form : kForms) expected.push_back(answer(plain_, prompt_, bound(form, 9)));

@@ -23,7 +23,6 @@ using session::Step;
 using session::Token;
 
 constexpr float kBan = -std::numeric_limits<float>::infinity();
-const std::string kSample = sample_model();
 const std::string kRecurrent = std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/lfm2.gguf";
 
 session::EngineOptions small_engine(int32_t n_ctx = 128) {
@@ -50,7 +49,7 @@ std::vector<Token> tokens_of(const std::vector<Piece>& pieces) {
 class Generating : public testing::Test {
  protected:
   void SetUp() override {
-    opened_ = open_model(kSample, small_engine());
+    opened_ = open_model(sample_model(), small_engine());
     ASSERT_NE(opened_.session, nullptr);
     prompt_ = tokenizer().encode("Once upon a time there was a girl");
   }
@@ -191,7 +190,7 @@ TEST_F(Generating, LogprobsAreTheModelsOwn) {
 }
 
 TEST_F(Generating, AFullContextEndsItWithAllOfTheText) {
-  opened_ = open_model(kSample, small_engine(24));
+  opened_ = open_model(sample_model(), small_engine(24));
   ASSERT_NE(opened_.session, nullptr);
   ASSERT_LT(prompt_.size(), 20u);
   Options options = greedy_options(-1);
@@ -326,7 +325,7 @@ void cancel_everywhere(const std::string& path, const session::EngineOptions& en
 }
 
 TEST(GenerationCancelled, AtEveryStep) {
-  cancel_everywhere(kSample, small_engine(), 16);
+  cancel_everywhere(sample_model(), small_engine(), 16);
 }
 
 TEST(GenerationCancelled, AtEveryStepOfARecurrentModel) {

@@ -20,7 +20,7 @@
 namespace sluice::test {
 namespace {
 
-using Kind = model::HeadPolicy::Kind;
+using Wanted = model::HeadPolicy::Kind;
 
 const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 
@@ -58,7 +58,7 @@ class HeadClusters : public testing::TestWithParam<const char*> {
     const Result<convert::Report> made = convert::to_gguf(*source, options, &file);
     ASSERT_TRUE(made.ok()) << made.status().message();
   }
-  [[nodiscard]] session::EngineOptions options(Kind kind, int32_t clusters = 8) const {
+  [[nodiscard]] session::EngineOptions options(Wanted kind, int32_t clusters = 8) const {
     session::EngineOptions o;
     o.n_ctx = 64;
     o.logits_rows = o.n_batch = 12;
@@ -90,25 +90,25 @@ int64_t largest(const std::vector<float>& logits, size_t row, size_t width) {
 
 TEST_P(HeadClusters, AreTheWholeHeadWhereTheyAreNotAskedFor) {
   make(false);
-  const std::vector<float> wanted = logits(options(Kind::kByQuality));
+  const std::vector<float> wanted = logits(options(Wanted::kByQuality));
   make(true);
-  EXPECT_EQ(logits(options(Kind::kByQuality)), wanted);
-  EXPECT_EQ(logits(options(Kind::kWhole)), wanted);
+  EXPECT_EQ(logits(options(Wanted::kByQuality)), wanted);
+  EXPECT_EQ(logits(options(Wanted::kWhole)), wanted);
   session::HeadCounts counts;
-  EXPECT_EQ(logits(options(Kind::kSome, model::kMostClusters), 12, &counts), wanted);  // all
+  EXPECT_EQ(logits(options(Wanted::kSome, model::kMostClusters), 12, &counts), wanted);  // all
   EXPECT_EQ(counts.known, kTokens.size());
   ASSERT_FALSE(wanted.empty());
 }
 
 TEST_P(HeadClusters, MultiplyWhatTheyChooseAndStayBelowIt) {
   make(true);
-  const std::vector<float> whole = logits(options(Kind::kWhole));
+  const std::vector<float> whole = logits(options(Wanted::kWhole));
   ASSERT_FALSE(whole.empty());
   const size_t width = whole.size() / kTokens.size();
   for (const int32_t clusters : {1, 8, 30}) {
     SCOPED_TRACE(clusters);
     session::HeadCounts counts;
-    const std::vector<float> some = logits(options(Kind::kSome, clusters), 1, &counts);
+    const std::vector<float> some = logits(options(Wanted::kSome, clusters), 1, &counts);
     ASSERT_EQ(some.size(), whole.size());
     uint64_t same = 0;
     for (size_t row = 0; row < kTokens.size(); ++row) {
@@ -125,7 +125,7 @@ TEST_P(HeadClusters, MultiplyWhatTheyChooseAndStayBelowIt) {
 
 TEST_P(HeadClusters, KnowTheLargestWhereTheySaySo) {
   make(true);
-  const std::vector<float> whole = logits(options(Kind::kWhole));
+  const std::vector<float> whole = logits(options(Wanted::kWhole));
   ASSERT_FALSE(whole.empty());
   const size_t width = whole.size() / kTokens.size();
   const auto right = [&](const std::vector<float>& some) {
@@ -136,18 +136,18 @@ TEST_P(HeadClusters, KnowTheLargestWhereTheySaySo) {
   };
   for (const int32_t clusters : {1, 8, 60}) {
     session::HeadCounts counts;
-    const std::vector<float> some = logits(options(Kind::kSome, clusters), 12, &counts);
+    const std::vector<float> some = logits(options(Wanted::kSome, clusters), 12, &counts);
     EXPECT_LE(counts.known, right(some)) << clusters;
   }
   session::HeadCounts counts;
-  const std::vector<float> exact = logits(options(Kind::kExact), 1, &counts);
+  const std::vector<float> exact = logits(options(Wanted::kExact), 1, &counts);
   EXPECT_EQ(right(exact), kTokens.size());
   EXPECT_EQ(counts.known, kTokens.size());
 }
 
 TEST_P(HeadClusters, DependOnTheRowAlone) {
   make(true);
-  for (const Kind kind : {Kind::kSome, Kind::kExact}) {
+  for (const Wanted kind : {Wanted::kSome, Wanted::kExact}) {
     session::EngineOptions o = options(kind);
     const std::vector<float> wanted = logits(o, 1);
     ASSERT_FALSE(wanted.empty());
@@ -171,16 +171,16 @@ TEST_P(HeadClusters, AreOfTheVectorsInTheFile) {
   make(true);
   const std::string first = path_;
   make(false, "", first);
-  EXPECT_FALSE(logits(options(Kind::kSome)).empty());
+  EXPECT_FALSE(logits(options(Wanted::kSome)).empty());
   std::filesystem::remove(path_);
   make(false, "q5_0", first);
   Result<native::ModelHeader> model = native::read_header(path_, {});
   ASSERT_TRUE(model.ok());
-  EXPECT_EQ(session::inspect(model->header, options(Kind::kSome)).status().code(),
+  EXPECT_EQ(session::inspect(model->header, options(Wanted::kSome)).status().code(),
             Code::kInvalidArgument);
   std::filesystem::remove(path_);
   make(true, "q5_0", first);
-  EXPECT_FALSE(logits(options(Kind::kExact)).empty());
+  EXPECT_FALSE(logits(options(Wanted::kExact)).empty());
   std::filesystem::remove(first);
 }
 
@@ -197,7 +197,7 @@ TEST_P(HeadClusters, OfWrongNumbersAreRefused) {
       change(&bytes, &kv.value);
       kv.value.bytes = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
     }
-    const Status status = session::inspect(model->header, options(Kind::kExact)).status();
+    const Status status = session::inspect(model->header, options(Wanted::kExact)).status();
     EXPECT_EQ(own.size(), keys.size());
     return status.code() == Code::kBadHeader;
   };
@@ -243,9 +243,9 @@ INSTANTIATE_TEST_SUITE_P(Types, HeadClusters, testing::ValuesIn(kTypes),
                          [](const auto& one) { return std::string(one.param); });
 
 TEST(HeadPolicy, IsANumberOrAWord) {
-  EXPECT_EQ(model::parse_head_policy("")->kind, Kind::kByQuality);
-  EXPECT_EQ(model::parse_head_policy("off")->kind, Kind::kWhole);
-  EXPECT_EQ(model::parse_head_policy("exact")->kind, Kind::kExact);
+  EXPECT_EQ(model::parse_head_policy("")->kind, Wanted::kByQuality);
+  EXPECT_EQ(model::parse_head_policy("off")->kind, Wanted::kWhole);
+  EXPECT_EQ(model::parse_head_policy("exact")->kind, Wanted::kExact);
   EXPECT_EQ(model::parse_head_policy("256")->clusters, 256);
   for (const char* wrong : {"0", "257", "-1", "8x", " 8", "all", "99999999999"}) {
     EXPECT_EQ(model::parse_head_policy(wrong).status().code(), Code::kInvalidArgument) << wrong;

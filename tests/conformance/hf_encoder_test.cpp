@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-struct Case {
+struct EncoderCase {
   const char* name;
   const char* fixture;
   std::map<std::string, std::string> names;
@@ -61,7 +61,7 @@ json ranking(json config, const char* architecture) {
   return config;
 }
 
-Case gemma() {
+EncoderCase gemma() {
   return {"gemma",
           "gemma-embedding-dense",
           {{"token_embd", "embed_tokens"},
@@ -101,7 +101,7 @@ Case gemma() {
           true};
 }
 
-std::vector<Case> cases() {
+std::vector<EncoderCase> encoder_cases() {
   const char* cls = "pooling_mode_cls_token";
   const char* mean = "pooling_mode_mean_tokens";
   json nomic = {{"model_type", "nomic_bert"},
@@ -175,12 +175,12 @@ std::vector<Case> cases() {
   };
 }
 
-class HfEncoder : public testing::TestWithParam<Case> {
+class HfEncoder : public testing::TestWithParam<EncoderCase> {
  protected:
   void SetUp() override {
     const std::string shared = shared_folder("embeddings");
     if (shared.empty()) GTEST_SKIP() << "../shared/fixtures/embeddings is absent";
-    const Case& c = GetParam();
+    const EncoderCase& c = GetParam();
     gguf_ = shared + "/" + c.fixture + ".gguf";
     std::string name = (std::filesystem::temp_directory_path() / "sluice-encoder-XXXXXX").string();
     ASSERT_NE(::mkdtemp(name.data()), nullptr);
@@ -222,7 +222,7 @@ class HfEncoder : public testing::TestWithParam<Case> {
     std::ofstream(folder_ / name, std::ios::binary) << content;
   }
   std::string weights() {
-    const Case& c = GetParam();
+    const EncoderCase& c = GetParam();
     const auto header = native::read_header(gguf_, {});
     EXPECT_TRUE(header.ok()) << header.status().message();
     if (!header.ok()) return {};
@@ -343,7 +343,7 @@ TEST_P(HfEncoder, NamesWhatItDoesNotKnow) {
   refused("config.json", c.dump(), "vocab_size");
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, HfEncoder, testing::ValuesIn(cases()),
+INSTANTIATE_TEST_SUITE_P(Files, HfEncoder, testing::ValuesIn(encoder_cases()),
                          [](const auto& info) { return info.param.name; });
 
 using HfDense = HfEncoder;

@@ -42,7 +42,7 @@ std::string bytes_of(const std::vector<float>& x) {
 }
 
 // One case: what its names become, what config.json says, and what else changes.
-struct Case {
+struct FurtherCase {
   const char* fixture;
   std::map<std::string, std::string> names;  // GGUF's part of a layer's (or whole) to theirs
   json config;
@@ -85,7 +85,7 @@ json usual_config(const char* type, int layers) {
           {"rms_norm_eps", 9.999999747378752e-06}};
 }
 
-Case qwen35(bool mixture) {
+FurtherCase qwen35(bool mixture) {
   json c = usual_config(mixture ? "qwen3_5_moe_text" : "qwen3_5_text", 4);
   c.update(json{{"head_dim", 32},
                 {"linear_num_key_heads", 2},
@@ -165,7 +165,7 @@ json windows(int layers, int period) {
   return out;
 }
 
-Case gemma3n() {
+FurtherCase gemma3n() {
   json c = usual_config("gemma3n_text", 22);
   c.update(json{{"hidden_size", 32},
                 {"intermediate_size", json(std::vector<int>(22, 64))},
@@ -205,7 +205,7 @@ json gemma4_config(int layers) {
   return c;
 }
 
-Case gemma4() {
+FurtherCase gemma4() {
   json c = gemma4_config(6);
   c.update(json{{"layer_types",
                  {"sliding_attention", "sliding_attention", "sliding_attention", "full_attention",
@@ -216,7 +216,7 @@ Case gemma4() {
   return {"gemma4", gemma_names(), c};
 }
 
-Case gemma4_moe() {
+FurtherCase gemma4_moe() {
   json c = gemma4_config(4);
   c.update(json{{"layer_types",
                  {"sliding_attention", "full_attention", "sliding_attention", "full_attention"}},
@@ -231,7 +231,7 @@ Case gemma4_moe() {
   return {"gemma4-moe", gemma_names(), c};
 }
 
-Case granite(bool dense) {
+FurtherCase granite(bool dense) {
   json c = usual_config("granitemoehybrid", dense ? 3 : 4);
   c.update(json{{"intermediate_size", 32},
                 {"shared_intermediate_size", dense ? 96 : 64},
@@ -272,7 +272,7 @@ Case granite(bool dense) {
           1e-8};
 }
 
-Case gpt_oss() {
+FurtherCase gpt_oss() {
   json c = usual_config("gpt_oss", 4);
   c.update(json{{"intermediate_size", 32},
                 {"head_dim", 16},
@@ -295,7 +295,7 @@ Case gpt_oss() {
 
 class Checkpoint {
  public:
-  explicit Checkpoint(const Case& c) : c_(c) {}
+  explicit Checkpoint(const FurtherCase& c) : c_(c) {}
 
   // Joined experts, as the checkpoints of some families have them.
   void join(Tensors* all, const std::string& layer, const char* kind) {
@@ -471,12 +471,12 @@ class Checkpoint {
     if (!down) other.clear();
   }
 
-  const Case& c_;
+  const FurtherCase& c_;
   SafetensorsBuilder out_;
   std::map<std::string, std::string> kept_;
 };
 
-class HfFurther : public testing::TestWithParam<Case> {
+class HfFurther : public testing::TestWithParam<FurtherCase> {
  protected:
   void SetUp() override {
     const std::string shared = shared_folder("families");

@@ -19,8 +19,8 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-constexpr int32_t kSize = 256, kKeep = 4;
-constexpr int32_t kSeen = kSize - kv::KvPolicy::spare(kSize);
+constexpr int32_t kContext = 256, kKeep = 4;
+constexpr int32_t kSeen = kContext - kv::KvPolicy::spare(kContext);
 
 Tokens random_tokens(size_t n, int64_t n_vocab) {
   Tokens out;
@@ -38,7 +38,7 @@ session::EngineOptions window_options(const std::string& type = "f16", int32_t k
   options.kv = *kv::parse_kv_types(type);
   options.kv_policy.window = true;
   options.kv_policy.keep = keep;
-  options.kv_policy.size = kSize;
+  options.kv_policy.size = kContext;
   options.n_ctx = 8192;
   return options;
 }
@@ -69,11 +69,11 @@ TEST(KvPolicyTest, WhatIsForgottenMightNeverHaveBeen) {
       Opened opened = open_model(path, window_options(type));
       session::EngineOptions plain = window_options();
       plain.kv_policy = {};
-      plain.n_ctx = kSize;  // as many positions: factors of RoPE depend on them
+      plain.n_ctx = kContext;  // as many positions: factors of RoPE depend on them
       Opened full = open_model(path, plain);
       plain.n_ctx = 1024;
       Opened whole = open_model(path, plain);
-      plain.n_ctx = kSize;
+      plain.n_ctx = kContext;
       plain.kv = *kv::parse_kv_types(type);
       Opened rounded = open_model(path, plain);  // what the type alone costs
       ASSERT_NE(opened.session, nullptr);
@@ -118,7 +118,7 @@ TEST(KvPolicyTest, NoBitDependsOnAnythingElse) {
       const std::vector<float> expected = logits(options, text.size(), 20);
       session::EngineOptions full = options;
       full.kv_policy = {};
-      full.n_ctx = kSize;
+      full.n_ctx = kContext;
       const std::vector<float> begun = logits(full, kSeen, 20);
       ASSERT_FALSE(begun.empty());
       EXPECT_EQ(std::memcmp(begun.data(), expected.data(), begun.size() * sizeof(float)), 0)
@@ -224,7 +224,7 @@ TEST(KvPolicyTest, ATextGoesOnInTheSameMemory) {
     }
     const double perplexity = std::exp(nats / 200);
     std::printf("%zu tokens through %d positions, %d first ones kept: perplexity %.2f\n", length,
-                kSize, keep, perplexity);
+                kContext, keep, perplexity);
     EXPECT_LT(perplexity, 4);
   }
 }

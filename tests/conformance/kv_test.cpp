@@ -15,7 +15,7 @@
 namespace sluice::test {
 namespace {
 
-constexpr int32_t kStep = 200;  // tokens of a pass: the longest batch has 256
+constexpr int32_t kPass = 200;  // tokens of a pass: the longest batch has 256
 
 struct KvModel {
   std::string name, path;
@@ -57,7 +57,7 @@ kv::KvTypes types_of(const std::string& name) {
 session::EngineOptions options_for(const KvModel& m, const char* kernels, const std::string& type) {
   session::EngineOptions options;
   options.n_ctx = static_cast<int32_t>(m.prompt.size());
-  options.logits_rows = kStep;
+  options.logits_rows = kPass;
   options.kernels = kernels;
   options.n_threads = 2;
   options.kv = types_of(type);
@@ -67,7 +67,7 @@ session::EngineOptions options_for(const KvModel& m, const char* kernels, const 
 double error_of(const KvModel& m, const char* kernels, const std::string& type) {
   Opened opened = open_model(m.path, options_for(m, kernels, type));
   if (opened.session == nullptr) return INFINITY;
-  const std::vector<float> all = all_logits(opened, m.prompt, kStep);
+  const std::vector<float> all = all_logits(opened, m.prompt, kPass);
   const size_t n_vocab = all.size() / m.prompt.size();
   std::vector<float> ours;
   for (size_t t = 0; t < m.prompt.size(); t += m.every) {
@@ -121,7 +121,7 @@ TEST_F(KvTypeTest, BudgetThreadsAndPassLengthChangeNoBit) {
           return opened.session == nullptr ? std::vector<float>()
                                            : all_logits(opened, m.prompt, step);
         };
-        const std::vector<float> expected = logits(kStep);
+        const std::vector<float> expected = logits(kPass);
         const auto same = [&](size_t step, const char* what) {
           const std::vector<float> ours = logits(step);
           ASSERT_EQ(ours.size(), expected.size());

@@ -19,7 +19,7 @@ namespace {
 
 using native::AdapterChoice;
 
-struct Case {
+struct LoraCase {
   std::string name, model;
   std::vector<AdapterChoice> adapters;
   std::vector<int32_t> prompt, greedy;
@@ -28,13 +28,13 @@ struct Case {
 };
 
 // Empty where the shared folder is absent.
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<LoraCase> lora_cases() {
+  std::vector<LoraCase> out;
   const std::string folder = shared_folder("lora");
   if (folder.empty()) return out;
   std::ifstream file(folder + "/manifest.json");
   for (const auto& entry : nlohmann::json::parse(file)) {
-    Case c;
+    LoraCase c;
     c.name = entry["name"];
     c.model = shared_folder(entry["model"]);
     for (const auto& a : entry["adapters"]) {
@@ -50,8 +50,8 @@ std::vector<Case> cases() {
   return out;
 }
 
-#define CASES_OR_SKIP(name)               \
-  const std::vector<Case> name = cases(); \
+#define CASES_OR_SKIP(name)                        \
+  const std::vector<LoraCase> name = lora_cases(); \
   if (name.empty()) GTEST_SKIP() << "../shared/fixtures/lora is absent"
 
 struct Setting {
@@ -83,7 +83,7 @@ class LoraKernels : public testing::TestWithParam<const char*> {};
 
 TEST_P(LoraKernels, GivenLogits) {
   CASES_OR_SKIP(all);
-  for (const Case& c : all) {
+  for (const LoraCase& c : all) {
     const std::vector<float> ours = logits_of(c.model, c.adapters, c.prompt, {96, 2, GetParam()});
     ASSERT_EQ(ours.size(), c.logits.size()) << c.name;
     const double error = nmse(ours.data(), c.logits.data(), ours.size());
@@ -105,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, LoraKernels, testing::ValuesIn(tables()),
 // Equal up to where our own lead is too small to tell.
 TEST(Lora, GreedyTokensOfUnquantizedModels) {
   CASES_OR_SKIP(all);
-  for (const Case& c : all) {
+  for (const LoraCase& c : all) {
     if (c.llama_nmse > 1e-4) continue;  // rounding may decide there
     Opened opened = open_adapted(c.model, c.adapters);
     ASSERT_NE(opened.session, nullptr);
@@ -123,7 +123,7 @@ TEST(Lora, GreedyTokensOfUnquantizedModels) {
 
 TEST(Lora, SameBitsForEveryBatchThreadCountAndBudget) {
   CASES_OR_SKIP(all);
-  for (const Case& c : all) {
+  for (const LoraCase& c : all) {
     if (!c.name.ends_with(".ab")) continue;
     const std::vector<float> whole = logits_of(c.model, c.adapters, c.prompt);
     for (const int threads : {1, 3}) {
@@ -158,7 +158,7 @@ TEST(Lora, SameBitsForEveryBatchThreadCountAndBudget) {
 
 TEST(Lora, ScaleZeroIsNone) {
   CASES_OR_SKIP(all);
-  for (const Case& c : all) {
+  for (const LoraCase& c : all) {
     if (!c.name.ends_with(".ab")) continue;
     std::vector<AdapterChoice> off = c.adapters, first = c.adapters;
     for (AdapterChoice& a : off) a.scale = 0;

@@ -451,13 +451,13 @@ class Operations {
   Token n_vocab_ = 0;
 };
 
-struct Case {
+struct OperationsCase {
   Reference reference;
   int threads;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<OperationsCase> operations_cases() {
+  std::vector<OperationsCase> out;
   const auto add = [&out](std::vector<Reference> references) {
     for (Reference& r : references) out.push_back({r, 1 + static_cast<int>(out.size() % 2)});
   };
@@ -483,10 +483,10 @@ bool runs_with(const std::string& path, int32_t n_ctx) {
   return session::inspect(header->header, options).ok();
 }
 
-class RandomOperationsTest : public testing::TestWithParam<Case> {};
+class RandomOperationsTest : public testing::TestWithParam<OperationsCase> {};
 
 TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
-  const Case& c = GetParam();
+  const OperationsCase& c = GetParam();
   const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 9);
   const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
   // Attention in one part, in several, and with rings that come round.
@@ -501,14 +501,15 @@ TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
   }
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
+std::string operations_name(const testing::TestParamInfo<OperationsCase>& info) {
   std::string name = info.param.reference.name + "_" + std::to_string(info.param.threads);
   std::replace_if(
       name.begin(), name.end(), [](char c) { return std::isalnum(c) == 0; }, '_');
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, RandomOperationsTest, testing::ValuesIn(cases()), case_name);
+INSTANTIATE_TEST_SUITE_P(Families, RandomOperationsTest, testing::ValuesIn(operations_cases()),
+                         operations_name);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(RandomOperationsTest);
 
 }  // namespace

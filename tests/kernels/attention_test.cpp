@@ -14,6 +14,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "tests/kernels/tables_util.h"
 
 namespace sluice::kernels {
 namespace {
@@ -35,8 +36,8 @@ struct Release {
 };
 
 // One attention call with everything it points to; exact sizes.
-struct Problem {
-  Problem(const Shape& s, uint32_t seed) : shape(s), stride(s.dk), rng(seed) {
+struct Attending {
+  Attending(const Shape& s, uint32_t seed) : shape(s), stride(s.dk), rng(seed) {
     std::normal_distribution<float> normal;
     q.reset(new float[size(s.n_rows, s.dk)]);
     k.reset(new f16[size(s.n_positions, s.dk)]);
@@ -151,20 +152,12 @@ struct Problem {
   std::vector<uint8_t> buckets;
 };
 
-std::vector<const Table*> tables() {
-  std::vector<const Table*> result;
-  for (const char* const* name = available(); *name != nullptr; ++name) {
-    result.push_back(by_name(*name));
-  }
-  return result;
-}
-
 TEST(Attention, EveryHeadSize) {
   for (const Table* table : tables()) {
     for (const int32_t d : {1, 7, 8, 15, 16, 17, 24, 37, 40, 64, 80, 96, 112, 128, 192, 256}) {
-      Problem({3, d, d, 75}, 1).expect_matches(*table);
-      Problem({2, d, 40, 33}, 2).expect_matches(*table);
-      Problem({2, 40, d, 33}, 3).expect_matches(*table);
+      Attending({3, d, d, 75}, 1).expect_matches(*table);
+      Attending({2, d, 40, 33}, 2).expect_matches(*table);
+      Attending({2, 40, d, 33}, 3).expect_matches(*table);
       if (HasFatalFailure()) return;
     }
   }
@@ -173,18 +166,18 @@ TEST(Attention, EveryHeadSize) {
 TEST(Attention, EveryRowCount) {
   for (const Table* table : tables()) {
     for (int32_t rows = 1; rows <= 67; ++rows) {
-      Problem({rows, 24, 24, 70}, 4).expect_matches(*table);
+      Attending({rows, 24, 24, 70}, 4).expect_matches(*table);
       if (HasFatalFailure()) return;
     }
-    Problem({200, 24, 24, 70}, 5).expect_matches(*table);
+    Attending({200, 24, 24, 70}, 5).expect_matches(*table);
   }
 }
 
 TEST(Attention, EveryPositionCount) {
   for (const Table* table : tables()) {
-    for (int32_t n = 1; n <= 67; ++n) Problem({2, 16, 16, n}, 6).expect_matches(*table);
+    for (int32_t n = 1; n <= 67; ++n) Attending({2, 16, 16, n}, 6).expect_matches(*table);
     for (const int32_t n : {511, 512, 513, 1024, 1030, 2048}) {
-      Problem({5, 64, 64, n}, 7).expect_matches(*table);
+      Attending({5, 64, 64, n}, 7).expect_matches(*table);
     }
   }
 }
@@ -194,14 +187,14 @@ TEST(Attention, CausalAndWindowed) {
     for (const int32_t group : {1, 3, 8}) {
       for (const int32_t window : {0, 1, 5, 40}) {
         for (const int32_t tokens : {1, 5, 33}) {
-          Problem p({tokens * group, 24, 32, 70}, 8);
+          Attending p({tokens * group, 24, 32, 70}, 8);
           p.make_causal(group, window);
           p.expect_matches(*table);
           if (HasFatalFailure()) return;
         }
       }
     }
-    Problem p({600, 16, 16, 1200}, 9);
+    Attending p({600, 16, 16, 1200}, 9);
     p.make_causal(1, 0);
     p.expect_matches(*table);
   }
@@ -214,7 +207,7 @@ TEST(Attention, RandomRanges) {
   };
   for (const Table* table : tables()) {
     for (uint32_t round = 0; round < 60; ++round) {
-      Problem p({1 + below(20), 16, 24, 600}, round);
+      Attending p({1 + below(20), 16, 24, 600}, round);
       for (size_t i = 0; i < p.begin.size(); ++i) {
         p.begin[i] = below(599);
         p.end[i] = p.begin[i] + 1 + below(600 - p.begin[i]);
@@ -227,8 +220,8 @@ TEST(Attention, RandomRanges) {
 
 TEST(Attention, SoftCap) {
   for (const Table* table : tables()) {
-    Problem({4, 64, 64, 200, 50}, 11).expect_matches(*table);
-    Problem({4, 64, 64, 200, 2}, 12).expect_matches(*table);
+    Attending({4, 64, 64, 200, 50}, 11).expect_matches(*table);
+    Attending({4, 64, 64, 200, 2}, 12).expect_matches(*table);
   }
 }
 
@@ -238,9 +231,10 @@ TEST(Attention, ValuesInKeys) {
   for (const Table* table : tables()) {
     for (const Shape& shape : {Shape{1, 40, 32, 75}, Shape{3, 72, 64, 600}, Shape{5, 41, 33, 33},
                                Shape{16, 576, 512, 70}, Shape{70, 24, 24, 40}}) {
-      Problem p(shape, 24);
+      Attending p(shape, 24);
       for (int32_t i = 0; i < shape.n_positions; ++i) {
-        std::copy_n(&p.k[Problem::size(i, shape.dk)], shape.dv, &p.v[Problem::size(i, shape.dv)]);
+        std::copy_n(&p.k[Attending::size(i, shape.dk)], shape.dv,
+                    &p.v[Attending::size(i, shape.dv)]);
       }
       p.expect_matches(*table);
       const std::vector<float> apart = p.run(*table, p.args());
@@ -256,7 +250,7 @@ TEST(Attention, Sinks) {
   for (const Table* table : tables()) {
     for (const int32_t rows : {1, 2, 9, 70}) {
       for (const int32_t n : {1, 31, 200, 1100}) {
-        Problem p({rows, 40, 24, n}, 20);
+        Attending p({rows, 40, 24, n}, 20);
         p.add_sinks();
         p.expect_matches(*table);
         if (HasFatalFailure()) return;
@@ -268,7 +262,7 @@ TEST(Attention, Sinks) {
 // A sink of minus infinity is none, to the bit.
 TEST(Attention, NoSink) {
   for (const Table* table : tables()) {
-    Problem p({9, 24, 24, 600}, 21);
+    Attending p({9, 24, 24, 600}, 21);
     const std::vector<float> without = p.run(*table, p.args());
     p.sink.assign(9, kNoSink);
     const std::vector<float> with = p.run(*table, p.args());
@@ -281,7 +275,7 @@ TEST(Attention, Alibi) {
     for (const int32_t group : {1, 3, 8}) {
       for (const int32_t window : {0, 40}) {
         for (const int32_t tokens : {1, 5, 33}) {
-          Problem p({tokens * group, 24, 32, 700}, 22);
+          Attending p({tokens * group, 24, 32, 700}, 22);
           p.make_causal(group, window);
           p.add_slopes();
           p.expect_matches(*table);
@@ -298,7 +292,7 @@ TEST(Attention, BiasesByDistance) {
   for (const Table* table : tables()) {
     for (const int32_t tokens : {1, 5, 33}) {
       for (const bool whole : {false, true}) {
-        Problem p({tokens, 24, 32, 700}, 24);
+        Attending p({tokens, 24, 32, 700}, 24);
         if (!whole) p.make_causal(1, 0);
         p.add_relative();
         p.expect_matches(*table);
@@ -312,7 +306,7 @@ TEST(Attention, BiasesByDistance) {
 TEST(Attention, AlibiKnowsDistancesOnly) {
   for (const Table* table : tables()) {
     constexpr int32_t kShift = kAttentionSplit;
-    Problem p({4, 24, 24, 100}, 23);
+    Attending p({4, 24, 24, 100}, 23);
     p.add_slopes();
     const std::vector<float> here = p.run(*table, p.args());
     AttentionArgs a = p.args();
@@ -321,7 +315,7 @@ TEST(Attention, AlibiKnowsDistancesOnly) {
       p.end[static_cast<size_t>(i)] += kShift;
       p.position[static_cast<size_t>(i)] += kShift;
     }
-    std::vector<f16> k(Problem::size(kShift + 100, 24), kHalfNan), v = k;
+    std::vector<f16> k(Attending::size(kShift + 100, 24), kHalfNan), v = k;
     std::copy_n(p.k.get(), 2400, &k[size_t{kShift} * 24]);
     std::copy_n(p.v.get(), 2400, &v[size_t{kShift} * 24]);
     a.k = k.data();
@@ -337,7 +331,7 @@ TEST(Attention, AlibiKnowsDistancesOnly) {
 TEST(Attention, ExtremeScores) {
   for (const Table* table : tables()) {
     for (const float slope : {1.0f, -1.0f, 30.0f, -30.0f}) {
-      Problem p({2, 8, 8, 300}, 13);
+      Attending p({2, 8, 8, 300}, 13);
       for (int32_t i = 0; i < 300; ++i) {
         p.k[static_cast<size_t>(i) * 8] =
             reference::f32_to_f16(slope * static_cast<float>(i - 150) / 10);
@@ -352,7 +346,7 @@ TEST(Attention, ExtremeScores) {
 // A ring or a growing cache: what lies outside every row's range was never written.
 TEST(Attention, UnseenPositionsAreNotRead) {
   for (const Table* table : tables()) {
-    Problem p({9, 24, 24, 200}, 14);
+    Attending p({9, 24, 24, 200}, 14);
     p.make_causal(3, 50);
     int32_t first = 200;
     for (const int32_t b : p.begin) first = std::min(first, b);
@@ -364,7 +358,7 @@ TEST(Attention, UnseenPositionsAreNotRead) {
 // An infinite value harms only the rows that see it.
 TEST(Attention, RowsDoNotLeak) {
   for (const Table* table : tables()) {
-    Problem p({8, 16, 16, 64}, 15);
+    Attending p({8, 16, 16, 64}, 15);
     p.make_causal(1, 0);
     const std::vector<float> clean = p.run(*table, p.args());
     for (size_t i = 63 * 16; i < 64 * 16; ++i) p.v[i] = kHalfNan;
@@ -377,7 +371,7 @@ TEST(Attention, RowsDoNotLeak) {
 TEST(Attention, RowsAloneGiveTheSameBits) {
   for (const Table* table : tables()) {
     for (const int32_t dk : {24, 64, 128}) {
-      Problem p({77, dk, dk, 700}, 16);
+      Attending p({77, dk, dk, 700}, 16);
       p.make_causal(7, dk == 24 ? 100 : 0);
       if (dk != 64) p.add_slopes();
       if (dk != 128) p.add_sinks();
@@ -409,7 +403,7 @@ TEST(Attention, RowsAloneGiveTheSameBits) {
 TEST(Attention, PartsMergeToTheSameBits) {
   for (const Table* table : tables()) {
     for (const int32_t dv : {20, 64}) {
-      Problem p({6, 32, dv, 4 * kAttentionSplit + 100}, 17);
+      Attending p({6, 32, dv, 4 * kAttentionSplit + 100}, 17);
       for (size_t i = 0; i < 6; ++i) p.begin[i] = static_cast<int32_t>(i) * 200;
       if (dv == 20) p.add_slopes();
       p.add_sinks();
@@ -451,7 +445,7 @@ TEST(Attention, PartsMergeToTheSameBits) {
 // Parts of any other cut agree within the budget.
 TEST(Attention, AnyPartsMerge) {
   for (const Table* table : tables()) {
-    Problem p({1, 32, 32, 300}, 18);
+    Attending p({1, 32, 32, 300}, 18);
     std::vector<double> expected(32);
     reference::attention(p.args(), expected.data());
     float partial[3 * 32], max[3], sum[3], merged[32];
@@ -474,7 +468,7 @@ TEST(Attention, AnyPartsMerge) {
 TEST(Attention, StridesAndMisalignments) {
   for (const Table* table : tables()) {
     for (size_t offset = 0; offset < 16; ++offset) {
-      Problem p({3, 20, 20, 40}, 19);
+      Attending p({3, 20, 20, 40}, 19);
       const std::vector<float> expected = p.run(*table, p.args());
       std::vector<float> q(offset + 3 * 50, 0), out(offset + 3 * 30, 7);
       for (size_t i = 0; i < 3; ++i) std::copy_n(&p.q[i * 20], 20, &q[offset + i * 50]);

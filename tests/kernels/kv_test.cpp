@@ -13,19 +13,12 @@
 
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "tests/kernels/tables_util.h"
 
 namespace sluice::kernels {
 namespace {
 
 constexpr KvType kTypes[] = {KvType::kF16, KvType::kQ8_0, KvType::kQ4_0, KvType::kQ2};
-
-std::vector<const Table*> tables() {
-  std::vector<const Table*> result;
-  for (const char* const* name = available(); *name != nullptr; ++name) {
-    result.push_back(by_name(*name));
-  }
-  return result;
-}
 
 std::vector<float> normal_values(size_t n, uint32_t seed) {
   std::mt19937 rng(seed);

@@ -12,6 +12,7 @@
 #include "kernels/blocks.h"
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "tests/kernels/tables_util.h"
 
 namespace sluice::kernels {
 
@@ -41,13 +42,6 @@ inline const std::vector<WeightType>& weight_types() {
   {Type::k##NAME, #NAME, kRounded, halves<Block##NAME>()},
 #include "kernels/types.def"
   };
-  return all;
-}
-
-inline std::vector<const Table*> tables() {
-  std::vector<const Table*> all;
-  for (const char* const* name = available(); *name != nullptr; ++name)
-    all.push_back(by_name(*name));
   return all;
 }
 

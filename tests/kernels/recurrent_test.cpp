@@ -12,6 +12,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "tests/kernels/tables_util.h"
 
 namespace sluice::kernels {
 namespace {
@@ -19,14 +20,6 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr double kBudget = 2e-5;  // of values around 1 that go through dozens of roundings
 constexpr int32_t kColumns[] = {1, 3, 4, 7, 8, 15, 16, 31, 33, 64, 65, 100, 128};
-
-std::vector<const Table*> tables() {
-  std::vector<const Table*> result;
-  for (const char* const* name = available(); *name != nullptr; ++name) {
-    result.push_back(by_name(*name));
-  }
-  return result;
-}
 
 using Floats = std::vector<float>;
 

@@ -13,6 +13,7 @@
 
 #include "kernels/kernels.h"
 #include "kernels/reference/reference.h"
+#include "tests/kernels/tables_util.h"
 
 namespace sluice::kernels {
 namespace {
@@ -30,14 +31,6 @@ constexpr Budget kActivationBudget{1e-6, 1e-9};
 constexpr Budget kGeluTailBudget{2e-6, 1e-9};
 constexpr Budget kSoftmaxBudget{2e-6, 1e-12};
 constexpr Budget kExactBudget{0, 0};
-
-std::vector<const Table*> tables() {
-  std::vector<const Table*> result;
-  for (const char* const* name = available(); *name != nullptr; ++name) {
-    result.push_back(by_name(*name));
-  }
-  return result;
-}
 
 std::vector<int64_t> counts() {
   std::vector<int64_t> result;

@@ -19,10 +19,8 @@ using tokenizer::EncodeOptions;
 using Ids = std::vector<Token>;
 
 constexpr EncodeOptions kMarked{.add_bos = false, .marked = true};
-constexpr EncodeOptions kUserText{.add_bos = false, .parse_special = false};
 const std::string kBegin(tokenizer::kPlainBegin);
 const std::string kEnd(tokenizer::kPlainEnd);
-const std::string kMark = "\xE2\x96\x81";  // SentencePiece's space
 
 struct Chat {
   std::unique_ptr<Tokenizer> tokenizer;

@@ -12,9 +12,7 @@ using tokenizer::EncodeOptions;
 using tokenizer::StreamDecoder;
 using Ids = std::vector<Token>;
 
-constexpr EncodeOptions kPlain{.add_bos = false, .parse_special = true};
-constexpr EncodeOptions kUserText{.add_bos = false, .parse_special = false};
-const std::string kMark = "\xE2\x96\x81";  // SentencePiece's space
+constexpr EncodeOptions kSpecial{.add_bos = false, .parse_special = true};
 
 std::vector<std::string> characters(const std::string& text) {
   std::vector<std::string> result;
@@ -80,7 +78,7 @@ TEST(SentencePiece, MergesAsTheDefinitionSays) {
       std::string spaced = text;
       for (size_t at; (at = spaced.find(kMark)) != std::string::npos;)
         spaced.replace(at, 3, 1, ' ');
-      EXPECT_EQ(tokenizer->encode(spaced, kPlain), expected) << text;
+      EXPECT_EQ(tokenizer->encode(spaced, kSpecial), expected) << text;
       EXPECT_EQ(tokenizer->decode(expected), spaced);
     }
   }
@@ -92,19 +90,19 @@ TEST(SentencePiece, AddsBosAndTheLeadingSpace) {
   const Token a = file.add("a", kNormal, -2);
   auto tokenizer = file.must_create();
   EXPECT_EQ(tokenizer->encode("a"), (Ids{1, mark, a}));
-  EXPECT_EQ(tokenizer->encode("a", kPlain), (Ids{mark, a}));
+  EXPECT_EQ(tokenizer->encode("a", kSpecial), (Ids{mark, a}));
   EXPECT_EQ(tokenizer->encode(""), (Ids{1}));
   EXPECT_EQ(tokenizer->decode(Ids{1, mark, a}), "a");
   EXPECT_TRUE(tokenizer->strips_leading_space());
   // After a special token the space is added again.
-  EXPECT_EQ(tokenizer->encode("a</s>a", kPlain), (Ids{mark, a, 2, mark, a}));
+  EXPECT_EQ(tokenizer->encode("a</s>a", kSpecial), (Ids{mark, a, 2, mark, a}));
   file.flags = {{"add_space_prefix", false}, {"add_eos_token", true}, {"add_bos_token", false}};
   tokenizer = file.must_create();
   EXPECT_EQ(tokenizer->encode(" a"), (Ids{mark, a, 2}));
   EXPECT_EQ(tokenizer->decode(Ids{mark, a}), " a");
   file.flags = {{"remove_extra_whitespaces", true}};
   tokenizer = file.must_create();
-  EXPECT_EQ(tokenizer->encode("  a   a", kPlain), (Ids{mark, a, mark, a}));
+  EXPECT_EQ(tokenizer->encode("  a   a", kSpecial), (Ids{mark, a, mark, a}));
 }
 
 TEST(SentencePiece, FallsBackToBytesAndNeverMakesControlTokens) {
@@ -115,13 +113,13 @@ TEST(SentencePiece, FallsBackToBytesAndNeverMakesControlTokens) {
     file.add(text, kNormal, -1);
   }
   const auto tokenizer = file.must_create();
-  EXPECT_EQ(tokenizer->encode("\xC3\xA9\xFF", kPlain), (Ids{3 + 0xC3, 3 + 0xA9, 3 + 0xFF}));
-  EXPECT_EQ(tokenizer->encode("</s>", kPlain), (Ids{2}));
+  EXPECT_EQ(tokenizer->encode("\xC3\xA9\xFF", kSpecial), (Ids{3 + 0xC3, 3 + 0xA9, 3 + 0xFF}));
+  EXPECT_EQ(tokenizer->encode("</s>", kSpecial), (Ids{2}));
   for (const Token id : tokenizer->encode("</s><s><unk>", kUserText)) {
     EXPECT_FALSE(tokenizer->is_control(id));
   }
   // Text that looks like a byte token stays text.
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode("<0x41>", kPlain)), "<0x41>");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("<0x41>", kSpecial)), "<0x41>");
   EXPECT_EQ(tokenizer->token_bytes(3 + 0x41), "A");
 }
 
@@ -169,7 +167,7 @@ TEST(ByteBpe, MergesAsTheDefinitionSays) {
       const std::string text = random_text(&random, letters, i % 2 == 0 ? 20 : 200);
       Ids expected;
       for (const auto& piece : naive_bpe(text, file.merges)) expected.push_back(ids.at(piece));
-      EXPECT_EQ(tokenizer->encode(text, kPlain), expected) << text;
+      EXPECT_EQ(tokenizer->encode(text, kSpecial), expected) << text;
     }
   }
 }
@@ -192,7 +190,7 @@ TEST(ByteBpe, BosFollowsTheMetadataThenTheFamily) {
   const Token bos = file.add("<|begin_of_text|>", kControl);
   file.ids = {{"bos_token_id", static_cast<uint32_t>(bos)}};
   EXPECT_EQ(file.must_create()->encode("a"), (Ids{bos, 'a'}));
-  EXPECT_EQ(file.must_create()->encode("a", kPlain), (Ids{'a'}));
+  EXPECT_EQ(file.must_create()->encode("a", kSpecial), (Ids{'a'}));
   file.flags = {{"add_bos_token", false}};
   EXPECT_EQ(file.must_create()->encode("a"), (Ids{'a'}));
   file.flags.clear();
@@ -202,8 +200,8 @@ TEST(ByteBpe, BosFollowsTheMetadataThenTheFamily) {
 
 TEST(ByteBpe, InvalidInputBecomesReplacementCharacters) {
   const auto tokenizer = byte_vocab("gpt-2").must_create();
-  EXPECT_EQ(tokenizer->encode("a\xFFz", kPlain), (Ids{'a', 0xEF, 0xBF, 0xBD, 'z'}));
-  EXPECT_EQ(tokenizer->encode("\xE2\x82", kPlain),
+  EXPECT_EQ(tokenizer->encode("a\xFFz", kSpecial), (Ids{'a', 0xEF, 0xBF, 0xBD, 'z'}));
+  EXPECT_EQ(tokenizer->encode("\xE2\x82", kSpecial),
             (Ids{0xEF, 0xBF, 0xBD, 0xEF, 0xBF, 0xBD}));  // one for each byte
 }
 
@@ -214,7 +212,7 @@ TEST(SpecialTokens, LongestWinsAndUserTextMakesNoControlTokens) {
   const Token end = file.add("<|im_end|>", kControl);
   const Token think = file.add("<think>", kUserDefined);
   const auto tokenizer = file.must_create();
-  EXPECT_EQ(tokenizer->encode("<|im_start|>a<|im_end|><think><|im", kPlain),
+  EXPECT_EQ(tokenizer->encode("<|im_start|>a<|im_end|><think><|im", kSpecial),
             (Ids{start, 'a', end, think, im}));
   const Ids plain = tokenizer->encode("<|im_start|><think>", kUserText);
   EXPECT_EQ(plain.size(), 13u);  // twelve bytes and the user-defined token
@@ -236,7 +234,7 @@ TEST(SpecialTokens, MergesNeverMakeControlTokens) {
   file.types[static_cast<size_t>(end)] = kControl;
   const auto tokenizer = file.must_create();
   EXPECT_EQ(tokenizer->encode("<<!", kUserText), (Ids{256, '!'}));
-  EXPECT_EQ(tokenizer->encode("<<!", kPlain), (Ids{end}));
+  EXPECT_EQ(tokenizer->encode("<<!", kSpecial), (Ids{end}));
 }
 
 TEST(SpecialTokens, UnknownTextMakesNoControlTokens) {
@@ -280,9 +278,9 @@ TEST(SpecialTokens, Phi3SwallowsTheSpaceBehind) {
   const Token user = file.add("<|user|>", kControl);
   const Token a = file.add("a", kNormal, -1);
   const Token mark = file.add(kMark, kNormal, -1);
-  EXPECT_EQ(file.must_create()->encode("<|user|> \na", kPlain), (Ids{user, mark, 13, a}));
+  EXPECT_EQ(file.must_create()->encode("<|user|> \na", kSpecial), (Ids{user, mark, 13, a}));
   file.name = "Phi-3 mini";
-  EXPECT_EQ(file.must_create()->encode("<|user|> \na", kPlain), (Ids{user, a}));
+  EXPECT_EQ(file.must_create()->encode("<|user|> \na", kSpecial), (Ids{user, a}));
 }
 
 TEST(StreamDecoder, NeverShowsHalfACharacter) {

@@ -9,8 +9,6 @@ namespace sluice::test {
 namespace {
 
 using Ids = std::vector<Token>;
-constexpr tokenizer::EncodeOptions kPlain{.add_bos = false, .parse_special = false};
-const std::string kMark = "\xE2\x96\x81";
 
 VocabFile unigram_vocab() {
   VocabFile file;
@@ -50,7 +48,7 @@ TEST(Unigram, FindsTheBestOfAllCuts) {
       std::string text;
       for (uint32_t n = random.below(14); n > 0; --n) text += "abc"[random.below(3)];
       double sum = 0;
-      const Ids ids = tokenizer->encode(text, kPlain);
+      const Ids ids = tokenizer->encode(text, kUserText);
       for (const Token id : ids)
         sum += static_cast<double>(scores.at(std::string(tokenizer->piece(id))));
       EXPECT_NEAR(sum, best_score(text, 0, scores), 1e-4) << text;
@@ -68,9 +66,9 @@ TEST(Unigram, UnknownCharactersMergeAndEosIsAdded) {
             (Ids{a, 2, a, 1}));
   EXPECT_EQ(tokenizer->encode("\xFF"
                               "a",
-                              kPlain),
+                              kUserText),
             (Ids{2, a}));
-  EXPECT_TRUE(tokenizer->encode("", kPlain).empty());
+  EXPECT_TRUE(tokenizer->encode("", kUserText).empty());
 }
 
 TEST(Unigram, SpacesFollowTheMetadata) {
@@ -79,11 +77,11 @@ TEST(Unigram, SpacesFollowTheMetadata) {
   const Token a = file.add("a", kNormal, -3);
   const Token mark_a = file.add(kMark + "a", kNormal, -1);
   file.flags = {{"add_space_prefix", true}};
-  EXPECT_EQ(file.must_create()->encode("a  a", kPlain), (Ids{mark_a, mark, mark_a}));
+  EXPECT_EQ(file.must_create()->encode("a  a", kUserText), (Ids{mark_a, mark, mark_a}));
   file.flags = {{"add_space_prefix", true}, {"remove_extra_whitespaces", true}};
-  EXPECT_EQ(file.must_create()->encode("  a  a ", kPlain), (Ids{mark_a, mark_a}));
+  EXPECT_EQ(file.must_create()->encode("  a  a ", kUserText), (Ids{mark_a, mark_a}));
   file.flags.clear();
-  EXPECT_EQ(file.must_create()->encode("a", kPlain), (Ids{a}));
+  EXPECT_EQ(file.must_create()->encode("a", kUserText), (Ids{a}));
 }
 
 // A double array with the one rule "A" -> "a".
@@ -116,7 +114,7 @@ Result<std::unique_ptr<Tokenizer>> create_with_rules(const std::vector<uint8_t>&
 TEST(Unigram, NormalizesByTheFilesRules) {
   auto made = create_with_rules(one_rule());
   ASSERT_TRUE(made.ok()) << made.status().message();
-  EXPECT_EQ((*made)->encode("AabA", kPlain), (Ids{3, 3, 4, 3}));
+  EXPECT_EQ((*made)->encode("AabA", kUserText), (Ids{3, 3, 4, 3}));
 }
 
 TEST(Unigram, DamagedRulesNeverReadOutside) {
@@ -139,7 +137,7 @@ TEST(Unigram, DamagedRulesNeverReadOutside) {
     bad[at + 3] = static_cast<uint8_t>(random.below(128));
     const auto made = create_with_rules(bad);
     ASSERT_TRUE(made.ok());
-    for (const Token id : (*made)->encode("AabAA", kPlain)) EXPECT_LT(id, 5);
+    for (const Token id : (*made)->encode("AabAA", kUserText)) EXPECT_LT(id, 5);
   }
 }
 
@@ -149,7 +147,7 @@ TEST(Unigram, LongRunsFinish) {
   for (int i = 0; i < 9; ++i, run += run) file.add(run, kNormal, -1.f - static_cast<float>(i));
   const auto tokenizer = file.must_create();
   const std::string text(1u << 18, 'a');
-  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kPlain)), text);
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kUserText)), text);
 }
 
 TEST(Unigram, RefusesScoresThatAreNoNumbers) {

@@ -19,6 +19,9 @@ namespace sluice::test {
 using tokenizer::Token;
 using tokenizer::Tokenizer;
 
+inline constexpr tokenizer::EncodeOptions kUserText{.add_bos = false, .parse_special = false};
+inline const std::string kMark = "\xE2\x96\x81";  // SentencePiece's space
+
 enum : int32_t {
   kNormal = 1,
   kUnknown = 2,

@@ -8,7 +8,6 @@ namespace {
 
 using Ids = std::vector<Token>;
 constexpr tokenizer::EncodeOptions kBare{.add_bos = false};
-const std::string kMark = "\xE2\x96\x81";
 
 enum : Token { kUnk, kCls, kSep, kMask };
 

@@ -2,6 +2,7 @@
 // inspector): the renderer's memory stays below the budget plus a bound, and the tokens are those of a
 // model that fits, whoever reads the weights: the I/O worker or the threads that compute.
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Bench, scratchFolder } from '../bench/browser.mjs';
@@ -16,13 +17,14 @@ const url = '/model/wide.gguf';
 let bench;
 
 before(async () => {
-  cmakeBuild('native', { targets: ['sluice-make-model'] });
+  const makeModel = inRoot('build', 'native', 'sluice-make-model');
+  if (!existsSync(makeModel)) cmakeBuild('native', { targets: ['sluice-make-model'] });
   const folder = scratchFolder();
   const shape = ['--layers', '16', '--embd', '1536', '--heads', '12', '--heads-kv', '4', '--ff', '6144'];
-  run(inRoot('build', 'native', 'sluice-make-model'), ['--quiet', ...shape, join(folder, 'wide.gguf')]);
+  run(makeModel, ['--quiet', ...shape, join(folder, 'wide.gguf')]);
   // Many small matrices: many reads a token.
   const tall = ['--layers', '64', '--embd', '512', '--heads', '8', '--heads-kv', '2', '--ff', '2048'];
-  run(inRoot('build', 'native', 'sluice-make-model'), ['--quiet', ...tall, join(folder, 'tall.gguf')]);
+  run(makeModel, ['--quiet', ...tall, join(folder, 'tall.gguf')]);
   bench = await Bench.open([['/model/', folder]]);
 });
 after(() => bench?.close());
