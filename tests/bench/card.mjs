@@ -1,5 +1,5 @@
 // Products on a graphics card against the plain way, an invocation for each row and token: how many times as
-// long the plain one takes, both in one run, the best of --times; what an empty pass takes is taken off both.
+// long the plain one takes, both in one run, the best of --times passes that last long enough, less what an empty one takes.
 //   npm run bench:card -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 3]
 // Without a card it is SwiftShader or lavapipe that computes, programs on the CPU: of cards that says how many
 // instructions a product takes, not how it reads memory.
@@ -27,10 +27,9 @@ try {
   for (const type of values.types.split(',')) {
     for (const tokens of [1, 4, 64]) {
       const shape = { type, rows: Number(values.rows), cols: Number(values.cols), tokens, times: Number(values.times) };
-      const { ours, plain, empty, nmse } = await page.evaluate(async (given) => (await import('/dist/page.js')).time(given), shape);
+      const { ours, plain, nmse } = await page.evaluate(async (given) => (await import('/dist/page.js')).time(given), shape);
       if (!(nmse < 1e-6)) throw new Error(`${type}: the two are ${nmse} apart`);
-      const [a, b] = [ours - empty, plain - empty].map((ms) => Math.max(ms, 0.1));
-      console.log(`${type.padEnd(6)} ${String(tokens).padStart(3)} tokens ${a.toFixed(1).padStart(8)} ${b.toFixed(1).padStart(8)} ${(b / a).toFixed(2).padStart(6)}`);
+      console.log(`${type.padEnd(6)} ${String(tokens).padStart(3)} tokens ${ours.toFixed(2).padStart(8)} ${plain.toFixed(2).padStart(8)} ${(plain / ours).toFixed(2).padStart(6)}`);
     }
   }
 } finally {

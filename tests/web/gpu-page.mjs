@@ -70,12 +70,12 @@ function workerAfter(script) {
 }
 
 function load(source, options = {}) {
-  return Engine.load(source, { cache: 'none', contextLength: 128, device: 'webgpu', workerUrl, threads: 1, ...options });
+  return Engine.load(source, { cache: 'none', contextLength: 256, device: 'webgpu', workerUrl, threads: 1, ...options });
 }
 
 /** An engine that no card has to do with. */
 function loadCpu(source, options = {}) {
-  return Engine.load(source, { cache: 'none', contextLength: 128, kernels: 'wasm128', threads: 1, ...options });
+  return Engine.load(source, { cache: 'none', contextLength: 256, kernels: 'wasm128', threads: 1, ...options });
 }
 
 async function tokensOf(engine, prompt, maxTokens, options = {}) {
