@@ -75,6 +75,21 @@ test('graphics cards read the weight types that there are, of which the list alo
   assert.deepEqual(card.sort(), weights.sort());
 });
 
+test('a pass on a graphics card has the same words on both sides, and operations the same numbers', () => {
+  const card = 'web/gpu/program.ts';
+  const header = 'src/gpu/gpu_executor.h';
+  const upper = (name) => name.replace(/(?:^|_)([a-z])/g, (_, letter) => letter.toUpperCase());
+  const body = plain(find(header, /struct CardPass \{([^]*?)\n\};/)).replace(/enum [^;]*;/g, '');
+  const fields = [...body.matchAll(/\bu?int32_t ([^;]+);/g)].flatMap(([, names]) => names.split(',').map((name) => upper(/\w+/.exec(name)[0])));
+  assert.deepEqual(Object.entries(enumeration(card, 'Word')), fields.map((name, at) => [name, at]));
+  assert.deepEqual(enumeration(card, 'PassState'), enumeration(header, 'State'));
+  assert.deepEqual(enumeration(card, 'Left'), enumeration(header, 'Left'));
+  for (const name of ['OpKind', 'Buf', 'NormKind']) {
+    const { Count, ...numbers } = enumeration('src/model/op.h', name);
+    assert.deepEqual(enumeration(card, name), numbers, name);
+  }
+});
+
 test('the fill queue lies as the header says', () => {
   const states = enumeration(queue, 'FillState', 'kFill');
   for (const [name, value] of Object.entries(enumeration(server, 'State'))) assert.equal(value, states[name], name);

@@ -191,7 +191,7 @@ export class Card {
   }
 
   #words(): Uint32Array {
-    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.DueCount + 1);
+    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.NDue + 1);
   }
 
   async #pass(): Promise<void> {

@@ -128,7 +128,7 @@ export interface Program {
 }
 
 /** Indices of the pass's words. */
-export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, DueCount }
+export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, NDue }
 
 export const enum PassState { None, Wanted, Done }
 

@@ -94,8 +94,8 @@ export class CardStates {
 
   /** The checkpoints of the pass: ascending, `checkpointEvery` apart. */
   #due(words: Uint32Array): { position: number; copy: number }[] {
-    const all = new Uint32Array(this.#memory.buffer, words[Word.Due], 2 * words[Word.DueCount]!);
-    return Array.from({ length: words[Word.DueCount]! }, (_, i) => ({ position: all[2 * i]!, copy: all[2 * i + 1]! }));
+    const all = new Uint32Array(this.#memory.buffer, words[Word.Due], 2 * words[Word.NDue]!);
+    return Array.from({ length: words[Word.NDue]! }, (_, i) => ({ position: all[2 * i]!, copy: all[2 * i + 1]! }));
   }
 
   /** Each layer that carries something on, with the addresses of its states before and after the pass. */
