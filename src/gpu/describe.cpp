@@ -90,6 +90,15 @@ Json own_json(const model::Op& op) {
   if (const auto* own = op.get<model::MoeOp>()) {
     return {{"moe", own->moe}, {"add", own->add}, {"scale", own->scale}};
   }
+  if (const auto* own = op.get<model::ConvOp>()) {
+    return {{"unary", number(own->unary)}, {"carried", {own->state.size, own->state.at}}};
+  }
+  if (const auto* own = op.get<model::GatedOp>()) {
+    return {{"gate", {number(own->gate.buf), own->gate.col}},
+            {"heads", own->heads},
+            {"inStep", own->stride},
+            {"unary", number(own->unary)}};
+  }
   if (const auto* own = op.get<model::AddOp>()) return {{"scale", own->scale}};
   if (const auto* own = op.get<model::ScaleOp>()) return {{"scale", own->scale}};
   if (const auto* own = op.get<model::SoftCapOp>()) return {{"softcap", own->cap}};
@@ -130,7 +139,9 @@ Json op_json(const model::Op& op) {
               {"att", shape_json({}, op.layer)},
               {"unary", 0},
               {"eps", 0},
-              {"softcap", 0}};
+              {"softcap", 0},
+              {"gate", {0, 0}},
+              {"carried", {0, 0}}};
   row.update(own_json(op));
   return row;
 }
@@ -145,9 +156,9 @@ Json mat_json(const model::Mat& m) {
 Json cache_json(const kv::LayerShape& l) {
   int64_t head = 0;
   for (int i = 0; i < kv::LayerShape::kParts; ++i) head += l.part(i).total();
-  return {{"heads", l.heads},        {"dk", l.dk},        {"dv", l.own_values()},
-          {"capacity", l.capacity},  {"headBytes", head}, {"f16", !l.quantized() && !l.forgets},
-          {"recurrent", l.state > 0}};
+  return {{"heads", l.heads},       {"dk", l.dk},        {"dv", l.own_values()},
+          {"capacity", l.capacity}, {"headBytes", head}, {"f16", !l.quantized() && !l.forgets},
+          {"state", l.state}};
 }
 
 }  // namespace
@@ -169,6 +180,8 @@ std::string GpuExecutor::describe() const {
       {"logitsRows", std::min(plan.logits_rows, plan.n_batch)},
       {"nBatch", plan.n_batch},
       {"nCtx", plan.n_ctx},
+      {"checkpoints", plan.kv_shape.n_checkpoints},
+      {"checkpointEvery", session::kCheckpointEvery},
       {"nVocab", p.hp.n_vocab},
       {"nEmbd", p.hp.n_embd},
       {"normEps", p.hp.norm_eps},

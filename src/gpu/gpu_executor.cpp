@@ -9,7 +9,7 @@ using session::Step;
 
 GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine), feed_(engine) {
   vectors_.resize(engine.program().vecs.size());
-  rows_.resize(2 * engine.plan().kv_shape.layers.size());
+  rows_.resize(4 * engine.plan().kv_shape.layers.size());
   pass_.vectors = address(vectors_.data());
   pass_.rows = address(rows_.data());
 }
@@ -28,7 +28,11 @@ bool GpuExecutor::for_card(int32_t n, const session::BatchSpec& spec) {
 void GpuExecutor::begin(session::Timeline& timeline, int32_t n, const session::BatchSpec& spec) {
   ++pass_.serial;
   pass_.state = CardPass::kNone;
-  if (held_of_ != &timeline || restores_ != timeline.restores()) pass_.held = 0;
+  const bool same = held_of_ == &timeline && restores_ == timeline.restores();
+  if (!same) pass_.held = 0;
+  // A state is of one position alone, and what begins here leaves none before it is done.
+  pass_.kept = same && kept_at_ == timeline.position() ? 1 : 0;
+  kept_at_ = -1;
   held_of_ = &timeline;
   restores_ = timeline.restores();
   // Whoever computes, what the card has of these positions is of the past.
@@ -54,10 +58,15 @@ void GpuExecutor::hand_over() {
   const kv::KvCache& cache = held_of_->cache();
   for (size_t i = 0; i < cache.shape().layers.size(); ++i) {
     const int32_t layer = static_cast<int32_t>(i);
-    if (cache.layer(layer).heads == 0) continue;
-    rows_[2 * i] = cache.keys(layer, 0);
-    rows_[2 * i + 1] = cache.values(layer, 0);
+    if (cache.layer(layer).heads > 0) {
+      rows_[4 * i] = cache.keys(layer, 0);
+      rows_[4 * i + 1] = cache.values(layer, 0);
+    }
+    rows_[4 * i + 2] = held_of_->state_before(layer);
+    rows_[4 * i + 3] = held_of_->state_after(layer);
   }
+  pass_.due = address(held_of_->due().data());
+  pass_.n_due = static_cast<uint32_t>(held_of_->due().size());
   pass_.n = n_;
   pass_.first = held_of_->position();
   pass_.first_row = spec_.first_row;
@@ -85,7 +94,7 @@ Step GpuExecutor::step(int32_t* max_ops) {
   if (where_ == Where::kCpu) return cpu_.step(max_ops);
   if (pass_.state == CardPass::kDone) {
     pass_.state = CardPass::kNone;
-    pass_.held = pass_.first + pass_.n;
+    pass_.held = kept_at_ = pass_.first + pass_.n;
     ++pass_.on_card;
     where_ = Where::kCpu;  // which has nothing to do
     --*max_ops;

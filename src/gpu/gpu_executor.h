@@ -1,9 +1,9 @@
 // Batches on a graphics card, which JavaScript drives (web/gpu): this side says what a pass is to
 // compute and is told when its logits lie in working memory, as a read is asked for and answered.
-// The pool of keys and values in memory stays the one that counts. The card has a cache of it: rows
-// that a pass makes come back with its logits, and rows that the card lacks are given to it before
-// a pass. So sessions, saved states and going back need nothing here, and where the card is lost
-// the CPU computes the same batch from the same position.
+// The pool of keys, values and recurrent states in memory stays the one that counts. The card has a
+// cache of it: rows and states that a pass makes come back with its logits, and those that the card
+// lacks are given to it before a pass. So sessions, saved states and going back need nothing here,
+// and where the card is lost the CPU computes the same batch from the same position.
 #pragma once
 
 #include <string>
@@ -30,12 +30,16 @@ struct CardPass {
   int32_t held = 0;      // positions of the pool that the card's cache has, from the first on
   int32_t layer = -1;    // that is being computed, as the card's side tells
   uint32_t vectors = 0;  // address of [vecs] addresses of f32
-  uint32_t rows = 0;     // address of [layers][2] addresses: keys and values of the first head
+  // Address of [layers][4] addresses: keys and values of the first head, the recurrent state before
+  // the batch and where the one after it goes.
+  uint32_t rows = 0;
   uint32_t on_card = 0;  // passes that the card has computed
   uint32_t least = 1;    // tokens of the smallest batch that the card is to compute
   // Why batches were not for the card, as bits.
   enum Left : uint32_t { kTexts = 1, kAdapters = 2 };
   uint32_t left = 0;
+  uint32_t kept = 0;            // whether the card has the recurrent states before the batch
+  uint32_t due = 0, n_due = 0;  // address and number of the Timeline::Checkpoints that it passes
 };
 
 class GpuExecutor final : public session::Executor {
@@ -71,11 +75,12 @@ class GpuExecutor final : public session::Executor {
   bool watched_ = false;
   session::BatchSpec spec_;
   int32_t n_ = 0;
-  // Whose rows the card has.
+  // Whose rows the card has, and the position whose recurrent states; -1: of none.
   session::Timeline* held_of_ = nullptr;
   uint32_t restores_ = 0;
+  int32_t kept_at_ = -1;
   std::vector<const float*> vectors_;
-  std::vector<const uint8_t*> rows_;
+  std::vector<const void*> rows_;
 };
 
 }  // namespace sluice::gpu

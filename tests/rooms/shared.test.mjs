@@ -5,6 +5,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { join } from 'node:path';
+import { typesOf } from '../../web/scripts/wgsl.mjs';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));
 const read = (path) => readFileSync(join(root, path), 'utf8');
@@ -62,20 +63,31 @@ test('a piece of a state is as large on both sides', () => {
   assert.equal(size(binding), size(embind.header));
 });
 
-test('graphics cards read the weight types that there are, in blocks of their sizes', () => {
+test('graphics cards read the weight types that there are, of which the list alone has numbers and sizes', () => {
   const list = read('kernels/types.def');
-  const native = [
-    ...[...list.matchAll(/^SLUICE_ELEMENT_TYPE\(\w+, (\w+), (\d+), (\d+)\)$/gm)].map(([, name, id, bytes]) => [name, id, '1', bytes]),
-    ...[...list.matchAll(/^SLUICE_BLOCK_TYPE\(\w+, (\w+), (\d+), (\d+), (\d+)\)$/gm)].map(([, ...all]) => all),
-  ].map(([name, ...numbers]) => [name.replace('_', ''), ...numbers.map(Number)]);
-  assert.ok(native.length > 10);
-  const card = [...read('web/gpu/kernels/types.ts').matchAll(/\[(\d+), type\((?:\w+ \+ )?(\w+), (\d+), (\d+)\)\]/g)]
-    .map(([, id, name, values, bytes]) => [name, Number(id), Number(values), Number(bytes)]);
-  const sorted = (types) => types.sort(([, a], [, b]) => a - b);
-  assert.deepEqual(sorted(card), sorted(native));
-  const names = [...list.matchAll(/^SLUICE_(?:ELEMENT|BLOCK)_TYPE\((\w+), \w+, (\d+), /gm)].map(([, name, id]) => `${name}: ${id}`);
-  const told = find('web/gpu/advice.ts', /kTypes: Record<string, number> = \{([^}]*)\}/).split(',').map((entry) => entry.trim()).filter(Boolean);
-  assert.deepEqual(told.sort(), names.sort(), 'by their names, as the header gives them');
+  const listed = typesOf(list);
+  assert.equal(listed.length, [...plain(list).matchAll(/^SLUICE_\w+_TYPE\(/gm)].length);
+  for (const { name, ...numbers } of listed) for (const n of Object.values(numbers)) assert.ok(Number.isInteger(n) && n >= 0, name);
+  const of = (name) => Object.values(listed.find((type) => type.name === name));
+  assert.deepEqual([of('BF16'), of('Q6_K'), of('QSF3'), of('I64')], [['BF16', 30, 1, 2], ['Q6_K', 14, 256, 210], ['QSF3', 226, 64, 28], ['I64', 27, 1, 8]]);
+  const weights = [...list.matchAll(/^SLUICE_(?:ELEMENT|BLOCK)_TYPE\((\w+), /gm)].map(([, name]) => name);
+  const card = [...find('web/gpu/kernels/types.ts', /decoders: Record<string, string> = \{([^}]*)\}/).matchAll(/(\w+): /g)].map(([, name]) => name);
+  assert.deepEqual(card.sort(), weights.sort());
+});
+
+test('a pass on a graphics card has the same words on both sides, and operations the same numbers', () => {
+  const card = 'web/gpu/program.ts';
+  const header = 'src/gpu/gpu_executor.h';
+  const upper = (name) => name.replace(/(?:^|_)([a-z])/g, (_, letter) => letter.toUpperCase());
+  const body = plain(find(header, /struct CardPass \{([^]*?)\n\};/)).replace(/enum [^;]*;/g, '');
+  const fields = [...body.matchAll(/\bu?int32_t ([^;]+);/g)].flatMap(([, names]) => names.split(',').map((name) => upper(/\w+/.exec(name)[0])));
+  assert.deepEqual(Object.entries(enumeration(card, 'Word')), fields.map((name, at) => [name, at]));
+  assert.deepEqual(enumeration(card, 'PassState'), enumeration(header, 'State'));
+  assert.deepEqual(enumeration(card, 'Left'), enumeration(header, 'Left'));
+  for (const name of ['OpKind', 'Buf', 'NormKind']) {
+    const { Count, ...numbers } = enumeration('src/model/op.h', name);
+    assert.deepEqual(enumeration(card, name), numbers, name);
+  }
 });
 
 test('the fill queue lies as the header says', () => {

@@ -10,7 +10,7 @@ import { launchChromiumGpu, launchFirefoxGpu, noLavapipe } from './gpu-drivers.m
 import { root } from './helpers.mjs';
 
 const out = join(root, 'build', 'web-tests', 'gpu-kernels');
-const all = ['everyType', 'products', 'rows', 'norms', 'vectors', 'attention', 'experts', 'layer'];
+const all = ['everyType', 'products', 'rows', 'norms', 'vectors', 'attention', 'experts', 'recurrent', 'layer'];
 const limits = { timeout: 300_000 };
 
 before(() => build({

@@ -5,6 +5,7 @@ import type { LoadSpec } from '../wire/protocol.js';
 import type { DeviceAdvice, ModelInfo } from '../wire/types.js';
 import { adapterFor, cardName, deviceOf, isSoftware } from './adapter.js';
 import { choose, onlyCpu } from './choice.js';
+import { typeIds } from './kernels/types.js';
 import type { Program } from './program.js';
 import { timePrompt, type SampleEngine } from './sample.js';
 import { missing } from './steps.js';
@@ -18,11 +19,6 @@ export interface HeaderReader {
   read(engine: SampleEngine): Promise<void>;
 }
 
-/** Numbers of the types of GGUF by their names, as far as they are weights. */
-const kTypes: Record<string, number> = {
-  F32: 0, F16: 1, BF16: 30, Q4_0: 2, Q4_1: 3, Q5_0: 6, Q5_1: 7, Q8_0: 8, IQ4_NL: 20, MXFP4: 39, Q2_K: 10, Q3_K: 11, Q4_K: 12, Q5_K: 13,
-  Q6_K: 14, IQ4_XS: 23, TQ1_0: 34, TQ2_0: 35,
-};
 const kTimedBytes = 64 << 20;
 const kBatch = 64;
 const kBlock = 256;
@@ -53,8 +49,8 @@ export async function advise(spec: LoadSpec, info: ModelInfo, options: object, h
 
 async function measured(device: GPUDevice, spec: LoadSpec, info: ModelInfo, start: StartEngine): Promise<DeviceAdvice> {
   const { speed = {}, plan } = info;
-  const most = Object.entries(info.types).filter(([name]) => kTypes[name] !== undefined).sort((a, b) => b[1] - a[1])[0];
-  const type = kTypes[most?.[0] ?? 'F16']!;
+  const most = Object.entries(info.types).filter(([name]) => name in typeIds).sort((a, b) => b[1] - a[1])[0];
+  const type = typeIds[most?.[0] ?? 'F16']!;
   const cols = Math.max(kBlock, Math.floor(info.embedding / kBlock) * kBlock);
   const bytes = Math.min(kTimedBytes, (spec.gpuBudget || Infinity) / 4);
   const { bandwidth: cardBytesPerSecond, ...card } = await timeCard(device, { type, cols, bytes });

@@ -105,7 +105,7 @@ export class CardCache {
   #each(layer: Layer, words: Uint32Array, place: number, count: number, visit: (pool: Uint8Array, at: number) => void): void {
     const { index, shape, row } = layer;
     const { heads, dk, dv, headBytes } = shape;
-    const [keys, values] = new Uint32Array(this.#memory.buffer, words[Word.Rows], 2 * index + 2).subarray(2 * index) as unknown as [number, number];
+    const [keys, values] = new Uint32Array(this.#memory.buffer, words[Word.Rows]! + 16 * index, 2) as unknown as [number, number];
     for (let t = 0; t < count; t++) {
       for (let h = 0; h < heads; h++) {
         const at = t * row + 2 * h * dk;

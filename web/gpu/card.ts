@@ -11,6 +11,7 @@ import { Kernels, type Recorder } from './kernels.js';
 import { align, planWeights, type CardPlan } from './plan.js';
 import { Buf, OpKind, PassState, Word, type Program } from './program.js';
 import { layOut, Writer, type Layout, type Rows } from './record.js';
+import { CardStates, stateBytes } from './states.js';
 import { missing, stepsOf, type Step } from './steps.js';
 
 export interface CardHost {
@@ -51,6 +52,7 @@ export class Card {
   readonly #layout: Layout;
   readonly #steps: Step[];
   readonly #cache: CardCache;
+  readonly #states: CardStates;
   readonly #writer: Writer;
   readonly #feed: Feed;
   readonly #arena: GPUBuffer;
@@ -77,9 +79,10 @@ export class Card {
     const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
     this.#arena = buffers.make(4 * layout.floats, storage);
     this.#vectors = buffers.make(align(4 * layout.vecFloats, 16) || 16, storage);
-    this.#readback = buffers.make(readbackBytes(program, position), Usage.MapRead | Usage.CopyTarget);
+    this.#readback = buffers.make(readbackBytes(program, layout, position), Usage.MapRead | Usage.CopyTarget);
     this.#slot = plan.slotBytes ? buffers.make(align(plan.slotBytes, 16), storage) : null;
     this.#cache = new CardCache(program, memory, buffers);
+    this.#states = new CardStates(program, layout.states, memory, this.#arena);
     this.#pinned = plan.units.map(({ pinned, bytes }) => (pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null));
     this.#there = plan.units.map(() => false);
     this.#steps = stepsOf(program);
@@ -100,7 +103,7 @@ export class Card {
   #prepare(): Promise<void> {
     return this.#kernels.prepare({ arena: this.#arena, vectors: this.#vectors }, (recorder) => {
       for (const tokens of new Set([1, this.#host.program.nBatch])) {
-        const rows: Rows = { tokens, first: 0, skipped: 0 };
+        const rows: Rows = { tokens, first: 0, skipped: 0, states: { live: 0, due: 0 } };
         for (const step of this.#steps) {
           if (step.op.kind === OpKind.Select) rows.tokens = 1;
           else if (step.op.kind !== OpKind.Matmul) this.#writer.simple(recorder, step, rows);
@@ -122,7 +125,7 @@ export class Card {
     });
     const layout = layOut(program, program.nBatch);
     const cache = cacheBytes(program);
-    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + readbackBytes(program, cache.position) + cache.total + kernelBytes(program);
+    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + readbackBytes(program, layout, cache.position) + cache.total + kernelBytes(program);
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
     if (Math.max(4 * layout.floats, cache.largest) > most) {
       throw new SluiceError('NOT_SUPPORTED', `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`);
@@ -188,7 +191,7 @@ export class Card {
   }
 
   #words(): Uint32Array {
-    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.OnCard + 1);
+    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.NDue + 1);
   }
 
   async #pass(): Promise<void> {
@@ -211,26 +214,28 @@ export class Card {
     if (given()) return;
     this.#uploadVectors(words);
     if (held < first) this.#cache.upload(queue, words, held, first);
+    const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
       queue.writeBuffer(this.#arena, 4 * at, new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats));
     copy(program.x, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
     program.ropes.forEach(({ address, nRot }, i) => copy(address, n * nRot, this.#layout.ropes[i]!));
 
     const recording = new Recording(this.#device, this.#kernels, { arena: this.#arena, vectors: this.#vectors }, this.counts);
-    let back: [logits: number, size: number] | null;
+    let back: Back | null;
     try {
-      back = (await this.#record(recording, { tokens: n, first, skipped: 0 }, firstRow, nRows, given)) ? this.#download(recording, nRows, first, n) : null;
+      back = (await this.#record(recording, { tokens: n, first, skipped: 0, states }, firstRow, nRows, given)) ? this.#download(recording, words, nRows, first, n) : null;
     } finally {
       recording.submit(); // what arrived is marked as there
     }
     if (!back) return;
-    const [logits, size] = back;
+    const { logits, rows, size } = back;
     await this.#readback.mapAsync(Usage.MapRead, 0, size);
     try {
       if (given()) return;
       const made = new Uint8Array(this.#readback.getMappedRange(0, size));
       new Uint8Array(memory.buffer, program.logits, logits).set(made.subarray(0, logits));
-      this.#cache.settle(words, made.subarray(logits), first, n);
+      this.#cache.settle(words, made.subarray(logits, rows), first, n);
+      this.#states.settle(words, made.subarray(rows));
       this.counts.cardPasses++;
       words[Word.State] = PassState.Done;
     } finally {
@@ -270,14 +275,16 @@ export class Card {
     return true;
   }
 
-  /** Has logits and rows come back: bytes of the logits, and of both. */
-  #download(recording: Recording, nRows: number, first: number, n: number): [logits: number, size: number] {
+  /** Has logits, rows of keys and values, and states come back. */
+  #download(recording: Recording, words: Uint32Array, nRows: number, first: number, n: number): Back {
     const { program } = this.#host;
     recording.finish();
     const logits = 4 * nRows * program.widths[Buf.Logits]!;
     if (nRows) recording.encoder.copyBufferToBuffer(this.#arena, 4 * this.#layout.buffers[Buf.Logits]!, this.#readback, 0, logits);
     this.#cache.download(recording.encoder, this.#readback, logits, first, n);
-    return [logits, align(logits + n * cacheBytes(program).position, 8)];
+    const rows = logits + n * cacheBytes(program).position;
+    const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
+    return { logits, rows, size: align(size, 8) };
   }
 
   /** Norm weights, biases and the like, which the engine has read by the first pass. */
@@ -327,9 +334,12 @@ function kernelBytes({ ops }: Program): number {
 }
 
 /** Bytes that come back of the largest pass. */
-function readbackBytes(program: Program, position: number): number {
-  return align(4 * program.logitsRows * program.widths[Buf.Logits]! + program.nBatch * position, 16);
+function readbackBytes(program: Program, { states }: Layout, position: number): number {
+  return align(4 * program.logitsRows * program.widths[Buf.Logits]! + program.nBatch * position + stateBytes(states), 16);
 }
+
+/** Bytes of what comes back: up to the end of the logits, of the rows behind them, of the states behind these. */
+interface Back { logits: number; rows: number; size: number }
 
 /** Commands until they are submitted: copies first, then one compute pass, then copies. */
 class Recording {

@@ -27,7 +27,7 @@ export interface GpuHost {
 export interface CardWay {
   /** Of weights that the CPU is to hold beside the card, where nobody says; 0: all that it has room for. */
   beside: number;
-  /** Has the card compute; null, with `auto`, where it cannot. Errors: openCard's. */
+  /** Has the card compute; null where it is lost, and with `auto` where it cannot. Errors: openCard's. */
   open(host: GpuHost): Promise<Gpu | null>;
 }
 
@@ -72,13 +72,14 @@ async function findCard({ device, cardFrom }: LoadSpec): Promise<CardWay | null>
 type Warn = (code: string, message: string) => void;
 const warner = ({ progress }: GpuHost): Warn => (code, message) => progress({ phase: 'warning', code, message });
 
-/** Has the card compute what this engine is asked from now on. Errors: Card.open's, NOT_SUPPORTED. */
-async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu> {
+/** Has the card compute what this engine is asked from now on; null where it is lost before that. Errors: Card.open's, NOT_SUPPORTED. */
+async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> {
   const { binding, memory, io, spec } = host;
   const warn = warner(host);
   if (!binding.attachCard) {
     throw new SluiceError('NOT_SUPPORTED', "The engine's wasm that was given has no way to a graphics card: give engine.gpu.wasm.");
   }
+  const lost = (why: string): void => warn('DEVICE_LOST', `The graphics card is lost (${why}); the CPU goes on.`);
   const device = await deviceOf(adapter);
   const program = JSON.parse(binding.attachCard()) as Program;
   const words = new Uint32Array(memory.buffer, program.pass, Word.Left + 1);
@@ -86,14 +87,16 @@ async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu> {
     const card = await Card.open(device, {
       memory, program, gpuBudget: spec.gpuBudget,
       read: (file, offset, length) => io.read(file, offset, length, true),
-      onLost: (why) => warn('DEVICE_LOST', `The graphics card is lost (${why}); the CPU goes on.`),
+      onLost: lost,
     });
     words[Word.Least] = spec.cardFrom;
     return new Told(card, cardName(adapter), words, warn);
   } catch (error) {
     words[Word.Lost] = 1;
     device.destroy();
-    throw error;
+    if (error instanceof SluiceError) throw error;
+    lost((error as Error).message);
+    return null;
   }
 }
 

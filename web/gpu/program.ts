@@ -54,6 +54,9 @@ export interface Op {
   unary: number;
   eps: number;
   softcap: number;
+  /** Of Gated; its gates are inStep apart. */
+  gate: [buf: Buf, column: number];
+  carried: [size: number, at: number];
 }
 
 /** Numbers of a mixture: of matrices the first expert's, which the others' follow; -1: none. */
@@ -79,7 +82,8 @@ export interface Mat {
   layer: number;
 }
 
-/** Keys and values of a layer in the engine's memory: [heads][keys of `capacity` places, then values], f16. */
+/** Keys and values of a layer in the engine's memory: [heads][keys of `capacity` places, then values], f16; behind
+ *  them copies of its recurrent state. */
 export interface CacheShape {
   heads: number;
   dk: number;
@@ -88,7 +92,8 @@ export interface CacheShape {
   capacity: number;
   headBytes: number;
   f16: boolean;
-  recurrent: boolean;
+  /** Floats of its recurrent state; 0: none. */
+  state: number;
 }
 
 export interface Program {
@@ -99,6 +104,9 @@ export interface Program {
   logitsRows: number;
   nBatch: number;
   nCtx: number;
+  /** The most copies of recurrent states, and tokens from one to the next. */
+  checkpoints: number;
+  checkpointEvery: number;
   nVocab: number;
   nEmbd: number;
   normEps: number;
@@ -120,7 +128,7 @@ export interface Program {
 }
 
 /** Indices of the pass's words. */
-export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left }
+export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, NDue }
 
 export const enum PassState { None, Wanted, Done }
 

@@ -1,9 +1,10 @@
 // One operation of the program as calls of the kernels: where in the arena its rows lie, and with which
 // numbers. The arena has the buffers of model/op.h one after the other, each [nBatch][width] of f32,
-// then the tables of RoPE and room for attention.
+// then the tables of RoPE, room for attention and recurrent states.
 
 import { attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';
 import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
+import { planStates, statePlace, type Carrying, type StatePlan } from './states.js';
 import type { Step } from './steps.js';
 import type { Unit } from './plan.js';
 
@@ -14,6 +15,7 @@ export interface Layout {
   scratch: number;
   /** Of mixtures: for each token and expert its number, its weight, what it has activated, what it gives. */
   experts: { ids: number; weights: number; hidden: number; given: number };
+  states: StatePlan;
   /** Of the arena. */
   floats: number;
   /** Of each vector, and of all. */
@@ -37,9 +39,10 @@ export function layOut(program: Program, batch: number): Layout {
     Math.max(0, ...program.ops.filter(({ kind }) => kind === OpKind.Moe).map(({ moe, n }) => size(program.moes[moe]!.numbers, n)));
   const pairs = batch * most((numbers) => numbers[Mix.Used]!);
   const experts = { ids: take(pairs), weights: take(pairs), hidden: take(pairs * most((numbers) => numbers[Mix.Ff]!)), given: take(pairs * most((_, n) => n)) };
+  const states = planStates(program, take);
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
-  return { buffers, ropes, scratch, experts, floats, vecs, vecFloats };
+  return { buffers, ropes, scratch, experts, states, floats, vecs, vecFloats };
 }
 
 /** Rows of a batch, as operations go by. */
@@ -49,6 +52,7 @@ export interface Rows {
   first: number;
   /** Rows of the residual stream before the first that goes on. */
   skipped: number;
+  states: Carrying;
 }
 
 export class Writer {
@@ -141,6 +145,18 @@ export class Writer {
     if (act && rows.tokens > kFewTokens) to.activate({ at: this.place(act.in, act.inCol, rows), tokens: rows.tokens, n: act.n, ...activation(act) });
   }
 
+  #convolve(to: Recorder, op: Op, { states, ...rows }: Rows): void {
+    const plan = this.#layout.states;
+    const [size, at] = op.carried;
+    const copy = (i: number): number => statePlace(plan, op.layer, i) + at;
+    to.convolve({
+      x: this.place(op.in, op.inCol, { states, ...rows }), tokens: rows.tokens, n: op.n, unary: op.unary,
+      taps: size / op.n + 1, weights: this.#vec(op.vec0)!, bias: this.#vec(op.vec1),
+      before: copy(states.live), after: copy(1 - states.live),
+      copies: { at: copy(2), step: plan.size, first: states.due, every: this.#program.checkpointEvery },
+    });
+  }
+
   /** An operation without weights. */
   simple(to: Recorder, { op, stores }: Step, rows: Rows): void {
     const { tokens } = rows;
@@ -186,6 +202,10 @@ export class Writer {
         return to.gate({ ...map, heads: op.heads });
       case OpKind.Unary:
         return to.unary({ ...map, unary: op.unary });
+      case OpKind.Gated:
+        return to.gated({ ...map, heads: op.heads, unary: op.unary, gate: this.place(...op.gate, rows), stride: op.inStep });
+      case OpKind.Conv:
+        return this.#convolve(to, op, rows);
       case OpKind.Copy:
         return to.copy({ ...map, heads: op.heads, inStep: op.inStep, outStep: op.outStep });
       case OpKind.MulVec:

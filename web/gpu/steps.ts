@@ -16,10 +16,11 @@ export interface Step {
   stores?: boolean;
 }
 
+const kNone = 0; // of model::Unary
 const kDone = new Set([
   OpKind.Embed, OpKind.Norm, OpKind.Matmul, OpKind.Rope, OpKind.Attention, OpKind.Activate, OpKind.Add, OpKind.Select,
   OpKind.SoftCap, OpKind.Scale, OpKind.Gate, OpKind.Clamp, OpKind.Unary, OpKind.Copy, OpKind.MulVec, OpKind.MatchNorm,
-  OpKind.Moe,
+  OpKind.Moe, OpKind.Conv, OpKind.Gated,
 ]);
 
 /** What of the program does not run on a card; null: all does. */
@@ -33,6 +34,8 @@ export function missing(program: Program): string | null {
     if (!kDone.has(op.kind) || (op.kind === OpKind.Embed) !== (i === 0)) return `the operation ${name}`;
     if (selected && (op.kind === OpKind.Rope || op.kind === OpKind.Attention)) return 'layers that read the keys of earlier ones';
     selected ||= op.kind === OpKind.Select;
+    // What a gate becomes is written nowhere, and nobody reads a gate that nothing is made of.
+    if (op.kind === OpKind.Gated && op.unary !== kNone) return 'gates that are more than factors';
     const { numbers = [] } = op.kind === OpKind.Moe ? moes[op.moe]! : {};
     if (numbers[Mix.WeighInput]) return 'experts whose input is weighed';
     const [gate, up] = numbers;
@@ -49,7 +52,7 @@ function readOnce(ops: Op[], i: number, end: number): boolean {
   const { out } = ops[i]!;
   for (let k = i + 2; k < end; k++) {
     const op = ops[k]!;
-    const reads = op.in === out || (op.out === out && (op.add || op.kind === OpKind.Add));
+    const reads = op.in === out || (op.kind === OpKind.Gated && op.gate[0] === out) || (op.out === out && (op.add || op.kind === OpKind.Add));
     if (reads) return false;
     if (op.out === out && (op.kind === OpKind.Norm || op.kind === OpKind.Matmul)) return true;
   }

@@ -5,6 +5,7 @@ import { rowBytes, types } from '../../../web/gpu/kernels/types.js';
 import { floatOfBits, halfValue, randomWeights, weight } from './blocks.js';
 import { experts } from './expert-cases.js';
 import { type Harness, Random, type Wanted } from './harness.js';
+import { recurrent } from './recurrent-cases.js';
 
 const erf = (x: number) => { // by its series, or the continued fraction of what is left of 1
   const z = Math.abs(x);
@@ -408,4 +409,4 @@ export function layer(h: Harness): void {
   product(h, { types: [q6k], rows: [64], cols: 256, tokens: 1, add: true });
 }
 
-export const groups: Record<string, (h: Harness) => void> = { everyType, products, rows, norms, vectors, attention, experts, layer };
+export const groups: Record<string, (h: Harness) => void> = { everyType, products, rows, norms, vectors, attention, experts, recurrent, layer };

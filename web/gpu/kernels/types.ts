@@ -1,5 +1,6 @@
-// Weight types: by ggml's type id, the file of kernels/wgsl/blocks that decodes them, and how many
-// bytes hold how many values.
+// Weight types: their numbers and sizes from kernels/types.def, and the file of kernels/wgsl/blocks that decodes
+// each.
+import listed from '../../../kernels/types.def';
 import bf16 from '../../../kernels/wgsl/blocks/bf16.wgsl';
 import f16 from '../../../kernels/wgsl/blocks/f16.wgsl';
 import f32 from '../../../kernels/wgsl/blocks/f32.wgsl';
@@ -20,18 +21,19 @@ import q80 from '../../../kernels/wgsl/blocks/q8_0.wgsl';
 import tq10 from '../../../kernels/wgsl/blocks/tq1_0.wgsl';
 import tq20 from '../../../kernels/wgsl/blocks/tq2_0.wgsl';
 
-export interface WeightType { decode: string; values: number; bytes: number }
+export interface WeightType { name: string; decode: string; values: number; bytes: number }
 
-const type = (decode: string, values: number, bytes: number): WeightType => ({ decode, values, bytes });
+const decoders: Record<string, string> = {
+  F32: f32, F16: f16, BF16: bf16, Q4_0: q40, Q4_1: q41, Q5_0: q50, Q5_1: q51, Q8_0: q80, IQ4_NL: iq4nl, MXFP4: mxfp4,
+  Q2_K: q2k, Q3_K: q3k, Q4_K: kScales + q4k, Q5_K: kScales + q5k, Q6_K: q6k, IQ4_XS: iq4xs, TQ1_0: tq10, TQ2_0: tq20,
+};
 
-export const types = new Map<number, WeightType>([
-  [0, type(f32, 1, 4)], [1, type(f16, 1, 2)], [30, type(bf16, 1, 2)],
-  [2, type(q40, 32, 18)], [3, type(q41, 32, 20)], [6, type(q50, 32, 22)], [7, type(q51, 32, 24)],
-  [8, type(q80, 32, 34)], [20, type(iq4nl, 32, 18)], [39, type(mxfp4, 32, 17)],
-  [10, type(q2k, 256, 84)], [11, type(q3k, 256, 110)], [12, type(kScales + q4k, 256, 144)],
-  [13, type(kScales + q5k, 256, 176)], [14, type(q6k, 256, 210)], [23, type(iq4xs, 256, 136)],
-  [34, type(tq10, 256, 54)], [35, type(tq20, 256, 66)],
-]);
+/** By ggml's type id. */
+export const types = new Map(listed.filter(({ name }) => name in decoders)
+  .map(({ id, name, values, bytes }): [number, WeightType] => [id, { name, decode: decoders[name]!, values, bytes }]));
+
+/** Ids by the names that GGUF's types have. */
+export const typeIds: Record<string, number> = Object.fromEntries([...types].map(([id, { name }]) => [name, id]));
 
 export function typeOf(id: number): WeightType {
   const found = types.get(id);

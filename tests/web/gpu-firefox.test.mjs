@@ -1,0 +1,115 @@
+// Whole models on a graphics card in Firefox, whose WebGPU is another one than Chromium's and here computes on
+// Mesa's lavapipe: without subgroups, with WGSL compiled by another compiler, and with a tenth of a second for
+// every submit. A handful of models shows that all of it works there: gpu.test.mjs has the rest.
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { serve } from '../../web/scripts/serve.mjs';
+import { crossOrigin, servePages } from './chromium.mjs';
+import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
+import { addressOf, budgetOf, checkLogits, kFewTokens, kNmse, kPositions, models, mountsOf, pageSetup } from './gpu-page.mjs';
+import { root } from './helpers.mjs';
+
+const limits = { timeout: 300_000 };
+const named = (folder, ...names) => models(folder).filter(({ name }) => names.includes(name));
+const plain = named('arch', 'llama-gqa', 'qwen3', 'gemma2', 'gpt2');
+const [llama] = plain;
+const [lfm2] = named('families', 'lfm2');
+const [mixture] = named('families', 'qwen3moe');
+const [quantized] = named('quant', 'Q4_K');
+
+describe('models on the card in Firefox', { skip: noLavapipe }, () => {
+  let browser, pages, files, page;
+  before(async () => {
+    browser = await launchFirefoxGpu();
+    pages = await servePages(join(root, 'dist'));
+    files = await serve(mountsOf([...plain, lfm2, mixture, quantized]), crossOrigin);
+    page = await browser.open(`${pages.url}/`);
+    await page.evaluate(pageSetup);
+  }, limits);
+  after(async () => {
+    const complaints = await page?.evaluate(() => complaints);
+    await pages?.close();
+    await files?.close();
+    await browser?.close();
+    assert.deepEqual(complaints, [], 'validation refuses nothing');
+  }, limits);
+
+  const measured = (model, more) => page.evaluate((args) => measure(args),
+    { source: addressOf(files, model), prompt: model.prompt, positions: kPositions, count: kFewTokens, options: {}, ...more });
+
+  const kept = {};
+  for (const model of [...plain, lfm2, mixture, quantized]) {
+    test(`the card computes ${model.name}`, limits, async () => {
+      const result = (kept[model.name] = await measured(model, { count: model.greedy.length && kFewTokens }));
+      assert.equal(result.device, 'webgpu');
+      assert.ok(result.counts.cardPasses > 0);
+      checkLogits(result, model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)) + 10 * (model === quantized ? model.llama_cpp_nmse : 0));
+      assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
+    });
+  }
+
+  for (const model of [llama, lfm2]) {
+    test(`${model.name} within a quarter of the room gives the same bits`, limits, async () => {
+      const whole = kept[model.name];
+      const refused = await measured(model, { options: { gpuBudget: 1 << 16 } }).catch((error) => error.message);
+      const gpuBudget = budgetOf(refused, whole.gpu, 1 / 4);
+      const small = await measured(model, { options: { gpuBudget } });
+      assert.ok(small.gpu <= gpuBudget, `${small.gpu} bytes of ${gpuBudget}`);
+      assert.ok(small.counts.uploaded > 2 * whole.counts.uploaded, `weights stream: ${small.counts.uploaded} bytes`);
+      assert.deepEqual(small.logits, whole.logits);
+      assert.deepEqual(small.tokens, whole.tokens);
+    });
+  }
+
+  test('an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told', limits, async () => {
+    const told = await page.evaluate(async ([source, prompt, expected]) => {
+      const card = await cardOf(source);
+      const control = new AbortController();
+      let aborted;
+      try {
+        const long = card.generate(prompt, { maxTokens: 60, temperature: 0, ignoreEos: true, reusePrefix: false, signal: control.signal });
+        for await (const { token } of long) if (token >= 0) control.abort();
+      } catch (error) {
+        aborted = error.name;
+      }
+      const after = await tokensOf(card, prompt, expected.length);
+      const session = card.session();
+      await tokensOf(session, ' river and', 3);
+      const fork = await session.fork();
+      const both = [await tokensOf(session, ' mill', 3), await tokensOf(fork, ' mill', 3)];
+      const cpu = await loadCpu(source);
+      const moved = cpu.session();
+      await moved.restore(await fork.save());
+      await session.restore(await moved.save());
+      const third = [await tokensOf(fork, ' 42', 3), await tokensOf(session, ' 42', 3), await tokensOf(moved, ' 42', 3)];
+      await cpu.dispose();
+      const { gpu } = card.memory();
+      await card.dispose();
+      const gone = await card.generate('x').result.catch(({ code }) => code);
+      return { aborted, right: `${after}` === `${expected}`, same: both[0].length > 0 && `${both[0]}` === `${both[1]}`, third, held: gpu > 0, gone };
+    }, [addressOf(files, lfm2), lfm2.prompt, lfm2.greedy.slice(0, 4)]);
+    const { third, ...rest } = told;
+    assert.deepEqual(rest, { aborted: 'AbortError', right: true, same: true, held: true, gone: 'DISPOSED' });
+    assert.ok(third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`), JSON.stringify(third));
+  });
+
+  test('the CPU goes on where the card is lost', limits, async () => {
+    const told = await page.evaluate(async ([source, prompt, expected]) => {
+      const warnings = [];
+      const engine = await load(source, { onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
+      const channel = new BroadcastChannel('card');
+      const tokens = [];
+      for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: expected.length, temperature: 0, ignoreEos: true, logprobs: 1 })) {
+        if (topLogprobs) tokens.push(token);
+        if (tokens.length === 2) channel.postMessage(0);
+      }
+      channel.close();
+      const again = await tokensOf(engine, prompt, expected.length);
+      const told = { right: `${tokens}` === `${expected}` && `${again}` === `${expected}`, warnings, device: engine.stats().device, gpu: engine.memory().gpu };
+      await engine.dispose();
+      return told;
+    }, [addressOf(files, llama), llama.prompt, llama.greedy.slice(0, 8)]);
+    assert.deepEqual(told, { right: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 });
+  });
+});
