@@ -45,7 +45,7 @@ sluice_load_options default_load_options() {
   options.size = sizeof options;
   options.sessions = options.logits_rows = options.preload = 1;
   options.kv_keep = -1;
-  options.quality = 1;
+  options.quality = options.early_exit = 1;
   return options;
 }
 
@@ -78,6 +78,7 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   if (!full.ok()) return full.status();
   out.engine.kv_policy = *full;
   out.engine.quality = given.quality;
+  out.engine.exits.confidence = given.early_exit;
   if (given.head_clusters != nullptr) {
     const Result<model::HeadPolicy> head = model::parse_head_policy(given.head_clusters);
     if (!head.ok()) return head.status();

@@ -173,6 +173,10 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
   now.head_rows = head.rows;
   now.head_known = head.known;
   now.head_products = head.products;
+  const session::ExitCounts& exits = models_.model->engine().exit_counts();
+  now.exit_rows = exits.rows;
+  now.exit_left = exits.left;
+  now.exit_layers = exits.layers;
   for (native::Model* const read : {models_.model.get(), draft()}) {
     if (read == nullptr) continue;
     now.wait_ms += read->wait_ms();

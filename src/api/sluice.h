@@ -163,6 +163,9 @@ typedef struct sluice_load_options {
                                 logits are computed, those of so many clusters, such as "8", or
                                 "exact": as many as tell the largest; others get their cluster's;
                                 "off": all; null: off at a quality of 1, else fewer with it */
+  double
+      early_exit; /* of a file of `sluice convert --calibrate`: how likely a token must be settled
+                     for the layers that follow to be left out, from 0 to 1; 1: all layers */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -247,6 +250,9 @@ typedef struct sluice_stats { /* since loading */
   uint64_t head_rows;            /* of logits, for a part of the vocabulary: head_clusters */
   uint64_t head_known;           /* of them, those whose largest is known to be that of all */
   uint64_t head_products;        /* logits that were computed for them */
+  uint64_t exit_rows;            /* tokens that could leave before the last layer: early_exit */
+  uint64_t exit_left;            /* of them, those that did */
+  uint64_t exit_layers;          /* that were computed, for all of them together */
 } sluice_stats;
 
 /* Up to date within one token. */

@@ -25,7 +25,7 @@ struct Common {
   std::vector<std::string> lora;  // "FILE" or "FILE=0.5"
   int threads = 0;
   int ctx = 0;
-  double quality = 1;
+  double quality = 1, early_exit = 1;
   std::string head_clusters;  // "8"
   bool json = false;
 };

@@ -54,6 +54,11 @@ void add_common(CLI::App& app, Common& common) {
          "from 1 (the whole model, default) to 0: leaves out the least important layers of a "
          "file that sluice convert --calibrate has measured")
       ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--early-exit", common.early_exit,
+                 "how sure it must be that a token is settled for the layers that follow to be "
+                 "left out, of a file that sluice convert --calibrate has measured; 1: all layers "
+                 "(default)")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--head-clusters", common.head_clusters,
                  "of a file of sluice convert --cluster-head: logits of the tokens in so many "
                  "clusters, or in as many as tell the largest one: exact (default: off; at a "
@@ -164,6 +169,7 @@ Result<native::LoadOptions> load_options(const Common& common) {
   if (!policy.ok()) return policy.status();
   options.engine.kv_policy = *policy;
   options.engine.quality = common.quality;
+  options.engine.exits.confidence = common.early_exit;
   const Result<model::HeadPolicy> head = model::parse_head_policy(common.head_clusters);
   if (!head.ok()) return head.status();
   options.engine.head = *head;

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
+#include "cli/exits.h"
 #include "cli/layers.h"
 #include "cli/output.h"
 #include "gguf/printable.h"
@@ -21,6 +22,12 @@ struct ConvertOptions {
   double least_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false;
+};
+
+// By reading a text.
+struct Measured {
+  std::vector<LayerWorth> layers;
+  Exits exits;
 };
 
 class FileSink final : public convert::Sink {
@@ -80,7 +87,8 @@ Result<convert::Importance> read_importance(const std::string& path, uint64_t mo
   return convert::Importance::parse(bytes);
 }
 
-void print_report(const convert::Report& report, const std::vector<LayerWorth>& layers) {
+void print_report(const convert::Report& report, const Measured& measured) {
+  const std::vector<LayerWorth>& layers = measured.layers;
   for (size_t i = 0; i < layers.size(); ++i) {
     std::printf("layer %zu: cosine %.4f, ", i, layers[i].cosine);
     if (layers[i].divergence < 0) {
@@ -88,6 +96,10 @@ void print_report(const convert::Report& report, const std::vector<LayerWorth>& 
     } else {
       std::printf("without it %.4f nats\n", layers[i].divergence);
     }
+  }
+  for (const ExitWorth& e : measured.exits.layers) {
+    std::printf("behind layer %d: %.1f %% of tokens are settled, told from others %.3f\n", e.layer,
+                100 * e.settled, e.told);
   }
   for (const convert::TensorReport& t : report.tensors) {
     std::printf("%-40s %-7s -> %-7s %10llu", gguf::printable(t.name, 40).c_str(),
@@ -103,11 +115,15 @@ void print_report(const convert::Report& report, const std::vector<LayerWorth>& 
               human_bytes(report.bytes).c_str());
 }
 
-void print_report_json(const convert::Report& report, const std::vector<LayerWorth>& worth) {
+void print_report_json(const convert::Report& report, const Measured& measured) {
   nlohmann::json layers = nlohmann::json::array();
-  for (const LayerWorth& l : worth) {
+  for (const LayerWorth& l : measured.layers) {
     layers.push_back({{"cosine", l.cosine}, {"stays", l.divergence < 0}});
     if (l.divergence >= 0) layers.back()["divergence"] = l.divergence;
+  }
+  nlohmann::json exits = nlohmann::json::array();
+  for (const ExitWorth& e : measured.exits.layers) {
+    exits.push_back({{"layer", e.layer}, {"settled", e.settled}, {"told", e.told}});
   }
   nlohmann::json tensors = nlohmann::json::array();
   for (const convert::TensorReport& t : report.tensors) {
@@ -123,14 +139,14 @@ void print_report_json(const convert::Report& report, const std::vector<LayerWor
   }
   print_json({{"tensors", tensors},
               {"layers", layers},
+              {"exits", exits},
               {"bytesBefore", report.bytes_before},
               {"bytes", report.bytes},
               {"memory", report.memory}},
              1);
 }
 
-Status convert_model(const ConvertOptions& options, convert::Report* report,
-                     std::vector<LayerWorth>* layers) {
+Status convert_model(const ConvertOptions& options, convert::Report* report, Measured* measured) {
   const bool qsf = options.out.ends_with(".qsf");
   const Result<convert::Packing> packing =
       convert::find_packing(options.compress.empty() ? "none" : options.compress);
@@ -180,8 +196,12 @@ Status convert_model(const ConvertOptions& options, convert::Report* report,
     }
     Result<std::vector<LayerWorth>> worth = measure_layers(from);
     if (!worth.ok()) return worth.status();
-    *layers = std::move(*worth);
-    wanted.layers = importance_of(*layers);
+    measured->layers = std::move(*worth);
+    wanted.layers = importance_of(measured->layers);
+    Result<Exits> exits = measure_exits(from);
+    if (!exits.ok()) return exits.status();
+    measured->exits = std::move(*exits);
+    wanted.exits = measured->exits.weights;
   }
   io::OpenOptions source_options;
   source_options.cache_dir = options.cache_dir;
@@ -243,14 +263,14 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_flag("--json", options->json, "print the report as JSON");
   sub->callback([options, status] {
     convert::Report report;
-    std::vector<LayerWorth> layers;
-    const Status done = convert_model(*options, &report, &layers);
+    Measured measured;
+    const Status done = convert_model(*options, &report, &measured);
     if (!done.ok()) {
       *status = fail(done);
     } else if (options->json) {
-      print_report_json(report, layers);
+      print_report_json(report, measured);
     } else {
-      print_report(report, layers);
+      print_report(report, measured);
     }
   });
 }

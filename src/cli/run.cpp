@@ -86,6 +86,7 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
   const generate::Counts& counts = generation.counts();
   const session::RowCache& rows = model.engine().working().row_cache(0);
   const session::HeadCounts& head = model.engine().head_counts();
+  const session::ExitCounts& exits = model.engine().exit_counts();
   const nlohmann::json out = {{"text", text},
                               {"finishReason", finish_name(generation.finish())},
                               {"promptTokens", counts.prompt},
@@ -107,6 +108,9 @@ std::string outcome_json(const native::DraftPair& models, const Generation& gene
                               {"headRows", head.rows},
                               {"headKnown", head.known},
                               {"headProducts", head.products},
+                              {"exitRows", exits.rows},
+                              {"exitLeft", exits.left},
+                              {"exitLayers", exits.layers},
                               {"kernels", model.engine().table().name},
                               {"threads", model.engine().pool().n_threads()},
                               {"memory",

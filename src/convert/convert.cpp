@@ -8,6 +8,7 @@
 #include "convert/layout.h"
 #include "convert/pieces.h"
 #include "convert/target.h"
+#include "gguf/early_exit.h"
 #include "gguf/layer_importance.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
@@ -57,12 +58,10 @@ void set_file_type(uint32_t file_type, Header* header) {
   });
 }
 
-void set_layer_importance(std::span<const float> layers, Header* header) {
-  if (layers.empty()) return;
-  std::erase_if(header->metadata,
-                [](const gguf::KeyValue& kv) { return kv.key == gguf::kLayerImportance; });
-  add_keys(header,
-           [&](gguf::MetadataWriter& writer) { writer.floats(gguf::kLayerImportance, layers); });
+void set_floats(std::string_view key, std::span<const float> values, Header* header) {
+  if (values.empty()) return;
+  std::erase_if(header->metadata, [key](const gguf::KeyValue& kv) { return kv.key == key; });
+  add_keys(header, [&](gguf::MetadataWriter& writer) { writer.floats(key, values); });
 }
 
 // Clusters are of the vectors that the file will have.
@@ -184,7 +183,8 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
       PieceMaker::create(model, options.threads, options.memory_budget, held);
   if (!maker.ok()) return maker.status();
   SLUICE_RETURN_IF_ERROR(choose(options, maker->get(), &plan));
-  set_layer_importance(options.layers, &plan.header);
+  set_floats(gguf::kLayerImportance, options.layers, &plan.header);
+  set_floats(gguf::kExitWeights, options.exits, &plan.header);
   SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker->get(), &plan));
 
   Output output(sink, options);

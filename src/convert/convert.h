@@ -46,6 +46,7 @@ struct Options {
   uint64_t memory_budget = 512ull << 20;   // for everything that the conversion holds
   const Importance* importance = nullptr;  // none: errors of all weights count alike
   std::vector<float> layers;  // importance by layer, which the file is to say; empty: as the source
+  std::vector<float> exits;   // likewise gguf::kExitWeights
   bool cluster_head = false;  // finds clusters of the output vectors (model/head_clusters.h)
   // Told now and then, in bytes of the output.
   std::function<void(uint64_t done, uint64_t total)> on_progress;

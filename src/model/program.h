@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "model/early_exit.h"
 #include "model/head_clusters.h"
 #include "model/hparams.h"
 #include "model/op.h"
@@ -162,6 +163,7 @@ struct Program {
 
   std::vector<int32_t> skipped;  // layers that have nothing here: their output is their input
   HeadClusters head_clusters;    // where not all of the head is multiplied
+  EarlyExits exits;              // where tokens may leave before the last layer
 };
 
 // Builds the program of the family that the header names, without the layers `skipped`, which are

@@ -67,6 +67,7 @@ Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
   for_draft.grammars = false;
   for_draft.adapters = {};
   for_draft.quality = 1;
+  for_draft.exits = {};
   for_draft.head.kind = model::HeadPolicy::Kind::kWhole;
   for_draft.n_sessions = for_draft.parallel = for_draft.logits_rows = 1;
   if (options.memory_budget > 0) {

@@ -100,10 +100,10 @@ void Residency::set_cursor(uint32_t unit) {
 
 void Residency::advance_past(uint32_t unit) {
   if (filled_at_first_use_ == 0) filled_at_first_use_ = filled_bytes_;
+  const auto it = std::find(demand_.begin(), demand_.end(), unit);
+  if (it != demand_.end()) demand_.erase(demand_.begin(), it + 1);
   if (plan_.units[unit].kind == MatrixKind::kExpert) {
     last_used_[unit] = ++clock_;
-    const auto it = std::find(demand_.begin(), demand_.end(), unit);
-    if (it != demand_.end()) demand_.erase(demand_.begin(), it + 1);
   } else {
     cursor_ = static_cast<uint32_t>((place_[unit] + 1) % cycle_.size());
   }
@@ -125,12 +125,12 @@ void Residency::set_demand(std::span<const uint32_t> units) {
 }
 
 uint64_t Residency::distance(uint32_t unit) const {
+  const auto it = std::find(demand_.begin(), demand_.end(), unit);
+  if (it != demand_.end()) return static_cast<uint64_t>(it - demand_.begin());
   const uint64_t n = cycle_.size();
   if (plan_.units[unit].kind != MatrixKind::kExpert) {
     return demand_.size() + (place_[unit] + n - cursor_) % n;
   }
-  const auto it = std::find(demand_.begin(), demand_.end(), unit);
-  if (it != demand_.end()) return static_cast<uint64_t>(it - demand_.begin());
   return demand_.size() + n + (clock_ - last_used_[unit]);
 }
 

@@ -133,7 +133,8 @@ class Residency {
   [[nodiscard]] uint32_t streamed_after(uint32_t unit) const;
   // The unit has been used in this pass: its slot may be taken for what comes next.
   void advance_past(uint32_t unit);
-  // Experts needed now, in order of use; replaces the previous demand.
+  // Units needed now out of turn, in order of use: experts, or others where a pass leaves units of
+  // its order out. Replaces the previous demand.
   void set_demand(std::span<const uint32_t> units);
 
   // Takes over completed fills and pushes as many requests as there is room for.

@@ -115,6 +115,7 @@ void CpuExecutor::op_attention(int32_t layer_index, const AttentionOp& op) {
     if (op.att.owned_by(layer_index)) keep_observers(op);
   }
   store_kv(layer_index, op.att);
+  if (exits_.all_left()) return;
   if (!spec_.ends.empty()) return attend_texts(op, /*cross=*/false);
   attend(op);
   if (!quantized) return;

@@ -4,7 +4,7 @@
 namespace sluice::session {
 
 CpuExecutor::CpuExecutor(Engine& engine)
-    : engine_(engine), feed_(engine), row_feed_(engine), narrow_head_(engine) {
+    : engine_(engine), feed_(engine), row_feed_(engine), narrow_head_(engine), exits_(engine) {
   size_t products = 4;
   for (const std::vector<int32_t>& heads : engine.program().by_head) {
     products = std::max(products, heads.size());
@@ -63,6 +63,7 @@ void CpuExecutor::restart() {
   read_failed_ = false;
   cursor_ = {};
   feed_.restart();
+  if constexpr (model::kEarlyExit) exits_.begin(batch_, !spec_.encode && !spec_.embed);
   // What a batch that was given up had asked for would keep its slots from what comes first.
   engine_.residency().set_demand({});
   replans_seen_ = engine_.replans();
@@ -72,7 +73,23 @@ void CpuExecutor::next_op() {
   observe_marks();
   cursor_ = {};
   feed_.restart();
+  const int32_t layer = engine_.program().ops[pc_].layer;
   pc_ = after(pc_);
+  if constexpr (model::kEarlyExit) {
+    if (exits_.on()) leave_out(layer);
+  }
+}
+
+// Goes on to what the rows need, now that an operation of the layer is done.
+void CpuExecutor::leave_out(int32_t layer) {
+  const std::vector<model::Op>& ops = engine_.program().ops;
+  const auto skip = [this] {
+    while (exits_.leaves_out(pc_)) pc_ = after(pc_);
+  };
+  skip();
+  const int32_t next = pc_ < ops.size() ? ops[pc_].layer : -1;
+  if (next != layer) exits_.layer_done(layer, next < 0);
+  skip();
 }
 
 Step CpuExecutor::step(int32_t* max_ops) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "session/early_exit.h"
 #include "session/executor.h"
 #include "session/narrow_head.h"
 #include "session/row_feed.h"
@@ -74,6 +75,7 @@ class CpuExecutor final : public Executor {
   void add_low_rank(const Product& product);
   void add_low_rank_rows(model::Buf out, float scale);
   void next_op();
+  void leave_out(int32_t layer);
   void expect_decoder();
   [[nodiscard]] bool vectors_ready(const model::Op& op);
   void fill_rope_tables();
@@ -225,6 +227,7 @@ class CpuExecutor final : public Executor {
   WeightFeed feed_;
   RowFeed row_feed_;
   NarrowHead narrow_head_;
+  EarlyExit exits_;
   std::vector<Lane> lanes_;
   std::vector<Token> tokens_;  // of the batch
   Timeline* timeline_ = nullptr;

@@ -2,6 +2,7 @@
 #include "session/engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/clock.h"
@@ -75,6 +76,11 @@ uint64_t identity_of(const gguf::Header& header, const model::Program& program,
                      const MemoryPlan& plan) {
   Hash64 sum;
   for (const int32_t layer : program.skipped) sum.add(static_cast<uint64_t>(layer));
+  if constexpr (model::kEarlyExit) {
+    const model::EarlyExits& exits = program.exits;
+    if (!exits.needed.empty()) sum.add(std::bit_cast<uint64_t>(exits.least));
+    for (const float weight : exits.weights) sum.add(uint64_t{std::bit_cast<uint32_t>(weight)});
+  }
   if (!plan.kv_types.f16()) sum.add(kv::kv_types_name(plan.kv_types));
   if (plan.kv_room.forgets()) {
     sum.add(static_cast<uint64_t>(plan.kv_room.keep) << 32 |
@@ -137,6 +143,9 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
       model::read_head_clusters(header, out.program, options.head, options.quality);
   if (!clusters.ok()) return clusters.status();
   out.program.head_clusters = std::move(*clusters);
+  if constexpr (model::kEarlyExit) {
+    SLUICE_RETURN_IF_ERROR(model::add_early_exits(header, options.exits, &out.program));
+  }
   for (const model::Mat& m : out.program.mats) {
     if (!out.table->supports(m.type)) {
       return error(Code::kUnsupportedType, "the tensor %s has a type without a kernel in \"%s\"",

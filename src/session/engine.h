@@ -30,6 +30,20 @@ struct HeadCounts {
   uint64_t products = 0;  // tokens, in all rows together, that were multiplied
 };
 
+// Rows that left before the last layer, model/early_exit.h.
+struct ExitCounts {
+  uint64_t rows = 0;    // computed where rows may leave
+  uint64_t left = 0;    // of them, those that did
+  uint64_t layers = 0;  // whose work was done, for all rows together
+};
+
+// While an engine measures (model::ExitPolicy): sees what tells whether a row leaves behind a
+// layer, [model::kExitFeatures], and says whether it does.
+struct ExitWatch {
+  bool (*leaves)(void* context, int32_t layer, std::span<const float> features) = nullptr;
+  void* context = nullptr;
+};
+
 // Everything known from the header: what `info` and `inspect` show.
 struct Inspection {
   model::Program program;
@@ -104,6 +118,8 @@ class Engine {
   // What is known of guesses for it, or of the ones that it makes for another model.
   [[nodiscard]] draft::Experience& guesses() { return guesses_; }
   [[nodiscard]] HeadCounts& head_counts() { return head_counts_; }
+  [[nodiscard]] ExitCounts& exit_counts() { return exit_counts_; }
+  [[nodiscard]] ExitWatch& exit_watch() { return exit_watch_; }
   [[nodiscard]] const WorkingMemory& working() const { return working_; }
   [[nodiscard]] WorkingMemory& working() { return working_; }
   [[nodiscard]] int64_t width(model::Buf b) const { return program_.width[static_cast<size_t>(b)]; }
@@ -161,6 +177,8 @@ class Engine {
   draft::PassCosts costs_;
   draft::Experience guesses_;
   HeadCounts head_counts_;
+  ExitCounts exit_counts_;
+  ExitWatch exit_watch_;
   Status failure_;
 };
 

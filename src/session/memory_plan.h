@@ -59,6 +59,7 @@ struct EngineOptions {
   double quality = 1;
   std::span<const int32_t> skip;  // layers that are left out; of the caller, read while opening
   model::HeadPolicy head;         // how many of the output head's products a token costs
+  model::ExitPolicy exits;        // whether tokens leave before the last layer
 };
 
 inline constexpr int32_t kMaxBatch = 256;

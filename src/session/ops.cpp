@@ -284,7 +284,10 @@ bool CpuExecutor::op_matmul(const Op& op) {
     cursor_.started = true;
   }
   products_.clear();
+  int32_t first_column = 0;
+  if constexpr (model::kEarlyExit) first_column = exits_.first_column(pc_);
   for (const model::MatPart& part : own.parts()) {
+    if (part.out_col < first_column) continue;
     Product product;
     product.mat = part.mat;
     product.bias = part.bias;

@@ -1,13 +1,14 @@
 // npm run bench:quality: what less work a token costs. For each switch that trades answers for speed,
 // and each of its levels: tokens per second with everything resident and under a budget that streams,
 // the perplexity of a text, and the share of its positions whose most likely token is the whole model's.
-// The model is converted first with what the switches need (--calibrate on that text's first part,
-// --cluster-head). Speeds are of --speed, a model of the same family with random weights where the
-// trained one is too small to tell; levels are measured in turns, the best of the rounds. A level's
-// `known` is the share of logits rows whose largest is proved to be that of the whole vocabulary.
+// The model is converted first with what the switches need (--calibrate on the second half of the text, of
+// whose first half the tokens are, and --cluster-head). Speeds are of --speed, a model of the same family
+// with random weights where the trained one is too small to tell; levels are measured in turns, the best of
+// the rounds. A level's `known` is the share of logits rows whose largest is proved to be that of the whole
+// vocabulary, `layers` how many layers a token has computed while a text is written greedily.
 //   npm run bench:quality -- [--model FILE] [--text FILE] [--tokens 400] [--speed SHAPE:TYPE|FILE]
 //                            [--share 0.5] [-n 16] [--rounds 3] [--threads 1] [--svg] [--no-build]
-import { readFileSync, statSync } from 'node:fs';
+import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { cmakeBuild } from '../../web/scripts/build.mjs';
@@ -41,12 +42,22 @@ const switches = [
     name: 'clusters of the head (--head-clusters)',
     levels: ['off', 'exact', 64, 32, 16, 8, 4, 2, 1].map((n) => [String(n), ['--head-clusters', String(n)]]),
   },
+  {
+    name: 'tokens that leave early (--early-exit)',
+    levels: [1, 0.99, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0].map((p) => [String(p), ['--early-exit', String(p)]]),
+  },
 ];
 
+const halves = readFileSync(values.text, 'utf8').split('\n');
+const calibration = join(folder, 'calibration.txt');
+writeFileSync(calibration, halves.splice(halves.length / 2).join('\n'));
+const text = join(folder, 'text.txt');
+writeFileSync(text, halves.join('\n'));
+
 /** The file as the switches need it. */
-function prepared(file, name, text) {
+function prepared(file, name) {
   const out = join(folder, name);
-  run(sluice, ['convert', file, out, '--calibrate', text, '--cluster-head'], { stdio: 'ignore' });
+  run(sluice, ['convert', file, out, '--calibrate', calibration, '--cluster-head'], { stdio: 'ignore' });
   return out;
 }
 
@@ -72,11 +83,15 @@ function perplexityOf(rows, tokens) {
   return Math.exp(sum / (tokens.length - 1));
 }
 
-/** Of greedy writing: the share of rows whose largest logit is known, and of products computed. */
-async function headOf(file, args, vocabulary) {
+/** Of greedy writing: shares of rows whose largest logit is known and of products computed, and layers of a token. */
+async function workOf(file, args, vocabulary) {
   const made = await jsonOf(sluice, ['run', file, '-p', 'Once upon a time', '-n', '64', '--temp', '0', '--json', ...args]);
   const rows = made.headRows || 1;
-  return { known: made.headKnown / rows, products: made.headRows ? made.headProducts / rows / vocabulary : 1 };
+  return {
+    known: made.headKnown / rows,
+    products: made.headRows ? made.headProducts / rows / vocabulary : 1,
+    layers: made.exitRows ? made.exitLayers / made.exitRows : '',
+  };
 }
 
 async function decodeRate(file, args) {
@@ -86,9 +101,9 @@ async function decodeRate(file, args) {
   return { prefill: 0, decode: row.decodeTokensPerSecond };
 }
 
-const model = prepared(values.model, 'model.gguf', values.text);
-const fast = values.speed ? prepared(modelFile(values.speed), 'speed.gguf', values.text) : model;
-const tokens = (await jsonOf(sluice, ['tokenize', model, '--text-file', values.text])).slice(0, Number(values.tokens));
+const model = prepared(values.model, 'model.gguf');
+const fast = values.speed ? prepared(modelFile(values.speed), 'speed.gguf') : model;
+const tokens = (await jsonOf(sluice, ['tokenize', model, '--text-file', text])).slice(0, Number(values.tokens));
 const { plan } = await jsonOf(sluice, ['info', fast, '--json', '--ctx', '64', '--threads', values.threads]);
 const { plan: least } = await jsonOf(sluice, [
   'info', fast, '--json', '--ctx', '64', '--threads', values.threads, '--memory-budget', String(plan.total),
@@ -107,13 +122,13 @@ for (const { name, levels } of switches) {
     const same = logits.filter((row, at) => largest(row) === unchanged[at]).length / tokens.length;
     rows.push({
       level, resident: resident[i].decode, streaming: streaming[i].decode,
-      perplexity: perplexityOf(logits, tokens), same, ...(await headOf(model, args, whole[0].length)),
+      perplexity: perplexityOf(logits, tokens), same, ...(await workOf(model, args, whole[0].length)),
     });
   }
   Object.assign(switches.find((s) => s.name === name), { rows });
   console.log(`\n${name}\n${table([
-    ['level', 'resident', 'streaming', 'perplexity', 'unchanged %', 'products %', 'known %'],
-    ...rows.map((r) => [r.level, r.resident, r.streaming, r.perplexity, 100 * r.same, 100 * r.products, 100 * r.known]),
+    ['level', 'resident', 'streaming', 'perplexity', 'unchanged %', 'products %', 'known %', 'layers'],
+    ...rows.map((r) => [r.level, r.resident, r.streaming, r.perplexity, 100 * r.same, 100 * r.products, 100 * r.known, r.layers]),
   ])}`);
 }
 console.log(`\nquality: ${modelLabel(values.model)}, ${tokens.length} tokens; speed: ${modelLabel(fast)}, ` +

@@ -18,6 +18,10 @@ class FileSink : public convert::Sink {
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
     return error(Code::kIo, "full");
   }
+  // For files that are written front to back, as GGUF is.
+  [[nodiscard]] Status patch(uint64_t, std::span<const uint8_t>) override {
+    return error(Code::kInternal, "GGUF is written front to back");
+  }
 
  protected:
   std::FILE* file_;

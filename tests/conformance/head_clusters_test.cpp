@@ -24,14 +24,6 @@ using Wanted = model::HeadPolicy::Kind;
 
 const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 
-class File final : public FileSink {
- public:
-  using FileSink::FileSink;
-  [[nodiscard]] Status patch(uint64_t, std::span<const uint8_t>) override {
-    return error(Code::kInternal, "GGUF is written front to back");
-  }
-};
-
 std::string sample_of(const std::string& type) {
   return std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-" + type + ".gguf";
 }
@@ -54,7 +46,7 @@ class HeadClusters : public testing::TestWithParam<const char*> {
     options.cluster_head = clusters;
     options.type = type;
     options.threads = 2;
-    File file(path_);
+    FileSink file(path_);
     const Result<convert::Report> made = convert::to_gguf(*source, options, &file);
     ASSERT_TRUE(made.ok()) << made.status().message();
   }

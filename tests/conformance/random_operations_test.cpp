@@ -2,12 +2,14 @@
 // whole text anew with room for everything: conversations that go on, go back and begin again, on
 // three timelines at a time and others saved, each alone or all in one pass, where they come, fork
 // and go; answers cut at random moments; budgets that move, also in the middle of a pass; prompts
-// that are refused; keys and values of any type; caches that forget; heads in clusters. Whatever
+// that are refused; keys and values of any type; caches that forget; heads in clusters; tokens that
+// leave early. Whatever
 // came before, the tokens and the bits of the logits are those of the text alone, or the call is a
 // typed error after which everything goes on. Half of the answers are guessed ahead, rightly and
 // wrongly. SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the
 // seed.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,8 +17,12 @@
 #include <optional>
 #include <random>
 
+#include "deep_util.h"
+#include "exits_util.h"
+#include "file_sink_util.h"
 #include "fixtures_util.h"
 #include "generate/scheduler.h"
+#include "gguf/early_exit.h"
 
 namespace sluice::test {
 namespace {
@@ -39,9 +45,10 @@ struct Answer {
 class Fresh {
  public:
   Fresh(const std::string& path, int32_t n_ctx, const kv::KvTypes& types,
-        const kv::KvPolicy& policy, const model::HeadPolicy& head) {
+        const kv::KvPolicy& policy, const model::HeadPolicy& head, const model::ExitPolicy& exits) {
     session::EngineOptions options;
     options.head = head;
+    options.exits = exits;
     options.kv = types;
     options.kv_policy = policy;
     options.n_ctx = n_ctx;
@@ -92,8 +99,10 @@ class Operations {
         types_(random_types(path)),
         policy_(random_policy(path)),
         head_(random_head(path)),
-        fresh_(path, n_ctx, types_, policy_, head_) {
+        exits_(random_exits(path)),
+        fresh_(path, n_ctx, types_, policy_, head_, exits_) {
     options_.head = head_;
+    options_.exits = exits_;
     options_.n_ctx = n_ctx;
     options_.kv = types_;
     options_.kv_policy = policy_;
@@ -194,6 +203,17 @@ class Operations {
     session::EngineOptions options;
     options.head = head;
     return session::inspect(header->header, options).ok() ? head : model::HeadPolicy();
+  }
+
+  // Where the file says what tokens leave.
+  model::ExitPolicy random_exits(const std::string& path) {
+    model::ExitPolicy exits;
+    exits.confidence = 0.2 * static_cast<double>(random_() % 6);
+    auto header = native::read_header(path, {});
+    if (!header.ok()) return {};
+    session::EngineOptions options;
+    options.exits = exits;
+    return session::inspect(header->header, options).ok() ? exits : model::ExitPolicy();
   }
 
   // At and near the smallest, somewhat above it, or without a limit.
@@ -442,6 +462,7 @@ class Operations {
   kv::KvTypes types_;
   kv::KvPolicy policy_;
   model::HeadPolicy head_;
+  model::ExitPolicy exits_;
   Fresh fresh_;
   session::EngineOptions options_;
   uint64_t least_ = 0;
@@ -456,6 +477,27 @@ struct OperationsCase {
   int threads;
 };
 
+// Eight layers, and what tells whether tokens leave them; made anew by each process.
+std::string model_with_exits() {
+  const Layers layers = {0, 1, 2, 3, 0, 1, 2, 3};
+  session::EngineOptions options;
+  options.n_ctx = 64;
+  options.exits.measures = true;
+  Opened opened = Deep(layers).open(options);
+  if (opened.session == nullptr) return {};
+  Deep deep(layers);
+  deep.set(gguf::kExitWeights, mixed_exits(opened, {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41}));
+  const std::string path = testing::TempDir() + "exits-" + std::to_string(getpid()) + ".gguf";
+  const Result<convert::Source> source =
+      convert::Source::create(deep.header.header, deep.header.sources);
+  EXPECT_TRUE(source.ok());
+  FileSink sink(path);
+  if (source.ok()) {
+    EXPECT_TRUE(convert::to_gguf(*source, {}, &sink).ok());
+  }
+  return path;
+}
+
 std::vector<OperationsCase> operations_cases() {
   std::vector<OperationsCase> out;
   const auto add = [&out](std::vector<Reference> references) {
@@ -467,6 +509,9 @@ std::vector<OperationsCase> operations_cases() {
   clusters.name = "clusters";
   clusters.path = own_folder("qsf") + "/clusters.qsf";
   add({clusters});
+  Reference exits;
+  exits.name = "exits";  // its path: model_with_exits()
+  add({exits});
   // One of each recurrent kind: states are the hardest to take back.
   const std::vector<std::string> recurrent = {
       "mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "qwen35", "rwkv6",
@@ -487,18 +532,21 @@ class RandomOperationsTest : public testing::TestWithParam<OperationsCase> {};
 
 TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
   const OperationsCase& c = GetParam();
+  const bool made = c.reference.path.empty();
+  const std::string path = made ? model_with_exits() : c.reference.path;
   const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 9);
   const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
   // Attention in one part, in several, and with rings that come round.
   for (const int32_t n_ctx : {200, 700, 1700}) {
-    if (!runs_with(c.reference.path, n_ctx)) continue;  // positions are learned
+    if (!runs_with(path, n_ctx)) continue;  // positions are learned
     SCOPED_TRACE("SLUICE_RANDOM_SEED=" + std::to_string(seed) + ", context " +
                  std::to_string(n_ctx));
-    Operations operations(c.reference.path, n_ctx, c.threads, seed);
+    Operations operations(path, n_ctx, c.threads, seed);
     ASSERT_TRUE(operations.ready());
     operations.run(n_ctx > 1000 ? count / 3 : count);
-    if (HasFailure()) return;
+    if (HasFailure()) break;
   }
+  if (made) std::remove(path.c_str());
 }
 
 std::string operations_name(const testing::TestParamInfo<OperationsCase>& info) {

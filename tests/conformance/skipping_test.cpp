@@ -7,80 +7,15 @@
 #include <cfloat>
 #include <cmath>
 #include <cstring>
-#include <deque>
 
-#include "fixtures_util.h"
-#include "gguf/layer_importance.h"
+#include "deep_util.h"
 
 namespace sluice::test {
 namespace {
 
-using Layers = std::vector<int32_t>;
-
 const Layers kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 // Of eight layers: 5 is worth the least, then 2, 4 and 3.
 const std::vector<float> kWorth = {FLT_MAX, FLT_MAX, 0.5f, 2, 0.75f, 0.25f, FLT_MAX, FLT_MAX};
-
-// The sample model with the layers `from` of its own, one after the other, and their importance;
-// its tensors' bytes are read where they lie.
-class Deep {
- public:
-  explicit Deep(const Layers& from, const std::vector<float>& worth = {}) {
-    Result<native::ModelHeader> model = native::read_header(sample_model(), {});
-    EXPECT_TRUE(model.ok());
-    header = std::move(*model);
-    gguf::Header& h = header.header;
-    std::vector<gguf::Tensor> tensors;
-    for (const gguf::Tensor& t : h.tensors) {
-      if (!t.name.starts_with("blk.")) tensors.push_back(t);
-    }
-    for (size_t i = 0; i < from.size(); ++i) {
-      const std::string own = "blk." + std::to_string(from[i]) + ".";
-      for (const gguf::Tensor& t : h.tensors) {
-        if (!t.name.starts_with(own)) continue;
-        texts_.push_back("blk." + std::to_string(i) + "." + std::string(t.name.substr(own.size())));
-        tensors.push_back(t);
-        tensors.back().name = texts_.back();
-      }
-    }
-    h.tensors = std::move(tensors);
-    count_ = static_cast<uint32_t>(from.size());
-    for (gguf::KeyValue& kv : h.metadata) {
-      if (kv.key.ends_with(".block_count")) kv.value.bytes = bytes_of(&count_, 1);
-    }
-    worth_ = worth;
-    if (!worth.empty()) {
-      h.metadata.push_back({gguf::kLayerImportance,
-                            {gguf::ValueType::kArray, gguf::ValueType::kF32, worth_.size(),
-                             bytes_of(worth_.data(), worth_.size())}});
-    }
-    EXPECT_TRUE(gguf::index_tensors(&h).ok());
-  }
-
-  // Opens it once.
-  Opened open(const session::EngineOptions& options) {
-    Opened out;
-    Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), options);
-    if (!model.ok()) {
-      ADD_FAILURE() << model.status().message();
-      return out;
-    }
-    out.model = std::move(*model);
-    out.session = std::move(*session::Session::create(out.model->engine()));
-    return out;
-  }
-
-  native::ModelHeader header;
-
- private:
-  template <typename T>
-  static gguf::Bytes bytes_of(const T* values, size_t n) {
-    return {reinterpret_cast<const uint8_t*>(values), n * sizeof(T)};
-  }
-  std::deque<std::string> texts_;
-  std::vector<float> worth_;
-  uint32_t count_ = 0;
-};
 
 const Layers kEight = {0, 1, 2, 3, 0, 1, 2, 3};
 // `kEight` without these.

@@ -1,0 +1,58 @@
+// Weights for early exits by which some tokens of a text leave and others stay, for tests.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "fixtures_util.h"
+
+namespace sluice::test {
+
+// By layer, of a model opened with ExitPolicy::measures: what tells a third of the tokens of a text
+// from the others.
+struct ExitThirds {
+  static constexpr size_t kFigure = 1;
+  std::vector<std::vector<float>> seen;
+  std::vector<float> least;
+  bool measuring = true;
+
+  ExitThirds(Opened& opened, const std::vector<int32_t>& tokens) {
+    session::Engine& engine = opened.model->engine();
+    seen.resize(engine.program().exits.may.size());
+    engine.exit_watch() = watch();
+    static_cast<void>(all_logits(opened, tokens, 1));
+    opened.session->clear();
+    engine.exit_watch() = {};
+    for (std::vector<float>& figures : seen) {
+      std::sort(figures.begin(), figures.end());
+      const size_t third = figures.size() / 3;
+      least.push_back(figures.empty() ? 0 : (figures[third] + figures[third + 1]) / 2);
+    }
+    measuring = false;
+  }
+
+  // By which they leave.
+  [[nodiscard]] session::ExitWatch watch() {
+    return {[](void* context, int32_t layer, std::span<const float> features) {
+              auto& own = *static_cast<ExitThirds*>(context);
+              const auto at = static_cast<size_t>(layer);
+              if (own.measuring) own.seen[at].push_back(features[kFigure]);
+              return !own.measuring && features[kFigure] < own.least[at];
+            },
+            this};
+  }
+};
+
+// As weights of a file: behind each layer where tokens may leave, about a third of those do.
+inline std::vector<float> mixed_exits(Opened& opened, const std::vector<int32_t>& tokens) {
+  std::vector<float> out;
+  for (const float least : ExitThirds(opened, tokens).least) {
+    std::vector<float> weights(static_cast<size_t>(model::kExitFeatures), 0.0f);
+    weights[0] = 500 * least;
+    weights[ExitThirds::kFigure] = -500;
+    out.insert(out.end(), weights.begin(), weights.end());
+  }
+  return out;
+}
+
+}  // namespace sluice::test
