@@ -78,7 +78,9 @@ Status embed_texts(sluice_session& handle, std::span<const char* const> texts,
   const Result<Texts> from = texts_of(handle.loaded->tokenizer(), texts, given.query);
   if (!from.ok()) return from.status();
   return handle.loaded->take_turn([&]() -> Status {
-    embed::Embedder embedder(*handle.session);
+    const Result<session::Session*> session = enter(handle, cancels);
+    if (!session.ok()) return session.status();
+    embed::Embedder embedder(**session);
     SLUICE_RETURN_IF_ERROR(embedder.begin(from->tokens, from->ends, *how));
     const bool by_token = embedder.pooling() == model::Pooling::kNone;
     const size_t rows = by_token ? from->tokens.size() : from->ends.size();
@@ -87,7 +89,7 @@ Status embed_texts(sluice_session& handle, std::span<const char* const> texts,
     if (capacity < *count) return too_small(capacity, *count);
     handle.rows = 0;
     const Status status = compute(handle, cancels, embedder, out);
-    handle.session->clear();
+    (*session)->clear();
     return status;
   });
 }

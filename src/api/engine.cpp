@@ -93,6 +93,13 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
     }
     out.adapters.push_back({adapter.path, adapter.scale});
   }
+  if (given.spill_directory != nullptr) {
+    if (given.spill_directory[0] == '\0') {
+      return error(Code::kInvalidArgument,
+                   "spill_directory is empty: null says that there is none");
+    }
+    out.engine.base_bytes += native::kSwapBytes;
+  }
   if (given.cache_directory != nullptr) out.source.cache_dir = given.cache_directory;
   if (given.on_warning != nullptr) {
     out.source.on_warning = [callback = given.on_warning, user = given.warning_user](
@@ -150,6 +157,8 @@ Status load(const sluice_load_options* options, sluice_engine** engine, ReadHead
     SLUICE_RETURN_IF_ERROR(status);
   }
   auto loaded = std::make_shared<Loaded>(std::move(*models), std::move(chat_template));
+  const char* spill = given.spill_directory;
+  SLUICE_RETURN_IF_ERROR(loaded->open_swap(spill != nullptr ? spill : ""));
   if (given.draft != nullptr) SLUICE_RETURN_IF_ERROR(loaded->allow_drafts());
   *engine = new sluice_engine{std::move(loaded)};
   return {};

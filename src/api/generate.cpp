@@ -62,7 +62,13 @@ class Answer {
              sluice_result* result) {
     return handle_.loaded->take_turn([&]() -> Status {
       handle_.rows = 0;
-      auto begun = generate::Generation::begin(*handle_.session, prompt, options);
+      const Result<session::Session*> session = enter(handle_, cancels_);
+      if (session.status().code() == Code::kAborted) {
+        result->finish = SLUICE_FINISH_CANCELLED;
+        return {};
+      }
+      if (!session.ok()) return session.status();
+      auto begun = generate::Generation::begin(**session, prompt, options);
       if (!begun.ok()) return begun.status();
       generate::Generation& generation = **begun;
       Status status =

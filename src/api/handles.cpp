@@ -87,8 +87,15 @@ Loaded::Loaded(native::DraftPair models, std::string chat_template)
   info.generates = program.hp.causal && program.head >= 0 ? 1 : 0;
   info.bos = engine.tokenizer().bos();
   info.eos = engine.tokenizer().eos();
-  note_plan();
   note_work(nullptr, false);
+}
+
+Status Loaded::open_swap(const std::string& directory) {
+  auto swap = native::SessionSwap::open(model().engine(), directory);
+  if (!swap.ok()) return swap.status();
+  swap_ = std::move(*swap);
+  note_plan();
+  return {};
 }
 
 Status Loaded::allow_drafts() {
@@ -137,7 +144,8 @@ void Loaded::note_plan() {
   info.context = plan.n_ctx;
   info.threads = plan.n_threads;
   info.batch = plan.n_batch;
-  info.sessions = plan.n_sessions;
+  info.sessions =
+      swap_->spills() ? static_cast<int32_t>(native::kMostConversations) : plan.n_sessions;
   info.resident = plan.weights.streamed_bytes == 0 ? 1 : 0;
   info.memory_budget = plan.budget == 0 ? 0 : plan.budget + beside;
   info.memory_total = plan.total() + draft_total;
@@ -183,6 +191,12 @@ void Loaded::note_work(const generate::Counts* counts, bool ended) {
     now.bytes_read += read->engine().residency().filled_bytes();
     now.bytes_fetched += read->bytes_fetched();
     now.bytes_from_store += read->bytes_from_store();
+  }
+  if (swap_ != nullptr) {
+    const native::SessionSwap::Counts swapped = swap_->counts();
+    now.sessions_spilled = swapped.spilled;
+    now.bytes_spilled = swapped.bytes_written;
+    now.bytes_restored = swapped.bytes_read;
   }
   const std::lock_guard<std::mutex> lock(facts_mutex_);
   facts_.stats = now;

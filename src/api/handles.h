@@ -20,6 +20,7 @@
 #include "generate/draft_model.h"
 #include "generate/generation.h"
 #include "native/draft_pair.h"
+#include "native/session_swap.h"
 
 namespace sluice::api {
 
@@ -121,10 +122,14 @@ struct Facts {
 class Loaded {
  public:
   Loaded(native::DraftPair models, std::string chat_template);
-  // Before anything else: answers guess ahead. Errors: Session::create's.
+  // Before anything else: sessions beyond those that there is memory for go to files of
+  // `directory`; "": there are none. Errors: SessionSwap::open's.
+  [[nodiscard]] Status open_swap(const std::string& directory);
+  // Answers guess ahead. Errors: Session::create's.
   [[nodiscard]] Status allow_drafts();
 
   [[nodiscard]] native::Model& model() { return *models_.model; }
+  [[nodiscard]] native::SessionSwap& swap() { return *swap_; }
   [[nodiscard]] native::Model* draft() { return models_.draft.get(); }  // may be null
   [[nodiscard]] const generate::Drafts& drafts() const { return drafts_; }
   [[nodiscard]] const tokenizer::Tokenizer& tokenizer() const {
@@ -164,6 +169,7 @@ class Loaded {
   [[nodiscard]] uint64_t draft_share() const;  // of the budget: what the draft's model may hold
 
   native::DraftPair models_;
+  std::unique_ptr<native::SessionSwap> swap_;
   std::unique_ptr<session::Session> draft_session_;  // goes before its model
   std::optional<generate::DraftModel> draft_model_;  // of it
   generate::Drafts drafts_;
@@ -186,16 +192,20 @@ struct sluice_engine {
 
 struct sluice_session {
   std::shared_ptr<sluice::api::Loaded> loaded;
-  std::unique_ptr<sluice::session::Session> session;  // goes before the model
-  std::atomic<uint32_t> cancels{0};                   // a call that sees another number ends
-  int32_t rows = 0;                                   // of logits, of the last sluice_forward
-  uint32_t replans = 0;                               // of the engine, then
+  std::unique_ptr<sluice::native::Conversation> conversation;  // goes before the model
+  std::atomic<uint32_t> cancels{0};  // a call that sees another number ends
+  int32_t rows = 0;                  // of logits, of the last sluice_forward
+  uint32_t replans = 0;              // of the engine, then
 };
 
 namespace sluice::api {
 
-// Drives the pass that was begun on the session to its end. `cancels` is the handle's number from
-// when the call began. Errors: native::Model::drive's, kAborted.
+// The session, in the engine. `cancels` is the handle's number from when the call began. Errors:
+// SessionSwap::enter's.
+[[nodiscard]] Result<session::Session*> enter(sluice_session& handle, uint32_t cancels);
+[[nodiscard]] Result<session::Session*> enter(sluice_session& handle);
+// Drives the pass that was begun on the session to its end. Errors: native::Model::drive's,
+// kAborted.
 [[nodiscard]] Status run(sluice_session& handle, uint32_t cancels,
                          const native::Model::Stepper& step);
 

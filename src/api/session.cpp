@@ -6,34 +6,63 @@ namespace {
 
 Status create_session(const std::shared_ptr<Loaded>& loaded, sluice_session** out) {
   auto handle = std::make_unique<sluice_session>();
-  auto session = session::Session::create(loaded->model().engine());
-  if (!session.ok()) return session.status();
+  auto conversation = loaded->swap().create();
+  if (!conversation.ok()) return conversation.status();
   handle->loaded = loaded;
-  handle->session = std::move(*session);
+  handle->conversation = std::move(*conversation);
   *out = handle.release();
   return {};
 }
 
 Status fork_session(const sluice_session& from, sluice_session** out) {
-  sluice_session* made = nullptr;
-  SLUICE_RETURN_IF_ERROR(create_session(from.loaded, &made));
-  std::unique_ptr<sluice_session> owned(made);
-  SLUICE_RETURN_IF_ERROR(owned->session->fork_from(*from.session));
-  *out = owned.release();
+  auto handle = std::make_unique<sluice_session>();
+  auto conversation = from.loaded->swap().fork(*from.conversation);
+  if (!conversation.ok()) return conversation.status();
+  from.loaded->note_work(nullptr, false);
+  handle->loaded = from.loaded;
+  handle->conversation = std::move(*conversation);
+  *out = handle.release();
+  return {};
+}
+
+Status copy_tokens(const sluice_session& handle, int32_t* out, size_t capacity, size_t* count) {
+  const size_t n = static_cast<size_t>(handle.conversation->position());
+  *count = n;
+  if (capacity == 0) return {};
+  if (capacity < n) return too_small(capacity, n);
+  return handle.conversation->read_tokens(0, {out, n});
+}
+
+Status rewind(sluice_session& handle, int32_t position, int32_t* reached) {
+  SLUICE_RETURN_IF_ERROR(check_range(position, 0, handle.conversation->position(), "position"));
+  int32_t at = 0;
+  if (position == 0) {
+    native::SessionSwap::clear(*handle.conversation);
+  } else {
+    const Result<session::Session*> session = enter(handle);
+    if (!session.ok()) return session.status();
+    at = (*session)->rewind(position);
+  }
+  handle.rows = 0;
+  if (reached != nullptr) *reached = at;
   return {};
 }
 
 Status restore(sluice_session& handle, std::span<const uint8_t> bytes) {
   handle.rows = 0;
-  handle.session->clear();
-  SLUICE_RETURN_IF_ERROR(handle.session->begin_restore(bytes.size()));
-  return handle.session->write_state(bytes);
+  native::SessionSwap::clear(*handle.conversation);
+  const Result<session::Session*> session = enter(handle);
+  if (!session.ok()) return session.status();
+  SLUICE_RETURN_IF_ERROR((*session)->begin_restore(bytes.size()));
+  return (*session)->write_state(bytes);
 }
 
 Status forward(sluice_session& handle, std::span<const Token> tokens, int32_t wanted) {
   const uint32_t cancels = handle.cancels;
   return handle.loaded->take_turn([&]() -> Status {
-    session::Session& session = *handle.session;
+    const Result<session::Session*> entered = enter(handle, cancels);
+    if (!entered.ok()) return entered.status();
+    session::Session& session = **entered;
     native::Model& model = handle.loaded->model();
     handle.rows = 0;
     const bool all = wanted == SLUICE_ALL_LOGITS;
@@ -51,9 +80,11 @@ Status logits(const sluice_session& handle, int32_t row, float* out, size_t capa
               size_t* count) {
   return handle.loaded->take_turn([&]() -> Status {
     std::span<const float> values;
-    if (handle.rows > 0 && handle.replans == handle.loaded->model().engine().replans()) {
+    const session::Session* session = handle.conversation->session();
+    if (handle.rows > 0 && session != nullptr &&
+        handle.replans == handle.loaded->model().engine().replans()) {
       SLUICE_RETURN_IF_ERROR(check_range(row, 0, handle.rows - 1, "row"));
-      values = handle.session->logits(row);
+      values = session->logits(row);
     }
     if (values.empty()) {
       return error(Code::kInvalidArgument,
@@ -66,13 +97,24 @@ Status logits(const sluice_session& handle, int32_t row, float* out, size_t capa
 
 }  // namespace
 
+Result<session::Session*> enter(sluice_session& handle, uint32_t cancels) {
+  auto session =
+      handle.loaded->swap().enter(*handle.conversation, [&] { return handle.cancels == cancels; });
+  handle.loaded->note_work(nullptr, false);
+  return session;
+}
+
+Result<session::Session*> enter(sluice_session& handle) {
+  return enter(handle, handle.cancels);
+}
+
 Status run(sluice_session& handle, uint32_t cancels, const native::Model::Stepper& step) {
   bool cancelled = false;
   const Status status = handle.loaded->model().drive([&](int32_t max_ops) {
     cancelled = handle.cancels != cancels;
     return cancelled ? session::Step::kDone : step(max_ops);
   });
-  if (cancelled || !status.ok()) handle.session->cancel();
+  if (cancelled || !status.ok()) handle.conversation->session()->cancel();
   handle.loaded->note_work(nullptr, false);
   if (cancelled) return error(Code::kAborted, "the call was cancelled");
   return status;
@@ -106,7 +148,8 @@ sluice_status sluice_session_free(sluice_session* session) {
   return guarded([&]() -> Status {
     if (session == nullptr) return {};
     SLUICE_RETURN_IF_ERROR(session->loaded->take_turn([&] {
-      session->session.reset();
+      session->conversation.reset();
+      session->loaded->note_work(nullptr, false);
       return Status();
     }));
     delete session;
@@ -120,21 +163,14 @@ sluice_status sluice_session_tokens(sluice_session* session, int32_t* out, size_
     SLUICE_REFUSE_NULL(session);
     SLUICE_REFUSE_NULL(count);
     SLUICE_RETURN_IF_ERROR(check_array(out, capacity, "out"));
-    return session->loaded->take_turn(
-        [&] { return copy_out(session->session->tokens(), out, capacity, count); });
+    return session->loaded->take_turn([&] { return copy_tokens(*session, out, capacity, count); });
   });
 }
 
 sluice_status sluice_session_rewind(sluice_session* session, int32_t position, int32_t* reached) {
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(session);
-    return session->loaded->take_turn([&]() -> Status {
-      SLUICE_RETURN_IF_ERROR(check_range(position, 0, session->session->position(), "position"));
-      session->rows = 0;
-      const int32_t at = session->session->rewind(position);
-      if (reached != nullptr) *reached = at;
-      return {};
-    });
+    return session->loaded->take_turn([&] { return rewind(*session, position, reached); });
   });
 }
 
@@ -142,9 +178,11 @@ sluice_status sluice_session_state_bytes(sluice_session* session, uint64_t* byte
   return guarded([&]() -> Status {
     SLUICE_REFUSE_NULL(session);
     SLUICE_REFUSE_NULL(bytes);
-    return session->loaded->take_turn([&] {
-      *bytes = session->session->state_bytes();
-      return Status();
+    return session->loaded->take_turn([&]() -> Status {
+      const auto found = session->loaded->swap().state_bytes(*session->conversation);
+      if (!found.ok()) return found.status();
+      *bytes = *found;
+      return {};
     });
   });
 }
@@ -156,7 +194,7 @@ sluice_status sluice_session_save(sluice_session* session, uint64_t offset, void
     auto* bytes = static_cast<uint8_t*>(out);
     SLUICE_RETURN_IF_ERROR(check_array(bytes, length, "out"));
     return session->loaded->take_turn([&] {
-      return session->session->read_state(offset, {bytes, length});
+      return session->loaded->swap().read_state(*session->conversation, offset, {bytes, length});
     });
   });
 }

@@ -131,7 +131,8 @@ typedef struct sluice_load_options {
   int32_t threads;        /* that compute, up to 64; 0: chosen */
   int32_t context;        /* tokens of a session; 0: the model's own, at most 4096, or as many as
                              the budget has room to list where the cache forgets */
-  int32_t sessions;       /* that exist at a time, 1 to 64; each has its context in the budget */
+  int32_t sessions;       /* that are in memory at a time, 1 to 64; each has its context in the
+                             budget. Without `spill_directory` no more can exist */
   int32_t logits_rows;    /* tokens of a pass whose logits are kept, 1 to 256; for
                              SLUICE_ALL_LOGITS */
   int32_t grammars;       /* 1: answers may be bound to a form, which takes room in the budget */
@@ -154,18 +155,24 @@ typedef struct sluice_load_options {
   int32_t draft_max;     /* guesses of one pass, up to 31; 0: chosen */
   const char* kv_policy; /* of a session whose cache is full: "full", an error; "window", it goes on
                             with its first and last positions; "heavy", also with those that
-                            have been attended to most (of f16); null: full */
+                            have been attended to most (not of q2); null: full */
   int32_t kv_keep;       /* first positions that window and heavy keep; -1: 4 */
   int32_t kv_size;       /* positions that they have memory for; 0: the context */
   double quality;        /* from 1, the whole model, to 0: the least important layers are left out,
                             as `sluice convert --calibrate` has measured them; not without that */
-  const char* head_clusters; /* of a file of `sluice convert --cluster-head`: for which tokens
-                                logits are computed, those of so many clusters, such as "8", or
-                                "exact": as many as tell the largest; others get their cluster's;
-                                "off": all; null: off at a quality of 1, else fewer with it */
-  double
-      early_exit; /* of a file of `sluice convert --calibrate`: how likely a token must be settled
-                     for the layers that follow to be left out, from 0 to 1; 1: all layers */
+  const char* head_clusters;   /* of a file of `sluice convert --cluster-head`: for which tokens
+                                  logits are computed, those of so many clusters, such as "8", or
+                                  "exact": as many as tell the largest; others get their cluster's;
+                                  "off": all; null: off at a quality of 1, else fewer with it */
+  const char* spill_directory; /* made where it is missing: up to 512 sessions can exist; where a
+                                  call finds no room, the one that was idle for longest goes to a
+                                  file in it that nobody else can open, and comes back when it is
+                                  used. What a session then holds is the same to the bit; what a
+                                  file cannot take or give back is SLUICE_IO, and every session is
+                                  as it was. The files are gone with the process. Null: none */
+  double early_exit;           /* of a file of `sluice convert --calibrate`: how likely a token
+                                  must be settled for the layers that follow to be left out, from
+                                  0 to 1; 1: all layers */
 } sluice_load_options;
 
 /* Fills in the defaults: as much memory as the model wants, one session, preload. */
@@ -253,6 +260,9 @@ typedef struct sluice_stats { /* since loading */
   uint64_t exit_rows;            /* tokens that could leave before the last layer: early_exit */
   uint64_t exit_left;            /* of them, those that did */
   uint64_t exit_layers;          /* that were computed, for all of them together */
+  uint64_t sessions_spilled;     /* that are in files now: spill_directory */
+  uint64_t bytes_spilled;        /* written for that since loading */
+  uint64_t bytes_restored;       /* and read */
 } sluice_stats;
 
 /* Up to date within one token. */
@@ -294,10 +304,10 @@ SLUICE_API sluice_status sluice_token_ends(const sluice_engine* engine, int32_t 
 /* --- sessions ------------------------------------------------------------------------------------
  */
 
-/* An empty session. SLUICE_INVALID_ARGUMENT where there are as many as were asked for in loading.
- */
+/* An empty session. SLUICE_INVALID_ARGUMENT where there are as many as can be: sluice_info. */
 SLUICE_API sluice_status sluice_session_create(sluice_engine* engine, sluice_session** session);
-/* Another session that holds the same and goes its own way from there. */
+/* Another session that holds the same and goes its own way from there. Where there is no room for
+ * both, it begins in a file: no session has to leave for it. */
 SLUICE_API sluice_status sluice_session_fork(sluice_session* session, sluice_session** fork);
 /* Null is allowed. SLUICE_INVALID_ARGUMENT, and not freed, from within a callback of its engine. */
 SLUICE_API sluice_status sluice_session_free(sluice_session* session);
@@ -322,9 +332,9 @@ SLUICE_API sluice_status sluice_session_save(sluice_session* session, uint64_t o
 SLUICE_API sluice_status sluice_session_restore(sluice_session* session, const void* data,
                                                 size_t length);
 
-/* Ends the calls that compute on the session now, or wait to: an answer finishes with
- * SLUICE_FINISH_CANCELLED, others return SLUICE_ABORTED. Does nothing when there are none. From any
- * thread, callbacks included. */
+/* Ends the calls that compute on the session now, bring it back from a file, or wait to: an answer
+ * finishes with SLUICE_FINISH_CANCELLED, others return SLUICE_ABORTED. Does nothing when there are
+ * none. From any thread, callbacks included. */
 SLUICE_API sluice_status sluice_session_cancel(sluice_session* session);
 
 /* --- answers -------------------------------------------------------------------------------------
@@ -447,7 +457,8 @@ enum { SLUICE_LAST_LOGITS = 0, SLUICE_ALL_LOGITS = 1 };
 SLUICE_API sluice_status sluice_forward(sluice_session* session, const int32_t* tokens, size_t n,
                                         int32_t wanted);
 /* The logits, sluice_info.vocabulary of them, of row `row` of the session's last sluice_forward
- * (with SLUICE_LAST_LOGITS row 0), until something else is computed on the engine. */
+ * (with SLUICE_LAST_LOGITS row 0), until something else is computed on the engine, or the session
+ * goes to a file. */
 SLUICE_API sluice_status sluice_logits(sluice_session* session, int32_t row, float* out,
                                        size_t capacity, size_t* count);
 

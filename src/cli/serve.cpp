@@ -20,8 +20,9 @@ struct ServeOptions {
   Common common;
   serve::HttpOptions http;
   Remembering remembering;
-  int parallel = 1, queue = 64, timeout = 600, grace = 10;
-  std::string max_body = "4M", api_key, draft = "off";
+  int parallel = 1, conversations = 64, queue = 64, timeout = 600, grace = 10;
+  std::string max_body = "4M", api_key, draft = "off", spill = "off";
+  [[nodiscard]] bool spills() const { return spill != "off"; }
   bool no_grammars = false, quiet = false;
 };
 
@@ -137,6 +138,7 @@ int serve_model(ServeOptions options) {
   if (!load.ok()) return fail(load.status());
   load->engine.parallel = options.parallel;
   load->engine.grammars = !options.no_grammars;
+  if (options.spills()) load->engine.base_bytes += native::kSwapBytes;
   load->engine.draft_max = options.draft == "ngram" ? -1 : 0;
   Described described;
   load->on_header = [&](const gguf::Header& header) {
@@ -155,6 +157,10 @@ int serve_model(ServeOptions options) {
   serve::Metrics metrics;
   set_memory(engine.plan(), metrics);
   serve::Worker worker(*model, metrics, static_cast<size_t>(options.queue));
+  if (options.spills()) {
+    const Status s = worker.spill(options.spill, static_cast<size_t>(options.conversations));
+    if (!s.ok()) return fail(s);
+  }
   if (Status s = options.remembering.open(*model); !s.ok()) return fail(s);
   if (options.remembering.cache) {
     worker.remember({[&](session::Session& session, std::span<const session::Token> prompt) {
@@ -199,6 +205,12 @@ void add_serve(CLI::App& app, int* status) {
   sub->add_option("--parallel", options->parallel,
                   "answers at once, and conversations kept in memory (default: 1)")
       ->check(whole_number(1, session::kMaxSessions));
+  sub->add_option("--spill", options->spill,
+                  "directory that takes the conversations which memory has no room for, until the "
+                  "server ends; off (default)");
+  sub->add_option("--conversations", options->conversations,
+                  "kept with --spill, in memory and files (default: 64)")
+      ->check(whole_number(1, native::kMostConversations));
   sub->add_option("--queue", options->queue, "requests that may wait (default: 64)")
       ->check(whole_number(1, 4096));
   sub->add_option("--api-key", options->api_key, "the key to ask for (or SLUICE_API_KEY)");

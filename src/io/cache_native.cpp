@@ -208,8 +208,8 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open_complete(const std::string&
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open_temporary(uint64_t size) {
   if (size > kMaxStoreBytes) return error(Code::kIo, "the file is too long to keep");
-  File meta = File::temporary();
-  File data = meta.valid() ? File::temporary() : File();
+  File meta = File::temporary(platform::temporary_directory());
+  File data = meta.valid() ? File::temporary(platform::temporary_directory()) : File();
   if (!data.valid()) {
     return io_error("cannot create a temporary file in", platform::temporary_directory());
   }

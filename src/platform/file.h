@@ -39,8 +39,8 @@ class File {
 
   // Not valid() on failure. A pipe without a writer is opened without waiting for one.
   [[nodiscard]] static File open(const std::string& path, Access access);
-  // Without a name, in temporary_directory(): gone with this object.
-  [[nodiscard]] static File temporary();
+  // Without a name, readable by this user alone: gone with this object, or with the process.
+  [[nodiscard]] static File temporary(const std::string& directory);
 
   [[nodiscard]] bool valid() const { return fd_ >= 0; }
   [[nodiscard]] bool info(FileInfo* out) const;

@@ -31,8 +31,8 @@ File File::open(const std::string& path, Access access) {
   return File(::open(path.c_str(), kFlags[static_cast<int>(access)] | O_CLOEXEC, 0666));
 }
 
-File File::temporary() {
-  std::string path = temporary_directory() + "/sluice-XXXXXX";
+File File::temporary(const std::string& directory) {
+  std::string path = directory + "/sluice-XXXXXX";
   File file(::mkstemp(path.data()));
   if (!file.valid()) return file;
   ::fcntl(file.fd_, F_SETFD, FD_CLOEXEC);

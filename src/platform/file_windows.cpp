@@ -110,13 +110,13 @@ File File::open(const std::string& path, Access access) {
   return File(open_handle(to_wide(path), how.access, how.creation, flags));
 }
 
-File File::temporary() {
+File File::temporary(const std::string& directory) {
   static std::atomic<uint32_t> count{0};
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::string name = "/sluice-" + std::to_string(GetCurrentProcessId()) + "-" +
                              std::to_string(GetTickCount64()) + "-" + std::to_string(count++);
-    const int fd = open_handle(to_wide(temporary_directory() + name), GENERIC_READ | GENERIC_WRITE,
-                               CREATE_NEW, FILE_FLAG_DELETE_ON_CLOSE);
+    const int fd = open_handle(to_wide(directory + name), GENERIC_READ | GENERIC_WRITE, CREATE_NEW,
+                               FILE_FLAG_DELETE_ON_CLOSE);
     if (fd >= 0 || errno != EEXIST) return File(fd);
   }
   return File();

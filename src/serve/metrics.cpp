@@ -82,6 +82,16 @@ void Metrics::count_embedding(uint64_t texts, uint64_t tokens) {
   embedded_tokens_ += tokens;
 }
 
+void Metrics::set_spilled(const Spilled& spilled) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  spilled_ = spilled;
+}
+
+void Metrics::count_forgotten() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++forgotten_;
+}
+
 void Metrics::set_constant(const std::string& name, double value) {
   const std::lock_guard<std::mutex> lock(mutex_);
   constants_[name] = value;
@@ -115,6 +125,14 @@ std::string Metrics::text(const Now& now) const {
   single("sluice_generate_seconds_total", c, "Time spent on answers.", generate_seconds_, &out);
   single("sluice_embedded_texts_total", c, "Texts embedded.", real(embedded_texts_), &out);
   single("sluice_embedded_tokens_total", c, "Tokens embedded.", real(embedded_tokens_), &out);
+  single("sluice_spilled", "gauge", "Conversations that are in files.",
+         real(spilled_.conversations), &out);
+  single("sluice_spill_written_bytes_total", c, "Bytes of conversations written to files.",
+         real(spilled_.bytes_written), &out);
+  single("sluice_spill_read_bytes_total", c, "Bytes of conversations read from files.",
+         real(spilled_.bytes_read), &out);
+  single("sluice_forgotten_total", c, "Conversations that a file did not take or give back.",
+         real(forgotten_), &out);
   single("sluice_queued", "gauge", "Requests that wait.", real(now.queued), &out);
   single("sluice_running", "gauge", "Requests that are being computed.", real(now.running), &out);
   single("sluice_connections", "gauge", "Open connections.", real(now.connections), &out);

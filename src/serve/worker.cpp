@@ -14,12 +14,6 @@ using session::Step;
 constexpr double kReaderMs = 10'000;  // that an answer waits for a reader that does not read
 constexpr auto kLookAgain = std::chrono::milliseconds(5);  // for one, where all answers do
 
-size_t common_prefix(std::span<const Token> a, std::span<const Token> b) {
-  const size_t n = std::min(a.size(), b.size());
-  return static_cast<size_t>(
-      std::mismatch(a.begin(), a.begin() + static_cast<ptrdiff_t>(n), b.begin()).first - a.begin());
-}
-
 int32_t answers_of(const Job& job) {
   return job.embedding ? 0 : static_cast<int32_t>(job.prompts.size()) * job.n;
 }
@@ -31,21 +25,15 @@ Worker::Worker(native::Model& model, Metrics& metrics, size_t max_queued)
       metrics_(metrics),
       parallel_(static_cast<size_t>(model.engine().plan().parallel)),
       max_queued_(max_queued),
-      scheduler_(model.engine()) {}
+      scheduler_(model.engine()),
+      slots_(model.engine(), scheduler_, metrics) {}
 
 Worker::~Worker() {
   stop();
 }
 
 Status Worker::start() {
-  for (size_t i = 0; i < parallel_; ++i) {
-    auto session = session::Session::create(model_.engine());
-    if (!session.ok()) return session.status();
-    if (session::Batcher::takes(model_.engine())) {
-      SLUICE_RETURN_IF_ERROR(scheduler_.add(**session));
-    }
-    slots_.push_back({std::move(*session)});
-  }
+  SLUICE_RETURN_IF_ERROR(slots_.start());
   thread_ = std::thread([this] { loop(); });
   return {};
 }
@@ -92,11 +80,7 @@ void Worker::stop() {
   if (!thread_.joinable()) return;
   model_.interrupt();  // where it waits for weights
   thread_.join();
-  for (const Slot& slot : slots_) keep(slot);
-}
-
-void Worker::keep(const Slot& slot) const {
-  if (recollection_.keep && slot.session->position() > 0) recollection_.keep(*slot.session);
+  slots_.keep_all();
 }
 
 void Worker::loop() {
@@ -170,7 +154,8 @@ void Worker::take_jobs() {
     begin(task);
     if (!task.ended && task.begun < answers_of(*task.job)) return;  // it comes first
   }
-  while (has_free_slot()) {
+  expect_next();
+  while (slots_.has_free()) {
     std::shared_ptr<Job> job = next_job();
     if (job == nullptr) return;
     Task& task = tasks_.emplace_back();
@@ -197,7 +182,7 @@ std::shared_ptr<Job> Worker::next_job() {
 }
 
 void Worker::begin(Task& task) {
-  while (task.failure.ok() && task.begun < answers_of(*task.job) && has_free_slot()) {
+  while (task.failure.ok() && task.begun < answers_of(*task.job) && slots_.has_free()) {
     if (!begin_answer(task)) return;
   }
 }
@@ -211,25 +196,27 @@ bool Worker::begin_answer(Task& task) {
   bool shared = false;
   for (const Answering& a : answers_) {
     if (a.task != &task || a.index < first) continue;
-    const session::Session& other = *a.slot->session;
+    const session::Session& other = a.slot->session();
     shared = true;
     if (!other.busy() && other.tokens().size() >= prompt.size()) source = &other;
   }
   if (shared && source == nullptr) return false;
-  Slot& slot = take_slot(prompt);
-  session::Session& session = *slot.session;
-  const size_t prefix = common_prefix(session.tokens(), prompt);
-  if (2 * prefix < session.tokens().size()) keep(slot);  // most of it is lost now
-  if (source != nullptr && prefix + 1 < prompt.size()) {
-    static_cast<void>(session.fork_from(*source));  // otherwise it is computed
-  } else if (recollection_.recall) {
-    recollection_.recall(session, prompt);
+  const Result<Slot*> taken = slots_.take(prompt);
+  if (!taken.ok()) {
+    give_up(task, taken.status());
+    return false;
+  }
+  Slot& slot = **taken;
+  if (source != nullptr && Slots::prefix(slot, prompt) + 1 < prompt.size()) {
+    static_cast<void>(slot.session().fork_from(*source));  // otherwise it is computed
+  } else {
+    slots_.recall(slot, prompt);
   }
   generate::Options options = job.options;
   options.sampling.seed += static_cast<decltype(options.sampling.seed)>(index);
-  auto generation = generate::Generation::begin(session, prompt, options);
+  auto generation = generate::Generation::begin(slot.session(), prompt, options);
   if (!generation.ok()) {
-    free_slot(slot);
+    slots_.free(slot);
     give_up(task, generation.status());
     return false;
   }
@@ -253,8 +240,7 @@ void Worker::end_answer(Answering& answering) {
   Task& task = *answering.task;
   metrics_.count_answer(g.counts(), g.finish(), task.job->begun - task.job->arrived);
   scheduler_.remove(g);
-  scheduler_.hold(*answering.slot->session, false);
-  free_slot(*answering.slot);
+  slots_.free(*answering.slot);
   --task.running;
   if (g.finish() == Finish::kFailed) {
     give_up(task, g.failure());
@@ -267,10 +253,11 @@ void Worker::end_answer(Answering& answering) {
 }
 
 void Worker::begin_embedding(Task& task) {
-  task.slot = &take_slot({});
-  session::Session& session = *task.slot->session;
+  const Result<Slot*> taken = slots_.take({});
+  if (!taken.ok()) return give_up(task, taken.status());
+  task.slot = *taken;
+  session::Session& session = task.slot->session();
   scheduler_.remove(session);
-  keep(*task.slot);
   session.clear();
   task.embedder = std::make_unique<embed::Embedder>(session);
   Job& job = *task.job;
@@ -320,10 +307,8 @@ void Worker::end_embedding(Task& task) {
   if (embedding_ == &task) embedding_ = nullptr;
   if (task.slot == nullptr) return;
   task.embedder.reset();
-  session::Session& session = *task.slot->session;
-  session.clear();
-  if (session::Batcher::takes(model_.engine())) static_cast<void>(scheduler_.add(session));
-  free_slot(*task.slot);
+  task.slot->session().clear();
+  slots_.free(*task.slot);
   task.slot = nullptr;
 }
 
@@ -371,7 +356,7 @@ void Worker::show(Task& task) {
     task.unread.clear();
   }
   for (const Answering& a : answers_) {
-    if (a.task == &task) scheduler_.hold(*a.slot->session, full);
+    if (a.task == &task) scheduler_.hold(a.slot->session(), full);
   }
 }
 
@@ -393,25 +378,17 @@ void Worker::end_all(const Status& why) {
   running_ = 0;
 }
 
-bool Worker::has_free_slot() const {
-  return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return !slot.taken; });
-}
-
-// The free one that holds most of the prompt; of several the one that was used longest ago.
-Worker::Slot& Worker::take_slot(const std::vector<Token>& prompt) {
-  Slot* best = nullptr;
-  size_t longest = 0;
-  for (Slot& slot : slots_) {
-    if (slot.taken) continue;
-    const size_t prefix = common_prefix(slot.session->tokens(), prompt);
-    const bool older = best != nullptr && prefix == longest && slot.used < best->used;
-    if (best != nullptr && prefix <= longest && !older) continue;
-    best = &slot;
-    longest = prefix;
+// While there is no room for the next request, what it goes on from is read ahead.
+void Worker::expect_next() {
+  if (slots_.has_free()) return;
+  std::shared_ptr<Job> job;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!queue_.empty()) job = queue_.front();
   }
-  best->used = ++n_used_;
-  best->taken = true;
-  return *best;
+  if (job == nullptr || job.get() == expected_ || job->prompts.empty()) return;
+  expected_ = job.get();
+  slots_.expect(job->prompts[0]);
 }
 
 }  // namespace sluice::serve

@@ -1,24 +1,23 @@
 // The one thread that touches the engine. It takes requests from a bounded queue, in order, and
 // computes the answers of as many at once as the engine was planned for: their passes are one
-// (generate/scheduler.h). Each answer goes to the session that holds the longest beginning of its
-// prompt, so that a conversation finds its keys and values again; the answer depends neither on
+// (generate/scheduler.h). Each answer goes to the conversation that holds the longest beginning of
+// its prompt (slots.h), so that it finds its keys and values again; the answer depends neither on
 // that nor on what is computed beside it.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "generate/scheduler.h"
 #include "native/model_file.h"
 #include "serve/job.h"
 #include "serve/metrics.h"
+#include "serve/slots.h"
 
 namespace sluice::serve {
 
@@ -30,14 +29,13 @@ class Worker {
   // outlive this; from start() on the engine is the worker's alone.
   Worker(native::Model& model, Metrics& metrics, size_t max_queued);
   ~Worker();
-  // Where prompts outlive the process; called in the engine's thread, before start().
-  struct Recollection {
-    // Makes the session what is known of the prompt, where that is more than it holds.
-    std::function<void(session::Session& session, std::span<const Token> prompt)> recall;
-    std::function<void(const session::Session& session)> keep;  // what would be lost
-  };
-  void remember(Recollection recollection) { recollection_ = std::move(recollection); }
-  // Errors: Session::create's.
+  // --- before start()
+  void remember(Recollection recollection) { slots_.remember(std::move(recollection)); }
+  // Errors: Slots::spill's.
+  [[nodiscard]] Status spill(const std::string& directory, size_t conversations) {
+    return slots_.spill(directory, conversations);
+  }
+  // Errors: Slots::start's.
   [[nodiscard]] Status start();
 
   // Takes a request, whose answer comes in its channel.
@@ -57,11 +55,7 @@ class Worker {
   void stop();
 
  private:
-  struct Slot {
-    std::unique_ptr<session::Session> session;
-    uint64_t used = 0;  // number of the answer that used it last
-    bool taken = false;
-  };
+  using Slot = Slots::Slot;
   // A request that is being answered.
   struct Task {
     std::shared_ptr<Job> job;
@@ -101,22 +95,18 @@ class Worker {
   void end_all(const Status& why);
   [[nodiscard]] bool abandoned(const Job& job) const;
   [[nodiscard]] Status reason() const;
-  [[nodiscard]] bool has_free_slot() const;
-  [[nodiscard]] Slot& take_slot(const std::vector<Token>& prompt);
-  void free_slot(Slot& slot) { slot.taken = false; }
-  void keep(const Slot& slot) const;
+  void expect_next();
 
   native::Model& model_;
   Metrics& metrics_;
-  Recollection recollection_;
   const size_t parallel_, max_queued_;
-  std::vector<Slot> slots_;
   generate::Scheduler scheduler_;
+  Slots slots_;
   std::list<Task> tasks_;
   std::list<Answering> answers_;
   Task* embedding_ = nullptr;  // whose pass is computed
   bool embedded_last_ = false;
-  uint64_t n_used_ = 0;
+  const Job* expected_ = nullptr;  // in the queue; its conversation has been read ahead
 
   mutable std::mutex mutex_;
   std::condition_variable wake_;

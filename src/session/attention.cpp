@@ -85,20 +85,23 @@ bool rotates(kernels::KvType type, bool keys) {
 
 }  // namespace
 
+// A key or a query to where keys are kept, or back: doing it again undoes it. A key that holds its
+// value is rotated in two parts, so that the value is by itself.
+void CpuExecutor::rotate_key(const model::AttentionShape& att, float* x) {
+  if (!rotates(timeline_->cache().layer(att.cache).k_type, true)) return;
+  const int32_t inner = att.values_in_keys ? att.dv : att.dk;
+  engine_.table().rotate(x, inner);
+  engine_.table().rotate(x + inner, att.dk - inner);
+}
+
 // Before keys and values are stored: theirs, and the queries', which leaves scores as they are.
-// Doing it again undoes it.
 void CpuExecutor::rotate_heads(int32_t layer_index, const model::AttentionShape& att) {
   const kv::LayerShape& layer = timeline_->cache().layer(att.cache);
   const bool owned = att.owned_by(layer_index);
-  // A key that holds its value is rotated in two parts, so that the value is by itself.
-  const int32_t inner = att.values_in_keys ? att.dv : att.dk;
   for_rows(rows_, [&](int32_t t) {
     float* row = buffer(Buf::kQkv) + t * engine_.width(Buf::kQkv);
     const int32_t heads = att.heads + (owned ? att.kv_heads : 0);
-    for (int32_t h = 0; rotates(layer.k_type, true) && h < heads; ++h) {
-      engine_.table().rotate(row + int64_t{h} * att.dk, inner);
-      engine_.table().rotate(row + int64_t{h} * att.dk + inner, att.dk - inner);
-    }
+    for (int32_t h = 0; h < heads; ++h) rotate_key(att, row + int64_t{h} * att.dk);
     if (!owned || att.values_in_keys || !rotates(layer.v_type, false)) return;
     for (int32_t h = 0; h < att.kv_heads; ++h) {
       engine_.table().rotate(row + att.values() + int64_t{h} * att.dv, att.dv);
@@ -244,24 +247,17 @@ void CpuExecutor::attend_first(const AttentionOp& op, int32_t head, const TileSc
                                kernels::AttentionArgs a) {
   const kv::KvCache& cache = timeline_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
-  const bool rotated = rotates(layer.k_type, true);
-  const int32_t inner = op.att.values_in_keys ? a.dv : a.dk;
   for (int32_t r = from; r < rows; ++r) {
     const int32_t t = position + r / op.att.group() - first_;
     float* q = s.turned + static_cast<int64_t>(r) * a.dk;
     std::copy_n(a.q + static_cast<int64_t>(r) * a.dk, a.dk, q);
-    const auto rotate = [&] {
-      if (!rotated) return;
-      engine_.table().rotate(q, inner);
-      engine_.table().rotate(q + inner, a.dk - inner);
-    };
     if (op.rope >= 0) {
       const size_t index = static_cast<size_t>(op.rope);
       const model::RopeHParams& hp = engine_.program().ropes[index].hp;
       const float* cos = engine_.working().turn_table(index) + int64_t{token_ + t} * hp.n_rot;
-      rotate();
+      rotate_key(op.att, q);
       engine_.table().rope(q + op.rope_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
-      rotate();
+      rotate_key(op.att, q);
     }
     s.begin[r] = 0;
     s.end[r] = layer.slots > 0 ? layer.apart(first_ + t) : layer.keep;

@@ -130,6 +130,7 @@ class CpuExecutor final : public Executor {
                     int32_t position, uint8_t* cache, kernels::f16* copies);
   void store_kv(int32_t layer, const model::AttentionShape& att);
   void quantize_groups(const model::AttentionShape& att);
+  void rotate_key(const model::AttentionShape& att, float* x);
   void rotate_heads(int32_t layer, const model::AttentionShape& att);
   void attend(const model::AttentionOp& op);
   void attend_tile(const model::AttentionOp& op, int32_t head, int32_t first, int32_t count,
@@ -152,6 +153,8 @@ class CpuExecutor final : public Executor {
                    float* sums);
   void pick(const model::AttentionOp& op, int32_t head, const PickScratch& s);
   void turn(const model::AttentionOp& op, float* x, int32_t row);
+  void widen(const model::AttentionOp& op, int32_t head, int32_t place, bool key,
+             const PickScratch& s);
   void attend_part(const model::AttentionOp& op, int32_t head, int32_t index, int thread);
   void merge_parts(const model::AttentionOp& op, int32_t head);
   struct TextTile {

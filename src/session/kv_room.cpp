@@ -45,9 +45,10 @@ const char* obstacle(const model::Program& p, const KvRoom& room) {
 }
 
 // Three quarters of the positions are a ring of the last ones, the others for those that are
-// picked: both are whole blocks, and where attention is cut into parts, whole parts.
-void share_places(KvRoom& room) {
-  int32_t block = 32;
+// picked: both are whole blocks, and where attention is cut into parts, whole parts. Blocks are no
+// shorter than `least`.
+void share_places(int32_t least, KvRoom& room) {
+  int32_t block = least;
   while (block < 256 && block * 16 <= room.positions) block *= 2;
   const int32_t split = attention_split(room.positions);
   const int32_t unit = room.positions <= split ? block : split;
@@ -58,22 +59,26 @@ void share_places(KvRoom& room) {
 }  // namespace
 
 Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& policy,
-                         int32_t positions) {
+                         const kv::KvTypes& types, int32_t positions) {
   KvRoom room;
   room.positions = positions;
   if (!policy.forgets()) return room;
   const int64_t wanted = policy.size > 0 ? policy.size : positions;
-  if (wanted < kv::kLeastPositions || wanted > model::kMaxContext) {
+  // Of types in groups whole groups leave; two blocks are a ring, and as many places as in one
+  // there must be besides.
+  const bool grouped = kernels::kv_grouped(types.k) || kernels::kv_grouped(types.v);
+  const int32_t least_block = grouped ? kernels::kKvGroup : 32;
+  const int32_t least = policy.heavy && grouped ? 3 * least_block : kv::kLeastPositions;
+  if (wanted < least || wanted > model::kMaxContext) {
     return error(Code::kInvalidArgument,
                  "a cache of %lld positions cannot forget: it has %d to %lld of them",
-                 static_cast<long long>(wanted), kv::kLeastPositions,
-                 static_cast<long long>(model::kMaxContext));
+                 static_cast<long long>(wanted), least, static_cast<long long>(model::kMaxContext));
   }
   // Whole parts of attention, or whole groups where there is one part.
   const int64_t split = attention_split(static_cast<int32_t>(wanted));
   const int64_t unit = wanted <= split ? kernels::kKvGroup : split;
   room.positions = static_cast<int32_t>((wanted + unit - 1) / unit * unit);
-  if (policy.heavy) share_places(room);
+  if (policy.heavy) share_places(least_block, room);
   const int32_t seen =
       room.slots > 0 ? room.slots : room.positions - kv::KvPolicy::spare(room.positions);
   if (policy.keep < 0 || policy.keep > seen / 2) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kv/kv_policy.h"
+#include "kv/kv_type.h"
 #include "model/program.h"
 
 namespace sluice::session {
@@ -21,11 +22,11 @@ struct KvRoom {
   }
 };
 
-// The room for a cache of `positions`, where the policy does not say another number. Errors:
-// kInvalidArgument for sizes that are not possible, and where the model's positions cannot move,
-// saying why.
+// The room for a cache of `positions` of such types, where the policy does not say another number.
+// Errors: kInvalidArgument for sizes that are not possible, and where the model's positions cannot
+// move, saying why.
 [[nodiscard]] Result<KvRoom> plan_room(const model::Program& program, const kv::KvPolicy& policy,
-                                       int32_t positions);
+                                       const kv::KvTypes& types, int32_t positions);
 
 // Tokens of a text whose cache forgets: a number that no conversation reaches, while their ids
 // take little of the budget.

@@ -127,7 +127,9 @@ Status check_kv_types(const Program& p, const kv::KvTypes& types, const KvRoom& 
                  kv::kv_types_name(types).c_str(), why);
   };
   if (reads_whole(p)) return refuse("this model reads texts whole and keeps f16");
-  if (room.slots > 0) return refuse("the KV policy heavy keeps f16");
+  if (room.slots > 0 && types.k == kv::KvType::kQ2) {
+    return refuse("the KV policy heavy takes single keys, which q2 keeps together");
+  }
   for (const model::Op& op : p.ops) {
     const auto* attention = op.get<model::AttentionOp>();
     if (attention == nullptr || !attention->att.values_in_keys) continue;
@@ -392,7 +394,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.n_ctx = options.n_ctx > 0 ? options.n_ctx : choose_context(program, table, options);
   plan.parallel = reads_whole(program) ? 1 : std::clamp(options.parallel, 1, kMaxSessions);
   plan.n_sessions = std::clamp(std::max(options.n_sessions, plan.parallel), 1, kMaxSessions);
-  Result<KvRoom> room_for = plan_room(program, options.kv_policy, plan.n_ctx);
+  Result<KvRoom> room_for = plan_room(program, options.kv_policy, options.kv, plan.n_ctx);
   if (!room_for.ok()) return room_for.status();
   plan.kv_room = *room_for;
   SLUICE_RETURN_IF_ERROR(check_kv_types(program, options.kv, plan.kv_room));

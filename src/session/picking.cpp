@@ -4,7 +4,8 @@
 // they saw: so nothing has to be undone where a text goes back inside a block, and attention itself
 // does not know of it. What stays is seen as if it stood right before the ring, all of it at the
 // same place (as https://kexue.fm/archives/9708 does with what is far): its keys are turned once,
-// and no rounding adds up however long the text becomes.
+// and no rounding adds up however long the text becomes. It stays in f16, whatever the type of the
+// ring.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -48,7 +49,7 @@ void CpuExecutor::leave_ring(int32_t layer_index, const AttentionOp& op) {
   engine_.pool().parallel_for(op.att.kv_heads, [&](int64_t head, int thread) {
     const int32_t places = engine_.plan().kv_room.positions;
     const PickScratch s(Carver(engine_.working().scratch(thread)), engine_.table(), op.att.group(),
-                        op.att.dk, places);
+                        op.att.dk, op.att.dv, places);
     add_attention(op, static_cast<int32_t>(head), s);
     pick(op, static_cast<int32_t>(head), s);
   });
@@ -77,7 +78,9 @@ void CpuExecutor::turn(const AttentionOp& op, float* x, int32_t row) {
   const size_t rope = static_cast<size_t>(op.rope);
   const model::RopeHParams& hp = engine_.program().ropes[rope].hp;
   const float* cos = engine_.working().leaving_table(rope) + int64_t{row} * hp.n_rot;
+  rotate_key(op.att, x);
   engine_.table().rope(x + op.rope_col, cos, cos + hp.n_rot / 2, hp.n_rot, hp.neox);
+  rotate_key(op.att, x);
 }
 
 // Softmax weights come from the attention over values that are the rows of a unit matrix, a chunk
@@ -93,16 +96,20 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
   const int32_t seen = own + (index + 1) * layer.observer_stride();  // of its own block, up to here
   const float* q = cache.observer(op.att.cache, head, index);
   kernels::AttentionArgs a = base_args(cache, op, head);
-  const auto* ring = static_cast<const kernels::f16*>(a.k);
+  const auto* ring = static_cast<const uint8_t*>(a.k);
+  const kernels::KvType type = a.k_type;
   a.v = s.unit;
+  a.v_type = kernels::KvType::kF16;
   a.dv = chunk;
   a.v_stride = chunk;
   a.n_rows = group;
   a.begin = s.begin;
   a.end = s.end;
+  a.position = s.behind;  // the block's groups are whole
   a.out_stride = int64_t{layer.slots} + layer.capacity;
   a.scratch = s.kernel;
   std::fill_n(s.begin, group, 0);
+  std::fill_n(s.behind, group, INT32_MAX);
   std::copy_n(q, group * dk, s.turned);
   for (int32_t r = 0; r < group; ++r) turn(op, s.turned + r * dk, 0);
   const int32_t n_chunks = (apart + layer.capacity) / chunk;
@@ -114,7 +121,9 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
     const int32_t at = place(i), c = at - layer.slots;
     const bool inside = c >= own && c < own + block;
     const int32_t n = inside ? std::clamp(seen - c, 0, chunk) : chunk;
-    a.k = c < 0 ? cache.first_keys(op.att.cache, head) + int64_t{at} * dk : ring + int64_t{c} * dk;
+    a.k = cache.first_keys(op.att.cache, head) + int64_t{at} * dk;
+    if (c >= 0) a.k = ring + c * kernels::kv_row_bytes(type, dk);
+    a.k_type = c < 0 ? kernels::KvType::kF16 : type;
     a.q = c < 0 ? s.turned : q;
     a.out = s.weights + at;
     a.partial_max = s.max + i * group;
@@ -144,14 +153,36 @@ void CpuExecutor::observe_one(const AttentionOp& op, int32_t head, int32_t index
   }
 }
 
+// The key or value at a place of the ring, to s.turned: attention that sees nothing else gives it
+// as it is, whatever its form.
+void CpuExecutor::widen(const AttentionOp& op, int32_t head, int32_t place, bool key,
+                        const PickScratch& s) {
+  const kv::KvCache& cache = timeline_->cache();
+  kernels::AttentionArgs a = base_args(cache, op, head);
+  if (key) {
+    a.v = a.k;
+    a.v_type = a.k_type;
+    a.dv = a.dk;
+    a.v_stride = a.dk;
+  }
+  s.begin[0] = place;
+  s.end[0] = place + 1;
+  a.n_rows = 1;
+  a.q = cache.observer(op.att.cache, head, 0);
+  a.begin = s.begin;
+  a.end = s.end;
+  a.position = s.behind;
+  a.out = s.turned;
+  a.scratch = s.kernel;
+  engine_.table().attention(a);
+}
+
 // Those of the block that have been attended to more than others before take their places; the
 // first positions stay.
 void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s) {
   const kv::KvCache& cache = timeline_->cache();
   const kv::LayerShape& layer = cache.layer(op.att.cache);
   const int32_t dk = layer.dk, dv = layer.own_values();
-  const auto* keys = reinterpret_cast<const kernels::f16*>(cache.keys(op.att.cache, head));
-  const auto* values = reinterpret_cast<const kernels::f16*>(cache.values(op.att.cache, head));
   float* const sums = cache.attended(op.att.cache, head);
   const int32_t held = layer.apart(first_ - 1), block = first_ % layer.capacity;
   int32_t least = -1;  // the place of the least that may go; -1: to be found
@@ -168,12 +199,14 @@ void CpuExecutor::pick(const AttentionOp& op, int32_t head, const PickScratch& s
       to = std::exchange(least, -1);
     }
     sums[to] = sum;
-    engine_.table().f16_to_f32(keys + int64_t{from} * dk, dk, s.turned);
+    widen(op, head, from, /*key=*/true, s);
     turn(op, s.turned, i + 1);
     engine_.table().f32_to_f16(s.turned, dk,
                                cache.first_keys(op.att.cache, head) + int64_t{to} * dk);
-    std::copy_n(values + int64_t{from} * dv, dv,
-                cache.first_values(op.att.cache, head) + int64_t{to} * dv);
+    if (dv == 0) continue;
+    widen(op, head, from, /*key=*/false, s);
+    engine_.table().f32_to_f16(s.turned, dv,
+                               cache.first_values(op.att.cache, head) + int64_t{to} * dv);
   }
 }
 

@@ -40,8 +40,8 @@ uint64_t thread_scratch(const Program& p, const kernels::Table& table, const Wor
                            shape.forgets);
     bytes = std::max(bytes, tile.bytes);
     if (shape.leaving == 0) continue;
-    bytes = std::max(bytes,
-                     PickScratch(Carver(nullptr), table, att.group(), att.dk, shape.n_ctx).bytes);
+    bytes = std::max(
+        bytes, PickScratch(Carver(nullptr), table, att.group(), att.dk, att.dv, shape.n_ctx).bytes);
   }
   if (p.head_clusters.most > 0) bytes = std::max(bytes, NarrowHead::scratch_bytes(p, table));
   return round_up_to_line(static_cast<size_t>(bytes)) + kAlignment;
@@ -106,17 +106,19 @@ TileScratch::TileScratch(Carver carve, const kernels::Table& table, int32_t rows
 }
 
 PickScratch::PickScratch(Carver carve, const kernels::Table& table, int32_t group, int32_t dk,
-                         int32_t places) {
+                         int32_t dv, int32_t places) {
   const uint64_t n = static_cast<uint64_t>(group), all = static_cast<uint64_t>(places);
-  kernel = carve.take<uint8_t>(table.attention_scratch(group, dk, kChunk));
+  const int32_t widest = std::max(dk, dv);
+  kernel = carve.take<uint8_t>(table.attention_scratch(group, dk, std::max(kChunk, widest)));
   unit = carve.take<kernels::f16>(kChunk * kChunk);
   weights = carve.take<float>(n * all);
-  turned = carve.take<float>(n * static_cast<uint64_t>(dk));
+  turned = carve.take<float>(n * static_cast<uint64_t>(widest));
   const uint64_t chunks = all / 32;  // they are no shorter
   max = carve.take<float>(n * chunks);
   sum = carve.take<float>(n * chunks);
   begin = carve.take<int32_t>(n);
   end = carve.take<int32_t>(n);
+  behind = carve.take<int32_t>(n);
   bytes = carve.used();
 }
 

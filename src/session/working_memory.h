@@ -59,12 +59,13 @@ struct TileScratch {
 struct PickScratch {
   // Keys whose weights one call of attention gives: their values are the rows of a unit matrix.
   static constexpr int32_t kChunk = 64;
-  PickScratch(Carver carve, const kernels::Table& table, int32_t group, int32_t dk, int32_t places);
+  PickScratch(Carver carve, const kernels::Table& table, int32_t group, int32_t dk, int32_t dv,
+              int32_t places);
   uint8_t* kernel;
-  kernels::f16* unit;       // [kChunk][kChunk]
-  float *weights, *turned;  // [group][places], [group][dk]
-  float *max, *sum;         // [chunks][group]
-  int32_t *begin, *end;     // [group]
+  kernels::f16* unit;             // [kChunk][kChunk]
+  float *weights, *turned;        // [group][places], [group][dk or dv, the larger]
+  float *max, *sum;               // [chunks][group]
+  int32_t *begin, *end, *behind;  // [group]; behind all positions
   uint64_t bytes;
 };
 

@@ -1,9 +1,11 @@
 // Random sequences of public calls, each answer held against an engine of its own that computes the
-// whole text anew with room for everything: conversations that go on, go back and begin again, on
-// three timelines at a time and others saved, each alone or all in one pass, where they come, fork
-// and go; answers cut at random moments; budgets that move, also in the middle of a pass; prompts
-// that are refused; keys and values of any type; caches that forget; heads in clusters; tokens that
-// leave early. Whatever
+// Random sequences of public calls, each answer held against an engine of its own that computes the
+// whole text anew with room for everything: conversations that go on, go back and begin again, five
+// where the engine has memory for three, so that they go to files and come back, also when a disk
+// is full at times; others saved; each alone or three in one pass, where they come, fork and go;
+// answers cut at random moments; budgets that move, also in the middle of a pass; prompts that are
+// refused; keys and values of any type; caches that forget; heads in clusters; tokens that leave
+// early. Whatever
 // came before, the tokens and the bits of the logits are those of the text alone, or the call is a
 // typed error after which everything goes on. Half of the answers are guessed ahead, rightly and
 // wrongly. SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the
@@ -19,10 +21,12 @@
 
 #include "deep_util.h"
 #include "exits_util.h"
+#include "file_limit_util.h"
 #include "file_sink_util.h"
 #include "fixtures_util.h"
 #include "generate/scheduler.h"
 #include "gguf/early_exit.h"
+#include "native/session_swap.h"
 
 namespace sluice::test {
 namespace {
@@ -118,10 +122,13 @@ class Operations {
     EXPECT_TRUE(model.ok()) << model.status().message();
     if (!model.ok()) return;
     model_ = std::move(*model);
+    auto swap = native::SessionSwap::open(model_->engine(), testing::TempDir());
+    EXPECT_TRUE(swap.ok()) << swap.status().message();
+    if (swap.ok()) swap_ = std::move(*swap);
     for (auto& live : live_) {
-      auto session = session::Session::create(model_->engine());
-      EXPECT_TRUE(session.ok());
-      if (session.ok()) live.session = std::move(*session);
+      auto place = swap_->create();
+      EXPECT_TRUE(place.ok());
+      if (place.ok()) live.place = std::move(*place);
     }
     n_vocab_ = static_cast<Token>(model_->engine().program().hp.n_vocab);
   }
@@ -133,6 +140,8 @@ class Operations {
       const uint64_t kind = random_() % 19;
       SCOPED_TRACE("operation " + std::to_string(i) + ", kind " + std::to_string(kind));
       Live& live = live_[random_() % std::size(live_)];
+      if (kind != 11 && kind < 16) enter(live);
+      if (testing::Test::HasFatalFailure()) return;
       if (kind < 7) {
         answer(live, /*cut=*/false);
       } else if (kind < 9) {
@@ -157,7 +166,8 @@ class Operations {
 
  private:
   struct Live {
-    std::unique_ptr<session::Session> session;
+    std::unique_ptr<native::Conversation> place;
+    session::Session* session = nullptr;  // while it is in the engine
   };
   struct Saved {
     std::vector<uint8_t> bytes;
@@ -183,7 +193,7 @@ class Operations {
     policy.keep = static_cast<int32_t>(random_() % 7);
     policy.size = static_cast<int32_t>(128 + random_() % 385);
     const bool forgets = random_() % 2 == 0 && policy.size + kv::kLeastPositions < n_ctx_;
-    policy.heavy = forgets && types_.f16() && random_() % 2 == 0;
+    policy.heavy = forgets && random_() % 2 == 0;
     policy.window = forgets && !policy.heavy;
     auto header = native::read_header(path, {});
     if (!header.ok()) return {};
@@ -250,6 +260,38 @@ class Operations {
       out.push_back(static_cast<Token>(random_() % static_cast<uint64_t>(n_vocab_)));
     return out;
   }
+
+  // Brings it into the engine; what a full disk or an abort stops is as it was.
+  void enter(Live& live) {
+    const bool resident = live.place->session() != nullptr;
+    Tokens before(static_cast<size_t>(live.place->position()));
+    ASSERT_TRUE(live.place->read_tokens(0, before).ok());
+    if (const uint64_t how = random_() % 8; how < 2) {
+      std::optional<FileLimit> limit;
+      if (how == 0) limit.emplace(random_() % 50000);
+      uint64_t pieces = how == 1 ? random_() % 6 : UINT64_MAX;
+      const auto stopped = swap_->enter(*live.place, [&pieces] { return pieces-- > 0; });
+      const Code wanted = how == 0 ? Code::kIo : Code::kAborted;
+      ASSERT_TRUE(stopped.ok() || stopped.status().code() == wanted) << stopped.status().message();
+      ASSERT_TRUE(stopped.ok() || !resident);
+    }
+    const auto session = swap_->enter(*live.place);
+    ASSERT_TRUE(session.ok()) << session.status().message();
+    live.session = *session;
+    const auto held = live.session->tokens();
+    ASSERT_TRUE(std::equal(held.begin(), held.end(), before.begin(), before.end()));
+  }
+
+  // Three that are in the engine until they are let go.
+  void enter_three() {
+    std::shuffle(std::begin(live_), std::end(live_), random_);
+    for (Live& live : three()) {
+      enter(live);
+      if (testing::Test::HasFatalFailure()) return;
+      live.place->hold(true);
+    }
+  }
+  std::span<Live> three() { return std::span(live_).first(3); }
 
   void answer(Live& live, bool cut) {
     const Tokens text = prompt(*live.session);
@@ -319,14 +361,21 @@ class Operations {
 
   // Answers that begin and end at random moments, all timelines in one pass.
   void together() {
-    if (random_() % 3 == 0) {  // a fork
+    if (random_() % 3 == 0) {
+      auto fork = swap_->fork(*live_[random_() % 2].place);
+      ASSERT_TRUE(fork.ok()) << fork.status().message();
+      live_[4].place = std::move(*fork);
+    }
+    enter_three();
+    if (testing::Test::HasFatalFailure()) return;
+    if (random_() % 3 == 0) {  // a fork in the engine
       save(live_[0]);
       ASSERT_TRUE(write(*live_[1].session, saved_.back().bytes).ok());
     }
     generate::Scheduler scheduler(model_->engine());
-    std::vector<Answering> answers(std::size(live_));
+    std::vector<Answering> answers(three().size());
     for (size_t i = 0; i < answers.size(); ++i) {
-      answers[i].session = live_[i].session.get();
+      answers[i].session = live_[i].session;
       answers[i].text = prompt(*live_[i].session);
       answers[i].begins = random_() % 3 == 0 ? random_() % 40 : 0;
       if (random_() % 4 == 0) answers[i].cut = answers[i].begins + random_() % 60;
@@ -355,6 +404,7 @@ class Operations {
       ASSERT_EQ(a.tokens, fresh_.answer(a.text, a.tokens.size()).tokens)
           << "after " << a.text.size() << " tokens, " << a.generation->counts().cached << " held";
     }
+    for (Live& live : three()) live.place->hold(false);
   }
 
   void begin(generate::Scheduler& scheduler, Answering& a) {
@@ -393,13 +443,16 @@ class Operations {
 
   void save(Live& live) {
     Saved saved;
-    saved.bytes.resize(live.session->state_bytes());
+    const auto bytes = swap_->state_bytes(*live.place);
+    ASSERT_TRUE(bytes.ok());
+    saved.bytes.resize(*bytes);
     for (size_t at = 0; at < saved.bytes.size();) {
       const size_t n = std::min<size_t>(1 + random_() % 70000, saved.bytes.size() - at);
-      ASSERT_TRUE(live.session->read_state(at, {&saved.bytes[at], n}).ok());
+      ASSERT_TRUE(swap_->read_state(*live.place, at, {&saved.bytes[at], n}).ok());
       at += n;
     }
-    saved.tokens.assign(live.session->tokens().begin(), live.session->tokens().end());
+    saved.tokens.resize(static_cast<size_t>(live.place->position()));
+    ASSERT_TRUE(live.place->read_tokens(0, saved.tokens).ok());
     if (saved_.size() >= 4) saved_.erase(saved_.begin());
     saved_.push_back(std::move(saved));
   }
@@ -467,7 +520,8 @@ class Operations {
   session::EngineOptions options_;
   uint64_t least_ = 0;
   std::unique_ptr<native::Model> model_;
-  Live live_[3];
+  std::unique_ptr<native::SessionSwap> swap_;
+  Live live_[5];
   std::vector<Saved> saved_;
   Token n_vocab_ = 0;
 };

@@ -4,8 +4,10 @@
 
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <csignal>
 #include <thread>
 
 #include "base/clock.h"
@@ -29,7 +31,8 @@ class Caller final : public Client {
 
 class ServeThreads : public testing::Test {
  protected:
-  void start(int32_t parallel, size_t max_queued, const std::string& key = "") {
+  void start(int32_t parallel, size_t max_queued, const std::string& key = "",
+             size_t conversations = 0) {
     service_.reset();
     worker_.reset();  // before its model
     native::LoadOptions options;
@@ -52,6 +55,10 @@ class ServeThreads : public testing::Test {
                                                     .n_vocab = engine.program().hp.n_vocab,
                                                     .width = engine.program().embed_tail.width},
                                          Limits{}, key);
+    if (conversations > 0) {
+      const Status spills = worker_->spill(testing::TempDir() + "sluice-serve", conversations);
+      ASSERT_TRUE(spills.ok()) << spills.message();
+    }
     ASSERT_TRUE(worker_->start().ok());
   }
   Reply ask(std::string_view method, std::string_view path, std::string_view body, Client& client,
@@ -82,6 +89,27 @@ class ServeThreads : public testing::Test {
       return true;
     });
     return whole ? text : "";
+  }
+
+  struct Completed {
+    std::string text;
+    int cached = 0;  // tokens
+  };
+  Completed complete(const std::string& prompt, int max_tokens) {
+    const Json asked = {{"temperature", 0}, {"max_tokens", max_tokens}, {"prompt", prompt}};
+    Caller caller;
+    const Reply reply = ask("POST", "/v1/completions", asked.dump(), caller);
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    if (reply.status != 200) return {};
+    const Json body = *parse_body(reply.body);
+    return {body["choices"][0]["text"], body["usage"]["prompt_tokens_details"]["cached_tokens"]};
+  }
+  double metric(const std::string& name) {
+    Caller caller;
+    const std::string text = "\n" + ask("GET", "/metrics", "", caller).body;
+    const size_t at = text.find("\n" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
   }
 
   chat::ModelTexts texts_;
@@ -150,6 +178,64 @@ TEST_F(ServeThreads, SeveralAnswersAndEmbeddingsInOnePassAreThoseOfOneAfterTheOt
     });
   }
   for (std::thread& client : clients) client.join();
+}
+
+// Sixteen times as many conversations as there is memory for, all of them at once: each goes on
+// from what it held, and says what it would say alone.
+TEST_F(ServeThreads, ConversationsInFilesGoOnAsEachWouldAlone) {
+  constexpr int kTalks = 64, kTurns = 3;
+  const auto begins = [](int talk) {
+    return std::to_string(talk * 7919) + " " + std::string(static_cast<size_t>(talk % 5), 'x') +
+           " Once upon a time there was a little girl who";
+  };
+  const auto go_on = [](const std::string& text, int turn) {
+    return text + " Then " + std::to_string(turn);
+  };
+  std::vector<std::vector<std::string>> alone(kTalks);
+  start(1, 64);
+  for (int t = 0; t < kTalks; ++t) {
+    std::string text = begins(t);
+    for (int turn = 0; turn < kTurns; ++turn) {
+      alone[static_cast<size_t>(t)].push_back(complete(text, 6).text);
+      text = go_on(text + alone[static_cast<size_t>(t)].back(), turn);
+    }
+  }
+  start(4, 64, "", kTalks);
+  std::vector<std::string> texts;
+  for (int t = 0; t < kTalks; ++t) texts.push_back(begins(t));
+  std::atomic<int> went_on{0};
+  for (int turn = 0; turn < kTurns; ++turn) {
+    std::vector<std::thread> clients;
+    for (int c = 0; c < 8; ++c) {
+      clients.emplace_back([&, c] {
+        for (size_t t = static_cast<size_t>(c); t < kTalks; t += 8) {
+          const Completed said = complete(texts[t], 6);
+          EXPECT_EQ(said.text, alone[t][static_cast<size_t>(turn)]) << t << " " << turn;
+          if (turn > 0 && said.cached > 10) ++went_on;
+          texts[t] = go_on(texts[t] + said.text, turn);
+        }
+      });
+    }
+    for (std::thread& client : clients) client.join();
+  }
+  EXPECT_EQ(went_on, kTalks * (kTurns - 1));
+  EXPECT_EQ(metric("sluice_spilled"), kTalks - 4);
+  EXPECT_GT(metric("sluice_spill_read_bytes_total"), 0);
+  EXPECT_EQ(metric("sluice_forgotten_total"), 0);
+
+  // A disk that is full costs time alone.
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit none{1000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &none);
+  for (int t = 0; t < 12; ++t)
+    EXPECT_EQ(complete(begins(t), 6).text, alone[static_cast<size_t>(t)][0]);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_GT(metric("sluice_forgotten_total"), 0);
+  for (int t = 0; t < 12; ++t)
+    EXPECT_EQ(complete(begins(t), 6).text, alone[static_cast<size_t>(t)][0]);
 }
 
 TEST_F(ServeThreads, AFullQueueAndAnEndAreSaid) {

@@ -142,8 +142,8 @@ TEST_F(PlatformFiles, LocksOfBytesAreForEachByte) {
 #endif
 
 TEST_F(PlatformFiles, TemporaryOnesHaveNoName) {
-  const File one = File::temporary();
-  const File two = File::temporary();
+  const File one = File::temporary(temporary_directory());
+  const File two = File::temporary(temporary_directory());
   ASSERT_TRUE(one.valid() && two.valid());
   EXPECT_TRUE(one.write_at(0, "1", 1) && two.write_at(0, "2", 1));
   char text = 0;

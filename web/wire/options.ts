@@ -34,7 +34,7 @@ export interface InspectOptions {
   /**
    * A cache that is full: 'full', an error, or 'window', which forgets all but the first and the last
    * positions, as if those between had never been: a text goes on without end. 'heavy' keeps also those
-   * that have been attended to most, a quarter of the cache (of f16). Default full.
+   * that have been attended to most, a quarter of the cache (keys not in q2). Default full.
    */
   kvPolicy?: 'full' | 'window' | 'heavy';
   /** Of window and heavy: how many first positions are kept. Default 4. */

@@ -1,0 +1,142 @@
+#include "serve/slots.h"
+
+#include <algorithm>
+
+namespace sluice::serve {
+namespace {
+
+// When a beginning is worth a copy of another conversation: tokens, and their share of it.
+constexpr int32_t kLeastCopied = 16, kMostBeside = 16;
+
+}  // namespace
+
+Slots::Slots(session::Engine& engine, generate::Scheduler& scheduler, Metrics& metrics)
+    : engine_(engine),
+      scheduler_(scheduler),
+      metrics_(metrics),
+      most_taken_(static_cast<size_t>(engine.plan().parallel)),
+      conversations_(most_taken_) {}
+
+Status Slots::spill(const std::string& directory, size_t conversations) {
+  auto swap = native::SessionSwap::open(engine_, directory);
+  if (!swap.ok()) return swap.status();
+  swap_ = std::move(*swap);
+  conversations_ = std::max(conversations, most_taken_);
+  return {};
+}
+
+Status Slots::start() {
+  if (swap_ == nullptr) SLUICE_RETURN_IF_ERROR(spill("", most_taken_));
+  for (size_t i = 0; i < conversations_; ++i) {
+    auto place = swap_->create();
+    if (!place.ok()) return place.status();
+    slots_.push_back(Slot(std::move(*place)));
+  }
+  return {};
+}
+
+bool Slots::has_free() const {
+  return std::count_if(slots_.begin(), slots_.end(), [](const Slot& s) { return s.taken_; }) <
+         static_cast<ptrdiff_t>(most_taken_);
+}
+
+Slots::Match Slots::best_match(std::span<const Token> prompt) const {
+  Match best;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].taken_) continue;
+    const int32_t prefix = slots_[i].place_->shared_prefix(prompt);
+    const bool older = prefix == best.prefix && slots_[i].used_ < slots_[best.slot].used_;
+    if (prefix > best.prefix || older) best = {i, prefix};
+  }
+  return best;
+}
+
+Result<Slots::Slot*> Slots::take(std::span<const Token> prompt) {
+  const Match best = best_match(prompt);
+  Slot* slot = &slots_[best.slot];
+  const int32_t held = slot->place_->position();
+  const bool lost = 2 * best.prefix < held;
+  const auto empty = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) {
+    return !s.taken_ && s.place_->position() == 0;
+  });
+  const bool beside = lost && swap_->spills() && empty != slots_.end();
+  if (beside) {
+    native::Conversation& other = *slot->place_;
+    slot = &*empty;
+    if (best.prefix >= kLeastCopied && best.prefix * kMostBeside >= held) {
+      static_cast<void>(swap_->copy(other, *slot->place_));  // or it is computed
+    }
+  } else if (lost && slot->place_->spilled() && !recollection_.keep) {
+    native::SessionSwap::clear(*slot->place_);  // not read for a part
+  }
+  const Result<session::Session*> session = enter(*slot);
+  if (!session.ok()) return session.status();
+  if (lost && !beside) keep(*slot);
+  if (session::Batcher::takes(engine_)) SLUICE_RETURN_IF_ERROR(scheduler_.add(**session));
+  slot->used_ = ++n_used_;
+  slot->taken_ = true;
+  slot->place_->hold(true);
+  return slot;
+}
+
+void Slots::free(Slot& slot) {
+  slot.taken_ = false;
+  slot.place_->hold(false);
+  scheduler_.remove(slot.session());
+}
+
+Result<session::Session*> Slots::enter(Slot& slot) {
+  auto session = swap_->enter(*slot.place_);
+  for (int attempt = 0; attempt < 2 && !session.ok(); ++attempt) {
+    metrics_.count_forgotten();
+    if (attempt == 0) {
+      forget_oldest();
+    } else {
+      native::SessionSwap::clear(*slot.place_);
+    }
+    session = swap_->enter(*slot.place_);
+  }
+  const native::SessionSwap::Counts counts = swap_->counts();
+  metrics_.set_spilled({counts.spilled, counts.bytes_written, counts.bytes_read});
+  return session;
+}
+
+// Of those in the engine that nobody uses.
+void Slots::forget_oldest() {
+  Slot* oldest = nullptr;
+  for (Slot& slot : slots_) {
+    if (slot.taken_ || slot.place_->session() == nullptr) continue;
+    if (oldest == nullptr || slot.used_ < oldest->used_) oldest = &slot;
+  }
+  if (oldest == nullptr) return;
+  keep(*oldest);
+  native::SessionSwap::clear(*oldest->place_);
+}
+
+void Slots::recall(Slot& slot, std::span<const Token> prompt) const {
+  if (recollection_.recall) recollection_.recall(slot.session(), prompt);
+}
+
+void Slots::expect(std::span<const Token> prompt) const {
+  if (!swap_->spills()) return;
+  const Match best = best_match(prompt);
+  if (best.prefix > 0) slots_[best.slot].place_->expect();
+}
+
+void Slots::keep(const Slot& slot) const {
+  if (recollection_.keep && slot.place_->position() > 0) recollection_.keep(slot.session());
+}
+
+// Those in the engine give their room to those in files.
+void Slots::keep_all() {
+  if (!recollection_.keep) return;
+  for (const bool spilled : {false, true}) {
+    for (Slot& slot : slots_) {
+      if (slot.place_->spilled() != spilled || !swap_->enter(*slot.place_).ok()) continue;
+      keep(slot);
+      native::SessionSwap::clear(*slot.place_);
+    }
+  }
+}
+
+}  // namespace sluice::serve
