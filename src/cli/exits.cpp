@@ -12,7 +12,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr size_t kMostTokens = 2048;
+constexpr size_t kTokensRead = 2048;
 constexpr auto kN = static_cast<size_t>(model::kExitFeatures);
 constexpr double kNever = -30;  // log odds behind layers where nobody may leave
 
@@ -163,7 +163,7 @@ Result<Exits> measure_exits(const Calibration& calibration) {
   session::Engine& engine = (*opened)->engine();
   const model::Program& p = engine.program();
   std::vector<session::Token> tokens = engine.tokenizer().encode(*text, {true, false});
-  tokens.resize(std::min(tokens.size(), kMostTokens));
+  tokens.resize(std::min(tokens.size(), kTokensRead));
   if (tokens.empty()) return error(Code::kPromptEmpty, "the text to calibrate with has no tokens");
   Result<std::unique_ptr<session::Session>> session = session::Session::create(engine);
   if (!session.ok()) return session.status();

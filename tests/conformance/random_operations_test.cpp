@@ -1,15 +1,13 @@
 // Random sequences of public calls, each answer held against an engine of its own that computes the
-// Random sequences of public calls, each answer held against an engine of its own that computes the
 // whole text anew with room for everything: conversations that go on, go back and begin again, five
 // where the engine has memory for three, so that they go to files and come back, also when a disk
 // is full at times; others saved; each alone or three in one pass, where they come, fork and go;
 // answers cut at random moments; budgets that move, also in the middle of a pass; prompts that are
 // refused; keys and values of any type; caches that forget; heads in clusters; tokens that leave
-// early. Whatever
-// came before, the tokens and the bits of the logits are those of the text alone, or the call is a
-// typed error after which everything goes on. Half of the answers are guessed ahead, rightly and
-// wrongly. SLUICE_RANDOM_OPERATIONS sets how many calls each model gets, SLUICE_RANDOM_SEED the
-// seed.
+// early. Whatever came before, the tokens and the bits of the logits are those of the text alone,
+// or the call is a typed error after which everything goes on. Half of the answers are guessed
+// ahead, rightly and wrongly. SLUICE_RANDOM_OPERATIONS sets how many calls each model gets,
+// SLUICE_RANDOM_SEED the seed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
