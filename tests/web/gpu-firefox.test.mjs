@@ -7,10 +7,13 @@ import { after, before, describe, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
-import { addressOf, budgetOf, checkLogits, kFewTokens, kNmse, kPositions, models, mountsOf, pageSetup } from './gpu-page.mjs';
+import {
+  addressOf, budgetOf, checkLogits, checkLosses, kFewTokens, kLoads, kLosses, kNmse, kPositions, models, mountsOf, pageSetup,
+} from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
 const limits = { timeout: 300_000 };
+const forever = { timeout: 3_600_000 }; // as often as one asks
 const named = (folder, ...names) => models(folder).filter(({ name }) => names.includes(name));
 const plain = named('arch', 'llama-gqa', 'qwen3', 'gemma2', 'gpt2');
 const [llama] = plain;
@@ -94,22 +97,12 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     assert.ok(third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`), JSON.stringify(third));
   });
 
-  test('the CPU goes on where the card is lost', limits, async () => {
-    const told = await page.evaluate(async ([source, prompt, expected]) => {
-      const warnings = [];
-      const engine = await load(source, { onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
-      const channel = new BroadcastChannel('card');
-      const tokens = [];
-      for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: expected.length, temperature: 0, ignoreEos: true, logprobs: 1 })) {
-        if (topLogprobs) tokens.push(token);
-        if (tokens.length === 2) channel.postMessage(0);
-      }
-      channel.close();
-      const again = await tokensOf(engine, prompt, expected.length);
-      const told = { right: `${tokens}` === `${expected}` && `${again}` === `${expected}`, warnings, device: engine.stats().device, gpu: engine.memory().gpu };
-      await engine.dispose();
-      return told;
-    }, [addressOf(files, llama), llama.prompt, llama.greedy.slice(0, 8)]);
-    assert.deepEqual(told, { right: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 });
+  test('the CPU goes on where the card is lost, whenever that is', forever, async () => {
+    checkLosses(await page.evaluate((args) => losses(...args), [addressOf(files, llama), llama.prompt, kLosses, 5]), kLosses);
+  });
+
+  test('loads and disposals, at whatever moment, leave nothing behind', forever, async () => {
+    const results = await page.evaluate((args) => disposals(...args), [addressOf(files, llama), llama.prompt, kLoads, 3]);
+    assert.equal(results.length, 1, results.join('\n'));
   });
 });

@@ -8,6 +8,9 @@ import { nmse, root } from './helpers.mjs';
 export const kNmse = 1e-3;
 export const kFewTokens = 6;
 export const kPositions = 8;
+/** How often the card is lost, and how often an engine is loaded and disposed of. */
+export const kLosses = Number(process.env.SLUICE_GPU_LOSSES ?? 5);
+export const kLoads = Number(process.env.SLUICE_GPU_LOADS ?? 4);
 
 const folderOf = (name) => [join(root, '..', 'shared', 'fixtures', name), join(root, 'tests', 'data', name)].find(existsSync);
 
@@ -41,6 +44,12 @@ export function budgetOf(refused, whole, share) {
   return Math.floor(least + (whole - least) * share);
 }
 
+/** What losses() gives: the CPU says the same, and one warning tells why it is the CPU. */
+export function checkLosses(results, times) {
+  assert.equal(results.length, Math.max(times, 3));
+  for (const { label, ...result } of results) assert.deepEqual(result, { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 }, label);
+}
+
 // Keeps the devices of the engine's worker, so that a page can lose them: those there are, or are made later.
 // Whatever a device complains of is told to the page.
 const kWorker = `
@@ -55,9 +64,11 @@ const kWorker = `
     if (lost) device.destroy();
     return device;
   };
-  new BroadcastChannel('card').onmessage = () => {
+  const card = new BroadcastChannel('card');
+  card.onmessage = () => {
     lost = true;
     made.at(-1)?.destroy();
+    card.postMessage(0);
   };
 `;
 
@@ -106,11 +117,88 @@ async function measure({ source, options, prompt, positions, count }) {
   return { logits, tokens, device, counts, gpu: engine.memory().gpu };
 }
 
+/** The engine's worker loses its card, or will as soon as it has one; it may not be there yet. */
+async function loseCard() {
+  const channel = new BroadcastChannel('card');
+  let timer;
+  await new Promise((ok) => {
+    channel.onmessage = ok;
+    timer = setInterval(() => channel.postMessage(0), 5);
+  });
+  clearInterval(timer);
+  channel.close();
+}
+
+const after = (ms) => new Promise((ok) => setTimeout(ok, ms));
+
+/** Numbers in [0, 1) that are the same each time. */
+function seeded(seed) {
+  return () => (seed = (seed * 48271) % 0x7fffffff) / 0x7fffffff;
+}
+
+/** Answers with a card that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
+async function losses(source, prompt, times, seed) {
+  const cpu = await loadCpu(source);
+  const expected = await tokensOf(cpu, prompt, 12);
+  await cpu.dispose();
+  const results = [];
+  const round = async (lose, label) => {
+    const began = performance.now();
+    const warnings = [];
+    const loading = load(source, { onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
+    let passed = 0;
+    const losing = lose(() => passed);
+    const engine = await loading;
+    const opened = warnings.length ? ', while it was opened' : '';
+    const tokens = [];
+    for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: 12, temperature: 0, ignoreEos: true, logprobs: 1 })) {
+      if (topLogprobs) tokens.push(token);
+      passed = tokens.length;
+    }
+    const took = performance.now() - began;
+    await losing;
+    const again = await tokensOf(engine, prompt, 12);
+    results.push({ label: label + opened, warnings, same: `${tokens}` === `${expected}` && `${again}` === `${expected}`, device: engine.stats().device, gpu: engine.memory().gpu });
+    await engine.dispose();
+    return took;
+  };
+  const behind = (token) => async (passed) => {
+    while (passed() < token) await after(1);
+    await loseCard();
+  };
+  const whole = await round(behind(12), 'behind the answer');
+  await round(behind(1), 'behind the first token');
+  await round(loseCard, 'as soon as it is there');
+  const random = seeded(seed);
+  while (results.length < times) {
+    const ms = whole * random();
+    await round(() => after(ms).then(loseCard), `after ${ms.toFixed(0)} of ${whole.toFixed(0)} ms`);
+  }
+  return results;
+}
+
+/** Loads and disposes of engines, every other one in the middle of an answer; what they were, each kind once. */
+async function disposals(source, prompt, times, seed) {
+  const results = new Set();
+  const random = seeded(seed);
+  for (let i = 0; i < times; i++) {
+    const engine = await load(source);
+    results.add(`${engine.memory().gpu} ${engine.stats().device}`);
+    const answer = i % 2 ? tokensOf(engine, prompt, 20).then(() => 'answered', ({ code, name }) => code ?? name) : null;
+    if (answer) await after(400 * random());
+    await engine.dispose();
+    const ended = await answer;
+    if (ended && !['answered', 'DISPOSED', 'AbortError'].includes(ended)) results.add(ended);
+  }
+  return [...results];
+}
+
 /** The text of a function that sets a page up. */
 export const pageSetup = `async () => {
   Object.assign(window, await import('/dist/index.js'));
-  ${[workerAfter, load, loadCpu, tokensOf, cardOf, measure].map((f) => `window.${f.name} = ${f};`).join('\n')}
+  ${[workerAfter, load, loadCpu, tokensOf, cardOf, measure, loseCard, seeded, losses, disposals].map((f) => `window.${f.name} = ${f};`).join('\n')}
   window.workerUrl = workerAfter(${JSON.stringify(kWorker)});
+  window.after = ${after};
   window.complaints = [];
   new BroadcastChannel('complaints').onmessage = ({ data }) => complaints.push(data);
 }`;

@@ -9,7 +9,9 @@ import { after, before, test } from 'node:test';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
-import { addressOf, budgetOf, checkLogits, kFewTokens, kNmse, kPositions, models, mountsOf, pageSetup } from './gpu-page.mjs';
+import {
+  addressOf, budgetOf, checkLogits, checkLosses, kFewTokens, kLoads, kLosses, kNmse, kPositions, models, mountsOf, pageSetup,
+} from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
@@ -57,9 +59,6 @@ const measured = (model, more) =>
 
 /** Each model has kernels of its own, which a software adapter takes seconds to compile. */
 const all = process.env.SLUICE_GPU_MODELS === 'all';
-/** How often the card is lost, and how often an engine is loaded and disposed of. */
-const losses = Number(process.env.SLUICE_GPU_LOSSES ?? 5);
-const loads = Number(process.env.SLUICE_GPU_LOADS ?? 4);
 
 async function check(model, allowance) {
   const { prompt } = model;
@@ -319,78 +318,13 @@ test('the same bits under a quarter of the budget', async () => {
 });
 
 test('the CPU goes on where the card is lost, whenever that is', async (t) => {
-  const results = await inPage(async ([source, prompt, times, seed]) => {
-    const channel = new BroadcastChannel('card');
-    const cpu = await loadCpu(source);
-    const expected = await tokensOf(cpu, prompt, 12);
-    await cpu.dispose();
-    const results = [];
-    const round = async (lose, label) => {
-      const began = performance.now();
-      const warnings = [];
-      const onProgress = (event) => event.phase === 'warning' && warnings.push(event.code);
-      const result = { label, warnings };
-      const loading = load(source, { onProgress });
-      let passed = 0;
-      const losing = lose(() => passed, loading);
-      const engine = await loading;
-      if (warnings.length) result.label += ', while it was opened';
-      const tokens = [];
-      for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: 12, temperature: 0, ignoreEos: true, logprobs: 1 })) {
-        if (topLogprobs) tokens.push(token);
-        passed = tokens.length;
-      }
-      const took = performance.now() - began;
-      await losing;
-      const again = await tokensOf(engine, prompt, 12);
-      results.push({ ...result, same: `${tokens}` === `${expected}` && `${again}` === `${expected}`, device: engine.stats().device, gpu: engine.memory().gpu });
-      await engine.dispose();
-      return took;
-    };
-    const after = (ms) => new Promise((ok) => setTimeout(ok, ms));
-    const until = async (test) => {
-      while (!test()) await after(1);
-      channel.postMessage(0);
-    };
-    const whole = await round((passed) => until(() => passed() === 12), 'behind the answer');
-    await round((passed) => until(() => passed() === 1), 'behind the first token');
-    await round(async (_, loading) => {
-      const timer = setInterval(() => channel.postMessage(0), 5);
-      await loading.finally(() => clearInterval(timer));
-    }, 'as soon as it is there');
-    let next = seed;
-    const random = () => (next = (next * 48271) % 0x7fffffff) / 0x7fffffff;
-    while (results.length < times) {
-      const ms = whole * random();
-      await round(() => after(ms).then(() => channel.postMessage(0)), `after ${ms.toFixed(0)} of ${whole.toFixed(0)} ms`);
-    }
-    channel.close();
-    return results;
-  }, address(llama), llama.prompt, losses, 11);
-  assert.equal(results.length, Math.max(losses, 3));
-  for (const { label, ...result } of results) {
-    assert.deepEqual(result, { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 }, label);
-  }
+  const results = await inPage(([source, ...more]) => losses(source, ...more), address(llama), llama.prompt, kLosses, 11);
+  checkLosses(results, kLosses);
   t.diagnostic(`${results.filter(({ label }) => label.endsWith('opened')).length} of ${results.length} were lost while the card was opened`);
 });
 
 test('loads and disposals, at whatever moment, leave nothing behind', async () => {
-  const results = await inPage(async ([source, prompt, times]) => {
-    const results = new Set();
-    let next = 7;
-    const random = () => (next = (next * 48271) % 0x7fffffff) / 0x7fffffff;
-    for (let i = 0; i < times; i++) {
-      const engine = await load(source);
-      results.add(`${engine.memory().gpu} ${engine.stats().device}`);
-      // In the middle of an answer, every other time.
-      const answer = i % 2 ? tokensOf(engine, prompt, 20).then(() => 'answered', ({ code, name }) => code ?? name) : null;
-      if (answer) await new Promise((ok) => setTimeout(ok, 400 * random()));
-      await engine.dispose();
-      const ended = await answer;
-      if (ended && !['answered', 'DISPOSED', 'AbortError'].includes(ended)) results.add(ended);
-    }
-    return [...results];
-  }, address(llama), llama.prompt, loads);
+  const results = await inPage(([source, ...more]) => disposals(source, ...more), address(llama), llama.prompt, kLoads, 7);
   assert.equal(results.length, 1, results.join('\n'));
 });
 
