@@ -32,6 +32,7 @@ class EarlyExit {
   void reserve();
   [[nodiscard]] bool leaves(int32_t layer, const float* before, const float* now) const;
   void announce(int32_t layer);
+  void demand(int32_t mat);
   [[nodiscard]] const model::EarlyExits& exits() const { return engine_.program().exits; }
 
   Engine& engine_;

@@ -96,26 +96,33 @@ int32_t EarlyExit::first_column(size_t op) const {
 }
 
 // Reading ahead goes by the order in which a whole pass uses weights; what it would bring now is
-// hardly what is needed next. So that is asked for by itself.
+// hardly what is needed next. So that is asked for by itself, all of it: a unit that nobody has
+// asked for would find no slot before those that were.
 void EarlyExit::announce(int32_t layer) {
-  const residency::Residency& r = engine_.residency();
   const model::Program& p = engine_.program();
-  if (r.plan().streamed_bytes == 0) return;
+  if (engine_.residency().plan().streamed_bytes == 0) return;
   demand_.clear();
   size_t i = 0;
   while (p.ops[i].layer <= layer) ++i;  // another follows
   for (; i < exits().needed.size(); ++i) {
-    const auto* product = p.ops[i].get<model::MatmulOp>();
-    if (product == nullptr || leaves_out(i)) continue;
-    for (const model::MatPart& part : product->parts()) {
-      if (part.out_col < first_column(i)) continue;
-      const int32_t item = engine_.item_of_mat(part.mat);
-      for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
-        if (r.streams_in_order(unit)) demand_.push_back(unit);
+    if (leaves_out(i)) continue;
+    if (const auto* product = p.ops[i].get<model::MatmulOp>()) {
+      for (const model::MatPart& part : product->parts()) {
+        if (part.out_col >= first_column(i)) demand(part.mat);
       }
+    } else if (const auto* by_head = p.ops[i].get<model::HeadMatmulOp>()) {
+      for (const int32_t mat : p.by_head[static_cast<size_t>(by_head->by_head)]) demand(mat);
     }
   }
   engine_.residency().set_demand(demand_);
+}
+
+void EarlyExit::demand(int32_t mat) {
+  const residency::Residency& r = engine_.residency();
+  const int32_t item = engine_.item_of_mat(mat);
+  for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
+    if (r.streams_in_order(unit)) demand_.push_back(unit);
+  }
 }
 
 }  // namespace sluice::session

@@ -198,6 +198,40 @@ TEST_F(Convert, MeasuresLayersForQuality) {
   }
 }
 
+// It also writes what tells that a token is settled, for --early-exit.
+TEST_F(Convert, MeasuresWhereTokensLeave) {
+  const std::string deep = kSource + "/tests/data/hf/qwen3";
+  std::ofstream(at("text")) << "Once upon a time there was a little fox.";
+  const auto none = run({"run", deep, "-p", "fox", "--early-exit", "0.5"});
+  EXPECT_NE(none.status, 0);
+  EXPECT_NE(none.err.find("[INVALID_ARGUMENT]"), std::string::npos) << none.err;
+  for (const char* name : {"exits.gguf", "exits.qsf"}) {
+    const Ran ran = run({"convert", deep, at(name), "--calibrate", at("text"), "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    const auto exits = nlohmann::json::parse(ran.out)["exits"];
+    ASSERT_EQ(exits.size(), 9u);  // of twelve layers neither the first nor the last two
+    for (size_t i = 0; i < exits.size(); ++i) {
+      EXPECT_EQ(exits[i]["layer"], i + 1);
+      EXPECT_GE(exits[i]["settled"].get<double>(), 0);
+      EXPECT_LE(exits[i]["settled"].get<double>(), 1);
+      EXPECT_GE(exits[i]["told"].get<double>(), 0.5);
+    }
+    const auto layers_of = [&](const char* confidence) {
+      const Ran told = run({"run", at(name), "-p", "fox", "-n", "8", "--temp", "0", "--early-exit",
+                            confidence, "--json"});
+      EXPECT_EQ(told.status, 0) << told.err;
+      const auto made = nlohmann::json::parse(told.out);
+      const double rows = made["exitRows"].get<double>();
+      EXPECT_LE(made["exitLeft"].get<double>(), rows);
+      return rows > 0 ? made["exitLayers"].get<double>() / rows : 0;
+    };
+    EXPECT_EQ(layers_of("1"), 0);  // nobody may leave
+    EXPECT_EQ(layers_of("0"), 2);  // everybody, as soon as possible
+    EXPECT_LE(layers_of("0.5"), 12);
+    EXPECT_NE(run({"run", at(name), "-p", "fox", "--early-exit", "1.5"}).status, 0);
+  }
+}
+
 // A checkpoint saved by torch.save, whole or in shards: the bytes that its safetensors give.
 TEST_F(Convert, ReadsPyTorchCheckpoints) {
   const fs::path source = kSource + "/tests/data/hf/qwen3";
