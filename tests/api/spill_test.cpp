@@ -99,7 +99,9 @@ TEST_F(ApiSpill, RandomCallsOnManySessionsSayWhatEachWouldAlone) {
         const Tokens said = answer_of(session, prompt, 5, &result);
         expect_ok(sluice_session_rewind(truth.get(), 0, nullptr));
         EXPECT_EQ(said, answer_of(truth, prompt, 5, &whole));
-        if (held.size() <= 90 && !held.empty()) EXPECT_GT(result.cached_tokens, 0);
+        if (held.size() <= 90 && !held.empty()) {
+          EXPECT_GT(result.cached_tokens, 0);
+        }
       } else if (kind == 5) {
         sluice_session* made = nullptr;
         expect_ok(sluice_session_fork(session.get(), &made));
