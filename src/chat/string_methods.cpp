@@ -9,7 +9,7 @@ namespace {
 
 using tokenizer::CharClass;
 
-constexpr int64_t kMaxWidth = 100'000;  // that text is padded to
+constexpr int64_t kMaxPadding = 100'000;  // that text is padded to
 
 // Of one call: the text, and its arguments.
 struct Call {
@@ -255,7 +255,7 @@ Value partition(const Call& call) {
 Value padded(const Call& call) {
   const auto a = call.bound<2>({"width", "fillchar"});
   const int64_t width = whole_or(call.in, a[0], 0);
-  if (width > kMaxWidth) return call.in.fail("the text is padded too far");
+  if (width > kMaxPadding) return call.in.fail("the text is padded too far");
   const bool zeros = call.name == "zfill";
   const Text fill = a[1] != nullptr && !zeros ? call.wanted(a[1]) : Text(zeros ? "0" : " ");
   if (count_characters(fill.view()) != 1) return call.in.fail("the fill must be one character");

@@ -8,7 +8,7 @@
 namespace sluice::hf {
 namespace {
 
-constexpr std::string_view kSkipped[] = {
+constexpr std::string_view kGemmaSkipped[] = {
     "model.vision_tower.", "model.audio_tower.", "model.embed_vision.", "model.embed_audio.",
     "vision_tower.",       "audio_tower.",       "embed_vision.",       "embed_audio."};
 constexpr std::string_view kGemmaPrefixes[] = {"model.language_model.", "language_model.model.",
@@ -210,7 +210,7 @@ void read_gemma4(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
 
 const Further kGemma3n = {.model_type = "gemma3n",
                           .arch = [](const Json&) { return std::string_view("gemma3n"); },
-                          .skipped = kSkipped,
+                          .skipped = kGemmaSkipped,
                           .prefixes = kGemmaPrefixes,
                           .layers = "layers.",
                           .whole = kWhole,
@@ -218,7 +218,7 @@ const Further kGemma3n = {.model_type = "gemma3n",
                           .read = read_gemma3n};
 const Further kGemma4 = {.model_type = "gemma4",
                          .arch = [](const Json&) { return std::string_view("gemma4"); },
-                         .skipped = kSkipped,
+                         .skipped = kGemmaSkipped,
                          .prefixes = kGemmaPrefixes,
                          .layers = "layers.",
                          .whole = kWhole,

@@ -5,7 +5,7 @@
 namespace sluice::hf {
 namespace {
 
-constexpr std::string_view kSkipped[] = {"model.visual.", "visual.", "mtp.", "model.mtp."};
+constexpr std::string_view kQwen35Skipped[] = {"model.visual.", "visual.", "mtp.", "model.mtp."};
 constexpr std::string_view kQwen35Prefixes[] = {"model.language_model.", "model."};
 constexpr Name kQwen35Layer[] = {
     {"input_layernorm", "attn_norm"},
@@ -103,7 +103,7 @@ void read_mixture(ConfigFields& f, gguf::MetadataWriter* out, Facts* facts) {
 
 const Further kQwen35 = {.model_type = "qwen3_5",
                          .arch = [](const Json&) { return std::string_view("qwen35"); },
-                         .skipped = kSkipped,
+                         .skipped = kQwen35Skipped,
                          .prefixes = kQwen35Prefixes,
                          .layers = "layers.",
                          .whole = kDecoderWhole,
@@ -111,7 +111,7 @@ const Further kQwen35 = {.model_type = "qwen3_5",
                          .read = read_dense};
 const Further kQwen35Moe = {.model_type = "qwen3_5_moe",
                             .arch = [](const Json&) { return std::string_view("qwen35moe"); },
-                            .skipped = kSkipped,
+                            .skipped = kQwen35Skipped,
                             .prefixes = kQwen35Prefixes,
                             .layers = "layers.",
                             .whole = kDecoderWhole,

@@ -19,8 +19,6 @@ using gguf::printable;
 // tokenizer.ggml.token_type
 constexpr int32_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6;
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
-
 bool is_byte_token(std::string_view text) {
   return text.size() == 6 && begins(text, "<0x") && text[5] == '>';
 }

@@ -12,8 +12,6 @@ namespace {
 using gguf::MetadataWriter;
 using gguf::printable;
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
-
 Status unsupported(const char* what, std::string_view name) {
   return error(Code::kUnsupportedTokenizer, "tokenizer.json: the %s \"%s\" is not supported", what,
                printable(name).c_str());

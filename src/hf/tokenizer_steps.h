@@ -10,6 +10,8 @@
 
 namespace sluice::hf {
 
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581, SentencePiece's space
+
 enum class Kind { kByteLevel, kSentencePiece, kUnigram, kWordPiece };
 
 // Normalizer, pre-tokenizer, model and post-processor, in that order; what a tokenizer must be told

@@ -11,7 +11,7 @@ namespace sluice::model {
 namespace {
 
 // RMS norms of queries and keys.
-enum class Heads : uint8_t {
+enum class MoeHeads : uint8_t {
   kPlain,
   kNormed,     // each head
   kMayBe,      // each head, where the tensors are there
@@ -19,9 +19,9 @@ enum class Heads : uint8_t {
   kAfterRope,  // each head, after RoPE
 };
 
-struct Row {
+struct MoeRow {
   const char* arch;
-  Heads heads = Heads::kPlain;
+  MoeHeads heads = MoeHeads::kPlain;
   Gating gating = Gating::kSoftmax;
   bool normalize = true;
   NormKind norm = NormKind::kRms;
@@ -31,23 +31,23 @@ struct Row {
   int64_t window_period = 0;  // layers of which the last sees everything; 0: as the metadata says
 };
 
-constexpr Row kRows[] = {
-    {.arch = "olmoe", .heads = Heads::kWide, .normalize = false},
+constexpr MoeRow kMoeRows[] = {
+    {.arch = "olmoe", .heads = MoeHeads::kWide, .normalize = false},
     {.arch = "phimoe"},  // its norms' biases come with their tensors
     {.arch = "deepseek", .normalize = false},
     {.arch = "glm4moe",
-     .heads = Heads::kMayBe,
+     .heads = MoeHeads::kMayBe,
      .gating = Gating::kSigmoid,
      .normalize = false,
      .ffn_norm = "post_attention_norm"},
-    {.arch = "hunyuan-moe", .heads = Heads::kAfterRope},
-    {.arch = "dots1", .heads = Heads::kNormed, .gating = Gating::kSigmoid, .normalize = false},
+    {.arch = "hunyuan-moe", .heads = MoeHeads::kAfterRope},
+    {.arch = "dots1", .heads = MoeHeads::kNormed, .gating = Gating::kSigmoid, .normalize = false},
     {.arch = "bailingmoe2",
-     .heads = Heads::kNormed,
+     .heads = MoeHeads::kNormed,
      .gating = Gating::kSigmoid,
      .normalize = false},
-    {.arch = "minimax-m2", .heads = Heads::kWide, .gating = Gating::kSigmoid},
-    {.arch = "maincoder", .heads = Heads::kAfterRope},
+    {.arch = "minimax-m2", .heads = MoeHeads::kWide, .gating = Gating::kSigmoid},
+    {.arch = "maincoder", .heads = MoeHeads::kAfterRope},
     {.arch = "dbrx", .norm = NormKind::kLayer, .ffn_norm = "attn_output_norm"},
     {.arch = "granite_swa", .sinks = true},
     {.arch = "gpt-oss",
@@ -59,17 +59,17 @@ constexpr Row kRows[] = {
      .window_period = 2},
 };
 
-const Row& row_of(const std::string& arch) {
+const MoeRow& moe_row_of(const std::string& arch) {
   size_t i = 0;
-  while (i + 1 < std::size(kRows) && arch != kRows[i].arch) ++i;
-  return kRows[i];
+  while (i + 1 < std::size(kMoeRows) && arch != kMoeRows[i].arch) ++i;
+  return kMoeRows[i];
 }
 
 }  // namespace
 
 void build_moe(Builder& b) {
   const HParams& hp = b.hp();
-  const Row& row = row_of(hp.arch);
+  const MoeRow& row = moe_row_of(hp.arch);
   const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : row.window_period;
   MoeSpec moe = b.moe_spec(row.gating, row.normalize);
   moe.act = row.act;
@@ -77,13 +77,13 @@ void build_moe(Builder& b) {
   AttentionSpec attention;
   attention.rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
   attention.sinks = row.sinks;
-  attention.qk_norm_wide = row.heads == Heads::kWide;
-  attention.norm_after_rope = row.heads == Heads::kAfterRope;
+  attention.qk_norm_wide = row.heads == MoeHeads::kWide;
+  attention.norm_after_rope = row.heads == MoeHeads::kAfterRope;
 
   b.embed(hp.embedding_scale);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    attention.qk_norm = row.heads == Heads::kNormed || row.heads == Heads::kAfterRope ||
-                        (row.heads == Heads::kMayBe && b.has(layer, "attn_q_norm"));
+    attention.qk_norm = row.heads == MoeHeads::kNormed || row.heads == MoeHeads::kAfterRope ||
+                        (row.heads == MoeHeads::kMayBe && b.has(layer, "attn_q_norm"));
     const bool local = period > 0 && (layer + 1) % period != 0;
     attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
     b.norm(layer, "attn_norm", Buf::kX, Buf::kH, row.norm, "attn_norm");

@@ -7,7 +7,6 @@ namespace {
 
 constexpr float kHeadNormEps = 64e-5f;  // of the group norm behind the recurrence
 constexpr float kKeyNormEps = 1e-12f;
-constexpr auto narrow = [](int64_t n) { return static_cast<int32_t>(n); };
 
 // kT = the token before - kH.
 void shift(Builder& b, int64_t layer) {

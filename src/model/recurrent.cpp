@@ -6,8 +6,6 @@
 namespace sluice::model {
 namespace {
 
-constexpr auto narrow = [](int64_t n) { return static_cast<int32_t>(n); };
-
 // Notes what the metadata lacks or what does not divide; false: there is nothing to build.
 bool sound(Builder& b, bool condition) {
   if (!condition) {

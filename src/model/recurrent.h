@@ -7,6 +7,8 @@
 
 namespace sluice::model {
 
+inline constexpr auto narrow = [](int64_t n) { return static_cast<int32_t>(n); };
+
 // --- single operations
 // -----------------------------------------------------------------------------
 [[nodiscard]] inline Place place(Buf buf, int64_t col) {

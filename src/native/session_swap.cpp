@@ -10,7 +10,7 @@ namespace {
 using session::Session;
 using session::Token;
 
-constexpr size_t kPiece = 64 << 10;
+constexpr size_t kSwapPiece = 64 << 10;
 
 Status aborted() {
   return error(Code::kAborted, "the call was cancelled");
@@ -47,7 +47,7 @@ int32_t Conversation::shared_prefix(std::span<const Token> tokens) const {
 
 SessionSwap::SessionSwap(session::Engine& engine, std::string directory)
     : engine_(engine), directory_(std::move(directory)) {
-  if (spills()) piece_.resize(kPiece);
+  if (spills()) piece_.resize(kSwapPiece);
   all_.reserve(spills() ? kMostConversations : 0);
 }
 
@@ -137,7 +137,7 @@ Status SessionSwap::load(const SpillFile& file, Session& session, const Wanted& 
   SLUICE_RETURN_IF_ERROR(session.begin_restore(file.state_bytes()));
   for (uint64_t at = 0; at < file.state_bytes();) {
     if (wanted && !wanted()) return aborted();
-    const size_t n = static_cast<size_t>(std::min<uint64_t>(file.state_bytes() - at, kPiece));
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(file.state_bytes() - at, kSwapPiece));
     const std::span<uint8_t> piece(piece_.data(), n);
     SLUICE_RETURN_IF_ERROR(file.read_state(at, piece));
     SLUICE_RETURN_IF_ERROR(session.write_state(piece));

@@ -22,7 +22,6 @@ constexpr double kMeasureMs = 15;
 #endif
 // No block of any type holds infinities or subnormal scales when all of its bytes are this one.
 constexpr int kWeightByte = 0x3c;
-constexpr int64_t kTasksPerThread = 4;
 
 bool by_rows(const model::Program& p, const Mat& m) {
   return p.by_rows(static_cast<size_t>(&m - p.mats.data()));

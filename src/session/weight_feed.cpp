@@ -8,7 +8,6 @@
 namespace sluice::session {
 namespace {
 
-constexpr int64_t kTasksPerThread = 4;  // for balance between cores of different speed
 // Bytes of direct reads between two looks at the clock.
 constexpr uint64_t kDirectRegion = 16 << 20;
 

@@ -17,6 +17,7 @@ namespace sluice::session {
 inline constexpr int32_t kMaxSplits = 16;      // of the positions in attention
 inline constexpr int32_t kMinSplit = 512;      // positions
 inline constexpr int32_t kMaxTileRows = 64;    // query rows of one attention task
+inline constexpr int64_t kTasksPerThread = 4;  // for balance between cores of different speed
 inline constexpr int64_t kTaskWork = 1 << 16;  // multiply-adds worth handing to another thread
 
 // Positions of one part of a split attention, given those of the cache; and how many parts there

@@ -11,13 +11,8 @@ namespace sluice::tokenizer {
 
 namespace {
 
-struct Range {
-  uint32_t first;
-  uint32_t last;
-};
-
 // The cased letters that DeepSeek's first tokenizer lists.
-constexpr Range kDeepseekLetters[] = {
+constexpr CodePoints kDeepseekLetters[] = {
     {0x41, 0x5A},       {0x61, 0x7A},       {0xB5, 0xB5},       {0xC0, 0xD6},
     {0xD8, 0xF6},       {0xF8, 0x1BA},      {0x1BC, 0x1BF},     {0x1C4, 0x293},
     {0x295, 0x2AF},     {0x370, 0x373},     {0x376, 0x377},     {0x37B, 0x37D},
@@ -44,7 +39,7 @@ constexpr Range kDeepseekLetters[] = {
 bool is_deepseek_letter(const Char& c) {
   const auto* range =
       std::lower_bound(std::begin(kDeepseekLetters), std::end(kDeepseekLetters), c.cp,
-                       [](const Range& r, uint32_t cp) { return r.last < cp; });
+                       [](const CodePoints& r, uint32_t cp) { return r.last < cp; });
   return range != std::end(kDeepseekLetters) && range->first <= c.cp;
 }
 

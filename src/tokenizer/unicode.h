@@ -17,6 +17,10 @@ enum class CharClass : uint8_t {
   kEnd = 15,   // of the text; in no table
 };
 
+struct CodePoints {
+  uint32_t first, last;
+};
+
 inline constexpr uint32_t kUnicodeLeafBits = 4;
 inline constexpr uint32_t kUnicodeMiddleBits = 5;
 extern const uint8_t kUnicodeRoot[2176];

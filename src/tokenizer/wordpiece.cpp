@@ -16,12 +16,8 @@ namespace {
 
 constexpr uint64_t kMaxPieceBytes = 1024;  // of a token, so that the work per byte is bounded
 
-struct Range {
-  uint32_t first, last;
-};
-
 // Unicode's Cc, Cf and Co: they vanish.
-constexpr Range kControls[] = {
+constexpr CodePoints kControls[] = {
     {0x0, 0x1F},        {0x7F, 0x9F},         {0xAD, 0xAD},       {0x600, 0x605},
     {0x61C, 0x61C},     {0x6DD, 0x6DD},       {0x70F, 0x70F},     {0x890, 0x891},
     {0x8E2, 0x8E2},     {0x180E, 0x180E},     {0x200B, 0x200F},   {0x202A, 0x202E},
@@ -32,15 +28,16 @@ constexpr Range kControls[] = {
 };
 
 // Chinese characters as BERT lists them, the gap before U+2B920 included.
-constexpr Range kChinese[] = {
+constexpr CodePoints kChinese[] = {
     {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
     {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F},
 };
 
 template <size_t N>
-bool within(const Range (&ranges)[N], uint32_t cp) {
-  const Range* range = std::lower_bound(std::begin(ranges), std::end(ranges), cp,
-                                        [](const Range& r, uint32_t c) { return r.last < c; });
+bool within(const CodePoints (&ranges)[N], uint32_t cp) {
+  const CodePoints* range =
+      std::lower_bound(std::begin(ranges), std::end(ranges), cp,
+                       [](const CodePoints& r, uint32_t c) { return r.last < c; });
   return range != std::end(ranges) && range->first <= cp;
 }
 
