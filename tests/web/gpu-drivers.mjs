@@ -15,5 +15,9 @@ export const launchChromiumGpu = () =>
 
 export const launchFirefoxGpu = () => launchFirefox({
   env: { VK_ICD_FILENAMES: lavapipe },
-  preferences: { 'dom.webgpu.enabled': true, 'dom.webgpu.workers.enabled': true, 'gfx.webgpu.ignore-blocklist': true },
+  preferences: {
+    'dom.webgpu.enabled': true, 'dom.webgpu.workers.enabled': true, 'gfx.webgpu.ignore-blocklist': true,
+    // Tabs that are opened for tests are in the background, where timers may run once in many seconds.
+    'dom.min_background_timeout_value': 4, 'dom.timeout.enable_budget_timer_throttling': false,
+  },
 });

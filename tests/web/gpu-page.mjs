@@ -64,11 +64,11 @@ const kWorker = `
     if (lost) device.destroy();
     return device;
   };
-  const card = new BroadcastChannel('card');
-  card.onmessage = () => {
+  const heard = new BroadcastChannel('lost'); // another one, or workers would answer each other
+  new BroadcastChannel('card').onmessage = () => {
     lost = true;
     made.at(-1)?.destroy();
-    card.postMessage(0);
+    heard.postMessage(0);
   };
 `;
 
@@ -119,14 +119,15 @@ async function measure({ source, options, prompt, positions, count }) {
 
 /** The engine's worker loses its card, or will as soon as it has one; it may not be there yet. */
 async function loseCard() {
-  const channel = new BroadcastChannel('card');
+  const [channel, heard] = [new BroadcastChannel('card'), new BroadcastChannel('lost')];
   let timer;
   await new Promise((ok) => {
-    channel.onmessage = ok;
+    heard.onmessage = ok;
     timer = setInterval(() => channel.postMessage(0), 5);
   });
   clearInterval(timer);
   channel.close();
+  heard.close();
 }
 
 const after = (ms) => new Promise((ok) => setTimeout(ok, ms));
@@ -138,6 +139,8 @@ function seeded(seed) {
 
 /** Answers with a card that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
 async function losses(source, prompt, times, seed) {
+  await window.card?.dispose(); // all cards hear of it
+  window.card = null;
   const cpu = await loadCpu(source);
   const expected = await tokensOf(cpu, prompt, 12);
   await cpu.dispose();
