@@ -16,7 +16,7 @@ Status create_session(const std::shared_ptr<Loaded>& loaded, sluice_session** ou
 
 Status fork_session(const sluice_session& from, sluice_session** out) {
   auto handle = std::make_unique<sluice_session>();
-  auto conversation = from.loaded->swap().fork(*from.conversation);
+  auto conversation = from.loaded->swap().fork_of(*from.conversation);
   if (!conversation.ok()) return conversation.status();
   from.loaded->note_work(nullptr, false);
   handle->loaded = from.loaded;

@@ -72,7 +72,7 @@ Result<std::unique_ptr<Conversation>> SessionSwap::create() {
   return made;
 }
 
-Result<std::unique_ptr<Conversation>> SessionSwap::fork(const Conversation& from) {
+Result<std::unique_ptr<Conversation>> SessionSwap::fork_of(const Conversation& from) {
   auto made = create();
   if (!made.ok() || from.position() == 0) return made;
   Conversation& to = **made;

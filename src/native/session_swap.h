@@ -71,7 +71,7 @@ class SessionSwap {
   [[nodiscard]] Result<std::unique_ptr<Conversation>> create();
   // Another one that holds the same. Errors, after which `from` is as it was: create()'s, kIo,
   // kCorrupt.
-  [[nodiscard]] Result<std::unique_ptr<Conversation>> fork(const Conversation& from);
+  [[nodiscard]] Result<std::unique_ptr<Conversation>> fork_of(const Conversation& from);
 
   // Brings it into the engine. `wanted`, asked between pieces, gives it up where it returns false.
   // Errors, after which each conversation is where it was or in a file: kIo (writing another one or

@@ -103,11 +103,10 @@ TEST(KvHeavyTest, PositionsCountFromTheRing) {
   for (const char* name : {"llama-gqa", "llama-rope-yarn", "phi3-longrope-partial", "qwen3"}) {
     const std::string whole = model("arch", name);
     if (whole.empty()) continue;
-    const std::string path = one_layer(whole);
+    const std::string one = one_layer(whole);
     session::EngineOptions options = full_options();
     options.n_ctx = 4000;
-    Opened ours = open_model(path, heavy_options()), theirs = open_model(path, options);
-    std::remove(path.c_str());
+    Opened ours = open_model(one, heavy_options()), theirs = open_model(one, options);
     ASSERT_NE(ours.session, nullptr) << name;
     const auto after = [](Opened& opened, size_t equal) {
       Tokens text(equal, 5);
@@ -123,6 +122,15 @@ TEST(KvHeavyTest, PositionsCountFromTheRing) {
     std::printf("%-22s NMSE %.2g, of the whole text %.2g\n", name, stays, moves);
     EXPECT_LT(stays, 1e-5) << name;
     EXPECT_LT(10 * stays, moves) << name;
+    // Keys that are turned otherwise are rounded otherwise, by as much as the type itself is wrong.
+    for (const char* type : {"q8_0", "q4_0"}) {
+      Opened rounded = open_model(one, heavy_options(kv::kDefaultKeep, type));
+      const std::vector<float> exact = after(ours, 700), near = after(rounded, 700);
+      const double wrong = nmse(near.data(), exact.data(), exact.size());
+      std::printf("%-22s %s moved %.2g, wrong by %.2g\n", name, type, moved(rounded), wrong);
+      EXPECT_LT(moved(rounded), 10 * wrong) << name << type;
+    }
+    std::remove(one.c_str());
   }
 }
 

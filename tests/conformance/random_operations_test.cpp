@@ -360,7 +360,7 @@ class Operations {
   // Answers that begin and end at random moments, all timelines in one pass.
   void together() {
     if (random_() % 3 == 0) {
-      auto fork = swap_->fork(*live_[random_() % 2].place);
+      auto fork = swap_->fork_of(*live_[random_() % 2].place);
       ASSERT_TRUE(fork.ok()) << fork.status().message();
       live_[4].place = std::move(*fork);
     }

@@ -119,7 +119,7 @@ TEST_F(SessionSwapTest, ForksWhereverTheyAre) {
   talk(2);
   for (const size_t from : {0, 1}) {  // in a file, in the engine
     EXPECT_EQ(talks_[from]->spilled(), from == 0);
-    auto fork = swap_->fork(*talks_[from]);
+    auto fork = swap_->fork_of(*talks_[from]);
     ASSERT_TRUE(fork.ok()) << fork.status().message();
     EXPECT_NE(talks_[1]->session(), nullptr);
     Tokens held(100);
@@ -148,8 +148,8 @@ TEST_F(SessionSwapTest, AFullDiskLeavesAllAsTheyWere) {
     const auto entered = swap_->enter(*talks_[0]);
     EXPECT_EQ(entered.status().code(), Code::kIo) << room;
     EXPECT_NE(entered.status().message().find(directory_), std::string::npos);
-    EXPECT_FALSE(swap_->fork(*talks_[2]).ok());
-    EXPECT_FALSE(swap_->fork(*talks_[0]).ok());
+    EXPECT_FALSE(swap_->fork_of(*talks_[2]).ok());
+    EXPECT_FALSE(swap_->fork_of(*talks_[0]).ok());
   }
   EXPECT_EQ(n_spilled(), 2u);
   for (size_t i = 0; i < 4; ++i) expect_whole(i);
