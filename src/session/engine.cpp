@@ -2,7 +2,6 @@
 #include "session/engine.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/clock.h"
@@ -78,8 +77,9 @@ uint64_t identity_of(const gguf::Header& header, const model::Program& program,
   for (const int32_t layer : program.skipped) sum.add(static_cast<uint64_t>(layer));
   if constexpr (model::kEarlyExit) {
     const model::EarlyExits& exits = program.exits;
-    if (!exits.needed.empty()) sum.add(std::bit_cast<uint64_t>(exits.least));
-    for (const float weight : exits.weights) sum.add(uint64_t{std::bit_cast<uint32_t>(weight)});
+    if (!exits.needed.empty()) sum.add(__builtin_bit_cast(uint64_t, exits.least));
+    for (const float weight : exits.weights)
+      sum.add(uint64_t{__builtin_bit_cast(uint32_t, weight)});
   }
   if (!plan.kv_types.f16()) sum.add(kv::kv_types_name(plan.kv_types));
   if (plan.kv_room.forgets()) {

@@ -43,10 +43,10 @@ export function table(rows) {
   return text.map((row, r) => line(row, r).trimEnd()).join('\n');
 }
 
-/** Runs measures in turns, `rounds` times after one warm-up; keeps the best rates of each. */
-export async function inTurns(measures, rounds) {
+/** Runs measures in turns, `rounds` times after one warm-up, where that is wanted; keeps the best rates of each. */
+export async function inTurns(measures, rounds, warmUp = true) {
   const best = measures.map(() => ({ prefill: 0, decode: 0 }));
-  for (let round = 0; round <= rounds; round++) {
+  for (let round = warmUp ? 0 : 1; round <= rounds; round++) {
     for (const [i, measure] of measures.entries()) {
       const { prefill, decode, ...rest } = await measure();
       if (round === 0) continue;
@@ -73,5 +73,5 @@ export function installPeer(name) {
 }
 
 /** llama.cpp natively: { prefill, decode } in tokens per second, the best of two runs. */
-export const measureLlama = (file, threads, nPrompt, nGenerate) =>
-  jsonOf(process.execPath, [`${peerFolder}/llama.mjs`, file, String(threads), nPrompt, nGenerate, '2']);
+export const measureLlama = (file, threads, nPrompt, nGenerate, { repeats = 2, kvType = 'f16' } = {}) =>
+  jsonOf(process.execPath, [`${peerFolder}/llama.mjs`, file, String(threads), nPrompt, nGenerate, String(repeats), kvType]);

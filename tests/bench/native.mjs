@@ -1,7 +1,8 @@
 // npm run bench: the native program and llama.cpp (node-llama-cpp's prebuilt CPU library, its faster
 // attention setting) on the same models, machine and thread counts, in turns; rates and ratios.
 //   npm run bench -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
-//                    [--kernels avx2] [--ours-only] [--json]
+//                    [--kernels avx2] [--kv-type q4_0] [--depth 4096] [--ours-only] [--json]
+// --depth: decode behind so many tokens; a run of each side then, and no prefill.
 import { parseArgs } from 'node:util';
 import { build } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
@@ -18,13 +19,18 @@ const { values } = parseArgs({
     generate: { type: 'string', short: 'n', default: '32' },
     rounds: { type: 'string', default: '2' },
     kernels: { type: 'string', default: '' },
+    'kv-type': { type: 'string', default: 'f16' },
+    depth: { type: 'string', default: '' },
     'ours-only': { type: 'boolean' },
     'no-build': { type: 'boolean' },
     json: { type: 'boolean' },
   },
 });
+const kvType = values['kv-type'];
+
 async function measureOurs(file, threads) {
-  const args = ['bench', file, '-p', values.prompt, '-n', values.generate, '-t', String(threads), '-r', '2', '-o', 'json'];
+  const args = ['bench', file, '-p', values.depth ? '0' : values.prompt, '-n', values.generate, '-t', String(threads), '-r', '2', '-o', 'json', '--kv-type', kvType];
+  if (values.depth) args.push('-d', values.depth);
   if (values.kernels) args.push('--kernels', values.kernels);
   const [row] = await jsonOf(inRoot('build', 'native', 'sluice'), args);
   return {
@@ -39,20 +45,21 @@ if (!values['ours-only']) installPeer('node-llama-cpp');
 const results = [];
 for (const file of values.model.map(modelFile)) {
   for (const threads of values.threads.split(',').map(Number)) {
-    const sides = [() => measureOurs(file, threads), () => measureLlama(file, threads, values.prompt, values.generate)];
-    const [ours, peer] = await inTurns(sides.slice(0, values['ours-only'] ? 1 : 2), Number(values.rounds));
+    const sides = [() => measureOurs(file, threads),
+      () => measureLlama(file, threads, values.depth || values.prompt, values.generate, { kvType, repeats: values.depth ? 1 : 2 })];
+    const [ours, peer] = await inTurns(sides.slice(0, values['ours-only'] ? 1 : 2), Number(values.rounds), !values.depth);
     results.push({ model: modelLabel(file), threads, ours, peer });
   }
 }
 if (values.json) console.log(JSON.stringify(results, null, 1));
 else {
-  console.log(`\nNative, tokens per second; prefill of ${values.prompt} tokens, decode of ${values.generate}`);
+  console.log(`\nNative, tokens per second; ${values.depth ? `behind ${values.depth} tokens` : `prefill of ${values.prompt} tokens`}, decode of ${values.generate}, keys and values in ${kvType}`);
   const ratio = (a, b) => (b ? a / b : '-');
   console.log(table([
     ['model', 'threads', 'kernels', 'prefill', 'llama.cpp', 'ratio', 'decode', 'llama.cpp', 'ratio', 'GB/s'],
     ...results.map(({ model, threads, ours, peer }) => [
       model, String(threads), ours.kernels,
-      ours.prefill, peer?.prefill ?? '-', ratio(ours.prefill, peer?.prefill),
+      ...(values.depth ? ['-', '-', '-'] : [ours.prefill, peer?.prefill ?? '-', ratio(ours.prefill, peer?.prefill)]),
       ours.decode, peer?.decode ?? '-', ratio(ours.decode, peer?.decode), ours.gbytes,
     ]),
   ]));

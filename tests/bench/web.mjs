@@ -1,7 +1,7 @@
 // npm run bench:web: this package and wllama (llama.cpp in WebAssembly, CPU only) run the same model
 // in the same headless Chromium with the same number of threads, in turns; prints rates and ratios.
 //   npm run bench:web -- [--model SHAPE:TYPE|FILE]… [--threads 1,2] [-p 128] [-n 32] [--rounds 2]
-//                        [--kernels wasm128] [--native] [--ours-only] [--json]
+//                        [--kernels wasm128] [--kv-type q4_0] [--native] [--ours-only] [--json]
 // --native: the decode rate of llama.cpp's native library beside ours, measured in the same turns.
 // -p 2000 -n 16 measures decode at 2000 tokens of context (wllama takes no more than 2048 of TinyLlama).
 import { statSync } from 'node:fs';
@@ -22,6 +22,7 @@ const { values } = parseArgs({
     generate: { type: 'string', short: 'n', default: '32' },
     rounds: { type: 'string', default: '2' },
     kernels: { type: 'string', default: '' },
+    'kv-type': { type: 'string', default: 'f16' },
     native: { type: 'boolean' },
     'ours-only': { type: 'boolean' },
     'no-build': { type: 'boolean' },
@@ -33,10 +34,10 @@ const nGenerate = Number(values.generate);
 
 // --- in the page (these functions are sent there as text) -----------------------------------------
 
-async function loadOurs({ url, threads, budget, context, kernels }) {
+async function loadOurs({ url, threads, budget, context, kernels, kvType }) {
   const { Engine } = await import('/dist/index.js');
   globalThis.ours = await Engine.load(new URL(url, location.href), {
-    memoryBudget: budget, contextLength: context, threads, kernels, cache: 'none',
+    memoryBudget: budget, contextLength: context, threads, kernels, kvType, cache: 'none',
   });
   return ours.stats().kernels;
 }
@@ -67,12 +68,13 @@ async function measureOurs({ prompt, n }) {
   };
 }
 
-async function loadPeer({ url, threads, context }) {
+async function loadPeer({ url, threads, context, kvType }) {
   const { Wllama } = await import('/wllama/index.js');
   globalThis.peer = new Wllama({ default: '/wllama/wasm/wllama.wasm' }, { suppressNativeLog: true });
   const blob = await (await fetch(url)).blob();
   await peer.loadModel([blob], {
     n_ctx: context, n_threads: threads, n_gpu_layers: 0, n_batch: 2048, seed: 1,
+    cache_type_k: kvType, cache_type_v: kvType, ...(kvType === 'f16' ? {} : { flash_attn: true }),
   });
 }
 
@@ -112,8 +114,9 @@ async function compare(browser, file, threads) {
     const url = `/model/${basename(file)}`;
     const context = nPrompt + nGenerate + 64;
     const budget = Math.min(4 * 2 ** 30 - 65536, Math.ceil(statSync(file).size * 1.3) + 512 * 2 ** 20);
-    await page.evaluate(loadOurs, { url, threads, budget, context, kernels: values.kernels });
-    if (!values['ours-only']) await page.evaluate(loadPeer, { url, threads, context });
+    const kvType = values['kv-type'];
+    await page.evaluate(loadOurs, { url, threads, budget, context, kernels: values.kernels, kvType });
+    if (!values['ours-only']) await page.evaluate(loadPeer, { url, threads, context, kvType });
     const prompt = await page.evaluate(fitPrompt, { words: promptWords(nPrompt), n: nPrompt });
     const work = { prompt, n: nGenerate };
     const sides = { ours: () => page.evaluate(measureOurs, work) };
