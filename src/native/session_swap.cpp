@@ -165,11 +165,14 @@ Status SessionSwap::copy(Conversation& from, Conversation& to) {
   from.used_ = ++clock_;  // another one leaves, where there is one
   const Result<Session*> session = enter(to);
   if (!session.ok()) return session.status();
-  if (from.session_ != nullptr) return (*session)->fork_from(*from.session_);
-  if (!from.file_.holds()) return {};
-  const Status loaded = load(from.file_, **session, nullptr);
-  if (!loaded.ok()) clear(to);
-  return loaded;
+  Status copied;
+  if (from.session_ != nullptr) {
+    copied = (*session)->fork_from(*from.session_);
+  } else if (from.file_.holds()) {
+    copied = load(from.file_, **session, nullptr);
+  }
+  if (!copied.ok()) clear(to);
+  return copied;
 }
 
 void SessionSwap::clear(Conversation& conversation) {

@@ -51,23 +51,29 @@ export function checkLosses(results, times) {
 }
 
 // Keeps the devices of the engine's worker, so that a page can lose them: those there are, or are made later.
-// Whatever a device complains of is told to the page.
+// Whatever a device complains of is told to the page, but what comes of one that is gone: by the specification
+// nothing does, and Firefox calls its buffers invalid.
 const kWorker = `
   const made = [];
   const told = new BroadcastChannel('complaints');
   let lost = false;
+  const gone = new Set();
+  const lose = (device) => {
+    gone.add(device);
+    device?.destroy();
+  };
   const { requestDevice } = GPUAdapter.prototype;
   GPUAdapter.prototype.requestDevice = async function (...given) {
     const device = await requestDevice.apply(this, given);
     made.push(device);
-    device.addEventListener('uncapturederror', ({ error }) => told.postMessage(error.message));
-    if (lost) device.destroy();
+    device.addEventListener('uncapturederror', ({ error }) => gone.has(device) || told.postMessage(error.message));
+    if (lost) lose(device);
     return device;
   };
   const heard = new BroadcastChannel('lost'); // another one, or workers would answer each other
   new BroadcastChannel('card').onmessage = () => {
     lost = true;
-    made.at(-1)?.destroy();
+    lose(made.at(-1));
     heard.postMessage(0);
   };
 `;
