@@ -3,21 +3,16 @@ import { Agent, request } from 'node:http';
 
 export class Client {
   #agent = new Agent({ keepAlive: true, maxSockets: Infinity });
-  #port;
 
   constructor(url) {
-    this.#port = new URL(url).port;
-  }
-
-  get port() {
-    return Number(this.#port);
+    this.port = Number(new URL(url).port);
   }
 
   /** One request; `onEvent` gets each frame of a stream and says whether to stay. */
   ask(path, body, onEvent) {
     return new Promise((resolve, reject) => {
       const text = typeof body === 'string' ? body : JSON.stringify(body);
-      const call = request({ agent: this.#agent, host: '127.0.0.1', port: this.#port, path, method: 'POST',
+      const call = request({ agent: this.#agent, host: '127.0.0.1', port: this.port, path, method: 'POST',
         headers: { 'content-type': 'application/json', 'content-length': Buffer.byteLength(text) } }, (response) => {
         let all = '';
         let rest = '';

@@ -8,7 +8,7 @@ import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
 import {
-  addressOf, budgetOf, checkLogits, checkLosses, kFewTokens, kLoads, kLosses, kNmse, kPositions, models, mountsOf, pageSetup,
+  addressOf, checkLogits, checkLosses, checkQuarter, kFewTokens, kLoads, kLosses, kNmse, kPositions, models, mountsOf, pageSetup,
 } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -53,16 +53,8 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   }
 
   for (const model of [llama, lfm2]) {
-    test(`${model.name} within a quarter of the room gives the same bits`, limits, async () => {
-      const whole = kept[model.name];
-      const refused = await measured(model, { options: { gpuBudget: 1 << 16 } }).catch((error) => error.message);
-      const gpuBudget = budgetOf(refused, whole.gpu, 1 / 4);
-      const small = await measured(model, { options: { gpuBudget } });
-      assert.ok(small.gpu <= gpuBudget, `${small.gpu} bytes of ${gpuBudget}`);
-      assert.ok(small.counts.uploaded > 2 * whole.counts.uploaded, `weights stream: ${small.counts.uploaded} bytes`);
-      assert.deepEqual(small.logits, whole.logits);
-      assert.deepEqual(small.tokens, whole.tokens);
-    });
+    test(`${model.name} within a quarter of the room gives the same bits`, limits, () =>
+      checkQuarter((options) => measured(model, { options }), kept[model.name], 2));
   }
 
   test('an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told', limits, async () => {

@@ -44,6 +44,17 @@ export function budgetOf(refused, whole, share) {
   return Math.floor(least + (whole - least) * share);
 }
 
+/** With a quarter of the room beyond the least, weights stream, more than `times` as many bytes, and no bit differs. */
+export async function checkQuarter(measuredWith, whole, times) {
+  const refused = await measuredWith({ gpuBudget: 1 << 16 }).catch((error) => error.message);
+  const gpuBudget = budgetOf(refused, whole.gpu, 1 / 4);
+  const small = await measuredWith({ gpuBudget });
+  assert.ok(small.gpu <= gpuBudget, `${small.gpu} bytes of ${gpuBudget}`);
+  assert.ok(small.counts.uploaded > times * whole.counts.uploaded, `weights stream: ${small.counts.uploaded} bytes`);
+  assert.deepEqual(small.logits, whole.logits);
+  assert.deepEqual(small.tokens, whole.tokens);
+}
+
 /** What losses() gives: the CPU says the same, and one warning tells why it is the CPU. */
 export function checkLosses(results, times) {
   assert.equal(results.length, Math.max(times, 3));
