@@ -1,6 +1,6 @@
 // Every fixture of model family and weight type through the package, in Node and in Chromium, on
 // each kernel table of both binaries: logits of every position and greedy tokens against the
-// reference, with everything resident on one thread and streamed at the smallest budget on several,
+// reference, with everything resident on two threads and streamed at the smallest budget,
 // which must not change a bit. The native suite asks the same in tests/conformance.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
@@ -40,16 +40,11 @@ const quant = fixtures('quant');
 const mounts = [arch, families, further, quant].filter((list) => list.length).map(([first], i) => [`/${i}/`, first.folder]);
 
 /** Runs in Node or in the page: logits of the prompt's first positions as text, then greedy tokens. */
-async function measure({ source, options, prompt, decoder, positions, count, smallest }) {
-  const load = { cache: 'none', contextLength: prompt.length + (decoder?.length ?? 0) + 32, ...options };
-  if (smallest) {
-    const refused = await Engine.load(source, { ...load, memoryBudget: 65536 }).catch((e) => e);
-    load.memoryBudget = Math.ceil(Number(/smallest that works is (\d+)/.exec(refused.message)[1]) / 65536) * 65536;
-  }
-  const engine = await Engine.load(source, load);
+async function measure({ source, options, prompt, decoder, positions, count }) {
+  const engine = await Engine.load(source, { cache: 'none', contextLength: prompt.length + (decoder?.length ?? 0) + 32, ...options });
   try {
     const bytes = new Uint8Array((await (decoder ? engine.logits(prompt, { decoderTokens: decoder.slice(0, positions) }) : engine.logits(prompt.slice(0, positions)))).buffer);
-    const out = { tokens: [], leads: [], kernels: engine.stats().kernels, memory: engine.memory(), logits: '' };
+    const out = { tokens: [], leads: [], kernels: engine.stats().kernels, memory: engine.memory(), minimum: engine.info.plan.minimum, logits: '' };
     for (let i = 0; i < bytes.length; i += 8192) out.logits += String.fromCharCode(...bytes.subarray(i, i + 8192));
     out.logits = btoa(out.logits);
     if (count === 0) return out;
@@ -90,7 +85,7 @@ async function checkFamilies(models, kernels, run) {
     // What answers a prompt begins with the start token, not after all of `decoder`.
     const greedy = decoder ? Array(kStreamed) : model.greedy;
     const label = `${model.name} on ${kernels}`;
-    const resident = await run(model, { prompt, decoder, count: greedy.length, options: { kernels, threads: 1 } });
+    const resident = await run(model, { prompt, decoder, count: greedy.length, options: { kernels, threads: 2 } });
     assert.equal(resident.kernels, kernels, label);
     assert.equal(resident.memory.resident, true, label);
     const ours = floats(resident.logits, model);
@@ -101,7 +96,8 @@ async function checkFamilies(models, kernels, run) {
     if (!decoder) checkTokens(model, resident, label);
     // Of a text that is read whole every position counts, and nothing follows it.
     const few = model.causal === false ? { count: 0 } : { count: kStreamed, positions: kStreamed };
-    const streamed = await run(model, { prompt, decoder, ...few, smallest: true, options: { kernels, threads: 2 } });
+    const memoryBudget = Math.ceil(resident.minimum / 65536) * 65536;
+    const streamed = await run(model, { prompt, decoder, ...few, options: { kernels, threads: 2, memoryBudget } });
     assert.equal(streamed.memory.resident, false, `${label}, smallest budget`);
     assert.ok(resident.logits.startsWith(streamed.logits), `${label}: other bits at the smallest budget`);
     for (const what of ['tokens', 'leads']) {

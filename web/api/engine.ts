@@ -60,6 +60,8 @@ export class Engine {
   #link: Link;
   #next: Link | null = null;
   #spec!: LoadSpec;
+  /** While it lives, V8 compiles the same bytes for other engines no second time. */
+  #module!: WebAssembly.Module;
   /** Ends with the changes of the budget that have been asked for; null: none is under way. */
   #moving: Promise<unknown> | null = null;
   /** The last that the worker sent; there is one once load() has resolved. */
@@ -87,6 +89,7 @@ export class Engine {
     const cardFrom = options?.device === 'auto' ? (await Engine.inspect(source, options)).device!.cardFrom : 1;
     const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', Object.assign(spec, { cardFrom }), false), source, options);
     engine.#snapshot ??= loaded.snapshot;
+    engine.#module = loaded.module;
     (engine as { info: ModelInfo }).info = loaded.info;
     return engine;
   }
@@ -313,7 +316,7 @@ export class Engine {
         contextLength: this.info.plan.contextLength,
         kvType: this.info.plan.kvType,
         kvSize: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvPositions : 0,
-        wasm: { ...spec.wasm, module: left.module },
+        wasm: { ...spec.wasm, module: this.#module },
         // What is stored is not asked for again, and what has been fetched anew is new.
         io: { ...spec.io, cache: bytesStored === bytesTotal ? 'only' : cache === 'reload' ? 'default' : cache },
       };

@@ -64,12 +64,12 @@ export type OwnStats = Omit<EngineStats, 'bytesStored' | 'bytesTotal' | 'positio
 
 export interface Loaded {
   info: ModelInfo;
+  module: WebAssembly.Module;
   snapshot: Snapshot;
 }
 
 /** What an engine leaves to the one of another budget. */
 export interface Left {
-  module: WebAssembly.Module;
   stats: OwnStats;
   timelines: LeftTimelines;
 }

@@ -76,7 +76,7 @@ export class Host {
     const started = performance.now();
     this.#opening = this.#loading(spec);
     this.#engine = await this.#opening.load((io) => (this.#io = io));
-    const { binding, info } = this.#engine;
+    const { binding, info, compiled: module } = this.#engine;
     const { stats } = this.#reporter;
     stats.threads = binding.threads();
     stats.kernels = binding.kernelName();
@@ -86,7 +86,7 @@ export class Host {
       stats.loadMs = performance.now() - started;
       this.#reporter.progress({ phase: 'ready', bytesTotal: this.#engine.io.stats.bytesTotal });
     }
-    return { info, snapshot: this.#reporter.snapshot(this.#engine) };
+    return { info, module, snapshot: this.#reporter.snapshot(this.#engine) };
   }
 
   /** Lets weights arrive, and goes on with what an engine before this one has left. */
@@ -111,7 +111,7 @@ export class Host {
     const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
     this.#released = true;
     await this.#io!.close(); // not the threads' files, which they share and may go on with
-    return { module: this.#engine.compiled, stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
+    return { stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
   }
 
   /** Has the files again that release() closed; a failure is this piece of work's, and the next one tries again. */
