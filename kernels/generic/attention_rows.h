@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "kernels/generic/kv_rows.h"
+#include "kernels/generic/key_lanes.h"
 #include "kernels/generic/unroll.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
@@ -34,12 +34,6 @@ SLUICE_INLINE void prefetch_next(const uint8_t* p, int64_t stride, int bytes) {
 }
 
 // --- scores --------------------------------------------------------------------------------------
-struct Queries {
-  const float* data;
-  int64_t ld;
-  int32_t size;  // multiple of lanes
-};
-
 // Scores of kRows queries with the positions first .. first + kCount of a block. Positions that
 // may not be read are computed from the nearest one that may; their scores are masked later.
 template <class T, int kRows, int kCount>
@@ -193,6 +187,7 @@ const ValueStrip* value_strips(Form form) {
 bool tiles_load(Form form, int32_t cols) {
   switch (form) {
     case Form::kF32:
+    case Form::kQ4Lanes:
       return true;
     case Form::kF16:
       return cols % kLanes == 0;
@@ -206,6 +201,19 @@ bool tiles_load(Form form, int32_t cols) {
   return false;
 }
 
+// Rows that share keys in lanes, and vectors of positions that share a load of queries, by the
+// registers there are. Activations that are mixed by fours would need fours: they go by twos.
+constexpr int kLaneRowsLog2 = kLanes == 16 ? 3 : kLanes == 8 ? 2 : 1;
+constexpr int kLaneVectors = kLanes == 16 ? 1 : 2;
+constexpr ScoreStrip kLaneScores[4] = {
+    score_lanes<1, kLaneVectors>,
+    score_lanes<2, kLaneVectors>,
+#if defined(SLUICE_WIDE_LANES)
+    score_lanes<4, 1>,
+    score_lanes<1 << kLaneRowsLog2, 1>,
+#endif
+};
+
 // The tallest tile of at most n_rows.
 int tile_log2(int n_rows, int max_log2) {
   int i = 0;
@@ -214,13 +222,14 @@ int tile_log2(int n_rows, int max_log2) {
 }
 
 void score_rows(Queries q, int n_rows, const Rows& keys, float* p) {
-  const ScoreStrip* const strips = score_strips(keys.form);
+  const bool lanes = keys.form == Form::kQ4Lanes;
+  const ScoreStrip* const strips = lanes ? kLaneScores : score_strips(keys.form);
   bool ahead = n_rows >= kPrefetchRows;
   while (n_rows > 0) {
-    const int i = tile_log2(n_rows, kScoreLog2);
+    const int i = tile_log2(n_rows, lanes ? kLaneRowsLog2 : kScoreLog2);
     strips[i](q, keys, ahead, p);
     ahead = false;
-    q.data += q.ld << i;
+    q = q.from(1 << i);
     p += kPositions << i;
     n_rows -= 1 << i;
   }

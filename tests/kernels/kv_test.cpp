@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -49,11 +50,16 @@ TEST(KvQuantize, RotationIsHadamardsAndItsOwnInverse) {
   }
 }
 
-// Squared error of a row of n values that were written by row.
-double row_error(KvType type, const std::vector<float>& x, const void* row) {
+// Squared error of row p of a group of rows of n values, keys of q4_0 among them.
+double row_error(KvType type, const std::vector<float>& x, const uint8_t* group, int32_t p,
+                 bool keys) {
+  const int32_t n = static_cast<int32_t>(x.size());
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    const double e = x[i] - reference::kv_value(type, row, static_cast<int32_t>(i));
+    const int32_t at = static_cast<int32_t>(i);
+    const double kept = keys ? reference::kv_lane_value(group, n, p, at)
+                             : reference::kv_value(type, group + p * kv_row_bytes(type, n), at);
+    const double e = x[i] - kept;
     sum += e * e;
   }
   return sum;
@@ -71,25 +77,30 @@ double least_error(KvType type, const std::vector<float>& x) {
 }
 
 TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
+  const std::pair<KvType, bool> forms[] = {// and whether they are keys
+                                           {KvType::kQ8_0, false},
+                                           {KvType::kQ4_0, false},
+                                           {KvType::kQ4_0, true},
+                                           {KvType::kQ2, false}};
   for (const Table* table : tables()) {
     for (const int32_t n : {1, 31, 32, 33, 64, 80, 128}) {
       const size_t size = static_cast<size_t>(n);
-      for (const KvType type : {KvType::kQ8_0, KvType::kQ4_0, KvType::kQ2}) {
+      for (const auto& pair : forms) {
+        const KvType type = pair.first;
         const size_t row_bytes = static_cast<size_t>(kv_row_bytes(type, n));
         std::vector<f16> group = halves(normal_values(kKvGroup * size, 2));
         std::fill_n(group.begin() + n, n, f16{0});  // a row of zeros
         std::vector<uint8_t> out(kKvGroup * row_bytes, 0xff);
+        const bool keys = pair.second;
         double error = 0, least = 0;
         if (type != KvType::kQ8_0) {
-          table->quantize_kv_group(type, /*keys=*/type == KvType::kQ4_0, group.data(), n,
-                                   out.data());
+          table->quantize_kv_group(type, keys, group.data(), n, out.data());
         }
         for (size_t i = 0; i < kKvGroup; ++i) {
           std::vector<float> row(size);
           for (size_t c = 0; c < size; ++c) row[c] = reference::f16_to_f32(group[i * size + c]);
-          uint8_t* at = &out[i * row_bytes];
-          if (type == KvType::kQ8_0) table->quantize_kv(row.data(), n, at);
-          const double own = row_error(type, row, at);
+          if (type == KvType::kQ8_0) table->quantize_kv(row.data(), n, &out[i * row_bytes]);
+          const double own = row_error(type, row, out.data(), static_cast<int32_t>(i), keys);
           if (i == 1) {
             EXPECT_EQ(own, 0);
           }
@@ -157,7 +168,8 @@ TEST(KvQuantize, RotationKeepsOutliersFromTheOthers) {
         double off = 0;  // of the score
         for (int32_t c = 0; c < kSize; ++c) {
           const size_t at = static_cast<size_t>(c);
-          const double kept = reference::kv_value(KvType::kQ4_0, &out[i * row_bytes], c);
+          const double kept =
+              reference::kv_lane_value(out.data(), kSize, static_cast<int32_t>(i), c);
           off += double{q[at]} * (kept - keys[i * kSize + at]);
         }
         error[rotated] += off * off;
