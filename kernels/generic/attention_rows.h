@@ -15,8 +15,8 @@ namespace {
 // fill 32 registers, or 16.
 constexpr int kTileSize = kLanes == 16 ? 16 : 8;
 
-// Whether tiles load quantized rows: where lanes are few, scratch adds little to what it takes to
-// make values, and there code travels.
+// Whether tiles load rows of q8_0 and q2: where lanes are few, scratch adds little to what it takes
+// to make values, and there code travels.
 #if defined(SLUICE_WIDE_LANES)
 constexpr bool kLoadsQuantized = true;
 #else
@@ -162,14 +162,17 @@ struct Strips {
     return nullptr;
   }
   static constexpr ScoreStrip kScores[3] = {score<0>(), score<1>(), score<2>()};
-  static constexpr ValueStrip kValues[3] = {value_strip<T, 1>, value_strip<T, 2>,
-                                            value_strip<T, 4>};
+  // Four lanes take quantized rows by one or two (kQuantizedRows).
+  static constexpr ValueStrip tall() {
+    if constexpr (kLanes > 4 || !std::is_same_v<T, Q4Rows>) return value_strip<T, 4>;
+    return nullptr;
+  }
+  static constexpr ValueStrip kValues[3] = {value_strip<T, 1>, value_strip<T, 2>, tall()};
 };
 
 const ScoreStrip* score_strips(Form form) {
 #if defined(SLUICE_WIDE_LANES)
   if (form == Form::kQ8) return Strips<Q8Rows>::kScores;
-  if (form == Form::kQ4) return Strips<Q4Rows>::kScores;
   if (form == Form::kQ2Channels) return Strips<Q2ChannelRows>::kScores;
 #endif
   return form == Form::kF16 ? Strips<F16Rows>::kScores : Strips<F32Rows>::kScores;
@@ -177,9 +180,9 @@ const ScoreStrip* score_strips(Form form) {
 const ValueStrip* value_strips(Form form) {
 #if defined(SLUICE_WIDE_LANES)
   if (form == Form::kQ8) return Strips<Q8Rows>::kValues;
-  if (form == Form::kQ4) return Strips<Q4Rows>::kValues;
   if (form == Form::kQ2) return Strips<Q2Rows>::kValues;
 #endif
+  if (form == Form::kQ4) return Strips<Q4Rows>::kValues;
   return form == Form::kF16 ? Strips<F16Rows>::kValues : Strips<F32Rows>::kValues;
 }
 
@@ -191,8 +194,9 @@ bool tiles_load(Form form, int32_t cols) {
       return true;
     case Form::kF16:
       return cols % kLanes == 0;
-    case Form::kQ8:
     case Form::kQ4:
+      return cols % kKvBlock == 0;
+    case Form::kQ8:
       return kLoadsQuantized && cols % kKvBlock == 0;
     case Form::kQ2:
     case Form::kQ2Channels:

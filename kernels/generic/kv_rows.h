@@ -92,13 +92,17 @@ constexpr CodeLanes kRepeated = repeat_codes(L::kCodes);
 // Where all levels fit a vector they are computed once and looked up: the same chain either way.
 template <class L, int kShift, class... Scale>
 SLUICE_INLINE F32 load_levels(const uint8_t* p, Scale... scale) {
-  const auto levels = [&](F32 codes) SLUICE_INLINE_LAMBDA {
-    return (level<L>(codes - splat(L::kMiddle)) * ... * scale);
-  };
+  if constexpr (L::kCodes == 16 && kLanes < 16) {
+    return (load_entries<kShift>(kKvLevels4, p) * ... * scale);
+  } else {
+    const auto levels = [&](F32 codes) SLUICE_INLINE_LAMBDA {
+      return (level<L>(codes - splat(L::kMiddle)) * ... * scale);
+    };
 #if defined(SLUICE_WIDE_LANES)
-  if constexpr (L::kCodes <= kLanes) return look_up<kShift>(levels(load(kRepeated<L>.lanes)), p);
+    if constexpr (L::kCodes <= kLanes) return look_up<kShift>(levels(load(kRepeated<L>.lanes)), p);
 #endif
-  return levels(load_bits<kShift, L::kCodes - 1>(p));
+    return levels(load_bits<kShift, L::kCodes - 1>(p));
+  }
 }
 
 // --- forms ---------------------------------------------------------------------------------------

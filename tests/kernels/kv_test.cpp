@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -256,7 +257,45 @@ std::vector<float> attend(const Table& table, AttentionArgs a) {
   return out;
 }
 
-// Rows of the last 70 positions: in one group and in the one before, all together and a few alone.
+// Rows of the last 64 positions, in one group and in the one before: all together as the definition
+// has them, and one to six of them alone to the bit, in tiles of every height.
+void expect_as_defined(const Table& table, AttentionArgs a, int32_t n, const std::string& what) {
+  const int32_t n_rows = 64;
+  const std::vector<float> q =
+      normal_values(static_cast<size_t>(n_rows) * static_cast<size_t>(a.dk), 6);
+  std::vector<int32_t> begin, end, position;
+  for (int32_t i = 0; i < n_rows; ++i) {
+    position.push_back(n - n_rows + i);
+    end.push_back(n - n_rows + i + 1);
+    begin.push_back(i % 3 == 1 ? end.back() / 2 : 0);
+  }
+  a.q = q.data();
+  a.q_stride = a.dk;
+  a.n_rows = n_rows;
+  a.begin = begin.data();
+  a.end = end.data();
+  a.position = position.data();
+  const std::vector<float> got = attend(table, a);
+  std::vector<double> expected(got.size());
+  reference::attention(a, expected.data());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], expected[i], 1e-5) << table.name << " " << what << " n " << n;
+  }
+  for (int32_t i = 0; i < n_rows; i += 7) {
+    AttentionArgs few = a;
+    few.q = a.q + i * a.dk;
+    few.n_rows = std::min(1 + i % 6, n_rows - i);
+    few.begin = a.begin + i;
+    few.end = a.end + i;
+    few.position = a.position + i;
+    const std::vector<float> alone = attend(table, few);
+    ASSERT_EQ(std::memcmp(alone.data(), &got[static_cast<size_t>(i * a.dv)],
+                          alone.size() * sizeof(float)),
+              0)
+        << table.name << " " << what << " row " << i;
+  }
+}
+
 TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
   const int32_t sizes[][2] = {{8, 8}, {24, 40}, {80, 64}, {96, 96}, {128, 128}};
   for (const Table* table : tables()) {
@@ -266,44 +305,28 @@ TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
         const auto& size = sizes[pair % 5];
         for (const int32_t n : {70, 64, 230}) {
           const Cache cache(*table, k, v, size[0], size[1], n);
-          AttentionArgs a = cache.args();
-          const int32_t n_rows = 64;
-          const std::vector<float> q =
-              normal_values(static_cast<size_t>(n_rows) * static_cast<size_t>(a.dk), 6);
-          std::vector<int32_t> begin, end, position;
-          for (int32_t i = 0; i < n_rows; ++i) {
-            position.push_back(n - n_rows + i);
-            end.push_back(n - n_rows + i + 1);
-            begin.push_back(i % 3 == 1 ? end.back() / 2 : 0);
-          }
-          a.q = q.data();
-          a.q_stride = a.dk;
-          a.n_rows = n_rows;
-          a.begin = begin.data();
-          a.end = end.data();
-          a.position = position.data();
-          const std::vector<float> got = attend(*table, a);
-          std::vector<double> expected(got.size());
-          reference::attention(a, expected.data());
-          for (size_t i = 0; i < got.size(); ++i) {
-            ASSERT_NEAR(got[i], expected[i], 1e-5)
-                << table->name << " types " << pair << " n " << n;
-          }
-          // One to six rows: tiles of every height, with and without scratch.
-          for (int32_t i = 0; i < n_rows; i += 7) {
-            AttentionArgs few = a;
-            few.q = a.q + i * a.dk;
-            few.n_rows = std::min(1 + i % 6, n_rows - i);
-            few.begin = a.begin + i;
-            few.end = a.end + i;
-            few.position = a.position + i;
-            const std::vector<float> alone = attend(*table, few);
-            ASSERT_EQ(std::memcmp(alone.data(), &got[static_cast<size_t>(i * a.dv)],
-                                  alone.size() * sizeof(float)),
-                      0)
-                << table->name << " types " << pair << " row " << i;
-          }
+          expect_as_defined(*table, cache.args(), n, "types " + std::to_string(pair));
+          if (HasFatalFailure()) return;
         }
+      }
+    }
+  }
+}
+
+// As latent attention caches them: the first values of a key are its value.
+TEST(KvAttention, ValuesInKeys) {
+  for (const Table* table : tables()) {
+    for (const KvType type : kTypes) {
+      for (const int32_t dk : {24, 72, 192}) {
+        const Cache cache(*table, type, KvType::kF16, dk, 8, 230);
+        AttentionArgs a = cache.args();
+        a.v = a.k;
+        a.v_type = type;
+        a.recent_v = a.recent_k;
+        a.v_stride = dk;
+        a.dv = dk - 8;
+        expect_as_defined(*table, a, 230, "type " + std::to_string(static_cast<int>(type)));
+        if (HasFatalFailure()) return;
       }
     }
   }
