@@ -65,21 +65,29 @@ struct MatmulArgs {
 // Keys and values may also be quantized. Of kQ8_0, kQ4_0 and of the values of kQ2 a position is a
 // row of blocks, each with a bf16 scale d per 32 values:
 //   kQ8_0  32 values: d, then int8 codes                                   x = d * code
-//   kQ4_0  32 values: d, then a byte for values j (low bits) and 16 + j    u = code - 7.5
-//   kQ2    64 values: d of each half, then a byte for j, 16 + j, ..        u = code - 1.5
-// where x = d * (u + c u^3): levels lie wider apart further out, where there are fewer values
-// (c: kKvCurve4, kKvCurve2). Keys of kQ2 are quantized by channel, kKvGroup positions together: for
-// every channel a step, then for every one a middle (bf16, channels rounded up to 64), then a row
-// of codes for each position in the order of a block, x = middle + step * u. In the types of four
-// bits and fewer a row of queries sees its own group of kKvGroup positions in f16, from a ring
-// beside, and the whole groups before in this form.
+//   kQ4_0  32 values: d, then a byte for values j (low bits) and 16 + j    x = d * kKvLevels4[code]
+//   kQ2    64 values: d of each half, then a byte for j, 16 + j, ..        x = d * (u + c u^3)
+// where u = code - 1.5 and c = kKvCurve2: levels lie wider apart further out, where there are fewer
+// values. Keys of kQ4_0 lie kKvRun positions side by side: of every 32 values the scales of all
+// positions, then four bytes of each, then the next four. The queries that meet them are rounded as
+// activations are (quantize_q8), and products are integers. Keys of kQ2 are quantized by channel,
+// kKvGroup positions together: for every channel a step, then for every one a middle (bf16,
+// channels rounded up to 64), then a row of codes for each position in the order of a block, x =
+// middle + step * u. In the types of four bits and fewer a row of queries sees its own group of
+// kKvGroup positions in f16, from a ring beside, and the whole groups before in this form.
 enum class KvType : uint8_t { kF16, kQ8_0, kQ4_0, kQ2 };
-inline constexpr int32_t kKvGroup = 64;
-inline constexpr float kKvCurve4 = 0.008f, kKvCurve2 = 0.07f;
+inline constexpr int32_t kKvGroup = 64, kKvRun = 16;
+inline constexpr float kKvCurve2 = 0.07f;
+// 63/10.875 (u + 0.008 u^3) of u = code - 7.5, rounded: integers of seven bits.
+inline constexpr int8_t kKvLevels4[16] = {-63, -50, -40, -30, -22, -15, -9, -3,
+                                          3,   9,   15,  22,  30,  40,  50, 63};
+// Counts these forms: what is saved in another one means something else.
+inline constexpr uint64_t kKvForms = 2;
 [[nodiscard]] constexpr bool kv_grouped(KvType type) {
   return type == KvType::kQ4_0 || type == KvType::kQ2;
 }
-// Bytes of one position of n values; of the keys of kQ2 a group's are kKvGroup times as many.
+// Bytes of one position of n values; of the keys of kQ2 a group's are kKvGroup times as many, of
+// those of kQ4_0 a run's kKvRun times.
 [[nodiscard]] constexpr int64_t kv_row_bytes(KvType type, int64_t n) {
   switch (type) {
     case KvType::kF16:
@@ -282,7 +290,8 @@ struct Table {
   void (*rotate)(float* x, int32_t n);
   // A row of kQ8_0.
   void (*quantize_kv)(const float* x, int32_t n, void* out);
-  // A group of kQ4_0 or kQ2, kKvGroup rows of n values: keys of kQ2 by channel, all else by row.
+  // A group of kQ4_0 or kQ2, kKvGroup rows of n values: keys of kQ2 by channel, of kQ4_0 in runs,
+  // all else by row.
   void (*quantize_kv_group)(KvType type, bool keys, const f16* rows, int32_t n, void* out);
 };
 

@@ -26,6 +26,7 @@ int32_t round_up_to_lanes(int32_t n) {
 }
 
 struct AttentionState {
+  uint8_t* q8;    // [kPanelRows] as quantize_q8 leaves them, where keys are in lanes
   float* q;       // [kPanelRows][ldk] where dk is no multiple of lanes, zeros past dk
   float* keys;    // [kPositions][ldk] likewise
   float* values;  // [kPositions][ldv]
@@ -42,14 +43,15 @@ size_t attention_scratch(int32_t, int32_t dk, int32_t dv) {
   const size_t k = static_cast<size_t>(round_up_to_lanes(dk));
   const size_t v = static_cast<size_t>(round_up_to_lanes(dv));
   const size_t floats = (k + v) * kPositions + (k + v + kPositions + kLanes + 3) * kPanelRows;
-  return (floats * sizeof(float) + 63) / 64 * 64;
+  return kPanelRows * q8_bytes(dk) + (floats * sizeof(float) + 63) / 64 * 64;
 }
 
 AttentionState lay_out(void* scratch, int32_t dk, int32_t dv) {
   AttentionState s;
   s.ldk = round_up_to_lanes(dk);
   s.ldv = round_up_to_lanes(dv);
-  float* next = static_cast<float*>(scratch);
+  s.q8 = static_cast<uint8_t*>(scratch);
+  float* next = reinterpret_cast<float*>(s.q8 + kPanelRows * q8_bytes(dk));
   const auto take = [&next](int32_t rows, int32_t cols) {
     float* const taken = next;
     next += int64_t{rows} * cols;
@@ -213,8 +215,7 @@ struct Panel {
 void attend_rows(const AttentionArgs& a, const AttentionState& s, const Queries& q,
                  const Bias& bias, int first_row, int last_row, const Range* range,
                  const Rows& keys, const Rows& values) {
-  score_rows({q.data + first_row * q.ld, q.ld, q.size}, last_row - first_row, keys,
-             s.p + first_row * kPositions);
+  score_rows(q.from(first_row), last_row - first_row, keys, s.p + first_row * kPositions);
   for (int r = first_row; r < last_row; ++r) {
     if (range[r].lo < range[r].hi) softmax_row(a, s, bias, r, range[r].lo, range[r].hi);
   }
@@ -253,6 +254,9 @@ Rows rows_of(const AttentionArgs& a, const Side& side, Seen seen, int64_t start,
     const uint8_t* const codes = group + 4 * padded + first * (padded / 4);
     return {Form::kQ2Channels, from, to, codes, padded / 4, group, 2 * padded};
   }
+  if (type == KvType::kQ4_0 && side.data == a.k) {
+    return {Form::kQ4Lanes, from, to, at, kKvRun * bytes, nullptr, 0};
+  }
   constexpr Form kForms[] = {Form::kF16, Form::kQ8, Form::kQ4, Form::kQ2};
   return {kForms[static_cast<int>(type)], from, to, at, bytes, nullptr, 0};
 }
@@ -284,28 +288,37 @@ void attend_block(const AttentionArgs& a, const AttentionState& s, const Panel& 
   const int n = last_row - first_row;
   const bool shared = a.v == a.k && v_stride == a.dk;
   const auto ready = [&](const Rows& rows, int32_t cols, int32_t ld, float* scratch) {
+    if (rows.form == Form::kQ4Lanes) return rows;
     const bool half = rows.form == Form::kF16;
     const bool few = n <= (half ? kDirectRows : kQuantizedRows) && (half || !shared);
     return few && tiles_load(rows.form, cols) ? rows : widen(rows, cols, ld, scratch);
   };
   const Side k{a.k_type, a.k, a.recent_k, a.dk}, v{a.v_type, a.v, a.recent_v, v_stride};
   const Rows keys = ready(rows_of(a, k, seen, start, from, to), a.dk, s.ldk, s.keys);
-  const Rows values =
-      shared ? keys : ready(rows_of(a, v, seen, start, from, to), a.dv, s.ldv, s.values);
+  const Rows values = !shared ? ready(rows_of(a, v, seen, start, from, to), a.dv, s.ldv, s.values)
+                      : keys.form == Form::kQ4Lanes ? widen(keys, a.dv, s.ldv, s.values)
+                                                    : keys;
   attend_rows(a, s, q, bias, first_row, last_row, range, keys, values);
 }
 
-// The panel's queries, padded where their size is no multiple of lanes.
+// The panel's queries, padded where their size is no multiple of lanes, and for keys in lanes
+// rounded, each by itself.
 Queries load_queries(const AttentionArgs& a, const AttentionState& s, const Panel& panel) {
   const float* q = a.q + panel.row * a.q_stride;
-  if (a.dk == s.ldk) return {q, a.q_stride, a.dk};
+  const size_t q8_stride = q8_bytes(a.dk);
+  if (a.k_type == KvType::kQ4_0) {
+    for (int r = 0; r < panel.n_rows; ++r) {
+      quantize_q8(q + r * a.q_stride, 0, a.dk, 1, s.q8 + static_cast<size_t>(r) * q8_stride);
+    }
+  }
+  if (a.dk == s.ldk) return {q, a.q_stride, a.dk, s.q8, q8_stride};
   for (int r = 0; r < panel.n_rows; ++r) {
     for (int32_t d = 0; d < a.dk; d += kLanes) {
       const int n = a.dk - d < kLanes ? a.dk - d : kLanes;
       store(s.q + r * s.ldk + d, load_n(q + r * a.q_stride + d, n));
     }
   }
-  return {s.q, s.ldk, s.ldk};
+  return {s.q, s.ldk, s.ldk, s.q8, q8_stride};
 }
 
 void attend_panel(const AttentionArgs& a, const AttentionState& s, const Panel& panel) {

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "kernels/generic/kv_rows.h"
+#include "kernels/generic/key_lanes.h"
 #include "kernels/generic/unroll.h"
 
 namespace sluice::kernels::SLUICE_TARGET {
@@ -15,8 +15,8 @@ namespace {
 // fill 32 registers, or 16.
 constexpr int kTileSize = kLanes == 16 ? 16 : 8;
 
-// Whether tiles load quantized rows: where lanes are few, scratch adds little to what it takes to
-// make values, and there code travels.
+// Whether tiles load rows of q8_0 and q2: where lanes are few, scratch adds little to what it takes
+// to make values, and there code travels.
 #if defined(SLUICE_WIDE_LANES)
 constexpr bool kLoadsQuantized = true;
 #else
@@ -34,12 +34,6 @@ SLUICE_INLINE void prefetch_next(const uint8_t* p, int64_t stride, int bytes) {
 }
 
 // --- scores --------------------------------------------------------------------------------------
-struct Queries {
-  const float* data;
-  int64_t ld;
-  int32_t size;  // multiple of lanes
-};
-
 // Scores of kRows queries with the positions first .. first + kCount of a block. Positions that
 // may not be read are computed from the nearest one that may; their scores are masked later.
 template <class T, int kRows, int kCount>
@@ -168,14 +162,17 @@ struct Strips {
     return nullptr;
   }
   static constexpr ScoreStrip kScores[3] = {score<0>(), score<1>(), score<2>()};
-  static constexpr ValueStrip kValues[3] = {value_strip<T, 1>, value_strip<T, 2>,
-                                            value_strip<T, 4>};
+  // Four lanes take quantized rows by one or two (kQuantizedRows).
+  static constexpr ValueStrip tall() {
+    if constexpr (kLanes > 4 || !std::is_same_v<T, Q4Rows>) return value_strip<T, 4>;
+    return nullptr;
+  }
+  static constexpr ValueStrip kValues[3] = {value_strip<T, 1>, value_strip<T, 2>, tall()};
 };
 
 const ScoreStrip* score_strips(Form form) {
 #if defined(SLUICE_WIDE_LANES)
   if (form == Form::kQ8) return Strips<Q8Rows>::kScores;
-  if (form == Form::kQ4) return Strips<Q4Rows>::kScores;
   if (form == Form::kQ2Channels) return Strips<Q2ChannelRows>::kScores;
 #endif
   return form == Form::kF16 ? Strips<F16Rows>::kScores : Strips<F32Rows>::kScores;
@@ -183,9 +180,9 @@ const ScoreStrip* score_strips(Form form) {
 const ValueStrip* value_strips(Form form) {
 #if defined(SLUICE_WIDE_LANES)
   if (form == Form::kQ8) return Strips<Q8Rows>::kValues;
-  if (form == Form::kQ4) return Strips<Q4Rows>::kValues;
   if (form == Form::kQ2) return Strips<Q2Rows>::kValues;
 #endif
+  if (form == Form::kQ4) return Strips<Q4Rows>::kValues;
   return form == Form::kF16 ? Strips<F16Rows>::kValues : Strips<F32Rows>::kValues;
 }
 
@@ -193,11 +190,13 @@ const ValueStrip* value_strips(Form form) {
 bool tiles_load(Form form, int32_t cols) {
   switch (form) {
     case Form::kF32:
+    case Form::kQ4Lanes:
       return true;
     case Form::kF16:
       return cols % kLanes == 0;
-    case Form::kQ8:
     case Form::kQ4:
+      return cols % kKvBlock == 0;
+    case Form::kQ8:
       return kLoadsQuantized && cols % kKvBlock == 0;
     case Form::kQ2:
     case Form::kQ2Channels:
@@ -205,6 +204,19 @@ bool tiles_load(Form form, int32_t cols) {
   }
   return false;
 }
+
+// Rows that share keys in lanes, and vectors of positions that share a load of queries, by the
+// registers there are. Activations that are mixed by fours would need fours: they go by twos.
+constexpr int kLaneRowsLog2 = kLanes == 16 ? 3 : kLanes == 8 ? 2 : 1;
+constexpr int kLaneVectors = kLanes == 16 ? 1 : 2;
+constexpr ScoreStrip kLaneScores[4] = {
+    score_lanes<1, kLaneVectors>,
+    score_lanes<2, kLaneVectors>,
+#if defined(SLUICE_WIDE_LANES)
+    score_lanes<4, 1>,
+    score_lanes<1 << kLaneRowsLog2, 1>,
+#endif
+};
 
 // The tallest tile of at most n_rows.
 int tile_log2(int n_rows, int max_log2) {
@@ -214,13 +226,14 @@ int tile_log2(int n_rows, int max_log2) {
 }
 
 void score_rows(Queries q, int n_rows, const Rows& keys, float* p) {
-  const ScoreStrip* const strips = score_strips(keys.form);
+  const bool lanes = keys.form == Form::kQ4Lanes;
+  const ScoreStrip* const strips = lanes ? kLaneScores : score_strips(keys.form);
   bool ahead = n_rows >= kPrefetchRows;
   while (n_rows > 0) {
-    const int i = tile_log2(n_rows, kScoreLog2);
+    const int i = tile_log2(n_rows, lanes ? kLaneRowsLog2 : kScoreLog2);
     strips[i](q, keys, ahead, p);
     ahead = false;
-    q.data += q.ld << i;
+    q = q.from(1 << i);
     p += kPositions << i;
     n_rows -= 1 << i;
   }

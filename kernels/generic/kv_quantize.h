@@ -120,10 +120,9 @@ template <class L>
 SLUICE_INLINE void quantize_levels(const KvValues& of, uint8_t* scale, int32_t (&codes)[kKvBlock]) {
   const F32(&x)[kKvVectors] = of.x;
   const float peak = of.peak;
-  constexpr float kOuter = L::kMiddle * (1.0f + L::kCurve * L::kMiddle * L::kMiddle);
   float d = 0.0f, least = 0.0f;
   for (int i = 0; peak > kLeastPeak && i < 8; ++i) {
-    const float tried = peak / (kTop<L>[i] * kOuter);
+    const float tried = peak / (kTop<L>[i] * L::kOuter);
     const F32 inverse = splat(1.0f / tried), factor = splat(tried);
     F32 sum = splat(0.0f);
     unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
@@ -166,11 +165,19 @@ void quantize_kv(const float* x, int32_t n, void* row) {
   }
 }
 
-void quantize_row_q4(const float* x, int32_t n, uint8_t* out) {
-  for (int32_t c = 0; c < n; c += kKvBlock, out += 18) {
+// Blocks of a position: their scales and the first four bytes of their codes, one block and four
+// bytes apart.
+struct Q4Places {
+  uint8_t *scale, *codes;
+  int32_t block, four;
+};
+void quantize_row_q4(const float* x, int32_t n, Q4Places at) {
+  for (int32_t c = 0; c < n; c += kKvBlock, at.scale += at.block, at.codes += at.block) {
     int32_t codes[kKvBlock];
-    quantize_levels<Levels4>(load_block(x, c, n), out, codes);
-    for (int i = 0; i < 16; ++i) out[2 + i] = static_cast<uint8_t>(codes[i] | codes[16 + i] << 4);
+    quantize_levels<Levels4>(load_block(x, c, n), at.scale, codes);
+    for (int i = 0; i < 16; ++i) {
+      at.codes[i / 4 * at.four + i % 4] = static_cast<uint8_t>(codes[i] | codes[16 + i] << 4);
+    }
   }
 }
 
@@ -265,8 +272,14 @@ void quantize_channels(const f16* rows, int32_t n, uint8_t* out) {
 void quantize_kv_group(KvType type, bool keys, const f16* rows, int32_t n, void* out) {
   uint8_t* bytes = static_cast<uint8_t*>(out);
   if (keys && type == KvType::kQ2) return quantize_channels(rows, n, bytes);
+  const int64_t row_bytes = kv_row_bytes(type, n);
   for (int i = 0; i < kKvGroup; ++i) {
     const f16* row = rows + i * int64_t{n};
+    uint8_t* at = bytes + i * row_bytes;
+    const int in_run = i % kKvRun;
+    uint8_t* const run = at - in_run * row_bytes;
+    Q4Places places{at, at + 2, 18, 4};
+    if (keys) places = {run + 2 * in_run, run + 2 * kKvRun + 4 * in_run, 18 * kKvRun, 4 * kKvRun};
     for (int32_t c = 0; c < n; c += 2 * kKvBlock) {
       f16 half[2 * kKvBlock] = {};
       const int32_t left = n - c < 2 * kKvBlock ? n - c : 2 * kKvBlock;
@@ -274,11 +287,13 @@ void quantize_kv_group(KvType type, bool keys, const f16* rows, int32_t n, void*
       float wide[2 * kKvBlock];
       for (int j = 0; j < 2 * kKvBlock; j += kLanes) store(wide + j, load_f16(half + j));
       if (type == KvType::kQ2) {
-        quantize_row_q2(wide, left, bytes);
+        quantize_row_q2(wide, left, at);
+        at += 20;
       } else {
-        quantize_row_q4(wide, left, bytes);
+        quantize_row_q4(wide, left, places);
+        places.scale += 2 * places.block;
+        places.codes += 2 * places.block;
       }
-      bytes += kv_row_bytes(type, left);
     }
   }
 }

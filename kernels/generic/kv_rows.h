@@ -29,12 +29,15 @@ SLUICE_INLINE F32 splat_bf16(const uint8_t* p) {
 }
 #endif
 
-// How codes of few bits become levels, and values levels: u + c u^3 of u = code - kMiddle.
+// How codes of few bits become levels, and values levels: kUnit (u + c u^3) of u = code - kMiddle,
+// for four bits rounded.
 struct Levels4 {
   static constexpr int kCodes = 16;
-  static constexpr float kMiddle = 7.5f, kCurve = kKvCurve4;
+  static constexpr float kMiddle = 7.5f, kUnit = 63.0f / 10.875f, kCurve = 0.008f * kUnit;
+  static constexpr float kOuter = kKvLevels4[15];
   // The curve's inverse between the middles of neighbouring levels, by least squares.
   static SLUICE_INLINE_METHOD F32 flatten(F32 y) {
+    y = y * splat(1.0f / kUnit);
     const F32 y2 = y * y;
     const F32 outer = mul_add(y2, splat(1.88775938e-5f), splat(-4.46482060e-3f));
     return y * mul_add(y2, outer, splat(9.70276618e-1f));
@@ -42,7 +45,8 @@ struct Levels4 {
 };
 struct Levels2 {
   static constexpr int kCodes = 4;
-  static constexpr float kMiddle = 1.5f, kCurve = kKvCurve2;
+  static constexpr float kMiddle = 1.5f, kUnit = 1.0f, kCurve = kKvCurve2;
+  static constexpr float kOuter = kMiddle * (1.0f + kCurve * kMiddle * kMiddle);
   static SLUICE_INLINE_METHOD F32
   flatten(F32 y) {  // their one boundary to each side is where u is 1
     return y * splat(1.0f / (1.0f + 1.75f * kKvCurve2));
@@ -52,10 +56,24 @@ struct EvenLevels2 {
   static constexpr int kCodes = 4;
   static constexpr float kMiddle = 1.5f, kCurve = 0.0f;
 };
+struct Lifted4 {
+  int8_t level[16];
+};
+constexpr Lifted4 lift_levels() {
+  Lifted4 out{};
+  for (int i = 0; i < 16; ++i) out.level[i] = static_cast<int8_t>(kKvLevels4[i] + 64);
+  return out;
+}
+alignas(16) constexpr Lifted4 kLifted4 = lift_levels();
+
 template <class L>
 SLUICE_INLINE F32 level(F32 u) {
-  if constexpr (L::kCurve == 0.0f) return u;
-  return u * mul_add(u * u, splat(L::kCurve), splat(1.0f));
+  if constexpr (L::kCurve == 0.0f) {
+    return u;
+  } else {
+    const F32 curved = u * mul_add(u * u, splat(L::kCurve), splat(L::kUnit));
+    return L::kUnit == 1.0f ? curved : round(curved);
+  }
 }
 
 // 0, 1 .. n - 1, again and again: what bits above a code's own say does not matter.
@@ -74,19 +92,24 @@ constexpr CodeLanes kRepeated = repeat_codes(L::kCodes);
 // Where all levels fit a vector they are computed once and looked up: the same chain either way.
 template <class L, int kShift, class... Scale>
 SLUICE_INLINE F32 load_levels(const uint8_t* p, Scale... scale) {
-  const auto levels = [&](F32 codes) SLUICE_INLINE_LAMBDA {
-    return (level<L>(codes - splat(L::kMiddle)) * ... * scale);
-  };
+  if constexpr (L::kCodes == 16 && kLanes < 16) {
+    return (load_entries<kShift>(kKvLevels4, p) * ... * scale);
+  } else {
+    const auto levels = [&](F32 codes) SLUICE_INLINE_LAMBDA {
+      return (level<L>(codes - splat(L::kMiddle)) * ... * scale);
+    };
 #if defined(SLUICE_WIDE_LANES)
-  if constexpr (L::kCodes <= kLanes) return look_up<kShift>(levels(load(kRepeated<L>.lanes)), p);
+    if constexpr (L::kCodes <= kLanes) return look_up<kShift>(levels(load(kRepeated<L>.lanes)), p);
 #endif
-  return levels(load_bits<kShift, L::kCodes - 1>(p));
+    return levels(load_bits<kShift, L::kCodes - 1>(p));
+  }
 }
 
 // --- forms ---------------------------------------------------------------------------------------
 // Rows of a block's positions: row i at data + i * stride. Only rows [from, to) may be read: the
 // others may never have been written, or not exist.
-enum class Form : uint8_t { kF32, kF16, kQ8, kQ4, kQ2, kQ2Channels };
+enum class Form : uint8_t { kF32, kF16, kQ8, kQ4, kQ4Lanes, kQ2, kQ2Channels };
+// Of kQ4Lanes run i is at data + i * stride, and positions beside those in [from, to) may be read.
 struct Rows {
   Form form;
   int from, to;
@@ -94,6 +117,18 @@ struct Rows {
   int64_t stride;           // in bytes
   const uint8_t* channels;  // of kQ2Channels: the group's steps, then its middles
   int64_t middles;          // in bytes from the former to the latter
+};
+
+// Rows of queries: in f32, and where keys are in lanes as quantize_q8 leaves one after the other.
+struct Queries {
+  const float* data;
+  int64_t ld;
+  int32_t size;  // multiple of lanes
+  const uint8_t* q8;
+  size_t q8_stride;
+  [[nodiscard]] Queries from(int row) const {
+    return {data + row * ld, ld, size, q8 + static_cast<size_t>(row) * q8_stride, q8_stride};
+  }
 };
 
 // How a row lies: units of kUnit vectors in kBytes bytes. load_part<i>(p, c) is vector i of the
@@ -216,6 +251,23 @@ SLUICE_NOINLINE void widen_channels(const Rows& in, int32_t ld, float* out) {
   }
 }
 
+// A row's blocks out of their runs.
+SLUICE_NOINLINE void widen_lanes(const Rows& in, int32_t ld, float* out) {
+  for (int i = in.from; i < in.to; ++i) {
+    const uint8_t* block = in.data + i / kKvRun * in.stride;
+    const int lane = i % kKvRun;
+    for (int32_t c = 0; c < ld; c += kKvBlock, block += kKvRun * Q4Rows::kBytes) {
+      uint8_t row[Q4Rows::kBytes];
+      memcpy(row, block + 2 * lane, 2);
+      for (int j = 0; j < 4; ++j) {
+        memcpy(row + 2 + 4 * j, block + 2 * kKvRun + 4 * (kKvRun * j + lane), 4);
+      }
+      widen_units<Q4Rows>({Form::kQ4, 0, 1, row, 0, nullptr, 0},
+                          ld - c < kKvBlock ? ld - c : kKvBlock, out + i * ld + c);
+    }
+  }
+}
+
 // As f32, `ld` values a row, a multiple of lanes; of f16 those from `cols` on may be anything.
 Rows widen(const Rows& in, int32_t cols, int32_t ld, float* out) {
   switch (in.form) {
@@ -229,6 +281,9 @@ Rows widen(const Rows& in, int32_t cols, int32_t ld, float* out) {
       break;
     case Form::kQ4:
       widen_units<Q4Rows>(in, ld, out);
+      break;
+    case Form::kQ4Lanes:
+      widen_lanes(in, ld, out);
       break;
     case Form::kQ2:
       widen_units<Q2Rows>(in, ld, out);

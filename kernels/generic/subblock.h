@@ -98,6 +98,7 @@ SLUICE_INLINE void dot_sums(const Tokens& x, int block, const F& codes, const W&
   SLUICE_UNROLL for (int i = 0; i < kQuads / 2; ++i) {
     const int j = kFirst + (kPairs ? i : 2 * i);
     dot_quad(x, block, j, codes, sum);
+    if constexpr (kEvery == 1) settle_all(factors, sum);
     dot_quad(x, block, j + kNext, codes, sum);
     if ((2 * i + 2) % kEvery == 0) settle_all(factors, sum);
   }

@@ -170,6 +170,13 @@ SLUICE_INLINE F32 look_up(F32 table, const uint8_t* p) {
   if constexpr (kShift != 0) wide = _mm256_srli_epi32(wide, kShift);
   return {_mm256_permutevar8x32_ps(table.v, wide)};
 }
+template <int kShift>
+SLUICE_INLINE F32 load_entries(const int8_t* table, const uint8_t* p) {
+  const __m128i bytes = kShift == 0 ? load_8_bytes(p) : _mm_srli_epi16(load_8_bytes(p), 4);
+  const __m128i entries = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)),
+                                           _mm_and_si128(bytes, _mm_set1_epi8(15)));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(entries))};
+}
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p)))};
 }

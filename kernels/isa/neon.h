@@ -170,6 +170,14 @@ SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   if constexpr ((0xff >> kShift) != kMask) bytes = vand_u8(bytes, vdup_n_u8(kMask));
   return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))))};
 }
+template <int kShift>
+SLUICE_INLINE F32 load_entries(const int8_t* table, const uint8_t* p) {
+  uint8x8_t codes = load_4_bytes(p);
+  if constexpr (kShift == 0) codes = vand_u8(codes, vdup_n_u8(15));
+  if constexpr (kShift == 4) codes = vshr_n_u8(codes, 4);
+  const int8x8_t entries = vqtbl1_s8(vld1q_s8(table), codes);
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(entries))))};
+}
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   const int8x8_t bytes = vreinterpret_s8_u8(load_4_bytes(p));
   return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(bytes))))};

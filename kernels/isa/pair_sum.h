@@ -13,7 +13,8 @@ namespace {
 template <int kMax>
 constexpr int kQuadsThatFit = 32767 / (2 * 127 * kMax) >= 8   ? 8
                               : 32767 / (2 * 127 * kMax) >= 4 ? 4
-                                                              : 2;
+                              : 32767 / (2 * 127 * kMax) >= 2 ? 2
+                                                              : 1;
 
 template <int kEvery>
 struct PairSum {

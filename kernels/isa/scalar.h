@@ -215,6 +215,13 @@ SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   const VectorI32 wide = {p[0], p[1], p[2], p[3]};
   return to_f32({(wide >> kShift) & kMask});
 }
+// table[(byte >> kShift) & 15] of kLanes bytes.
+template <int kShift>
+SLUICE_INLINE F32 load_entries(const int8_t* table, const uint8_t* p) {
+  int32_t e[kLanes];
+  for (int i = 0; i < kLanes; ++i) e[i] = table[p[i] >> kShift & 15];
+  return to_f32({VectorI32{e[0], e[1], e[2], e[3]}});
+}
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   int8_t s[kLanes];
   memcpy(s, p, sizeof s);

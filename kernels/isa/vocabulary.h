@@ -7,7 +7,8 @@
 //   I32       splat_i32 store + - shl<n> to_f32 round_i32 as_f32 as_i32
 //   loads     load_f16 load_scale load_super store_f16 load_bf16 load_bits<shift, mask>
 //             load_s8 | with eight lanes and more: splat_bf16; look_up<shift>, the entries of a
-//             vector that bits from `shift` on of kLanes bytes choose
+//             vector that bits from `shift` on of kLanes bytes choose | with fewer than sixteen:
+//             load_entries<shift>, those of a table of sixteen bytes
 //   Bytes     load_bytes store_bytes | bits<shift, mask> lookup16
 //   dots      ActBlock load_quad prepare dot load_signed_quad prepare_signed signed_offset
 //             dot_signed; in whole_sum.h or pair_sum.h start<Sum<max, quads>> half_word start_half

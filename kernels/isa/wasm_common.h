@@ -218,6 +218,16 @@ SLUICE_INLINE F32 load_bits(const uint8_t* p) {
   }
   return {wasm_f32x4_convert_i32x4(wide)};
 }
+// A byte goes to the top of its lane, its code down, its entry up again and down with its sign.
+template <int kShift>
+SLUICE_INLINE F32 load_entries(const int8_t* table, const uint8_t* p) {
+  v128_t wide = wasm_i8x16_swizzle(
+      wasm_v128_load32_zero(p),
+      wasm_i8x16_const(-1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3));
+  if constexpr (kShift == 0) wide = wasm_i32x4_shl(wide, 4);
+  const v128_t entries = wasm_i8x16_swizzle(wasm_v128_load(table), wasm_u32x4_shr(wide, 28));
+  return {wasm_f32x4_convert_i32x4(wasm_i32x4_shr(wasm_i32x4_shl(entries, 24), 24))};
+}
 SLUICE_INLINE F32 load_s8(const uint8_t* p) {
   const v128_t bytes = wasm_v128_load32_zero(p);
   const v128_t top = wasm_i8x16_swizzle(

@@ -16,8 +16,7 @@ double bf16_at(const uint8_t* p) {
 }
 
 double level4(int code) {
-  const double u = code - 7.5;
-  return u + double{kKvCurve4} * u * u * u;
+  return kKvLevels4[code];
 }
 double level2(int code) {
   const double u = code - 1.5;
@@ -54,6 +53,15 @@ double kv_value(KvType type, const void* row, int32_t i) {
   }
   const uint8_t* block = bytes + i / 64 * 20;
   return bf16_at(block + i % 64 / 32 * 2) * level2(block[4 + i % 16] >> (i % 64 / 16 * 2) & 3);
+}
+
+double kv_lane_value(const void* group, int32_t n, int32_t p, int32_t i) {
+  const uint8_t* run =
+      static_cast<const uint8_t*>(group) + p / 16 * 16 * kv_row_bytes(KvType::kQ4_0, n);
+  const uint8_t* block = run + i / 32 * 16 * 18;
+  const int j = i % 16;
+  const uint8_t byte = block[32 + j / 4 * 64 + p % 16 * 4 + j % 4];
+  return bf16_at(block + 2 * (p % 16)) * level4(byte >> (i % 32 / 16 * 4) & 15);
 }
 
 double kv_channel_value(const void* group, int32_t n, int32_t p, int32_t i) {

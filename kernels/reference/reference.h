@@ -50,8 +50,10 @@ void scan(const ScanArgs& args, double* after, double* out);
 // --- quantized keys and values: layouts in kernels.h ---------------------------------------------
 // Hadamard's transform of n values as Table::rotate does it, by its definition.
 void rotate(const float* x, int32_t n, double* out);
-// Value i of a row of n values (not of the keys of kQ2), or of position p of a group by channel.
+// Value i of a row of n values (not of the keys of kQ4_0 and kQ2), of position p of a group of such
+// keys of kQ4_0, or by channel.
 [[nodiscard]] double kv_value(KvType type, const void* row, int32_t i);
+[[nodiscard]] double kv_lane_value(const void* group, int32_t n, int32_t p, int32_t i);
 [[nodiscard]] double kv_channel_value(const void* group, int32_t n, int32_t p, int32_t i);
 // The least squared error that 32 values can have in a block of this type, over fine steps of the
 // scale; kF16 is not a block.

@@ -79,6 +79,10 @@ void softmax(const float* x, int64_t n, double* out) {
 
 namespace {
 
+bool in_ring(const AttentionArgs& a, int32_t row, int64_t p) {
+  return p >= a.position[row] / kKvGroup * kKvGroup;
+}
+
 // Value i of the position at place p, of the keys or of the values, as row `row` sees it.
 double seen_value(const AttentionArgs& a, bool keys, int32_t row, int64_t p, int32_t i) {
   const KvType type = keys ? a.k_type : a.v_type;
@@ -90,26 +94,35 @@ double seen_value(const AttentionArgs& a, bool keys, int32_t row, int64_t p, int
   }
   const int64_t row_bytes = kv_row_bytes(type, a.v == a.k ? a.dk : n);
   if (type == KvType::kQ8_0) return kv_value(type, data + p * row_bytes, i);
-  if (p >= a.position[row] / kKvGroup * kKvGroup) {
+  if (in_ring(a, row, p)) {
     const f16* recent = keys ? a.recent_k : a.recent_v;
     return double{f16_to_f32(recent[(p + a.recent_shift) % a.recent_size * stride + i])};
   }
-  if (!keys || type == KvType::kQ4_0) return kv_value(type, data + p * row_bytes, i);
-  return kv_channel_value(data + p / kKvGroup * kKvGroup * row_bytes, n,
-                          static_cast<int32_t>(p % kKvGroup), i);
+  if (!keys && a.v != a.k) return kv_value(type, data + p * row_bytes, i);
+  const auto value_of = type == KvType::kQ4_0 ? kv_lane_value : kv_channel_value;
+  return value_of(data + p / kKvGroup * kKvGroup * row_bytes, a.dk,
+                  static_cast<int32_t>(p % kKvGroup), i);
 }
 
 }  // namespace
 
 void attention(const AttentionArgs& a, double* out) {
   std::vector<double> score;
+  std::vector<int8_t> rounded(static_cast<size_t>(a.dk) + 32);
+  std::vector<float> scales(static_cast<size_t>(a.dk) / 32 + 1);
   for (int32_t i = 0; i < a.n_rows; ++i) {
     const float* q = a.q + i * a.q_stride;
     score.clear();
     double top = -INFINITY;
+    quantize_q8(q, a.dk, rounded.data(), scales.data());
     for (int64_t p = a.begin[i]; p < a.end[i]; ++p) {
       double s = 0;
-      for (int32_t d = 0; d < a.dk; ++d) s += double{q[d]} * seen_value(a, true, i, p, d);
+      const bool in_integers = a.k_type == KvType::kQ4_0 && !in_ring(a, i, p);
+      for (int32_t d = 0; d < a.dk; ++d) {
+        const size_t at = static_cast<size_t>(d);
+        const double as_seen = in_integers ? double{scales[at / 32]} * rounded[at] : double{q[d]};
+        s += as_seen * seen_value(a, true, i, p, d);
+      }
       if (a.relative != nullptr) {
         const int64_t distance =
             std::clamp<int64_t>(p - a.position[i], -kRelativeReach, kRelativeReach);

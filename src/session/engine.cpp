@@ -81,7 +81,10 @@ uint64_t identity_of(const gguf::Header& header, const model::Program& program,
     for (const float weight : exits.weights)
       sum.add(uint64_t{__builtin_bit_cast(uint32_t, weight)});
   }
-  if (!plan.kv_types.f16()) sum.add(kv::kv_types_name(plan.kv_types));
+  if (!plan.kv_types.f16()) {
+    sum.add(kv::kv_types_name(plan.kv_types));
+    sum.add(kernels::kKvForms);
+  }
   if (plan.kv_room.forgets()) {
     sum.add(static_cast<uint64_t>(plan.kv_room.keep) << 32 |
             static_cast<uint64_t>(plan.kv_room.window));

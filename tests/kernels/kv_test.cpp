@@ -9,6 +9,8 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/kernels.h"
@@ -49,11 +51,16 @@ TEST(KvQuantize, RotationIsHadamardsAndItsOwnInverse) {
   }
 }
 
-// Squared error of a row of n values that were written by row.
-double row_error(KvType type, const std::vector<float>& x, const void* row) {
+// Squared error of row p of a group of rows of n values, keys of q4_0 among them.
+double row_error(KvType type, const std::vector<float>& x, const uint8_t* group, int32_t p,
+                 bool keys) {
+  const int32_t n = static_cast<int32_t>(x.size());
   double sum = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    const double e = x[i] - reference::kv_value(type, row, static_cast<int32_t>(i));
+    const int32_t at = static_cast<int32_t>(i);
+    const double kept = keys ? reference::kv_lane_value(group, n, p, at)
+                             : reference::kv_value(type, group + p * kv_row_bytes(type, n), at);
+    const double e = x[i] - kept;
     sum += e * e;
   }
   return sum;
@@ -71,25 +78,30 @@ double least_error(KvType type, const std::vector<float>& x) {
 }
 
 TEST(KvQuantize, RowsAreNearlyAsCloseAsTheyCanBe) {
+  const std::pair<KvType, bool> forms[] = {// and whether they are keys
+                                           {KvType::kQ8_0, false},
+                                           {KvType::kQ4_0, false},
+                                           {KvType::kQ4_0, true},
+                                           {KvType::kQ2, false}};
   for (const Table* table : tables()) {
     for (const int32_t n : {1, 31, 32, 33, 64, 80, 128}) {
       const size_t size = static_cast<size_t>(n);
-      for (const KvType type : {KvType::kQ8_0, KvType::kQ4_0, KvType::kQ2}) {
+      for (const auto& pair : forms) {
+        const KvType type = pair.first;
         const size_t row_bytes = static_cast<size_t>(kv_row_bytes(type, n));
         std::vector<f16> group = halves(normal_values(kKvGroup * size, 2));
         std::fill_n(group.begin() + n, n, f16{0});  // a row of zeros
         std::vector<uint8_t> out(kKvGroup * row_bytes, 0xff);
+        const bool keys = pair.second;
         double error = 0, least = 0;
         if (type != KvType::kQ8_0) {
-          table->quantize_kv_group(type, /*keys=*/type == KvType::kQ4_0, group.data(), n,
-                                   out.data());
+          table->quantize_kv_group(type, keys, group.data(), n, out.data());
         }
         for (size_t i = 0; i < kKvGroup; ++i) {
           std::vector<float> row(size);
           for (size_t c = 0; c < size; ++c) row[c] = reference::f16_to_f32(group[i * size + c]);
-          uint8_t* at = &out[i * row_bytes];
-          if (type == KvType::kQ8_0) table->quantize_kv(row.data(), n, at);
-          const double own = row_error(type, row, at);
+          if (type == KvType::kQ8_0) table->quantize_kv(row.data(), n, &out[i * row_bytes]);
+          const double own = row_error(type, row, out.data(), static_cast<int32_t>(i), keys);
           if (i == 1) {
             EXPECT_EQ(own, 0);
           }
@@ -157,7 +169,8 @@ TEST(KvQuantize, RotationKeepsOutliersFromTheOthers) {
         double off = 0;  // of the score
         for (int32_t c = 0; c < kSize; ++c) {
           const size_t at = static_cast<size_t>(c);
-          const double kept = reference::kv_value(KvType::kQ4_0, &out[i * row_bytes], c);
+          const double kept =
+              reference::kv_lane_value(out.data(), kSize, static_cast<int32_t>(i), c);
           off += double{q[at]} * (kept - keys[i * kSize + at]);
         }
         error[rotated] += off * off;
@@ -244,7 +257,45 @@ std::vector<float> attend(const Table& table, AttentionArgs a) {
   return out;
 }
 
-// Rows of the last 70 positions: in one group and in the one before, all together and a few alone.
+// Rows of the last 64 positions, in one group and in the one before: all together as the definition
+// has them, and one to six of them alone to the bit, in tiles of every height.
+void expect_as_defined(const Table& table, AttentionArgs a, int32_t n, const std::string& what) {
+  const int32_t n_rows = 64;
+  const std::vector<float> q =
+      normal_values(static_cast<size_t>(n_rows) * static_cast<size_t>(a.dk), 6);
+  std::vector<int32_t> begin, end, position;
+  for (int32_t i = 0; i < n_rows; ++i) {
+    position.push_back(n - n_rows + i);
+    end.push_back(n - n_rows + i + 1);
+    begin.push_back(i % 3 == 1 ? end.back() / 2 : 0);
+  }
+  a.q = q.data();
+  a.q_stride = a.dk;
+  a.n_rows = n_rows;
+  a.begin = begin.data();
+  a.end = end.data();
+  a.position = position.data();
+  const std::vector<float> got = attend(table, a);
+  std::vector<double> expected(got.size());
+  reference::attention(a, expected.data());
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], expected[i], 1e-5) << table.name << " " << what << " n " << n;
+  }
+  for (int32_t i = 0; i < n_rows; i += 7) {
+    AttentionArgs few = a;
+    few.q = a.q + i * a.dk;
+    few.n_rows = std::min(1 + i % 6, n_rows - i);
+    few.begin = a.begin + i;
+    few.end = a.end + i;
+    few.position = a.position + i;
+    const std::vector<float> alone = attend(table, few);
+    ASSERT_EQ(std::memcmp(alone.data(), &got[static_cast<size_t>(i * a.dv)],
+                          alone.size() * sizeof(float)),
+              0)
+        << table.name << " " << what << " row " << i;
+  }
+}
+
 TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
   const int32_t sizes[][2] = {{8, 8}, {24, 40}, {80, 64}, {96, 96}, {128, 128}};
   for (const Table* table : tables()) {
@@ -254,44 +305,28 @@ TEST(KvAttention, IsThatOverTheValuesThatTheBitsStandFor) {
         const auto& size = sizes[pair % 5];
         for (const int32_t n : {70, 64, 230}) {
           const Cache cache(*table, k, v, size[0], size[1], n);
-          AttentionArgs a = cache.args();
-          const int32_t n_rows = 64;
-          const std::vector<float> q =
-              normal_values(static_cast<size_t>(n_rows) * static_cast<size_t>(a.dk), 6);
-          std::vector<int32_t> begin, end, position;
-          for (int32_t i = 0; i < n_rows; ++i) {
-            position.push_back(n - n_rows + i);
-            end.push_back(n - n_rows + i + 1);
-            begin.push_back(i % 3 == 1 ? end.back() / 2 : 0);
-          }
-          a.q = q.data();
-          a.q_stride = a.dk;
-          a.n_rows = n_rows;
-          a.begin = begin.data();
-          a.end = end.data();
-          a.position = position.data();
-          const std::vector<float> got = attend(*table, a);
-          std::vector<double> expected(got.size());
-          reference::attention(a, expected.data());
-          for (size_t i = 0; i < got.size(); ++i) {
-            ASSERT_NEAR(got[i], expected[i], 1e-5)
-                << table->name << " types " << pair << " n " << n;
-          }
-          // One to six rows: tiles of every height, with and without scratch.
-          for (int32_t i = 0; i < n_rows; i += 7) {
-            AttentionArgs few = a;
-            few.q = a.q + i * a.dk;
-            few.n_rows = std::min(1 + i % 6, n_rows - i);
-            few.begin = a.begin + i;
-            few.end = a.end + i;
-            few.position = a.position + i;
-            const std::vector<float> alone = attend(*table, few);
-            ASSERT_EQ(std::memcmp(alone.data(), &got[static_cast<size_t>(i * a.dv)],
-                                  alone.size() * sizeof(float)),
-                      0)
-                << table->name << " types " << pair << " row " << i;
-          }
+          expect_as_defined(*table, cache.args(), n, "types " + std::to_string(pair));
+          if (HasFatalFailure()) return;
         }
+      }
+    }
+  }
+}
+
+// As latent attention caches them: the first values of a key are its value.
+TEST(KvAttention, ValuesInKeys) {
+  for (const Table* table : tables()) {
+    for (const KvType type : kTypes) {
+      for (const int32_t dk : {24, 72, 192}) {
+        const Cache cache(*table, type, KvType::kF16, dk, 8, 230);
+        AttentionArgs a = cache.args();
+        a.v = a.k;
+        a.v_type = type;
+        a.recent_v = a.recent_k;
+        a.v_stride = dk;
+        a.dv = dk - 8;
+        expect_as_defined(*table, a, 230, "type " + std::to_string(static_cast<int>(type)));
+        if (HasFatalFailure()) return;
       }
     }
   }
