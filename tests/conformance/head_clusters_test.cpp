@@ -177,6 +177,7 @@ TEST_P(HeadClusters, LieTogetherInQsf) {
     for (const size_t step : {size_t{1}, size_t{3}, size_t{12}}) {
       EXPECT_EQ(logits(o, step), wanted[i]) << step;
     }
+    o.min_batch = 12;
     const uint64_t least = smallest_budget(path_, o);
     for (const uint64_t budget : {least, least + 50000, least + 200000}) {
       for (const auto reads : {residency::DirectReads::kNone, residency::DirectReads::kAlways,

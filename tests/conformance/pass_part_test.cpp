@@ -62,7 +62,7 @@ TEST(PassPart, IsThePassAndTheModelWithoutALayer) {
     SCOPED_TRACE(reference.name);
     session::EngineOptions options;
     options.n_ctx = 64;
-    options.logits_rows = options.n_batch = kTokens;
+    options.logits_rows = options.n_batch = options.min_batch = kTokens;
     options.n_threads = 2;
     Result<native::ModelHeader> model = native::read_header(reference.path, {});
     ASSERT_TRUE(model.ok());
@@ -79,10 +79,8 @@ TEST(PassPart, IsThePassAndTheModelWithoutALayer) {
       wanted.push_back(all_logits(opened, text, kTokens));
     }
     options.skip = {};
-    options.memory_budget = found->plan.minimum;
     for (const bool streaming : {false, true}) {
-      if (!streaming) options.memory_budget = 0;
-      if (streaming) options.memory_budget = found->plan.minimum;
+      options.memory_budget = streaming ? found->plan.minimum : 0;
       Parts parts(reference.path, options, text);
       ASSERT_NE(parts.opened.session, nullptr);
       std::vector<float> before, now, other;
