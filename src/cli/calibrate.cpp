@@ -1,139 +1,404 @@
-// Windows of the text go through the model as a prompt does, every position's logits wanted, so
-// that the last layer and the head see all of them too.
+// Windows of the text, each a batch. Between layers the residual stream is here, so that what
+// follows a layer can be run with and without it.
 #include "cli/calibrate.h"
 
 #include <algorithm>
-#include <map>
+#include <cmath>
 
 #include "cli/cli.h"
+#include "cli/moments.h"
+#include "model/skipping.h"
 
 namespace sluice::cli {
 namespace {
 
-constexpr int32_t kWindow = 512;                // tokens
-constexpr uint64_t kLogitsBytes = 32ull << 20;  // held at a time
+using session::Token;
 
-class Moments {
- public:
-  explicit Moments(const gguf::Header& header) : header_(header) {}
+constexpr int32_t kWindow = 256;                // tokens
+constexpr uint64_t kLogitsBytes = 32ull << 20;  // held at a time, of the model and of its parts
+constexpr size_t kExitTokens = 2048;            // that are read for exits and cosines, at most
+constexpr size_t kAbsenceTokens = 512;          // that are read without each layer, at most
+constexpr size_t kLeastPositions = 256, kMostPositions = 2048;  // looked at for exits
+constexpr double kHeadWork = 2e12;  // multiplications that the head may take for these
 
-  static void see(void* context, const model::Mat& mat, const float* x, int64_t ld, int32_t n) {
-    static_cast<Moments*>(context)->add(mat, x, ld, n);
-  }
+// Where the layers of a program begin, and where they end.
+struct Cuts {
+  std::vector<size_t> layer;  // [n_layer]
+  size_t tail = 0, end = 0;
 
-  [[nodiscard]] Result<convert::Importance> importance() const {
-    convert::Importance out;
-    for (const auto& [name, sums] : by_name_) {
-      std::vector<float> moments(sums.squares.size());
-      const size_t columns = moments.size() / sums.rows.size();
-      for (size_t i = 0; i < moments.size(); ++i) {
-        const double rows = sums.rows[i / columns];  // 0: an expert that was never asked
-        moments[i] = rows > 0 ? static_cast<float>(sums.squares[i] / rows) : 1;
-      }
-      SLUICE_RETURN_IF_ERROR(out.set(std::string(name), std::move(moments)));
+  explicit Cuts(const model::Program& p) : end(static_cast<size_t>(p.pool)) {
+    layer.assign(static_cast<size_t>(p.hp.n_layer), SIZE_MAX);
+    for (size_t i = 0; i < end; ++i) {
+      if (p.ops[i].layer < 0) continue;
+      size_t& first = layer[static_cast<size_t>(p.ops[i].layer)];
+      first = std::min(first, i);
+      tail = i + 1;
     }
-    return out;
-  }
-
- private:
-  struct Sums {
-    std::vector<double> squares;  // [matrices][columns]
-    std::vector<double> rows;     // [matrices]
-  };
-
-  void add(const model::Mat& mat, const float* x, int64_t ld, int32_t n) {
-    const gguf::Tensor* t = header_.find_tensor(mat.name);
-    if (t == nullptr || static_cast<uint64_t>(mat.cols) != t->ne[0]) return;
-    Sums& sums = by_name_[t->name];
-    const auto cols = static_cast<size_t>(mat.cols);
-    sums.squares.resize(cols * t->ne[2]);
-    sums.rows.resize(t->ne[2]);
-    const uint64_t which = (mat.offset - t->offset) / (t->bytes / t->ne[2]);
-    if (mat.offset < t->offset || which >= t->ne[2]) return;
-    double* to = sums.squares.data() + which * cols;
-    for (int32_t row = 0; row < n; ++row) {
-      for (size_t c = 0; c < cols; ++c) {
-        const double v = x[row * ld + static_cast<int64_t>(c)];
-        to[c] += v * v;
-      }
+    for (size_t l = layer.size(), next = tail; l-- > 0;) {
+      if (layer[l] == SIZE_MAX) layer[l] = next;
+      next = layer[l];
     }
-    sums.rows[which] += n;
   }
-
-  const gguf::Header& header_;
-  std::map<std::string_view, Sums> by_name_;
+  [[nodiscard]] size_t behind(size_t l) const { return l + 1 < layer.size() ? layer[l + 1] : tail; }
 };
 
-// The context to calibrate with: a window, or what the model was made for.
+// n positions that lie evenly in a window of so many.
+std::vector<size_t> even(size_t n, size_t of) {
+  std::vector<size_t> out;
+  n = std::min(n, of);
+  for (size_t i = 0; i < n; ++i) out.push_back((2 * i + 1) * of / (2 * n));
+  return out;
+}
+
+// Tokens of a window, or what the model was made for.
 int32_t window_of(const gguf::Header& header) {
   const std::string arch(header.get_string("general.architecture").value_or(""));
   const uint64_t most = header.get_u64(arch + ".context_length").value_or(kWindow);
   return static_cast<int32_t>(std::clamp<uint64_t>(most, 2, kWindow));
 }
 
-// Rows of logits that are held at a time: the vocabulary's size is the embedding's rows.
-int32_t rows_of(const gguf::Header& header) {
-  const gguf::Tensor* table = header.find_tensor("token_embd.weight");
-  const uint64_t vocabulary = table != nullptr ? table->ne[1] : 1;
-  return static_cast<int32_t>(std::clamp<uint64_t>(kLogitsBytes / (4 * vocabulary), 1, 128));
+double marked(const std::vector<uint8_t>& layers) {
+  return static_cast<double>(std::ranges::count(layers, 1));
 }
 
-Status read_windows(native::Model& model, session::Session& session,
-                    std::span<const session::Token> tokens) {
-  const tokenizer::Tokenizer& vocabulary = model.engine().tokenizer();
-  const session::MemoryPlan& plan = model.engine().plan();
-  const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
-  const size_t room = static_cast<size_t>(plan.n_ctx) - opening;
-  const auto step = static_cast<size_t>(std::min(plan.logits_rows, plan.n_batch));
-  std::vector<session::Token> window;
-  for (size_t start = 0; start < tokens.size(); start += room) {
-    const std::span<const session::Token> part =
-        tokens.subspan(start, std::min(room, tokens.size() - start));
-    window.assign(opening, vocabulary.bos());
-    window.insert(window.end(), part.begin(), part.end());
-    session.clear();
-    for (size_t at = 0; at < window.size(); at += step) {
-      const std::span<const session::Token> batch(window.data() + at,
-                                                  std::min(step, window.size() - at));
-      SLUICE_RETURN_IF_ERROR(session.begin(batch, session::Wanted::kAllLogits));
-      SLUICE_RETURN_IF_ERROR(model.run(session));
+// Multiplications of a row.
+double work_of(const model::Program& p, int32_t from_layer, int32_t to_layer) {
+  const double experts = static_cast<double>(p.hp.n_expert_used) /
+                         static_cast<double>(std::max<int64_t>(1, p.hp.n_expert));
+  double sum = 0;
+  for (const model::Mat& m : p.mats) {
+    const bool in = m.layer >= from_layer && m.layer < to_layer;
+    const double share = m.expert ? experts : 1;
+    if (in) sum += share * static_cast<double>(m.rows) * static_cast<double>(m.cols);
+  }
+  return sum;
+}
+
+class Reader {
+ public:
+  Reader(const Calibration& how, const gguf::Header& header, native::Model& model,
+         session::Session& session, std::vector<uint8_t> may_leave)
+      : how_(how),
+        model_(model),
+        session_(session),
+        program_(model.engine().program()),
+        cuts_(program_),
+        width_(static_cast<size_t>(model.engine().width(model::Buf::kX))),
+        rows_(static_cast<size_t>(
+            std::min(model.engine().plan().logits_rows, model.engine().plan().n_batch))),
+        moments_(header),
+        may_leave_(std::move(may_leave)) {
+    const size_t n = cuts_.layer.size();
+    out_.layers.resize(n);
+    cosines_.resize(n);
+    seen_.resize(n);
+    may_skip_.resize(n);
+    for (const int32_t layer : model::skippable_layers(program_)) {
+      may_skip_[static_cast<size_t>(layer)] = 1;
     }
   }
-  return {};
+
+  [[nodiscard]] Result<Calibrated> read(std::span<const Token> text) {
+    cut(text);
+    for (const Window& w : windows_) {
+      if (w.judged || how_.moments) SLUICE_RETURN_IF_ERROR(read_window(w));
+    }
+    return finish(text.size());
+  }
+
+ private:
+  struct Window {
+    std::vector<Token> tokens;
+    bool judged = false, without = false;  // for exits and cosines; and without each layer
+  };
+
+  // Windows that lie evenly in the text are looked at more closely.
+  void cut(std::span<const Token> text) {
+    const tokenizer::Tokenizer& vocabulary = model_.engine().tokenizer();
+    const session::MemoryPlan& plan = model_.engine().plan();
+    const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
+    const auto most = static_cast<size_t>(std::min(plan.n_batch, plan.n_ctx));
+    const size_t room = std::max<size_t>(1, most - std::min(most, opening));
+    for (size_t at = 0; at < text.size(); at += room) {
+      Window& w = windows_.emplace_back();
+      w.tokens.assign(opening, vocabulary.bos());
+      const std::span<const Token> part = text.subspan(at, std::min(room, text.size() - at));
+      w.tokens.insert(w.tokens.end(), part.begin(), part.end());
+    }
+    const size_t whole = std::max<size_t>(1, text.size() / room);
+    const size_t judged = std::clamp<size_t>(kExitTokens / most, 1, whole);
+    const size_t without = std::clamp<size_t>(kAbsenceTokens / most, 1, judged);
+    for (size_t i = 0; i < judged; ++i) windows_[i * whole / judged].judged = true;
+    for (size_t i = 0; i < without; ++i) {
+      windows_[i * judged / without * whole / judged].without = true;
+    }
+    const auto exits = marked(may_leave_);
+    const double positions = kHeadWork / (row_work() * std::max(1.0, exits));
+    looked_at_ =
+        static_cast<size_t>(std::clamp<double>(positions, kLeastPositions, kMostPositions));
+    looked_at_ = (looked_at_ + judged - 1) / judged;
+    for (const Window& w : windows_) total_ += work_of_window(w);
+  }
+
+  [[nodiscard]] double work_of_window(const Window& w) const {
+    if (!w.judged && !how_.moments) return 0;
+    const auto n = static_cast<int32_t>(cuts_.layer.size());
+    double work = work_of(program_, 0, n);
+    for (int32_t l = 0; w.without && l < n; ++l) {
+      if (may_skip_[static_cast<size_t>(l)] != 0) work += work_of(program_, l + 1, n);
+    }
+    return work * static_cast<double>(w.tokens.size()) + head_work(w);
+  }
+  // Of the head's, for a row of logits.
+  [[nodiscard]] double row_work() const {
+    const model::Mat& head = program_.mats[static_cast<size_t>(program_.head)];
+    return static_cast<double>(head.rows) * static_cast<double>(head.cols);
+  }
+  [[nodiscard]] double head_work(const Window& w) const {
+    double rows = static_cast<double>(rows_);
+    if (w.without) rows *= 1 + marked(may_skip_);
+    if (w.judged) {
+      rows += static_cast<double>(looked_at_) * (1 + marked(may_leave_));
+    }
+    return rows * row_work();
+  }
+
+  // Of the whole model's own rows where `counts`.
+  [[nodiscard]] Status run(const Window& w, const session::PassPart& part, bool counts) {
+    if (part.first == part.end) {
+      if (part.to != nullptr) part.to->assign(part.from.begin(), part.from.end());
+      return {};
+    }
+    const bool watched = counts && how_.moments;
+    session_.watch_products(watched ? session::ProductWatch{Moments::see, &moments_}
+                                    : session::ProductWatch{});
+    session_.clear();
+    SLUICE_RETURN_IF_ERROR(session_.begin_part(w.tokens, part));
+    return model_.run(session_);
+  }
+  void worked(double work) {
+    done_ += work;
+    if (how_.on_progress) how_.on_progress(std::min(1.0, done_ / total_));
+  }
+
+  void gather(std::span<const float> states, const std::vector<size_t>& rows,
+              std::vector<float>* out) const {
+    for (const size_t row : rows) {
+      const auto from = states.subspan(row * width_, width_);
+      out->insert(out->end(), from.begin(), from.end());
+    }
+  }
+
+  // Calls each(row, logits) for rows of states behind the last layer.
+  template <class Each>
+  [[nodiscard]] Status for_logits(const Window& w, std::span<const float> states, bool counts,
+                                  const Each& each) {
+    for (size_t at = 0; at * width_ < states.size(); at += rows_) {
+      const size_t n = std::min(rows_, states.size() / width_ - at);
+      const session::PassPart part{cuts_.tail, cuts_.end, states.subspan(at * width_, n * width_)};
+      SLUICE_RETURN_IF_ERROR(run(w, part, counts));
+      for (size_t i = 0; i < n; ++i) each(at + i, session_.logits(static_cast<int32_t>(i)));
+    }
+    return {};
+  }
+
+  // States of a window that are kept until the last layer is known, at a sample of its positions.
+  struct Kept {
+    std::vector<size_t> compared, looked_at;
+    std::vector<std::vector<float>> without;  // by layer, without it, behind the last
+    std::vector<std::vector<float>> behind;   // by layer
+  };
+
+  [[nodiscard]] Status read_window(const Window& w) {
+    if (w.judged) return read_layers(w);
+    SLUICE_RETURN_IF_ERROR(run(w, {0, cuts_.tail, {}, &now_}, true));
+    std::vector<float> rows;
+    gather(now_, even(rows_, w.tokens.size()), &rows);
+    SLUICE_RETURN_IF_ERROR(for_logits(w, rows, true, [](size_t, std::span<const float>) {}));
+    worked(work_of_window(w));
+    return {};
+  }
+
+  [[nodiscard]] Status read_layers(const Window& w) {
+    const size_t n_layer = cuts_.layer.size();
+    const auto n = static_cast<int32_t>(n_layer);
+    const double before = done_;
+    Kept kept;
+    kept.without.resize(n_layer);
+    kept.behind.resize(n_layer);
+    kept.compared = even(rows_, w.tokens.size());
+    kept.looked_at = even(looked_at_, w.tokens.size());
+    SLUICE_RETURN_IF_ERROR(run(w, {0, cuts_.layer[0], {}, &now_}, true));
+    for (size_t l = 0; l < n_layer; ++l) {
+      before_.swap(now_);
+      SLUICE_RETURN_IF_ERROR(run(w, {cuts_.layer[l], cuts_.behind(l), before_, &now_}, true));
+      const double tokens = static_cast<double>(w.tokens.size());
+      const auto layer = static_cast<int32_t>(l);
+      worked(tokens * work_of(program_, layer, layer + 1));
+      note_layer(l, &kept);
+      if (!w.without || may_skip_[l] == 0) continue;
+      SLUICE_RETURN_IF_ERROR(run(w, {cuts_.behind(l), cuts_.tail, before_, &other_}, false));
+      gather(other_, kept.compared, &kept.without[l]);
+      worked(tokens * work_of(program_, layer + 1, n));
+    }
+    SLUICE_RETURN_IF_ERROR(compare(w, kept));
+    SLUICE_RETURN_IF_ERROR(look_at_exits(w, kept));
+    worked(work_of_window(w) - (done_ - before));
+    return {};
+  }
+
+  // Layer l has made now_ of before_.
+  void note_layer(size_t l, Kept* kept) {
+    const auto mark = std::ranges::find_if(program_.marks, [l](const model::Mark& m) {
+      return m.layer == static_cast<int32_t>(l) && m.buf == model::Buf::kX &&
+             std::string_view(m.name) == "l_out";
+    });
+    for (size_t at = 0; mark != program_.marks.end() && at < now_.size(); at += width_) {
+      const size_t first = at + static_cast<size_t>(mark->col);
+      const size_t n = static_cast<size_t>(mark->ne0) * static_cast<size_t>(mark->ne1);
+      cosines_[l].sum +=
+          cosine(std::span(before_).subspan(first, n), std::span(now_).subspan(first, n));
+      cosines_[l].n += 1;
+    }
+    if (l >= may_leave_.size() || may_leave_[l] == 0) return;
+    gather(now_, kept->looked_at, &kept->behind[l]);
+    for (const size_t row : kept->looked_at) {
+      seen_[l].features.push_back(session::exit_features(
+          before_.data() + row * width_, now_.data() + row * width_, program_.hp.n_embd));
+    }
+  }
+
+  // The whole model's answers with those without each layer.
+  [[nodiscard]] Status compare(const Window& w, const Kept& kept) {
+    if (!w.without && !how_.moments) return {};
+    std::vector<float> rows, whole;
+    gather(now_, kept.compared, &rows);
+    SLUICE_RETURN_IF_ERROR(for_logits(w, rows, true, [&](size_t, std::span<const float> logits) {
+      if (w.without) whole.insert(whole.end(), logits.begin(), logits.end());
+    }));
+    if (!w.without) return {};
+    out_.compared += kept.compared.size();
+    for (size_t l = 0; l < kept.without.size(); ++l) {
+      if (kept.without[l].empty()) continue;
+      double& sum = out_.layers[l].divergence;
+      sum = std::max(0.0, sum);
+      SLUICE_RETURN_IF_ERROR(
+          for_logits(w, kept.without[l], false, [&](size_t i, std::span<const float> logits) {
+            const size_t n = logits.size();
+            sum += divergence(std::span(whole).subspan(i * n, n), logits);
+          }));
+    }
+    return {};
+  }
+
+  // Behind which layers the head says what it says at last.
+  [[nodiscard]] Status look_at_exits(const Window& w, const Kept& kept) {
+    if (marked(may_leave_) == 0) return {};
+    const auto likeliest = [](std::span<const float> logits) {
+      return std::max_element(logits.begin(), logits.end()) - logits.begin();
+    };
+    std::vector<float> rows;
+    std::vector<ptrdiff_t> best;
+    gather(now_, kept.looked_at, &rows);
+    SLUICE_RETURN_IF_ERROR(for_logits(w, rows, false, [&](size_t, std::span<const float> logits) {
+      best.push_back(likeliest(logits));
+    }));
+    for (size_t l = 0; l < kept.behind.size(); ++l) {
+      if (kept.behind[l].empty()) continue;
+      SLUICE_RETURN_IF_ERROR(
+          for_logits(w, kept.behind[l], false, [&](size_t i, std::span<const float> logits) {
+            seen_[l].settled.push_back(likeliest(logits) == best[i]);
+          }));
+      worked(static_cast<double>(kept.looked_at.size()) * row_work());
+    }
+    return {};
+  }
+
+  [[nodiscard]] Result<Calibrated> finish(size_t tokens) {
+    out_.tokens = tokens;
+    for (size_t l = 0; l < out_.layers.size(); ++l) {
+      LayerWorth& worth = out_.layers[l];
+      if (cosines_[l].n > 0) worth.cosine = cosines_[l].sum / cosines_[l].n;
+      if (worth.divergence >= 0) {
+        worth.divergence = std::max(0.0, worth.divergence / static_cast<double>(out_.compared));
+      }
+    }
+    if (!may_leave_.empty()) out_.exits = fit_exits(seen_);
+    if (how_.moments) {
+      Result<convert::Importance> importance = moments_.importance();
+      if (!importance.ok()) return importance.status();
+      out_.importance = std::move(*importance);
+    }
+    return std::move(out_);
+  }
+
+  struct Mean {
+    double sum = 0, n = 0;
+  };
+
+  const Calibration& how_;
+  native::Model& model_;
+  session::Session& session_;
+  const model::Program& program_;
+  Cuts cuts_;
+  size_t width_, rows_;  // of the residual stream; of logits at a time
+  Moments moments_;
+  std::vector<uint8_t> may_leave_, may_skip_;  // by layer; the first empty: nobody leaves
+  std::vector<Window> windows_;
+  size_t looked_at_ = 0;  // positions of a window
+  double done_ = 0, total_ = 0;
+  std::vector<float> before_, now_, other_;  // residual streams of a window
+  std::vector<Mean> cosines_;
+  std::vector<SeenExit> seen_;
+  Calibrated out_;
+};
+
+// What a Reader holds beside the engine, with so many rows of logits.
+uint64_t held_by(const model::Program& p, uint64_t rows) {
+  const auto width = static_cast<uint64_t>(p.width[static_cast<size_t>(model::Buf::kX)]);
+  const auto layers = static_cast<uint64_t>(p.hp.n_layer);
+  const uint64_t looked_at = std::max(kMostPositions, kExitTokens) * kWindow / kExitTokens;
+  const uint64_t states = 3 * kWindow + (layers + 1) * (rows + looked_at);
+  const uint64_t moments = 8 * 2 * static_cast<uint64_t>(p.hp.n_embd) * p.mats.size();
+  return 4 * (states * width + rows * static_cast<uint64_t>(p.hp.n_vocab)) + moments;
 }
 
 }  // namespace
 
-Result<native::LoadOptions> calibration_options(const Calibration& calibration) {
-  native::LoadOptions load;
-  load.engine.memory_budget = calibration.memory_budget;
-  load.engine.n_threads = calibration.threads;
-  load.source.cache_dir = calibration.cache_dir;
-  const Result<native::ModelHeader> described = native::read_header(calibration.model, load.source);
-  if (!described.ok()) return described.status();
-  load.engine.n_ctx = window_of(described->header);
-  load.engine.logits_rows = load.engine.n_batch = rows_of(described->header);
-  return load;
-}
-
-Result<convert::Importance> measure_importance(const Calibration& calibration) {
-  Result<std::string> text = read_text(calibration.text_file);
+Result<Calibrated> calibrate(const Calibration& how) {
+  Result<std::string> text = read_text(how.text_file);
   if (!text.ok()) return text.status();
-  const Result<native::LoadOptions> load = calibration_options(calibration);
-  if (!load.ok()) return load.status();
-  Result<native::ModelHeader> described = native::read_header(calibration.model, load->source);
+  native::LoadOptions load;
+  load.source.cache_dir = how.cache_dir;
+  const Result<native::ModelHeader> described = native::read_header(how.model, load.source);
   if (!described.ok()) return described.status();
-  Result<std::unique_ptr<native::Model>> model = native::Model::open(calibration.model, *load);
+  Result<model::Program> program = model::build_program(described->header);
+  if (!program.ok()) return program.status();
+  if (program->head < 0) {
+    return error(Code::kInvalidArgument, "this \"%s\" model gives embeddings of texts, no logits",
+                 program->hp.arch.c_str());
+  }
+  const auto vocabulary = static_cast<uint64_t>(std::max<int64_t>(1, program->hp.n_vocab));
+  const uint64_t logits = std::min(kLogitsBytes, how.memory_budget / 16) / (4 * vocabulary);
+  const uint64_t rows = std::clamp<uint64_t>(logits, 1, kWindow);
+  load.engine.memory_budget = how.memory_budget;
+  load.engine.base_bytes = held_by(*program, rows);
+  load.engine.n_threads = how.threads;
+  load.engine.n_ctx = window_of(described->header);
+  load.engine.n_batch = load.engine.n_ctx;
+  load.engine.logits_rows = static_cast<int32_t>(rows);
+  Result<std::unique_ptr<native::Model>> model = native::Model::open(how.model, load);
   if (!model.ok()) return model.status();
-  const std::vector<session::Token> tokens =
-      (*model)->engine().tokenizer().encode(*text, {false, false});
+  const std::vector<Token> tokens = (*model)->engine().tokenizer().encode(*text, {false, false});
   if (tokens.empty()) return error(Code::kPromptEmpty, "the text to calibrate with has no tokens");
   Result<std::unique_ptr<session::Session>> session = session::Session::create((*model)->engine());
   if (!session.ok()) return session.status();
-  Moments moments(described->header);
-  (*session)->watch_products({Moments::see, &moments});
-  SLUICE_RETURN_IF_ERROR(read_windows(**model, **session, tokens));
-  return moments.importance();
+  model::ExitPolicy exits;
+  exits.measures = true;
+  const Status leave = model::add_early_exits(described->header, exits, &*program);
+  if (!leave.ok() && leave.code() != Code::kInvalidArgument) return leave;
+  Reader reader(how, described->header, **model, **session, program->exits.may);
+  return reader.read(tokens);
 }
 
 }  // namespace sluice::cli

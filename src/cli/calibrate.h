@@ -1,10 +1,17 @@
-// An importance matrix of a model's own: it reads a text, and every matrix's columns are weighed by
-// the second moments of what they were multiplied with, an expert's by its own tokens.
+// What a text tells of a model, all in one reading of it: by what every matrix's columns are
+// multiplied (an importance matrix), what each layer's absence does, and behind which layers the
+// next token is settled. The text goes through the model layer by layer, a window of it at a time;
+// a layer's absence goes on from the state before it, and what the head says is asked of a sample
+// of positions.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
+#include "cli/exits.h"
+#include "cli/layers.h"
 #include "convert/importance.h"
 #include "native/model_file.h"
 
@@ -14,12 +21,19 @@ struct Calibration {
   std::string model, text_file, cache_dir;
   uint64_t memory_budget = 0;
   int threads = 0;
+  bool moments = false;  // whether an importance matrix is wanted, for which all of it is read
+  std::function<void(double share)> on_progress;  // of the work
 };
 
-// How a model is opened to read the text: windows of it, in passes that keep all logits.
-[[nodiscard]] Result<native::LoadOptions> calibration_options(const Calibration& calibration);
+struct Calibrated {
+  convert::Importance importance;
+  std::vector<LayerWorth> layers;  // by layer
+  Exits exits;
+  size_t tokens = 0;    // of the text
+  size_t compared = 0;  // positions at which layers' absence was judged
+};
 
 // Errors: those of opening and running the model, of reading the text; kPromptEmpty.
-[[nodiscard]] Result<convert::Importance> measure_importance(const Calibration& calibration);
+[[nodiscard]] Result<Calibrated> calibrate(const Calibration& calibration);
 
 }  // namespace sluice::cli

@@ -8,8 +8,6 @@
 #include "base/clock.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
-#include "cli/exits.h"
-#include "cli/layers.h"
 #include "cli/output.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
@@ -22,12 +20,6 @@ struct ConvertOptions {
   double least_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false;
-};
-
-// By reading a text.
-struct Measured {
-  std::vector<LayerWorth> layers;
-  Exits exits;
 };
 
 class FileSink final : public convert::Sink {
@@ -59,16 +51,15 @@ class ProgressLine {
   ~ProgressLine() {
     if (drawn_) std::fputs("\r\x1b[K", stderr);
   }
-  void show(uint64_t done, uint64_t total) {
+  void show(double share, const std::string& what) {
     const double now = monotonic_ms();
-    if (!shown_ || total == 0 || now - last_ < 100) return;
+    if (!shown_ || now - last_ < 100) return;
     last_ = now;
     drawn_ = true;
     constexpr int kWidth = 40;
-    const double share = static_cast<double>(done) / static_cast<double>(total);
     char bar[kWidth + 1] = {};
     for (int i = 0; i < kWidth; ++i) bar[i] = i < share * kWidth ? '#' : '.';
-    std::fprintf(stderr, "\r%s %3.0f %%  %s", bar, 100 * share, human_bytes(done).c_str());
+    std::fprintf(stderr, "\r%s %3.0f %%  %s", bar, 100 * share, what.c_str());
   }
 
  private:
@@ -87,7 +78,7 @@ Result<convert::Importance> read_importance(const std::string& path, uint64_t mo
   return convert::Importance::parse(bytes);
 }
 
-void print_report(const convert::Report& report, const Measured& measured) {
+void print_report(const convert::Report& report, const Calibrated& measured) {
   const std::vector<LayerWorth>& layers = measured.layers;
   for (size_t i = 0; i < layers.size(); ++i) {
     std::printf("layer %zu: cosine %.4f, ", i, layers[i].cosine);
@@ -115,7 +106,7 @@ void print_report(const convert::Report& report, const Measured& measured) {
               human_bytes(report.bytes).c_str());
 }
 
-void print_report_json(const convert::Report& report, const Measured& measured) {
+void print_report_json(const convert::Report& report, const Calibrated& measured) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerWorth& l : measured.layers) {
     layers.push_back({{"cosine", l.cosine}, {"stays", l.divergence < 0}});
@@ -146,7 +137,7 @@ void print_report_json(const convert::Report& report, const Measured& measured) 
              1);
 }
 
-Status convert_model(const ConvertOptions& options, convert::Report* report, Measured* measured) {
+Status convert_model(const ConvertOptions& options, convert::Report* report, Calibrated* measured) {
   const bool qsf = options.out.ends_with(".qsf");
   const Result<convert::Packing> packing =
       convert::find_packing(options.compress.empty() ? "none" : options.compress);
@@ -186,21 +177,20 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     wanted.importance = &importance;
   }
   if (!options.calibrate.empty()) {
-    const Calibration from{options.in, options.calibrate, options.cache_dir, wanted.memory_budget,
-                           options.threads};
-    if (!options.type.empty() || !options.target_size.empty()) {
-      Result<convert::Importance> measured = measure_importance(from);
-      if (!measured.ok()) return measured.status();
-      importance = std::move(*measured);
-      wanted.importance = &importance;
-    }
-    Result<std::vector<LayerWorth>> worth = measure_layers(from);
-    if (!worth.ok()) return worth.status();
-    measured->layers = std::move(*worth);
+    Calibration from;
+    from.model = options.in;
+    from.text_file = options.calibrate;
+    from.cache_dir = options.cache_dir;
+    from.memory_budget = wanted.memory_budget;
+    from.threads = options.threads;
+    from.moments = !options.type.empty() || !options.target_size.empty();
+    ProgressLine line;
+    from.on_progress = [&line](double share) { line.show(share, "of the text is read"); };
+    Result<Calibrated> read = calibrate(from);
+    if (!read.ok()) return read.status();
+    *measured = std::move(*read);
+    if (from.moments) wanted.importance = &measured->importance;
     wanted.layers = importance_of(measured->layers);
-    Result<Exits> exits = measure_exits(from);
-    if (!exits.ok()) return exits.status();
-    measured->exits = std::move(*exits);
     wanted.exits = measured->exits.weights;
   }
   io::OpenOptions source_options;
@@ -214,7 +204,10 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   if (!file.ok()) return file.status();
   FileSink sink(&*file, options.out);
   ProgressLine line;
-  wanted.on_progress = [&line](uint64_t done, uint64_t total) { line.show(done, total); };
+  wanted.on_progress = [&line](uint64_t done, uint64_t total) {
+    if (total == 0) return;
+    line.show(static_cast<double>(done) / static_cast<double>(total), human_bytes(done));
+  };
   Result<convert::Report> made = qsf ? convert::to_qsf(*source, wanted, *packing, &sink)
                                      : convert::to_gguf(*source, wanted, &sink);
   if (!made.ok()) return made.status();
@@ -263,7 +256,7 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_flag("--json", options->json, "print the report as JSON");
   sub->callback([options, status] {
     convert::Report report;
-    Measured measured;
+    Calibrated measured;
     const Status done = convert_model(*options, &report, &measured);
     if (!done.ok()) {
       *status = fail(done);

@@ -1,25 +1,25 @@
-// What each layer of a model is worth: it reads a text whole, and then again without each layer
-// that may be absent.
+// What each layer of a model is worth: what its absence changes.
 #pragma once
 
+#include <limits>
+#include <span>
 #include <vector>
-
-#include "cli/calibrate.h"
 
 namespace sluice::cli {
 
 struct LayerWorth {
   // Mean over the tokens; NaN: not known. Of what the layer reads and what it leaves.
-  double cosine = 0;
-  // Of the next token's distribution with all layers from the one without this layer, mean over the
-  // tokens, in nats; less than 0: the layer always stays.
+  double cosine = std::numeric_limits<double>::quiet_NaN();
+  // Of the next token's distribution with all layers from the one without this layer, mean over a
+  // sample of positions, in nats; less than 0: the layer always stays.
   double divergence = -1;
 };
 
-// By layer; none of a model that does not read from left to right. Errors: measure_importance's.
-[[nodiscard]] Result<std::vector<LayerWorth>> measure_layers(const Calibration& calibration);
-
 // As files have it (gguf/layer_importance.h).
 [[nodiscard]] std::vector<float> importance_of(const std::vector<LayerWorth>& layers);
+
+// Of the distribution that the second logits give from the first's, in nats.
+[[nodiscard]] double divergence(std::span<const float> p, std::span<const float> q);
+[[nodiscard]] double cosine(std::span<const float> a, std::span<const float> b);
 
 }  // namespace sluice::cli

@@ -9,6 +9,7 @@
 #include "convert/pieces.h"
 #include "convert/target.h"
 #include "gguf/early_exit.h"
+#include "gguf/head_clusters.h"
 #include "gguf/layer_importance.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
@@ -26,6 +27,7 @@ struct Plan {
   Header header;             // of the output
   std::vector<Tensor> from;  // the same tensors in the source
   std::vector<Choice> choices;
+  RowOrder by_cluster;  // of the output vectors that are written once more; empty: they are not
 };
 
 uint64_t held_for(const Header& header) {
@@ -77,6 +79,25 @@ Status set_head_clusters(const Source& model, const Options& options, PieceMaker
   }
   if (written->type != head->type) drop_clusters(&plan->header);
   return {};
+}
+
+// Behind all other tensors of its place. A file that is to have a size has no room for it.
+Status write_by_cluster(const Source& model, const Options& options, const Layout& layout,
+                        Plan* plan) {
+  if (!options.cluster_head || options.target_bytes > 0 || !layout.takes_clusters()) return {};
+  const Tensor* head = head_of(model.header());
+  Tensor copy = *plan->header.find_tensor(head->name);
+  copy.name = gguf::kHeadByCluster;
+  const auto behind = [&layout, &copy](const Tensor& t) {
+    return layout.place(t.name) > layout.place(copy.name);
+  };
+  const auto at = std::find_if(plan->header.tensors.begin(), plan->header.tensors.end(), behind) -
+                  plan->header.tensors.begin();
+  plan->header.tensors.insert(plan->header.tensors.begin() + at, copy);
+  plan->from.insert(plan->from.begin() + at, *head);
+  plan->choices.insert(plan->choices.begin() + at, Choice{copy.type});
+  plan->by_cluster = order_by_cluster(plan->header);
+  return gguf::index_tensors(&plan->header);
 }
 
 Status check_readable(const Tensor& tensor, gguf::TensorType to) {
@@ -186,6 +207,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
   set_floats(gguf::kLayerImportance, options.layers, &plan.header);
   set_floats(gguf::kExitWeights, options.exits, &plan.header);
   SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker->get(), &plan));
+  SLUICE_RETURN_IF_ERROR(write_by_cluster(model, options, *layout, &plan));
 
   Output output(sink, options);
   SLUICE_RETURN_IF_ERROR(layout->begin(&plan.header, &output));
@@ -197,14 +219,15 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
     const Result<const std::vector<float>*> importance = importance_of(options, from);
     if (!importance.ok()) return importance.status();
     TensorReport& line = report.tensors.emplace_back();
-    line.name = std::string(from.name);
+    line.name = std::string(plan.header.tensors[i].name);
     line.from = from.type;
     line.to = to;
     line.fallback = plan.choices[i].fallback;
     SLUICE_RETURN_IF_ERROR(layout->start(i));
     SLUICE_RETURN_IF_ERROR((*maker)->make(
         from, to, *importance,
-        [layout](std::span<const uint8_t> bytes) { return layout->write(bytes); }, &line));
+        [layout](std::span<const uint8_t> bytes) { return layout->write(bytes); }, &line,
+        line.name == gguf::kHeadByCluster ? &plan.by_cluster : nullptr));
     report.bytes_before += line.bytes_before;
   }
   SLUICE_RETURN_IF_ERROR(layout->finish());

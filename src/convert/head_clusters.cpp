@@ -202,7 +202,7 @@ const gguf::Tensor* head_of(const gguf::Header& header) {
 uint64_t cluster_memory(const gguf::Tensor& head) {
   const uint64_t n = clusters_of(head.rows()), samples = std::min(head.rows(), kMostSamples);
   const uint64_t vectors = samples + 2 * n + kTogether;  // f32
-  return (vectors * 4 + n * (8 + 2)) * head.cols() + 2 * head.rows();
+  return (vectors * 4 + n * (8 + 2)) * head.cols() + 10 * head.rows();
 }
 
 Status add_clusters(const Source& model, const gguf::Tensor& head, gguf::TensorType to,
@@ -243,6 +243,16 @@ Status add_clusters(const Source& model, const gguf::Tensor& head, gguf::TensorT
       std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
           owned, header->owned);
   return {};
+}
+
+RowOrder order_by_cluster(const gguf::Header& header) {
+  const gguf::Value* of = header.find(gguf::kHeadClusterOf);
+  RowOrder out(of == nullptr ? 0 : of->bytes.size());
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int32_t>(i);
+  std::stable_sort(out.begin(), out.end(), [of](int32_t a, int32_t b) {
+    return of->bytes[static_cast<size_t>(a)] < of->bytes[static_cast<size_t>(b)];
+  });
+  return out;
 }
 
 void drop_clusters(gguf::Header* header) {

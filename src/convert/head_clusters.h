@@ -19,6 +19,9 @@ namespace sluice::convert {
                                   gguf::TensorType to, const std::vector<float>* importance,
                                   PieceMaker* maker, gguf::Header* header);
 
+// The vectors by cluster, and in each by token, as such a header says.
+[[nodiscard]] RowOrder order_by_cluster(const gguf::Header& header);
+
 // Takes out what a header says of clusters.
 void drop_clusters(gguf::Header* header);
 

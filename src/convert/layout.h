@@ -35,6 +35,8 @@ class Layout {
   // Where a tensor stands among others in such a file: lower numbers first, equal ones in the order
   // of use.
   [[nodiscard]] virtual int32_t place(std::string_view /*tensor*/) const { return 0; }
+  // Whether such a file has the output vectors once more by cluster (gguf/head_clusters.h).
+  [[nodiscard]] virtual bool takes_clusters() const { return false; }
   // What it holds while it writes tensors like these.
   [[nodiscard]] virtual uint64_t memory(const gguf::Header& /*source*/) const { return 0; }
   // Places header->tensors, which are in their order, and writes what stands before them.

@@ -70,12 +70,12 @@ PieceMaker::PieceMaker(const Source& model, int threads, uint64_t piece, uint64_
   }
 }
 
-Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put) {
+Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put, const RowOrder* order) {
   std::vector<uint8_t>& room = slots_[0].in;
   for (uint64_t at = 0; at < tensor.bytes; at += room.size()) {
     const uint64_t n = std::min<uint64_t>(room.size(), tensor.bytes - at);
     const std::span<uint8_t> bytes(room.data(), n);
-    SLUICE_RETURN_IF_ERROR(model_.read_bytes(tensor, at, bytes));
+    SLUICE_RETURN_IF_ERROR(model_.read_bytes(tensor, at, bytes, order));
     SLUICE_RETURN_IF_ERROR(put(bytes));
   }
   return {};
@@ -83,12 +83,12 @@ Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put) {
 
 void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, uint64_t first, uint64_t n,
-                            Slot* slot, Room* room) {
+                            const RowOrder* order, Slot* slot, Room* room) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
   const auto kernel_type = static_cast<kernels::Type>(type);
   slot->errors = {};
   slot->bytes = n / info.block_size * info.block_bytes;
-  slot->status = model_.read(tensor, first, n, slot->in, room->x.data());
+  slot->status = model_.read(tensor, first, n, slot->in, room->x.data(), order);
   if (!slot->status.ok()) return;
   if (importance != nullptr) weigh(tensor, *importance, first, n, room->w.data());
   const auto count = static_cast<int64_t>(n);
@@ -105,13 +105,13 @@ void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
 }
 
 Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
-                        const std::vector<float>* importance, const Put& put,
-                        TensorReport* report) {
+                        const std::vector<float>* importance, const Put& put, TensorReport* report,
+                        const RowOrder* order) {
   report->values = tensor.ne[0] * tensor.rows();
   report->bytes_before = tensor.bytes;
   report->bytes =
       report->values / gguf::type_info(type)->block_size * gguf::type_info(type)->block_bytes;
-  if (type == tensor.type && model_.as_stored(tensor)) return copy(tensor, put);
+  if (type == tensor.type && model_.as_stored(tensor)) return copy(tensor, put, order);
   report->weighted = importance != nullptr;
   if (importance == nullptr) forget_weights();
   Errors all;
@@ -122,7 +122,7 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
     pool_.parallel_for(n, [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
       const uint64_t from = first + at * piece_;
-      make_piece(tensor, type, importance, from, std::min(piece_, report->values - from),
+      make_piece(tensor, type, importance, from, std::min(piece_, report->values - from), order,
                  &slots_[at], &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
@@ -154,8 +154,8 @@ Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
     pool_.parallel_for(n, [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
       const uint64_t from = (window + at * stride) * kLeastPiece;
-      make_piece(tensor, type, importance, from, std::min(kLeastPiece, values - from), &slots_[at],
-                 &rooms_[static_cast<size_t>(thread)]);
+      make_piece(tensor, type, importance, from, std::min(kLeastPiece, values - from), nullptr,
+                 &slots_[at], &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
       SLUICE_RETURN_IF_ERROR(slots_[i].status);

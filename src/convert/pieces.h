@@ -21,10 +21,11 @@ class PieceMaker {
                                                                   uint64_t budget, uint64_t held);
 
   using Put = std::function<Status(std::span<const uint8_t>)>;
-  // Writes `tensor` as `type`; importance may be null. Fills values, bytes and errors of *report.
+  // Writes `tensor` as `type`, its rows in that order; importance may be null. Fills values, bytes
+  // and errors of *report.
   [[nodiscard]] Status make(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, const Put& put,
-                            TensorReport* report);
+                            TensorReport* report, const RowOrder* order = nullptr);
   // The errors of `type`, measured on a few thousand blocks that lie evenly in the tensor: the same
   // ones whatever the budget and the threads.
   [[nodiscard]] Status measure(const gguf::Tensor& tensor, gguf::TensorType type,
@@ -44,10 +45,10 @@ class PieceMaker {
   };
 
   PieceMaker(const Source& model, int threads, uint64_t piece, uint64_t slots);
-  [[nodiscard]] Status copy(const gguf::Tensor& tensor, const Put& put);
+  [[nodiscard]] Status copy(const gguf::Tensor& tensor, const Put& put, const RowOrder* order);
   void make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
-                  const std::vector<float>* importance, uint64_t first, uint64_t n, Slot* slot,
-                  Room* room);
+                  const std::vector<float>* importance, uint64_t first, uint64_t n,
+                  const RowOrder* order, Slot* slot, Room* room);
   void forget_weights();
 
   const Source& model_;

@@ -83,6 +83,7 @@ class QsfLayout final : public Layout {
     if (!layer_key(tensor).empty()) return kLayer;
     return tensor == "output.weight" ? kHead : kElse;
   }
+  [[nodiscard]] bool takes_clusters() const override { return true; }
   [[nodiscard]] uint64_t memory(const Header& source) const override;
   [[nodiscard]] Status begin(Header* header, Output* output) override;
   [[nodiscard]] Status start(size_t i) override;

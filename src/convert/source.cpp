@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "convert/quantize.h"
+#include "gguf/head_clusters.h"
 #include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
 #include "kernels/reference/reference.h"
@@ -62,6 +63,8 @@ Result<Source> Source::create(const gguf::Header& header, Sources sources) {
   out.header_.version = 3;
   out.header_.alignment = header.get_u64("general.alignment").value_or(32);
   out.header_.tensors = header.tensors;
+  std::erase_if(out.header_.tensors,  // another one says again
+                [](const Tensor& t) { return t.name == gguf::kHeadByCluster; });
   out.header_.n_files = header.n_files;
   out.rotate_half_ = header.get_bool("sluice.rope_neox").value_or(false);
   out.norm_offset_ = static_cast<float>(header.get_f64("sluice.norm_offset").value_or(0));
@@ -98,27 +101,38 @@ bool Source::readable(TensorType type) {
   return best_quantizers().of(static_cast<kernels::Type>(type)) != nullptr;
 }
 
-Status Source::read_bytes(const Tensor& tensor, uint64_t offset, std::span<uint8_t> out) const {
-  return sources_[tensor.file]->read(tensor.offset + offset, out);
+Status Source::read_bytes(const Tensor& tensor, uint64_t offset, std::span<uint8_t> out,
+                          const RowOrder* order) const {
+  if (order == nullptr) return sources_[tensor.file]->read(tensor.offset + offset, out);
+  const uint64_t row_bytes = tensor.bytes / order->size();
+  while (!out.empty()) {
+    const uint64_t row = offset / row_bytes, at = offset % row_bytes;
+    const auto n = static_cast<size_t>(std::min<uint64_t>(out.size(), row_bytes - at));
+    const uint64_t from = static_cast<uint64_t>((*order)[row]) * row_bytes + at;
+    SLUICE_RETURN_IF_ERROR(sources_[tensor.file]->read(tensor.offset + from, out.first(n)));
+    out = out.subspan(n);
+    offset += n;
+  }
+  return {};
 }
 
 Status Source::read_stored(const Tensor& tensor, uint64_t first, uint64_t n,
-                           std::span<uint8_t> bytes, float* out) const {
+                           std::span<uint8_t> bytes, float* out, const RowOrder* order) const {
   const gguf::TypeInfo& info = *gguf::type_info(tensor.type);
   const uint64_t n_bytes = n / info.block_size * info.block_bytes;
   if (n_bytes > bytes.size()) return error(Code::kInternal, "no room to read weights");
   const uint64_t at = first / info.block_size * info.block_bytes;
-  SLUICE_RETURN_IF_ERROR(read_bytes(tensor, at, bytes.first(static_cast<size_t>(n_bytes))));
+  SLUICE_RETURN_IF_ERROR(read_bytes(tensor, at, bytes.first(static_cast<size_t>(n_bytes)), order));
   kernels::reference::dequantize(static_cast<kernels::Type>(tensor.type), bytes.data(),
                                  static_cast<int64_t>(n), out);
   return {};
 }
 
 Status Source::read(const Tensor& tensor, uint64_t first, uint64_t n, std::span<uint8_t> bytes,
-                    float* out) const {
+                    float* out, const RowOrder* order) const {
   const Turn turn = turn_of(tensor);
   if (turn.head_rows == 0) {
-    SLUICE_RETURN_IF_ERROR(read_stored(tensor, first, n, bytes, out));
+    SLUICE_RETURN_IF_ERROR(read_stored(tensor, first, n, bytes, out, order));
   } else {  // row 2 i + p of a head is row p half + i of the checkpoint's
     const uint64_t cols = tensor.n_dims > 1 ? tensor.ne[0] : 1, half = turn.head_rows / 2;
     for (uint64_t done = 0; done < n;) {
@@ -126,7 +140,8 @@ Status Source::read(const Tensor& tensor, uint64_t first, uint64_t n, std::span<
       const uint64_t count = std::min(cols - col, n - done);
       const uint64_t in_head = row % turn.head_rows;
       const uint64_t from = row - in_head + in_head % 2 * half + in_head / 2;
-      SLUICE_RETURN_IF_ERROR(read_stored(tensor, from * cols + col, count, bytes, out + done));
+      SLUICE_RETURN_IF_ERROR(
+          read_stored(tensor, from * cols + col, count, bytes, out + done, nullptr));
       done += count;
     }
   }

@@ -15,6 +15,9 @@
 
 namespace sluice::convert {
 
+// Rows of a matrix in another order: row i is the stored row order[i]. Null: as they are stored.
+using RowOrder = std::vector<int32_t>;
+
 using Sources = std::span<const std::unique_ptr<io::ByteSource>>;
 
 class Source {
@@ -34,10 +37,11 @@ class Source {
   // n values as stored, kMostValueBytes each. From any thread.
   // Errors: those of the source; kBadWeights for what is not a number.
   [[nodiscard]] Status read(const gguf::Tensor& tensor, uint64_t first, uint64_t n,
-                            std::span<uint8_t> bytes, float* out) const;
+                            std::span<uint8_t> bytes, float* out,
+                            const RowOrder* order = nullptr) const;
   // Bytes as they lie in the file.
   [[nodiscard]] Status read_bytes(const gguf::Tensor& tensor, uint64_t offset,
-                                  std::span<uint8_t> out) const;
+                                  std::span<uint8_t> out, const RowOrder* order = nullptr) const;
   static constexpr uint64_t kMostValueBytes = 4;
 
  private:
@@ -47,7 +51,8 @@ class Source {
   };
   [[nodiscard]] Turn turn_of(const gguf::Tensor& tensor) const;
   [[nodiscard]] Status read_stored(const gguf::Tensor& tensor, uint64_t first, uint64_t n,
-                                   std::span<uint8_t> bytes, float* out) const;
+                                   std::span<uint8_t> bytes, float* out,
+                                   const RowOrder* order) const;
 
   gguf::Header header_;
   std::span<const std::unique_ptr<io::ByteSource>> sources_;

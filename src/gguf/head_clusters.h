@@ -11,6 +11,9 @@ inline constexpr std::string_view kHeadClusterOf = "sluice.head.cluster";  // u8
 inline constexpr std::string_view kHeadCentres = "sluice.head.centres";
 // f32 by cluster: no vector of it is further from the centre.
 inline constexpr std::string_view kHeadRadii = "sluice.head.radii";
+// The output vectors once more, by cluster and in each by token: what a pass reads of them then
+// lies together. Only in QSF files, since llama.cpp takes no tensor that it does not know.
+inline constexpr std::string_view kHeadByCluster = "output_by_cluster.weight";
 inline constexpr std::string_view kHeadType = "sluice.head.type";  // of the vectors; ggml's number
 
 }  // namespace sluice::gguf

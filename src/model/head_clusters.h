@@ -43,12 +43,29 @@ struct HeadClusters {
   std::vector<float> reaches;         // [n]; what is expected of the best vector, see above
   std::vector<int32_t> tokens;        // [n_vocab], by cluster
   std::vector<int32_t> first;         // [n + 1]: where each one's begin
+  // Rows of the head lie in the file as `tokens` do, so that those of a cluster are read alone.
+  bool in_order = false;
 
   [[nodiscard]] int32_t n() const { return static_cast<int32_t>(radii.size()); }
+  // Of the head's products those that a token needs at least, were all clusters as large.
+  [[nodiscard]] double share() const {
+    return most > 0 && !exact ? static_cast<double>(most) / n() : 1;
+  }
   [[nodiscard]] uint64_t bytes() const {
-    return centres.size() + 4 * (3 * radii.size() + tokens.size() + first.size());
+    return centres.size() +
+           4 * (3 * radii.size() + (in_order ? 2 : 1) * tokens.size() + first.size());
   }
 };
+
+#if defined(__wasm__)
+inline constexpr bool kHeadInOrder = false;  // a tab's engine is held to a size
+#else
+inline constexpr bool kHeadInOrder = true;
+#endif
+// Where a part of the head is multiplied and the file has it by cluster too, has the program
+// multiply that one. Errors: kBadHeader. Natively alone.
+[[nodiscard]] Status take_head_in_order(const gguf::Header& header, HeadClusters* clusters,
+                                        Program* program);
 
 // As the file has them, for such a head. Errors: kInvalidArgument where it has none, or the model's
 // head is not one of plain products; kBadHeader, naming the key.

@@ -168,11 +168,11 @@ class Residency {
   [[nodiscard]] size_t take_requests(std::span<uint32_t> out);
   // One of them is served.
   void finish_request(uint32_t n, bool good);
-  // The unit was read so.
-  void note_own_read(uint32_t unit) {
+  // So many bytes of a unit were read so.
+  void note_own_read(uint64_t bytes) {
     ++fills_;
-    filled_bytes_ += plan_.units[unit].bytes;
-    own_bytes_ += plan_.units[unit].bytes;
+    filled_bytes_ += bytes;
+    own_bytes_ += bytes;
   }
 
   // Counters for statistics.

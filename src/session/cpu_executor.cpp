@@ -67,6 +67,7 @@ void CpuExecutor::restart() {
   // What a batch that was given up had asked for would keep its slots from what comes first.
   engine_.residency().set_demand({});
   replans_seen_ = engine_.replans();
+  if constexpr (kPassParts) enter_part();
 }
 
 void CpuExecutor::next_op() {
@@ -117,8 +118,10 @@ Step CpuExecutor::step(int32_t* max_ops) {
     }
     const bool cut = ops[pc_].is<model::SelectOp>() && rows_ == 0;
     next_op();
-    if (pc_ == ops.size() || cut) {
+    const bool part_done = in_part() && pc_ == spec_.part->end;
+    if (pc_ == ops.size() || cut || part_done) {
       active_ = false;
+      if constexpr (kPassParts) leave_part();
       --*max_ops;
       expect_decoder();
       engine_.poll();  // prefetch for the next batch
@@ -139,23 +142,20 @@ void CpuExecutor::expect_decoder() {
 }
 
 bool CpuExecutor::run_products() {
-  switch (feed_.run(products_)) {
-    case WeightFeed::Run::kDone:
-      for (const Product& product : products_) {
-        add_low_rank(product);
-        if (watch_.see == nullptr) continue;
-        const kernels::Acts& x = product.acts;
-        watch_.see(watch_.context, engine_.program().mats[static_cast<size_t>(product.mat)], x.f32,
-                   x.ld, x.n_tokens);
-      }
-      return true;
-    case WeightFeed::Run::kBlocked:
-      return false;
-    case WeightFeed::Run::kReadFailed:
-      read_failed_ = true;
-      return false;
+  if (!settle(feed_.run(products_))) return false;
+  for (const Product& product : products_) {
+    add_low_rank(product);
+    if (watch_.see == nullptr) continue;
+    const kernels::Acts& x = product.acts;
+    watch_.see(watch_.context, engine_.program().mats[static_cast<size_t>(product.mat)], x.f32,
+               x.ld, x.n_tokens);
   }
-  return false;
+  return true;
+}
+
+bool CpuExecutor::settle(WeightFeed::Run ran) {
+  if (ran == WeightFeed::Run::kReadFailed) read_failed_ = true;
+  return ran == WeightFeed::Run::kDone;
 }
 
 const model::Tail& CpuExecutor::tail() const {

@@ -72,8 +72,12 @@ class CpuExecutor final : public Executor {
   void enter(const Lane& lane);
   [[nodiscard]] bool run_op(const model::Op& op);  // false: blocked
   [[nodiscard]] bool run_products();
+  [[nodiscard]] bool settle(WeightFeed::Run ran);  // false: not done
   void add_low_rank(const Product& product);
   void add_low_rank_rows(model::Buf out, float scale);
+  void enter_part();
+  void leave_part();
+  [[nodiscard]] bool in_part() const { return kPassParts && spec_.part != nullptr; }
   void next_op();
   void leave_out(int32_t layer);
   void expect_decoder();

@@ -4,11 +4,16 @@
 // layers run for all rows, and what they add to those that have left is taken back.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "session/engine.h"
 
 namespace sluice::session {
+
+using ExitFeatures = std::array<float, model::kExitFeatures>;
+// Of a row of n values behind a layer, and before it. Natively alone.
+[[nodiscard]] ExitFeatures exit_features(const float* before, const float* now, int64_t n);
 
 class EarlyExit {
  public:

@@ -6,12 +6,10 @@
 #include "session/early_exit.h"
 
 namespace sluice::session {
-namespace {
 
 using model::Buf;
-using Features = std::array<float, model::kExitFeatures>;
 
-Features features_of(const float* before, const float* now, int64_t n) {
+ExitFeatures exit_features(const float* before, const float* now, int64_t n) {
   constexpr double kLeast = 1e-12;
   double ww = 0, wx = 0, xx = 0, fourth = 0, most = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -28,8 +26,6 @@ Features features_of(const float* before, const float* now, int64_t n) {
   return {1,         log(std::max(1 - cosine, 1e-6)), log((xx + kLeast) / (ww + kLeast)) / 2,
           log(mean), log(most / mean + kLeast) / 2,   log(fourth / count / (mean * mean) + kLeast)};
 }
-
-}  // namespace
 
 void EarlyExit::reserve() {
   if (exits().needed.empty()) return;
@@ -49,7 +45,7 @@ bool EarlyExit::leaves(int32_t layer, const float* before, const float* now) con
   const ExitWatch& watch = engine_.exit_watch();
   const bool measures = e.weights.empty();
   if (measures ? watch.leaves == nullptr : e.may[static_cast<size_t>(layer)] == 0) return false;
-  const Features features = features_of(before, now, engine_.program().hp.n_embd);
+  const ExitFeatures features = exit_features(before, now, engine_.program().hp.n_embd);
   if (measures) return watch.leaves(watch.context, layer, features);
   const float* weights = e.weights.data() + layer * model::kExitFeatures;
   double score = 0;

@@ -145,6 +145,9 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
   Result<model::HeadClusters> clusters =
       model::read_head_clusters(header, out.program, options.head, options.quality);
   if (!clusters.ok()) return clusters.status();
+  if constexpr (model::kHeadInOrder) {
+    SLUICE_RETURN_IF_ERROR(model::take_head_in_order(header, &*clusters, &out.program));
+  }
   out.program.head_clusters = std::move(*clusters);
   if constexpr (model::kEarlyExit) {
     SLUICE_RETURN_IF_ERROR(model::add_early_exits(header, options.exits, &out.program));

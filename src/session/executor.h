@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "session/pass_part.h"
 #include "session/timeline.h"
 
 namespace sluice::session {
@@ -38,6 +39,7 @@ struct BatchSpec {
   // Several timelines, the first of them the batch's own: their rows lie one after another, and
   // wanted logits likewise. Empty: one. Read by begin() alone.
   std::span<const BatchPart> parts;
+  const PassPart* part = nullptr;  // of the pass that is wanted alone; outlives the batch
 };
 
 // Observes a checkpoint: `name` such as "Qcur-0.ROPE"; row t at data + t * stride, [ne0 * ne1].

@@ -83,8 +83,9 @@ class Ordering {
     const model::Mat& m = p_.mats[static_cast<size_t>(index)];
     residency::MatrixSpec s;
     s.kind = index == p_.embedding && p_.embedding != p_.head ? residency::MatrixKind::kEmbedding
-             : m.expert                                       ? residency::MatrixKind::kExpert
-                                                              : residency::MatrixKind::kDense;
+             : m.expert || (index == p_.head && p_.head_clusters.in_order)
+                 ? residency::MatrixKind::kExpert
+                 : residency::MatrixKind::kDense;
     s.file = m.file;
     s.offset = m.offset;
     s.rows = m.rows;

@@ -9,8 +9,7 @@
 namespace sluice::session {
 namespace {
 
-constexpr int32_t kRowsApart = 4;  // more share what packing the whole head costs
-constexpr int32_t kFurther = 8;    // clusters that are looked at together once the first are done
+constexpr int32_t kFurther = 8;  // clusters that are looked at together once the first are done
 // Of a vector's length: what rounding it to 8 bits may change, half of a 120th of the largest of 32
 // values at each of them.
 constexpr double kRounding = 0.024;
@@ -39,7 +38,10 @@ uint64_t NarrowHead::scratch_bytes(const model::Program& program, const kernels:
 }
 
 bool NarrowHead::apart(int32_t rows) const {
-  if (rows > kRowsApart || clusters().most == clusters().n()) return false;
+  if constexpr (model::kHeadInOrder) {
+    if (clusters().in_order) return false;  // run_in_order()
+  }
+  if (rows > kMostRowsApart || clusters().most == clusters().n()) return false;
   const residency::Residency& r = engine_.residency();
   const int32_t item = engine_.item_of_mat(engine_.program().head);
   for (uint32_t u = r.first_unit(item); u < r.end_unit(item); ++u) {
@@ -48,41 +50,54 @@ bool NarrowHead::apart(int32_t rows) const {
   return true;
 }
 
+NarrowHead::Row NarrowHead::row_of(const model::Op& op, int32_t t, bool known) const {
+  return {engine_.working().buffer(op.in) + t * engine_.width(op.in) + op.in_col,
+          engine_.working().buffer(op.out) + t * engine_.width(op.out),
+          op.as<model::MatmulOp>().scale, known};
+}
+
 void NarrowHead::run(const model::Op& op, int32_t rows, bool known) {
-  for (int32_t t = 0; t < rows; ++t) {
-    run_row({engine_.working().buffer(op.in) + t * engine_.width(op.in) + op.in_col,
-             engine_.working().buffer(op.out) + t * engine_.width(op.out),
-             op.as<model::MatmulOp>().scale, known});
-  }
+  for (int32_t t = 0; t < rows; ++t) run_row(row_of(op, t, known));
   if (known) return;
   residency::Residency& r = engine_.residency();
   r.advance_past(r.end_unit(engine_.item_of_mat(engine_.program().head)) - 1);
 }
 
 void NarrowHead::run_row(const Row& row) {
-  const model::HeadClusters& c = clusters();
-  HeadCounts& counts = engine_.head_counts();
+  begin_row(row);
+  multiply(row, 0);
+  while (clusters().exact && any_open()) {
+    const int32_t from = n_taken_;
+    take_further();
+    multiply(row, from);
+  }
+  finish_row(row);
+}
+
+void NarrowHead::begin_row(const Row& row) {
   score(row);
   chosen_.fill(false);
   n_taken_ = 0;
   best_ = -HUGE_VALF;
-  while (n_taken_ < c.most) take(promises_.data());
-  multiply(row, 0);
-  // What is no number is below nothing, so that all tokens are multiplied then.
-  const auto open = [this](int32_t i) {
-    return !chosen_[static_cast<size_t>(i)] && !(bounds_[static_cast<size_t>(i)] < best_);
-  };
-  const auto any_open = [&] {
-    for (int32_t i = 0; i < c.n(); ++i) {
-      if (open(i)) return true;
-    }
-    return false;
-  };
-  while (c.exact && any_open()) {
-    const int32_t from = n_taken_, end = std::min(from + kFurther, c.n());
-    while (n_taken_ < end) take(bounds_.data());
-    multiply(row, from);
+  while (n_taken_ < clusters().most) take(promises_.data());
+}
+
+// What is no number is below nothing, so that all tokens are multiplied then.
+bool NarrowHead::any_open() const {
+  for (size_t i = 0; i < static_cast<size_t>(clusters().n()); ++i) {
+    if (!chosen_[i] && !(bounds_[i] < best_)) return true;
   }
+  return false;
+}
+
+void NarrowHead::take_further() {
+  const int32_t end = std::min(n_taken_ + kFurther, clusters().n());
+  while (n_taken_ < end) take(bounds_.data());
+}
+
+void NarrowHead::finish_row(const Row& row) {
+  const model::HeadClusters& c = clusters();
+  HeadCounts& counts = engine_.head_counts();
   ++counts.rows;
   if (!any_open()) ++counts.known;
   // No guess is above what is known.

@@ -277,6 +277,13 @@ bool CpuExecutor::op_matmul(const Op& op) {
     narrow_head_.run(op, rows_, /*known=*/false);
     return true;
   }
+  if constexpr (model::kHeadInOrder) {
+    if (narrow && narrow_head_.in_order(rows_)) {
+      const bool begins = !cursor_.started;
+      cursor_.started = true;
+      return settle(narrow_head_.run_in_order(op, rows_, begins, &feed_));
+    }
+  }
   if (!cursor_.started) {
     bool q8 = false;
     for (const model::MatPart& part : own.parts()) q8 = q8 || wants_q8(part.mat);
@@ -298,7 +305,14 @@ bool CpuExecutor::op_matmul(const Op& op) {
     product.add = own.add;
     products_.push_back(product);
   }
+  const bool by_cluster = model::kHeadInOrder && narrow && narrow_head_.in_order(1);
+  if constexpr (model::kHeadInOrder) {
+    if (by_cluster) narrow_head_.demand(products_, feed_);
+  }
   if (!run_products()) return false;
+  if constexpr (model::kHeadInOrder) {
+    if (by_cluster) narrow_head_.settle_order(op, rows_);
+  }
   if (narrow) narrow_head_.run(op, rows_, /*known=*/true);
   return true;
 }
@@ -412,7 +426,7 @@ void CpuExecutor::op_elementwise(const Op& op) {
 
 // Moves the rows whose logits are wanted to the front.
 void CpuExecutor::op_select() {
-  if (spec_.embed) return;
+  if (spec_.embed || in_part()) return;
   float* x = buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
   int32_t kept = spec_.logits_at;  // of a pass in several batches: its logits lie one after another

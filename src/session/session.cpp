@@ -265,7 +265,7 @@ Step Session::step(int32_t max_ops) {
     stats_.tokens += static_cast<uint64_t>(batch_);
     if (position() == pass_end_) {
       active_ = false;
-      if (!spec_.embed) {
+      if (!spec_.embed && !in_part()) {
         engine_.costs().note(static_cast<int32_t>(stats_.tokens), engine_.pass_ms());
       }
       engine_.end_pass();

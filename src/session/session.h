@@ -64,6 +64,10 @@ class Session {
   // Of a model that reads texts whole: begins `tokens` anew for the logits of those in
   // [first, first + count), at most plan().logits_rows. Errors: begin()'s.
   [[nodiscard]] Status begin_rows(std::span<const Token> tokens, int32_t first, int32_t count);
+  // Begins a part of a pass over a text of at most n_batch tokens, from its beginning; natively
+  // alone. `part` outlives it. Logits are of the part's rows. Nothing can follow it until clear().
+  // Errors: begin()'s.
+  [[nodiscard]] Status begin_part(std::span<const Token> tokens, const PassPart& part);
   // Begins a pass over texts of at most n_batch tokens together, each alone by itself; a part of a
   // text is appended at position(). Nothing can be generated after it until clear().
   // Errors: begin()'s, and kInvalidArgument for a pooling that the model has no head for.
@@ -136,6 +140,7 @@ class Session {
   void begin_pass(std::span<const Token> tokens, const BatchSpec& spec,
                   std::span<const int32_t> ends);
   void begin_batch();
+  [[nodiscard]] bool in_part() const { return kPassParts && spec_.part != nullptr; }
   void fail(Status status);
   // Whether other adapters have computed what the timeline holds.
   [[nodiscard]] bool outdated() const {

@@ -124,7 +124,14 @@ double streamed_per_token(const Inspection& found) {
   double bytes = 0;
   for (const residency::Unit& u : found.plan.weights.units) {
     if (u.pinned || u.kind == residency::MatrixKind::kEmbedding) continue;
-    bytes += (u.kind == residency::MatrixKind::kExpert ? used : 1) * static_cast<double>(u.bytes);
+    double share = u.kind == residency::MatrixKind::kExpert ? used : 1;
+    if constexpr (model::kHeadInOrder) {
+      const model::HeadClusters& clusters = found.program.head_clusters;
+      const auto head = static_cast<size_t>(found.program.head);
+      const bool by_cluster = clusters.in_order && u.matrix == found.plan.mat_item[head];
+      if (by_cluster) share = clusters.share();
+    }
+    bytes += share * static_cast<double>(u.bytes);
   }
   return bytes;
 }

@@ -72,8 +72,10 @@ void WeightFeed::run_pieces() {
   });
   residency::Residency& r = engine_.residency();
   for (const Piece& p : pieces_) {
-    if (!reads_.failed) check.done(p.unit);
-    if (p.ring != nullptr) r.note_own_read(p.unit);
+    if (!reads_.failed && p.args.w.rows == r.plan().units[p.unit].rows) check.done(p.unit);
+    if (p.ring != nullptr) {
+      r.note_own_read(static_cast<uint64_t>(p.args.w.rows * p.row_bytes));
+    }
     r.advance_past(p.unit);
   }
   pieces_.clear();
@@ -87,8 +89,8 @@ bool WeightFeed::read_piece(const Piece& p, uint8_t* room, kernels::MatmulArgs* 
   const residency::Unit& u = engine_.residency().plan().units[p.unit];
   const std::span<uint8_t> out(room, static_cast<size_t>(rows * p.row_bytes));
   const double start = monotonic_ms();
-  if (!engine_.reader()->read(u.file, u.offset + static_cast<uint64_t>(args->r0 * p.row_bytes),
-                              out)) {
+  if (!engine_.reader()->read(
+          u.file, u.offset + static_cast<uint64_t>((p.row0 + args->r0) * p.row_bytes), out)) {
     reads_.failed = true;
     return false;
   }
@@ -133,6 +135,15 @@ void WeightFeed::gather(std::span<const Product> products) {
       continue;
     }
     const residency::Unit& u = r.plan().units[unit];
+    int64_t first = 0, rows = u.rows;
+    if constexpr (model::kHeadInOrder) {
+      first = std::max(product.row0 - u.row0, int64_t{0});
+      rows = std::min(product.row1 - u.row0, u.rows) - first;
+      if (rows <= 0) {
+        ++unit_;
+        continue;
+      }
+    }
     const bool there = r.ready(unit);
     from_slots = from_slots || (there && !u.pinned);
     if (!there && !u.pinned && !from_slots && ring == nullptr) ring = r.borrow_ring();
@@ -144,18 +155,37 @@ void WeightFeed::gather(std::span<const Product> products) {
     piece.row_bytes = m.row_bytes;
     if (direct) {
       piece.ring = ring;
-      direct_bytes += u.bytes;
+      direct_bytes += static_cast<uint64_t>(rows * m.row_bytes);
     }
-    piece.args.w = {m.type, r.packed(unit), u.rows, m.cols, direct ? nullptr : r.data(unit)};
+    const uint8_t* data = direct ? nullptr : r.data(unit) + first * m.row_bytes;
+    piece.row0 = first;
+    piece.args.w = {m.type, r.packed(unit), rows, m.cols, data};
     piece.args.x = product.acts;
     piece.args.bias =
         product.bias >= 0 ? engine_.vec(product.bias) + product.bias_at + u.row0 : nullptr;
     piece.args.scale = product.scale;
     piece.args.add = product.add;
-    piece.args.y = product.y + u.row0;
+    piece.args.y = product.y + u.row0 + first;
     piece.args.ldy = product.ldy;
     pieces_.push_back(piece);
     ++unit_;
+  }
+}
+
+void WeightFeed::units_to_come(std::span<const Product> products,
+                               std::vector<uint32_t>* out) const {
+  const residency::Residency& r = engine_.residency();
+  out->clear();
+  for (auto i = static_cast<size_t>(part_); i < products.size(); ++i) {
+    const int32_t item = engine_.item_of_mat(products[i].mat);
+    const uint32_t done = i == static_cast<size_t>(part_) ? unit_ : 0;
+    for (uint32_t unit = r.first_unit(item) + done; unit < r.end_unit(item); ++unit) {
+      const residency::Unit& u = r.plan().units[unit];
+      const bool wanted = u.row0 < products[i].row1 && u.row0 + u.rows > products[i].row0;
+      const bool there = u.pinned && r.ready(unit);
+      if (!wanted || there || (!out->empty() && out->back() == unit)) continue;
+      out->push_back(unit);
+    }
   }
 }
 

@@ -23,6 +23,7 @@ struct Product {
   int64_t ldy = 0;
   float scale = 1;
   bool add = false;
+  int64_t row0 = 0, row1 = INT64_MAX;  // of its rows these alone; natively, of plain units
 };
 
 class WeightFeed {
@@ -39,6 +40,8 @@ class WeightFeed {
     part_ = 0;
     unit_ = 0;
   }
+  // Units of the matrix of `products` that are still to come, of products of the same matrix.
+  void units_to_come(std::span<const Product> products, std::vector<uint32_t>* out) const;
   // Runs the products from where the last call stopped. kReadFailed: a direct read failed, there
   // will be no more of them, and what the batch has computed is incomplete.
   [[nodiscard]] Run run(std::span<const Product> products);
@@ -46,6 +49,7 @@ class WeightFeed {
  private:
   // A run of rows of one matrix whose weights are there.
   struct Piece {
+    int64_t row0 = 0;  // of its unit's rows the first
     kernels::MatmulArgs args;
     uint32_t unit = 0;
     uint8_t* ring = nullptr;  // of a direct read: where the threads' parts are

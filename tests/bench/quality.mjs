@@ -101,14 +101,14 @@ async function decodeRate(file, args) {
   return { prefill: 0, decode: row.decodeTokensPerSecond };
 }
 
-const model = prepared(values.model, 'model.gguf');
-const fast = values.speed ? prepared(modelFile(values.speed), 'speed.gguf') : model;
+const model = prepared(values.model, 'model.qsf');
+const fast = values.speed ? prepared(modelFile(values.speed), 'speed.qsf') : model;
 const tokens = (await jsonOf(sluice, ['tokenize', model, '--text-file', text])).slice(0, Number(values.tokens));
 const { plan } = await jsonOf(sluice, ['info', fast, '--json', '--ctx', '64', '--threads', values.threads]);
 const { plan: least } = await jsonOf(sluice, [
   'info', fast, '--json', '--ctx', '64', '--threads', values.threads, '--memory-budget', String(plan.total),
 ]);
-const budget = Math.max(least.minimum, Math.round(Number(values.share) * statSync(fast).size));
+const budget = Math.max(least.minimum, Math.round(Number(values.share) * statSync(values.speed ? modelFile(values.speed) : values.model).size));
 
 const whole = logitsOf(model, tokens, quality(1)).map((row) => row.slice());
 const unchanged = whole.map(largest);

@@ -18,12 +18,15 @@ class FileSink : public convert::Sink {
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return {};
     return error(Code::kIo, "full");
   }
-  // For files that are written front to back, as GGUF is.
-  [[nodiscard]] Status patch(uint64_t, std::span<const uint8_t>) override {
-    return error(Code::kInternal, "GGUF is written front to back");
+  [[nodiscard]] Status patch(uint64_t offset, std::span<const uint8_t> bytes) override {
+    if (std::fseek(file_, static_cast<long>(offset), SEEK_SET) != 0)
+      return error(Code::kIo, "full");
+    SLUICE_RETURN_IF_ERROR(write(bytes));
+    (void)std::fseek(file_, 0, SEEK_END);
+    return {};
   }
 
- protected:
+ private:
   std::FILE* file_;
 };
 

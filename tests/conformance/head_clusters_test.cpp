@@ -35,8 +35,9 @@ class HeadClusters : public testing::TestWithParam<const char*> {
     std::filesystem::remove(path_, ignored);
   }
   // A copy of the sample model, or of what was made before, in this test's file.
-  void make(bool clusters, const char* type = "", const std::string& from = {}) {
-    path_ = testing::TempDir() + "clusters-" + std::to_string(++made_) + GetParam() + ".gguf";
+  void make(bool clusters, const char* type = "", const std::string& from = {}, bool qsf = false) {
+    path_ = testing::TempDir() + "clusters-" + std::to_string(++made_) + GetParam() +
+            (qsf ? ".qsf" : ".gguf");
     Result<native::ModelHeader> model =
         native::read_header(from.empty() ? sample_of(GetParam()) : from, {});
     ASSERT_TRUE(model.ok()) << model.status().message();
@@ -47,7 +48,9 @@ class HeadClusters : public testing::TestWithParam<const char*> {
     options.type = type;
     options.threads = 2;
     FileSink file(path_);
-    const Result<convert::Report> made = convert::to_gguf(*source, options, &file);
+    const Result<convert::Report> made =
+        qsf ? convert::to_qsf(*source, options, convert::Packing::kNone, &file)
+            : convert::to_gguf(*source, options, &file);
     ASSERT_TRUE(made.ok()) << made.status().message();
   }
   [[nodiscard]] session::EngineOptions options(Wanted kind, int32_t clusters = 8) const {
@@ -155,6 +158,103 @@ TEST_P(HeadClusters, DependOnTheRowAlone) {
     EXPECT_GT(opened.model->engine().plan().weights.streamed_bytes, 0u);
     EXPECT_LE(opened.model->engine().plan().total(), o.memory_budget);
     EXPECT_EQ(logits(o, 1), wanted);
+  }
+}
+
+// A QSF file has the vectors by cluster too: the same logits, by fewer bytes where they stream.
+TEST_P(HeadClusters, LieTogetherInQsf) {
+  make(true);
+  const std::string plain = path_;
+  std::vector<std::vector<float>> wanted;
+  std::vector<session::EngineOptions> kinds = {options(Wanted::kWhole), options(Wanted::kByQuality),
+                                               options(Wanted::kExact)};
+  for (const int32_t n : {1, 4, 30, 255}) kinds.push_back(options(Wanted::kSome, n));
+  for (const session::EngineOptions& o : kinds) wanted.push_back(logits(o, 1));
+  make(true, "", {}, /*qsf=*/true);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    SCOPED_TRACE(i);
+    session::EngineOptions o = kinds[i];
+    for (const size_t step : {size_t{1}, size_t{3}, size_t{12}}) {
+      EXPECT_EQ(logits(o, step), wanted[i]) << step;
+    }
+    o.min_batch = 12;
+    const uint64_t least = smallest_budget(path_, o);
+    for (const uint64_t budget : {least, least + 50000, least + 200000}) {
+      for (const auto reads : {residency::DirectReads::kNone, residency::DirectReads::kAlways,
+                               residency::DirectReads::kOnceLocal}) {
+        o.memory_budget = budget;
+        o.direct_reads = reads;
+        o.n_threads = 2;
+        EXPECT_EQ(logits(o, 1), wanted[i]) << budget;
+        EXPECT_EQ(logits(o, 12), wanted[i]) << budget;
+        o.n_threads = 1;
+        EXPECT_EQ(logits(o, 3), wanted[i]) << budget;
+      }
+    }
+  }
+  std::filesystem::remove(plain);
+}
+
+TEST_P(HeadClusters, OfQsfReadTheChosenAlone) {
+  make(true);
+  const std::string plain = path_;
+  make(true, "", {}, /*qsf=*/true);
+  for (const auto reads : {residency::DirectReads::kNone, residency::DirectReads::kAlways}) {
+    uint64_t read[2] = {};
+    for (const bool by_cluster : {false, true}) {
+      session::EngineOptions o = options(Wanted::kSome, 2);
+      o.logits_rows = 1;
+      o.n_batch = 1;
+      o.direct_reads = reads;
+      const std::string& path = by_cluster ? path_ : plain;
+      o.memory_budget = smallest_budget(path, o);
+      Opened opened = open_model(path, o);
+      ASSERT_NE(opened.session, nullptr);
+      const residency::Residency& r = opened.model->engine().residency();
+      EXPECT_LE(opened.model->engine().plan().total(), o.memory_budget);
+      static_cast<void>(all_logits(opened, {1, 5}, 1));
+      const uint64_t before = r.filled_bytes();
+      static_cast<void>(all_logits(opened, kTokens, 1));
+      read[by_cluster] = (r.filled_bytes() - before) / kTokens.size();
+      if (!by_cluster) continue;
+      const model::Program& p = opened.model->engine().program();
+      const model::Mat& head = p.mats[static_cast<size_t>(p.head)];
+      EXPECT_EQ(head.name, gguf::kHeadByCluster);
+      // Whole units at most: of each cluster two.
+      EXPECT_LT(read[1] + static_cast<uint64_t>(head.rows * head.row_bytes) * 3 / 4, read[0]);
+    }
+  }
+  std::filesystem::remove(plain);
+}
+
+TEST_P(HeadClusters, OfQsfBecomePlainAgain) {
+  make(false);
+  const std::vector<float> wanted = logits(options(Wanted::kWhole));
+  make(true, "", {}, /*qsf=*/true);
+  const std::string first = path_;
+  make(false, "", first);
+  Result<native::ModelHeader> model = native::read_header(path_, {});
+  ASSERT_TRUE(model.ok());
+  EXPECT_EQ(model->header.find_tensor(gguf::kHeadByCluster), nullptr);
+  EXPECT_EQ(logits(options(Wanted::kWhole)), wanted);
+  std::filesystem::remove(first);
+}
+
+TEST_P(HeadClusters, OfAnotherShapeAreRefused) {
+  make(true, "", {}, /*qsf=*/true);
+  for (int change = 0; change < 3; ++change) {
+    Result<native::ModelHeader> model = native::read_header(path_, {});
+    ASSERT_TRUE(model.ok());
+    for (gguf::Tensor& t : model->header.tensors) {
+      if (t.name != gguf::kHeadByCluster) continue;
+      if (change == 0) t.ne[1] -= 1;
+      if (change == 1) t.ne[0] *= 2;
+      if (change == 2) t.type = gguf::TensorType::kQ6_K;
+    }
+    for (const Wanted kind : {Wanted::kSome, Wanted::kExact}) {
+      EXPECT_EQ(session::inspect(model->header, options(kind)).status().code(), Code::kBadHeader);
+    }
+    EXPECT_TRUE(session::inspect(model->header, options(Wanted::kWhole)).ok());
   }
 }
 

@@ -17,17 +17,6 @@ namespace {
 
 using convert::Packing;
 
-class File final : public FileSink {
- public:
-  using FileSink::FileSink;
-  [[nodiscard]] Status patch(uint64_t offset, std::span<const uint8_t> bytes) override {
-    (void)std::fseek(file_, static_cast<long>(offset), SEEK_SET);
-    SLUICE_RETURN_IF_ERROR(write(bytes));
-    (void)std::fseek(file_, 0, SEEK_END);
-    return {};
-  }
-};
-
 // The logits of a model under a budget; 0: unlimited, 1: the smallest.
 std::vector<float> logits_of(const std::string& path, const std::vector<int32_t>& tokens,
                              uint64_t budget) {
@@ -54,7 +43,7 @@ void expect_same(const std::string& path, const std::vector<int32_t>& tokens,
           .string();
   for (const Packing packing : packings) {
     {
-      File file(name);
+      FileSink file(name);
       const Result<convert::Report> made = convert::to_qsf(*source, {}, packing, &file);
       ASSERT_TRUE(made.ok()) << made.status().message();
     }
@@ -93,7 +82,7 @@ TEST(Qsf, TypesOfItsOwnGiveTheSameLogitsUnderEveryBudget) {
     convert::Options options;
     options.type = type;
     {
-      File file(name);
+      FileSink file(name);
       const Result<convert::Report> made = convert::to_qsf(*source, options, Packing::kNone, &file);
       ASSERT_TRUE(made.ok()) << made.status().message();
     }

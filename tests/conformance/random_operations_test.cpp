@@ -550,6 +550,24 @@ std::string model_with_exits() {
   return path;
 }
 
+// The sample model with its output vectors by cluster; made anew by each process.
+std::string model_by_cluster() {
+  const std::string path = testing::TempDir() + "in-order-" + std::to_string(getpid()) + ".qsf";
+  Result<native::ModelHeader> model = native::read_header(
+      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf", {});
+  if (!model.ok()) return {};
+  const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+  convert::Options options;
+  options.cluster_head = true;
+  FileSink sink(path);
+  EXPECT_TRUE(convert::to_qsf(*source, options, convert::Packing::kNone, &sink).ok());
+  return path;
+}
+
+std::string made_model(const std::string& name) {
+  return name == "exits" ? model_with_exits() : model_by_cluster();
+}
+
 std::vector<OperationsCase> operations_cases() {
   std::vector<OperationsCase> out;
   const auto add = [&out](std::vector<Reference> references) {
@@ -562,8 +580,10 @@ std::vector<OperationsCase> operations_cases() {
   clusters.path = own_folder("qsf") + "/clusters.qsf";
   add({clusters});
   Reference exits;
-  exits.name = "exits";  // its path: model_with_exits()
-  add({exits});
+  exits.name = "exits";  // its path: made_model()
+  Reference by_cluster;
+  by_cluster.name = "by_cluster";
+  add({exits, by_cluster});
   // One of each recurrent kind: states are the hardest to take back.
   const std::vector<std::string> recurrent = {
       "mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "qwen35", "rwkv6",
@@ -585,7 +605,7 @@ class RandomOperationsTest : public testing::TestWithParam<OperationsCase> {};
 TEST_P(RandomOperationsTest, EveryAnswerIsThatOfTheTextAlone) {
   const OperationsCase& c = GetParam();
   const bool made = c.reference.path.empty();
-  const std::string path = made ? model_with_exits() : c.reference.path;
+  const std::string path = made ? made_model(c.reference.name) : c.reference.path;
   const uint64_t count = setting("SLUICE_RANDOM_OPERATIONS", 9);
   const uint64_t seed = setting("SLUICE_RANDOM_SEED", std::random_device()());
   // Attention in one part, in several, and with rings that come round.

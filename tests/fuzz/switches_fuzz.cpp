@@ -16,6 +16,7 @@ bool sound(const HeadClusters& c, int64_t n_vocab) {
   bool good = c.most <= c.n() && c.tokens.size() == static_cast<size_t>(n_vocab) &&
               c.first.size() == c.radii.size() + 1 && c.first.back() == n_vocab;
   for (const int32_t token : c.tokens) good = good && token >= 0 && token < n_vocab;
+  if (c.in_order && c.most == c.n()) good = false;
   for (const float radius : c.radii) good = good && std::isfinite(radius);
   return good;
 }
@@ -55,6 +56,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       continue;
     }
     const Program& p = found->program;
+    if (p.head_clusters.in_order &&
+        p.mats[static_cast<size_t>(p.head)].rows != static_cast<int64_t>(p.hp.n_vocab)) {
+      std::abort();
+    }
     if (!sound(p.head_clusters, p.hp.n_vocab) || !sound(p)) std::abort();
     if (which == 1 && p.head_clusters.most == 0) std::abort();
     if (which == 2 && p.exits.needed.empty()) std::abort();
