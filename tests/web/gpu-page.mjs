@@ -8,9 +8,13 @@ import { nmse, root } from './helpers.mjs';
 export const kNmse = 1e-3;
 export const kFewTokens = 6;
 export const kPositions = 8;
-/** How often the card is lost, and how often an engine is loaded and disposed of. */
-export const kLosses = Number(process.env.SLUICE_GPU_LOSSES ?? 5);
-export const kLoads = Number(process.env.SLUICE_GPU_LOADS ?? 4);
+/** How often the card is lost, and how often an engine is loaded and disposed of; what a browser does where nobody says. */
+export const losses = (some) => Number(process.env.SLUICE_GPU_LOSSES ?? some);
+export const loads = (some) => Number(process.env.SLUICE_GPU_LOADS ?? some);
+
+/** Kernels that take activations as they are, or as codes; what an engine's worker does where the choice is not measured. */
+export const kPlain = { subgroups: true, f16: true, int8: { few: false, many: false } };
+export const kCodes = { ...kPlain, int8: { few: true, many: true } };
 
 const folderOf = (name) => [join(root, '..', 'shared', 'fixtures', name), join(root, 'tests', 'data', name)].find(existsSync);
 
@@ -55,7 +59,7 @@ export async function checkQuarter(measuredWith, whole, times) {
   assert.deepEqual(small.tokens, whole.tokens);
 }
 
-/** What losses() gives: the CPU says the same, and one warning tells why it is the CPU. */
+/** What loseCards() gives: the CPU says the same, and one warning tells why it is the CPU. */
 export function checkLosses(results, times) {
   assert.equal(results.length, Math.max(times, 3));
   for (const { label, ...result } of results) assert.deepEqual(result, { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 }, label);
@@ -114,24 +118,43 @@ async function tokensOf(engine, prompt, maxTokens, options = {}) {
   return tokens;
 }
 
-/** An engine on the card, `window.card`; it stays open until there is another one. */
+/**
+ * An engine on the card, with what it warns of in `warnings`. It stays open for whoever asks next: a software adapter
+ * takes seconds to compile what a model needs.
+ */
 async function cardOf(source, options = {}) {
   const key = JSON.stringify([source, options]);
-  if (window.card && window.cardKey === key) return card;
-  await window.card?.dispose();
-  window.card = null;
-  window.card = await load(source, options);
-  window.cardKey = key;
-  return card;
+  if (!cards.has(key)) {
+    const warnings = [];
+    const onProgress = (event) => event.phase === 'warning' && warnings.push([event.code, event.message]);
+    cards.set(key, load(source, { onProgress, ...options }).then((engine) => Object.assign(engine, { warnings })));
+    cards.get(key).catch(() => cards.delete(key));
+  }
+  return cards.get(key);
+}
+
+async function dropCards() {
+  for (const engine of await Promise.all(cards.values())) await engine.dispose();
+  cards.clear();
 }
 
 /** Logits of the first positions, and the answer's tokens. */
-async function measure({ source, options, prompt, positions, count }) {
-  const engine = await cardOf(source, options);
+async function measure({ source, options, prompt, positions, count, kernels }) {
+  const engine = await cardOf(source, { ...options, ...(kernels && { workerUrl: workerFor(kernels) }) });
   const logits = [...new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer)];
   const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
-  const { device, engine: counts } = engine.stats();
-  return { logits, tokens, device, counts, gpu: engine.memory().gpu };
+  const { device, cardKernels, engine: counts } = engine.stats();
+  return { logits, tokens, device, cardKernels, counts, gpu: engine.memory().gpu };
+}
+
+/** The engine's worker whose card's kernels do this, `measured` what is faster; one address for each. */
+function workerFor(kernels) {
+  const text = JSON.stringify(kernels);
+  if (!workers.has(text)) {
+    const choice = `addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardKernels ??= ${text}));`;
+    workers.set(text, workerAfter(kernels === 'measured' ? kWorker : `${kWorker}${choice}`));
+  }
+  return workers.get(text);
 }
 
 /** The engine's worker loses its card, or will as soon as it has one; it may not be there yet. */
@@ -155,9 +178,8 @@ function seeded(seed) {
 }
 
 /** Answers with a card that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
-async function losses(source, prompt, times, seed) {
-  await window.card?.dispose(); // all cards hear of it
-  window.card = null;
+async function loseCards(source, prompt, times, seed) {
+  await dropCards(); // all of them hear of it
   const cpu = await loadCpu(source);
   const expected = await tokensOf(cpu, prompt, 12);
   await cpu.dispose();
@@ -216,8 +238,9 @@ async function disposals(source, prompt, times, seed) {
 /** The text of a function that sets a page up. */
 export const pageSetup = `async () => {
   Object.assign(window, await import('/dist/index.js'));
-  ${[workerAfter, load, loadCpu, tokensOf, cardOf, measure, loseCard, seeded, losses, disposals].map((f) => `window.${f.name} = ${f};`).join('\n')}
-  window.workerUrl = workerAfter(${JSON.stringify(kWorker)});
+  ${[workerAfter, workerFor, load, loadCpu, tokensOf, cardOf, dropCards, measure, loseCard, seeded, loseCards, disposals].map((f) => `window.${f.name} = ${f};`).join('\n')}
+  Object.assign(window, { kWorker: ${JSON.stringify(kWorker)}, workers: new Map(), cards: new Map() });
+  window.workerUrl = workerFor(${JSON.stringify(kPlain)});
   window.after = ${after};
   window.complaints = [];
   new BroadcastChannel('complaints').onmessage = ({ data }) => complaints.push(data);
