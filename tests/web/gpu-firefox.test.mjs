@@ -122,11 +122,11 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
 
   test('the CPU goes on where the card is lost, whenever that is', forever, async () => {
     const times = losses(5);
-    checkLosses(await page.evaluate((args) => loseCards(...args), [addressOf(files, llama), llama.prompt, times, 5]), times);
+    checkLosses(await page.evaluate((args) => loseCards(...args), [addressOf(files, llama), llama.prompt, { times, seed: 5, count: 12 }]), times);
   });
 
   test('loads and disposals, at whatever moment, leave nothing behind', forever, async () => {
-    const results = await page.evaluate((args) => disposals(...args), [addressOf(files, llama), llama.prompt, loads(4), 3]);
+    const results = await page.evaluate((args) => disposals(...args), [addressOf(files, llama), llama.prompt, { times: loads(4), seed: 3, count: 20 }]);
     assert.equal(results.length, 1, results.join('\n'));
   });
 });

@@ -61,6 +61,6 @@ checkIn('Chromium on SwiftShader', false, launchChromiumGpu, async (browser, url
 
 checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [
   { path: 'with halves', options: {}, feature: 'shader-f16', groups: all },
-  { path: 'without halves', options: { f16: false }, groups: ['everyType', 'products', 'moreProducts', 'rows', 'attention', 'moreAttention', 'layer'] },
-  { path: 'with codes', options: { coded }, groups: ['everyType', 'products', 'moreProducts', 'experts', 'layer'] },
+  { path: 'without halves', options: { f16: false }, groups: ['products', 'rows', 'attention', 'layer'] },
+  { path: 'with codes', options: { coded }, groups: ['everyType', 'products', 'moreProducts', 'experts'] },
 ]);

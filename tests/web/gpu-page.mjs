@@ -178,28 +178,28 @@ function seeded(seed) {
 }
 
 /** Answers with a card that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
-async function loseCards(source, prompt, times, seed) {
+async function loseCards(source, prompt, { times, seed, count, options }) {
   await dropCards(); // all of them hear of it
-  const cpu = await loadCpu(source);
-  const expected = await tokensOf(cpu, prompt, 12);
+  const cpu = await loadCpu(source, options);
+  const expected = await tokensOf(cpu, prompt, count);
   await cpu.dispose();
   const results = [];
   const round = async (lose, label) => {
     const began = performance.now();
     const warnings = [];
-    const loading = load(source, { onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
+    const loading = load(source, { ...options, onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
     let passed = 0;
     const losing = lose(() => passed);
     const engine = await loading;
     const opened = warnings.length ? ', while it was opened' : '';
     const tokens = [];
-    for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: 12, temperature: 0, ignoreEos: true, logprobs: 1 })) {
+    for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: count, temperature: 0, ignoreEos: true, logprobs: 1 })) {
       if (topLogprobs) tokens.push(token);
       passed = tokens.length;
     }
     const took = performance.now() - began;
     await losing;
-    const again = await tokensOf(engine, prompt, 12);
+    const again = await tokensOf(engine, prompt, count);
     results.push({ label: label + opened, warnings, same: `${tokens}` === `${expected}` && `${again}` === `${expected}`, device: engine.stats().device, gpu: engine.memory().gpu });
     await engine.dispose();
     return took;
@@ -208,7 +208,7 @@ async function loseCards(source, prompt, times, seed) {
     while (passed() < token) await after(1);
     await loseCard();
   };
-  const whole = await round(behind(12), 'behind the answer');
+  const whole = await round(behind(count), 'behind the answer');
   await round(behind(1), 'behind the first token');
   await round(loseCard, 'as soon as it is there');
   const random = seeded(seed);
@@ -220,14 +220,14 @@ async function loseCards(source, prompt, times, seed) {
 }
 
 /** Loads and disposes of engines, every other one in the middle of an answer; what they were, each kind once. */
-async function disposals(source, prompt, times, seed) {
+async function disposals(source, prompt, { times, seed, count, options }) {
   const results = new Set();
   const random = seeded(seed);
   for (let i = 0; i < times; i++) {
-    const engine = await load(source);
+    const engine = await load(source, options);
     results.add(`${engine.memory().gpu} ${engine.stats().device}`);
-    const answer = i % 2 ? tokensOf(engine, prompt, 20).then(() => 'answered', ({ code, name }) => code ?? name) : null;
-    if (answer) await after(400 * random());
+    const answer = i % 2 ? tokensOf(engine, prompt, count).then(() => 'answered', ({ code, name }) => code ?? name) : null;
+    if (answer) await after(20 * count * random());
     await engine.dispose();
     const ended = await answer;
     if (ended && !['answered', 'DISPOSED', 'AbortError'].includes(ended)) results.add(ended);
