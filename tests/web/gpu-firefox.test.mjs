@@ -20,6 +20,12 @@ const [llama] = plain;
 const [lfm2] = named('families', 'lfm2');
 const [mixture] = named('families', 'qwen3moe');
 const [quantized] = named('quant', 'Q4_K');
+/** How far a logit is off, about, where activations are codes; between the first token of the answer and the next best one. */
+const kCodesError = 0.05;
+const gapOf = ({ reference, n_vocab }) => {
+  const [first, second] = reference.slice(-n_vocab).sort().reverse();
+  return first - second;
+};
 const coded = named('quant', 'Q4_0', 'Q8_0', 'Q6_K', 'IQ4_NL');
 
 describe('models on the card in Firefox', { skip: noLavapipe }, () => {
@@ -55,10 +61,11 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
 
   for (const model of [quantized, ...coded]) {
     test(`activations as codes, ${model.name}`, limits, async () => {
-      const result = await measured(model, { kernels: kCodes });
+      const result = await measured(model, { kernels: kCodes, positions: model.prompt.length });
       assert.deepEqual(result.cardKernels, { ...kCodes, subgroups: false });
       checkLogits(result, model, kNmse + 10 * model.llama_cpp_nmse);
-      assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+      // What is nearly a tie may go either way.
+      if (gapOf(model) > 10 * kCodesError) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
     });
   }
 

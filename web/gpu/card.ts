@@ -200,7 +200,7 @@ export class Card {
   }
 
   #words(): Uint32Array {
-    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.NDue + 1);
+    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.Ropes + 1);
   }
 
   async #pass(): Promise<void> {
@@ -226,8 +226,9 @@ export class Card {
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
       queue.writeBuffer(this.#memory.arena, 4 * at, new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats));
-    copy(program.x, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
-    program.ropes.forEach(({ address, nRot }, i) => copy(address, n * nRot, this.#layout.ropes[i]!));
+    copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
+    const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
+    program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
 
     const recording = new Recording(this.#device, this.#kernels, this.#memory, this.counts);
     let back: Back | null;
@@ -242,7 +243,7 @@ export class Card {
     try {
       if (given()) return;
       const made = new Uint8Array(this.#readback.getMappedRange(0, size));
-      new Uint8Array(memory.buffer, program.logits, logits).set(made.subarray(0, logits));
+      new Uint8Array(memory.buffer, words[Word.Logits], logits).set(made.subarray(0, logits));
       this.#cache.settle(words, made.subarray(logits, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
       this.counts.cardPasses++;
