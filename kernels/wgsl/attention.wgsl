@@ -21,7 +21,8 @@ const LANES = WG / ROWS;        // invocations of a row while scores become weig
 const ROW_GROUPS = WG / QUADS;  // while values are added up: QUADS invocations side by side
 const OWN = ROWS / ROW_GROUPS;  // rows of one of them, each with TIMES quads
 
-var<workgroup> tile_k: array<vec4f, TILE * 9u>;
+alias Held = vec4<HELD>;        // halves where keys are read as such: nothing is lost
+var<workgroup> tile_k: array<Held, TILE * 9u>;
 var<workgroup> tile_q: array<vec4f, ROWS * 8u>;
 var<workgroup> scores: array<f32, ROWS * (TILE + 1u)>;
 var<workgroup> factors: array<f32, ROWS>;
@@ -91,7 +92,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
         if (c < p.dk) {
           k = within(kept(row, c), c, p.dk);
         }
-        tile_k[i / 8u * 9u + i % 8u] = k;
+        tile_k[i / 8u * 9u + i % 8u] = Held(k);
       }
       for (var i = lane; i < ROWS * 8u; i += WG) {
         let row = min(row0 + i / 8u, rows - 1u);
@@ -101,7 +102,7 @@ fn main(@builtin(workgroup_id) id: vec3u, @builtin(local_invocation_index) lane:
       }
       workgroupBarrier();
       for (var j = 0u; j < 8u; j++) {
-        let k = tile_k[lane % 32u * 9u + j];
+        let k = vec4f(tile_k[lane % 32u * 9u + j]);
         for (var i = 0u; i < ROWS / 2u; i++) {
           dots[i] += dot(k, tile_q[(lane / 32u + 2u * i) * 8u + j]);
         }

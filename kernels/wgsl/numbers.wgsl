@@ -29,26 +29,41 @@ fn bytes(word: u32) -> vec4u {
 fn signed_bytes(word: u32) -> vec4i {
   return (vec4i(bitcast<i32>(word)) << vec4u(24u, 16u, 8u, 0u)) >> vec4u(24u);
 }
-fn low_nibbles(word: u32) -> vec4u {
-  return bytes(word & 0x0f0f0f0fu);
+fn packed(values: vec4u) -> u32 {
+  return dot(values, vec4u(1u, 1u << 8u, 1u << 16u, 1u << 24u));
 }
-fn high_nibbles(word: u32) -> vec4u {
-  return bytes((word >> 4u) & 0x0f0f0f0fu);
+// A unit of weights: two quads of signed bytes, with what each quad is multiplied by, and what is then added.
+struct Codes {
+  q: vec2u,
+  d: vec2f,
+  m: vec2f,
 }
-// The lowest four bits, one a value.
-fn four_bits(bits: u32) -> vec4u {
-  return (vec4u(bits) >> vec4u(0u, 1u, 2u, 3u)) & vec4u(1u);
+fn nibbles(word: u32) -> vec2u {
+  return vec2u(word, word >> 4u) & vec2u(0x0f0f0f0fu);
 }
-// Bit `at` of each byte.
-fn bit_of_bytes(word: u32, at: u32) -> vec4u {
-  return bytes((word >> at) & 0x01010101u);
+// Bytes of 0 to 127, less those of `by`.
+fn less(words: vec2u, by: u32) -> vec2u {
+  return ((words | vec2u(0x80808080u)) - vec2u(by)) ^ vec2u(0x80808080u);
 }
-fn two_bits_of_bytes(word: u32, at: u32) -> vec4u {
-  return bytes((word >> at) & 0x03030303u);
+// The lowest four bits, one a byte.
+fn four_bits(bits: u32) -> u32 {
+  return ((bits & 15u) * 0x204081u) & 0x01010101u;
 }
-// Sixteen signed bytes, four a word, by number.
-fn looked_up(numbers: vec4u, table: vec4u) -> vec4f {
+// The lowest two bits of each byte.
+fn bit_of_bytes(word: u32) -> vec2u {
+  return vec2u(word, word >> 1u) & vec2u(0x01010101u);
+}
+// Two bits of each byte, from `at` and from `step` above it.
+fn two_bits(word: u32, at: u32, step: u32) -> vec2u {
+  return vec2u(word >> at, word >> (at + step)) & vec2u(0x03030303u);
+}
+// Of sixteen bytes, four a word, those with these numbers.
+fn chosen_bytes(numbers: vec4u, table: vec4u) -> u32 {
   let words = vec4u(table[numbers.x >> 2u], table[numbers.y >> 2u], table[numbers.z >> 2u],
                     table[numbers.w >> 2u]);
-  return vec4f(bitcast<vec4i>(words << (vec4u(24u) - (numbers & vec4u(3u)) * 8u)) >> vec4u(24u));
+  return packed((words >> ((numbers & vec4u(3u)) * 8u)) & vec4u(255u));
+}
+fn looked_up(word: u32, table: vec4u) -> vec2u {
+  let n = nibbles(word);
+  return vec2u(chosen_bytes(bytes(n.x), table), chosen_bytes(bytes(n.y), table));
 }

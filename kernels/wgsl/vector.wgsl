@@ -1,7 +1,7 @@
 // Products with few tokens. A workgroup computes ROWS rows of one part for TOKENS tokens: each
 // invocation reads every WG-th unit of eight weights of each row, so that neighbours read
-// neighbouring words, and uses it for all tokens; then the workgroup adds up. With NORM, x is its
-// RMS norm: the root of the sum of squares, which everyone has by then, divides the sums at last.
+// neighbouring words, and uses it for all tokens (vector_values.wgsl, vector_codes.wgsl); then the
+// workgroup adds up. With NORM, x is its RMS norm: the root of the sum of squares, which everyone has by then, divides the sums at last.
 // With GATED, a workgroup has the same rows of two parts, and writes act(gate, up). With EXPERTS, rows are
 // those of so many matrices, one behind the other, and a number in the arena says which of them each token is
 // multiplied with; `share` tokens that follow each other have one x.
@@ -26,54 +26,6 @@ const RESULTS = ROWS * TOKENS;
 var<workgroup> chosen: i32;
 var<private> matrix: u32;  // of those that are bound
 
-fn inputs(token: u32, c: u32) -> vec4f {
-  var t = min(token, p.tokens - 1u);
-  if (EXPERTS) {
-    t /= p.share;
-  }
-  let x = quad(p.x + t * p.x_ld + c);
-  return select(x, within(x, c, p.cols), TAIL);
-}
-fn gains(c: u32) -> vec4f {
-  if (p.gain < 0) {
-    return vec4f(1.0);
-  }
-  return vector_quad(u32(p.gain) + c);
-}
-
-//@ each binding
-fn accumulate$(first: u32, row: u32, token: u32, lane: u32, sums: ptr<function, array<f32, SUMS>>) {
-  var at: array<u32, ROWS>;
-  for (var r = 0u; r < ROWS; r++) {
-    at[r] = p.base[$] + matrix * p.stride[$] + min(row + r, p.rows[$] - 1u) * p.row_bytes;
-  }
-  for (var unit = lane; unit < p.units; unit += WG) {
-    let c = column(unit);
-    var x0: array<vec4f, TOKENS>;
-    var x1: array<vec4f, TOKENS>;
-    for (var t = 0u; t < TOKENS; t++) {
-      x0[t] = inputs(token + t, c);
-      x1[t] = inputs(token + t, c + PAIR);
-      if (NORM) {
-        if ($u == 0u || !GATED) {
-          (*sums)[SUMS - TOKENS + t] += dot(x0[t], x0[t]) + dot(x1[t], x1[t]);
-        }
-        x0[t] *= gains(c);
-        x1[t] *= gains(c + PAIR);
-      }
-    }
-    for (var r = 0u; r < ROWS; r++) {
-      var w = decode$(at[r], unit);
-      if (TAIL) {
-        w = mat2x4f(within(w[0], c, p.cols), within(w[1], c + PAIR, p.cols));
-      }
-      for (var t = 0u; t < TOKENS; t++) {
-        (*sums)[first + r * TOKENS + t] += dot(w[0], x0[t]) + dot(w[1], x1[t]);
-      }
-    }
-  }
-}
-//@ once
 fn weighed(sum: f32, part: u32, row: u32) -> f32 {
   let bias = p.bias[part];
   let factor = p.factor[part];

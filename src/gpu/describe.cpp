@@ -166,17 +166,12 @@ Json cache_json(const kv::LayerShape& l) {
 std::string GpuExecutor::describe() const {
   const Program& p = engine_.program();
   const session::MemoryPlan& plan = engine_.plan();
-  const session::WorkingMemory& working = engine_.working();
   Json ropes = Json::array();
   for (size_t i = 0; i < p.ropes.size(); ++i) {
-    ropes.push_back({{"address", address(working.rope_table(i))},
-                     {"nRot", p.ropes[i].hp.n_rot},
-                     {"neox", p.ropes[i].hp.neox}});
+    ropes.push_back({{"nRot", p.ropes[i].hp.n_rot}, {"neox", p.ropes[i].hp.neox}});
   }
   Json out = {
       {"pass", address(&pass_)},
-      {"x", address(working.buffer(model::Buf::kX))},
-      {"logits", address(working.buffer(model::Buf::kLogits))},
       {"logitsRows", std::min(plan.logits_rows, plan.n_batch)},
       {"nBatch", plan.n_batch},
       {"nCtx", plan.n_ctx},

@@ -12,6 +12,8 @@ GpuExecutor::GpuExecutor(session::Engine& engine) : engine_(engine), cpu_(engine
   rows_.resize(4 * engine.plan().kv_shape.layers.size());
   pass_.vectors = address(vectors_.data());
   pass_.rows = address(rows_.data());
+  ropes_.resize(engine_.program().ropes.size());
+  pass_.ropes = address(ropes_.data());
 }
 
 // The card reads rows of f16 that hold every position, and weights as the file has them.
@@ -43,8 +45,10 @@ void GpuExecutor::begin(session::Timeline& timeline, int32_t n, const session::B
   cpu_.begin(timeline, n, spec);
 }
 
-// All of them, once: they are few, and stay where they are.
+// All of them, once a plan: they are few, and stay where they are until there is another one.
 bool GpuExecutor::vectors_ready() {
+  if (replans_ != engine_.replans()) std::fill(vectors_.begin(), vectors_.end(), nullptr);
+  replans_ = engine_.replans();
   for (size_t i = 0; i < vectors_.size(); ++i) {
     if (vectors_[i] != nullptr) continue;
     if (!feed_.need_vec(static_cast<int32_t>(i))) return false;
@@ -65,6 +69,10 @@ void GpuExecutor::hand_over() {
     rows_[4 * i + 2] = held_of_->state_before(layer);
     rows_[4 * i + 3] = held_of_->state_after(layer);
   }
+  const session::WorkingMemory& working = engine_.working();
+  for (size_t i = 0; i < ropes_.size(); ++i) ropes_[i] = working.rope_table(i);
+  pass_.x = address(working.buffer(model::Buf::kX));
+  pass_.logits = address(working.buffer(model::Buf::kLogits));
   pass_.due = address(held_of_->due().data());
   pass_.n_due = static_cast<uint32_t>(held_of_->due().size());
   pass_.n = n_;

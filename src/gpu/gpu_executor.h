@@ -40,6 +40,9 @@ struct CardPass {
   uint32_t left = 0;
   uint32_t kept = 0;            // whether the card has the recurrent states before the batch
   uint32_t due = 0, n_due = 0;  // address and number of the Timeline::Checkpoints that it passes
+  // Addresses, which another plan moves: of the embedding's rows, of the logits, of the addresses
+  // of RoPE's tables.
+  uint32_t x = 0, logits = 0, ropes = 0;
 };
 
 class GpuExecutor final : public session::Executor {
@@ -79,8 +82,10 @@ class GpuExecutor final : public session::Executor {
   session::Timeline* held_of_ = nullptr;
   uint32_t restores_ = 0;
   int32_t kept_at_ = -1;
+  // The plan that vectors_ are of.
+  uint32_t replans_ = 0;
   std::vector<const float*> vectors_;
-  std::vector<const void*> rows_;
+  std::vector<const void*> rows_, ropes_;
 };
 
 }  // namespace sluice::gpu

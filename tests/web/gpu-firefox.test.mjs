@@ -8,7 +8,7 @@ import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
 import {
-  addressOf, checkLogits, checkLosses, checkQuarter, kFewTokens, kLoads, kLosses, kNmse, kPositions, models, mountsOf, pageSetup,
+  addressOf, checkLogits, checkLosses, checkQuarter, kCodes, kFewTokens, kNmse, kPlain, kPositions, loads, losses, models, mountsOf, pageSetup,
 } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
@@ -20,13 +20,20 @@ const [llama] = plain;
 const [lfm2] = named('families', 'lfm2');
 const [mixture] = named('families', 'qwen3moe');
 const [quantized] = named('quant', 'Q4_K');
+/** How far a logit is off, about, where activations are codes; between the first token of the answer and the next best one. */
+const kCodesError = 0.05;
+const gapOf = ({ reference, n_vocab }) => {
+  const [first, second] = reference.slice(-n_vocab).sort().reverse();
+  return first - second;
+};
+const coded = named('quant', 'Q4_0', 'Q8_0', 'Q6_K', 'IQ4_NL');
 
 describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   let browser, pages, files, page;
   before(async () => {
     browser = await launchFirefoxGpu();
     pages = await servePages(join(root, 'dist'));
-    files = await serve(mountsOf([...plain, lfm2, mixture, quantized]), crossOrigin);
+    files = await serve(mountsOf([...plain, lfm2, mixture, quantized, ...coded]), crossOrigin);
     page = await browser.open(`${pages.url}/`);
     await page.evaluate(pageSetup);
   }, limits);
@@ -51,6 +58,37 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
       assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
     });
   }
+
+  for (const model of [quantized, ...coded]) {
+    test(`activations as codes, ${model.name}`, limits, async () => {
+      const result = await measured(model, { kernels: kCodes, positions: model.prompt.length });
+      assert.deepEqual(result.cardKernels, { ...kCodes, subgroups: false });
+      checkLogits(result, model, kNmse + 10 * model.llama_cpp_nmse);
+      // What is nearly a tie may go either way.
+      if (gapOf(model) > 10 * kCodesError) assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+    });
+  }
+
+  test('codes stream with the same bits', limits, async () => {
+    const ways = (options) => measured(quantized, { options, kernels: kCodes });
+    await checkQuarter(ways, await ways({}), 2);
+  });
+
+  test('without halves of its own the card says nearly the same', limits, async () => {
+    const result = await measured(llama, { kernels: { ...kPlain, f16: false } });
+    assert.deepEqual(result.cardKernels, { ...kPlain, subgroups: false, f16: false });
+    assert.deepEqual(kept[llama.name].cardKernels, { ...kPlain, subgroups: false });
+    checkLogits(result, llama, kNmse);
+    assert.deepEqual(result.tokens, kept[llama.name].tokens);
+  });
+
+  test('whether codes are faster is measured, and said', limits, async () => {
+    const result = await measured(quantized, { kernels: 'measured' });
+    assert.deepEqual(Object.values(result.cardKernels.int8).map((pays) => typeof pays), ['boolean', 'boolean']);
+    checkLogits(result, quantized, kNmse + 10 * quantized.llama_cpp_nmse);
+    const little = await measured(quantized, { kernels: 'measured', options: { gpuBudget: 4 << 20 } });
+    assert.deepEqual(little.cardKernels.int8, kPlain.int8, 'where there is no room to try');
+  });
 
   for (const model of [llama, lfm2]) {
     test(`${model.name} within a quarter of the room gives the same bits`, limits, () =>
@@ -90,11 +128,12 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   });
 
   test('the CPU goes on where the card is lost, whenever that is', forever, async () => {
-    checkLosses(await page.evaluate((args) => losses(...args), [addressOf(files, llama), llama.prompt, kLosses, 5]), kLosses);
+    const times = losses(5);
+    checkLosses(await page.evaluate((args) => loseCards(...args), [addressOf(files, llama), llama.prompt, { times, seed: 5, count: 12 }]), times);
   });
 
   test('loads and disposals, at whatever moment, leave nothing behind', forever, async () => {
-    const results = await page.evaluate((args) => disposals(...args), [addressOf(files, llama), llama.prompt, kLoads, 3]);
+    const results = await page.evaluate((args) => disposals(...args), [addressOf(files, llama), llama.prompt, { times: loads(4), seed: 3, count: 20 }]);
     assert.equal(results.length, 1, results.join('\n'));
   });
 });

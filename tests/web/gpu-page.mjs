@@ -8,9 +8,13 @@ import { nmse, root } from './helpers.mjs';
 export const kNmse = 1e-3;
 export const kFewTokens = 6;
 export const kPositions = 8;
-/** How often the card is lost, and how often an engine is loaded and disposed of. */
-export const kLosses = Number(process.env.SLUICE_GPU_LOSSES ?? 5);
-export const kLoads = Number(process.env.SLUICE_GPU_LOADS ?? 4);
+/** How often the card is lost, and how often an engine is loaded and disposed of; what a browser does where nobody says. */
+export const losses = (some) => Number(process.env.SLUICE_GPU_LOSSES ?? some);
+export const loads = (some) => Number(process.env.SLUICE_GPU_LOADS ?? some);
+
+/** Kernels that take activations as they are, or as codes; what an engine's worker does where the choice is not measured. */
+export const kPlain = { subgroups: true, f16: true, int8: { few: false, many: false } };
+export const kCodes = { ...kPlain, int8: { few: true, many: true } };
 
 const folderOf = (name) => [join(root, '..', 'shared', 'fixtures', name), join(root, 'tests', 'data', name)].find(existsSync);
 
@@ -55,7 +59,7 @@ export async function checkQuarter(measuredWith, whole, times) {
   assert.deepEqual(small.tokens, whole.tokens);
 }
 
-/** What losses() gives: the CPU says the same, and one warning tells why it is the CPU. */
+/** What loseCards() gives: the CPU says the same, and one warning tells why it is the CPU. */
 export function checkLosses(results, times) {
   assert.equal(results.length, Math.max(times, 3));
   for (const { label, ...result } of results) assert.deepEqual(result, { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 }, label);
@@ -114,24 +118,43 @@ async function tokensOf(engine, prompt, maxTokens, options = {}) {
   return tokens;
 }
 
-/** An engine on the card, `window.card`; it stays open until there is another one. */
+/**
+ * An engine on the card, with what it warns of in `warnings`. It stays open for whoever asks next: a software adapter
+ * takes seconds to compile what a model needs.
+ */
 async function cardOf(source, options = {}) {
   const key = JSON.stringify([source, options]);
-  if (window.card && window.cardKey === key) return card;
-  await window.card?.dispose();
-  window.card = null;
-  window.card = await load(source, options);
-  window.cardKey = key;
-  return card;
+  if (!cards.has(key)) {
+    const warnings = [];
+    const onProgress = (event) => event.phase === 'warning' && warnings.push([event.code, event.message]);
+    cards.set(key, load(source, { onProgress, ...options }).then((engine) => Object.assign(engine, { warnings })));
+    cards.get(key).catch(() => cards.delete(key));
+  }
+  return cards.get(key);
+}
+
+async function dropCards() {
+  for (const engine of await Promise.all(cards.values())) await engine.dispose();
+  cards.clear();
 }
 
 /** Logits of the first positions, and the answer's tokens. */
-async function measure({ source, options, prompt, positions, count }) {
-  const engine = await cardOf(source, options);
+async function measure({ source, options, prompt, positions, count, kernels }) {
+  const engine = await cardOf(source, { ...options, ...(kernels && { workerUrl: workerFor(kernels) }) });
   const logits = [...new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer)];
   const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
-  const { device, engine: counts } = engine.stats();
-  return { logits, tokens, device, counts, gpu: engine.memory().gpu };
+  const { device, cardKernels, engine: counts } = engine.stats();
+  return { logits, tokens, device, cardKernels, counts, gpu: engine.memory().gpu };
+}
+
+/** The engine's worker whose card's kernels do this, `measured` what is faster; one address for each. */
+function workerFor(kernels) {
+  const text = JSON.stringify(kernels);
+  if (!workers.has(text)) {
+    const choice = `addEventListener('message', ({ data }) => data.method === 'load' && (data.args[0].cardKernels ??= ${text}));`;
+    workers.set(text, workerAfter(kernels === 'measured' ? kWorker : `${kWorker}${choice}`));
+  }
+  return workers.get(text);
 }
 
 /** The engine's worker loses its card, or will as soon as it has one; it may not be there yet. */
@@ -155,29 +178,28 @@ function seeded(seed) {
 }
 
 /** Answers with a card that is lost behind the answer, behind its first token, as soon as it is there, at random moments. */
-async function losses(source, prompt, times, seed) {
-  await window.card?.dispose(); // all cards hear of it
-  window.card = null;
-  const cpu = await loadCpu(source);
-  const expected = await tokensOf(cpu, prompt, 12);
+async function loseCards(source, prompt, { times, seed, count, options }) {
+  await dropCards(); // all of them hear of it
+  const cpu = await loadCpu(source, options);
+  const expected = await tokensOf(cpu, prompt, count);
   await cpu.dispose();
   const results = [];
   const round = async (lose, label) => {
     const began = performance.now();
     const warnings = [];
-    const loading = load(source, { onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
+    const loading = load(source, { ...options, onProgress: (event) => event.phase === 'warning' && warnings.push(event.code) });
     let passed = 0;
     const losing = lose(() => passed);
     const engine = await loading;
     const opened = warnings.length ? ', while it was opened' : '';
     const tokens = [];
-    for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: 12, temperature: 0, ignoreEos: true, logprobs: 1 })) {
+    for await (const { token, topLogprobs } of engine.generate(prompt, { maxTokens: count, temperature: 0, ignoreEos: true, logprobs: 1 })) {
       if (topLogprobs) tokens.push(token);
       passed = tokens.length;
     }
     const took = performance.now() - began;
     await losing;
-    const again = await tokensOf(engine, prompt, 12);
+    const again = await tokensOf(engine, prompt, count);
     results.push({ label: label + opened, warnings, same: `${tokens}` === `${expected}` && `${again}` === `${expected}`, device: engine.stats().device, gpu: engine.memory().gpu });
     await engine.dispose();
     return took;
@@ -186,7 +208,7 @@ async function losses(source, prompt, times, seed) {
     while (passed() < token) await after(1);
     await loseCard();
   };
-  const whole = await round(behind(12), 'behind the answer');
+  const whole = await round(behind(count), 'behind the answer');
   await round(behind(1), 'behind the first token');
   await round(loseCard, 'as soon as it is there');
   const random = seeded(seed);
@@ -198,14 +220,14 @@ async function losses(source, prompt, times, seed) {
 }
 
 /** Loads and disposes of engines, every other one in the middle of an answer; what they were, each kind once. */
-async function disposals(source, prompt, times, seed) {
+async function disposals(source, prompt, { times, seed, count, options }) {
   const results = new Set();
   const random = seeded(seed);
   for (let i = 0; i < times; i++) {
-    const engine = await load(source);
+    const engine = await load(source, options);
     results.add(`${engine.memory().gpu} ${engine.stats().device}`);
-    const answer = i % 2 ? tokensOf(engine, prompt, 20).then(() => 'answered', ({ code, name }) => code ?? name) : null;
-    if (answer) await after(400 * random());
+    const answer = i % 2 ? tokensOf(engine, prompt, count).then(() => 'answered', ({ code, name }) => code ?? name) : null;
+    if (answer) await after(20 * count * random());
     await engine.dispose();
     const ended = await answer;
     if (ended && !['answered', 'DISPOSED', 'AbortError'].includes(ended)) results.add(ended);
@@ -216,8 +238,9 @@ async function disposals(source, prompt, times, seed) {
 /** The text of a function that sets a page up. */
 export const pageSetup = `async () => {
   Object.assign(window, await import('/dist/index.js'));
-  ${[workerAfter, load, loadCpu, tokensOf, cardOf, measure, loseCard, seeded, losses, disposals].map((f) => `window.${f.name} = ${f};`).join('\n')}
-  window.workerUrl = workerAfter(${JSON.stringify(kWorker)});
+  ${[workerAfter, workerFor, load, loadCpu, tokensOf, cardOf, dropCards, measure, loseCard, seeded, loseCards, disposals].map((f) => `window.${f.name} = ${f};`).join('\n')}
+  Object.assign(window, { kWorker: ${JSON.stringify(kWorker)}, workers: new Map(), cards: new Map() });
+  window.workerUrl = workerFor(${JSON.stringify(kPlain)});
   window.after = ${after};
   window.complaints = [];
   new BroadcastChannel('complaints').onmessage = ({ data }) => complaints.push(data);

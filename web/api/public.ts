@@ -10,6 +10,7 @@ export { Session, type SavedSession, type SessionOptions } from './session.js';
 export { Generation } from './generation.js';
 export { SluiceError, type CallOptions, type ErrorCode } from '../wire/errors.js';
 export type {
+  CardKernels,
   Device,
   DeviceAdvice,
   EngineStats,

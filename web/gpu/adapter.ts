@@ -1,8 +1,10 @@
 // The adapter and the device that are asked for, and what is told of them.
 
 import { SluiceError } from '../wire/errors.js';
+import type { CardKernels } from '../wire/types.js';
+import type { Coded, Features } from './kernels.js';
 
-const kFeatures = ['subgroups'];
+const kFeatures = ['subgroups', 'shader-f16'];
 
 export const adapterFor = async (): Promise<GPUAdapter | null> =>
   (await globalThis.navigator?.gpu?.requestAdapter({ powerPreference: 'high-performance' })) ?? null;
@@ -25,3 +27,6 @@ export async function deviceOf(adapter: GPUAdapter): Promise<GPUDevice> {
     throw new SluiceError('NOT_SUPPORTED', `The graphics card cannot be had: ${cause.message}`, { cause });
   });
 }
+
+/** What is told of how it computes. */
+export const kernelsOf = ({ subgroups, f16 }: Features, int8: Coded): CardKernels => ({ subgroups, f16, int8 });

@@ -3,13 +3,14 @@
 
 import type { LoadSpec } from '../wire/protocol.js';
 import type { DeviceAdvice, ModelInfo } from '../wire/types.js';
-import { adapterFor, cardName, deviceOf, isSoftware } from './adapter.js';
+import { adapterFor, cardName, deviceOf, isSoftware, kernelsOf } from './adapter.js';
 import { choose, onlyCpu } from './choice.js';
+import { Kernels } from './kernels.js';
 import { typeIds } from './kernels/types.js';
 import type { Program } from './program.js';
 import { timePrompt, type SampleEngine } from './sample.js';
 import { missing } from './steps.js';
-import { timeCard } from './timing.js';
+import { timeCard, timeCoded } from './timing.js';
 
 /** An engine of the worker's, of the binary that is named, with nothing in it. */
 export type StartEngine = (kernels: string) => Promise<SampleEngine>;
@@ -53,7 +54,9 @@ async function measured(device: GPUDevice, spec: LoadSpec, info: ModelInfo, star
   const type = typeIds[most?.[0] ?? 'F16']!;
   const cols = Math.max(kBlock, Math.floor(info.embedding / kBlock) * kBlock);
   const bytes = Math.min(kTimedBytes, (spec.gpuBudget || Infinity) / 4);
-  const { bandwidth: cardBytesPerSecond, ...card } = await timeCard(device, { type, cols, bytes });
+  const kernels = await Kernels.create(device);
+  kernels.coded = await timeCoded(device, kernels, type, spec.gpuBudget || Infinity);
+  const { bandwidth: cardBytesPerSecond, ...card } = await timeCard(device, kernels, { type, cols, bytes });
   const { computeTokensPerSecond: compute, tokensPerSecond = compute } = speed;
   if (!compute) throw new Error('nobody knows how fast the CPU is');
   const sample = await timePrompt(await start(spec.kernels), type, { threads: plan.threads, kernels: spec.kernels });
@@ -64,5 +67,5 @@ async function measured(device: GPUDevice, spec: LoadSpec, info: ModelInfo, star
   const streamed = spec.gpuBudget ? Math.max(0, info.bytesPerToken + plan.kv - spec.gpuBudget) : 0;
   const stored = speed.storeBytesPerSecond ? 1000 / speed.storeBytesPerSecond : 0;
   const work = { bytes: info.bytesPerToken, macs: info.macsPerToken, layers: info.layers, batch: kBatch, streamed };
-  return { ...choose(work, { cpu: { decode, prefill }, card: { ...card, upload: Math.max(card.upload, stored) } }), cardBytesPerSecond };
+  return { ...choose(work, { cpu: { decode, prefill }, card: { ...card, upload: Math.max(card.upload, stored) } }), cardBytesPerSecond, cardKernels: kernelsOf(kernels.features, kernels.coded) };
 }

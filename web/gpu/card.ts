@@ -4,15 +4,18 @@
 // position once the card is lost.
 
 import { SluiceError } from '../wire/errors.js';
+import type { CardKernels } from '../wire/types.js';
+import { kernelsOf } from './adapter.js';
 import { Buffers, Usage } from './buffers.js';
 import { CardCache, cacheBytes } from './cache.js';
 import { Feed, type ReadWeights } from './feed.js';
-import { Kernels, type Recorder } from './kernels.js';
+import { Kernels, type Memory, type Recorder } from './kernels.js';
 import { align, planWeights, type CardPlan } from './plan.js';
 import { Buf, OpKind, PassState, Word, type Program } from './program.js';
 import { layOut, Writer, type Layout, type Rows } from './record.js';
 import { CardStates, stateBytes } from './states.js';
 import { missing, stepsOf, type Step } from './steps.js';
+import { timeCoded } from './timing.js';
 
 export interface CardHost {
   memory: WebAssembly.Memory;
@@ -20,6 +23,8 @@ export interface CardHost {
   read: ReadWeights;
   /** Bytes; 0: as many as the model wants, or the card gives. */
   gpuBudget: number;
+  /** What kernels are to do, instead of what is measured. */
+  kernels?: CardKernels | undefined;
   /** The card is gone, and why. */
   onLost(why: string): void;
 }
@@ -55,8 +60,7 @@ export class Card {
   readonly #states: CardStates;
   readonly #writer: Writer;
   readonly #feed: Feed;
-  readonly #arena: GPUBuffer;
-  readonly #vectors: GPUBuffer;
+  readonly #memory: Memory;
   readonly #readback: GPUBuffer;
   readonly #slot: GPUBuffer | null;
   /** Of units that stay, and whether they are there. */
@@ -77,12 +81,15 @@ export class Card {
     const { program, memory, read } = host;
     const { position } = cacheBytes(program);
     const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
-    this.#arena = buffers.make(4 * layout.floats, storage);
-    this.#vectors = buffers.make(align(4 * layout.vecFloats, 16) || 16, storage);
+    const arena = buffers.make(4 * layout.floats, storage);
+    this.#memory = {
+      arena, vectors: buffers.make(align(4 * layout.vecFloats, 16) || 16, storage),
+      ...(layout.actBytes && kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
+    };
     this.#readback = buffers.make(readbackBytes(program, layout, position), Usage.MapRead | Usage.CopyTarget);
     this.#slot = plan.slotBytes ? buffers.make(align(plan.slotBytes, 16), storage) : null;
     this.#cache = new CardCache(program, memory, buffers);
-    this.#states = new CardStates(program, layout.states, memory, this.#arena);
+    this.#states = new CardStates(program, layout.states, memory, arena);
     this.#pinned = plan.units.map(({ pinned, bytes }) => (pinned ? buffers.make(align(bytes, 16), Usage.Storage | Usage.CopyTarget) : null));
     this.#there = plan.units.map(() => false);
     this.#steps = stepsOf(program);
@@ -101,7 +108,7 @@ export class Card {
 
   /** Compiles what a token and what a prompt will need, all at once and while the first weights are read. */
   #prepare(): Promise<void> {
-    return this.#kernels.prepare({ arena: this.#arena, vectors: this.#vectors }, (recorder) => {
+    return this.#kernels.prepare(this.#memory, (recorder) => {
       for (const tokens of new Set([1, this.#host.program.nBatch])) {
         const rows: Rows = { tokens, first: 0, skipped: 0, states: { live: 0, due: 0 } };
         for (const step of this.#steps) {
@@ -120,14 +127,13 @@ export class Card {
     const what = missing(program);
     if (what) throw new SluiceError('NOT_SUPPORTED', `This model cannot run on the graphics card: ${what} would be needed there; load it with device 'wasm'.`);
     const { limits } = device;
-    const kernels = await Kernels.create(device, {
-      subgroups: device.features.has('subgroups' as GPUFeatureName),
-    });
+    const kernels = await kernelsFor(device, host);
     const layout = layOut(program, program.nBatch);
     const cache = cacheBytes(program);
-    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + readbackBytes(program, layout, cache.position) + cache.total + kernelBytes(program);
+    const acts = kernels.features.dots ? layout.actBytes : 0;
+    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + acts + readbackBytes(program, layout, cache.position) + cache.total + kernelBytes(program);
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
-    if (Math.max(4 * layout.floats, cache.largest) > most) {
+    if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
       throw new SluiceError('NOT_SUPPORTED', `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`);
     }
     // Where the card has less room than it was allowed to take, more of the weights stream.
@@ -151,6 +157,9 @@ export class Card {
   }
   get plan(): CardPlan {
     return this.#plan;
+  }
+  get kernels(): CardKernels {
+    return kernelsOf(this.#kernels.features, this.#kernels.coded);
   }
 
   /** Nothing more is asked of it. */
@@ -191,7 +200,7 @@ export class Card {
   }
 
   #words(): Uint32Array {
-    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.NDue + 1);
+    return new Uint32Array(this.#host.memory.buffer, this.#host.program.pass, Word.Ropes + 1);
   }
 
   async #pass(): Promise<void> {
@@ -216,11 +225,12 @@ export class Card {
     if (held < first) this.#cache.upload(queue, words, held, first);
     const states = this.#states.begin(queue, words);
     const copy = (address: number, floats: number, at: number): void =>
-      queue.writeBuffer(this.#arena, 4 * at, new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats));
-    copy(program.x, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
-    program.ropes.forEach(({ address, nRot }, i) => copy(address, n * nRot, this.#layout.ropes[i]!));
+      queue.writeBuffer(this.#memory.arena, 4 * at, new Uint8Array(memory.buffer as ArrayBuffer, address, 4 * floats));
+    copy(words[Word.X]!, n * program.widths[Buf.X]!, this.#layout.buffers[Buf.X]!);
+    const ropes = new Uint32Array(memory.buffer, words[Word.Ropes], program.ropes.length);
+    program.ropes.forEach(({ nRot }, i) => copy(ropes[i]!, n * nRot, this.#layout.ropes[i]!));
 
-    const recording = new Recording(this.#device, this.#kernels, { arena: this.#arena, vectors: this.#vectors }, this.counts);
+    const recording = new Recording(this.#device, this.#kernels, this.#memory, this.counts);
     let back: Back | null;
     try {
       back = (await this.#record(recording, { tokens: n, first, skipped: 0, states }, firstRow, nRows, given)) ? this.#download(recording, words, nRows, first, n) : null;
@@ -233,7 +243,7 @@ export class Card {
     try {
       if (given()) return;
       const made = new Uint8Array(this.#readback.getMappedRange(0, size));
-      new Uint8Array(memory.buffer, program.logits, logits).set(made.subarray(0, logits));
+      new Uint8Array(memory.buffer, words[Word.Logits], logits).set(made.subarray(0, logits));
       this.#cache.settle(words, made.subarray(logits, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
       this.counts.cardPasses++;
@@ -280,7 +290,7 @@ export class Card {
     const { program } = this.#host;
     recording.finish();
     const logits = 4 * nRows * program.widths[Buf.Logits]!;
-    if (nRows) recording.encoder.copyBufferToBuffer(this.#arena, 4 * this.#layout.buffers[Buf.Logits]!, this.#readback, 0, logits);
+    if (nRows) recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * this.#layout.buffers[Buf.Logits]!, this.#readback, 0, logits);
     this.#cache.download(recording.encoder, this.#readback, logits, first, n);
     const rows = logits + n * cacheBytes(program).position;
     const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
@@ -293,7 +303,7 @@ export class Card {
     const { program, memory } = this.#host;
     const addresses = new Uint32Array(memory.buffer, words[Word.Vectors], program.vecs.length);
     program.vecs.forEach((n, i) => {
-      this.#device.queue.writeBuffer(this.#vectors, 4 * this.#layout.vecs[i]!, new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n));
+      this.#device.queue.writeBuffer(this.#memory.vectors, 4 * this.#layout.vecs[i]!, new Uint8Array(memory.buffer as ArrayBuffer, addresses[i], 4 * n));
     });
     this.#vectorsThere = true;
   }
@@ -328,6 +338,17 @@ export class Card {
   }
 }
 
+/** Kernels that do what was asked for, or what is measured to be faster with the model's main type of weights. */
+async function kernelsFor(device: GPUDevice, { program, gpuBudget, kernels: wanted }: CardHost): Promise<Kernels> {
+  const kernels = await Kernels.create(device, wanted && { ...wanted, coded: wanted.int8 });
+  if (wanted) return kernels;
+  const sizes = new Map<number, number>();
+  for (const { type, rows, rowBytes } of program.mats) if (Kernels.supports(type)) sizes.set(type, (sizes.get(type) ?? 0) + rows * rowBytes);
+  const [main] = [...sizes].sort((a, b) => b[1] - a[1]);
+  if (main) kernels.coded = await timeCoded(device, kernels, main[0], gpuBudget || Infinity);
+  return kernels;
+}
+
 /** What kernels take for the numbers of a pass, 256 bytes a dispatch in pieces of 128 kB. */
 function kernelBytes({ ops }: Program): number {
   return align(2 * ops.length * 256, 1 << 17);
@@ -348,10 +369,10 @@ class Recording {
   #returns: (() => void)[] = [];
   readonly #device: GPUDevice;
   readonly #kernels: Kernels;
-  readonly #memory: { arena: GPUBuffer; vectors: GPUBuffer };
+  readonly #memory: Memory;
   readonly #counts: CardCounts;
 
-  constructor(device: GPUDevice, kernels: Kernels, memory: { arena: GPUBuffer; vectors: GPUBuffer }, counts: CardCounts) {
+  constructor(device: GPUDevice, kernels: Kernels, memory: Memory, counts: CardCounts) {
     this.#device = device;
     this.#kernels = kernels;
     this.#memory = memory;

@@ -3,7 +3,7 @@
 
 import { SluiceError } from '../wire/errors.js';
 import type { LoadSpec } from '../wire/protocol.js';
-import type { ProgressEvent } from '../wire/types.js';
+import type { CardKernels, ProgressEvent } from '../wire/types.js';
 import { adapterFor, cardName, deviceOf } from './adapter.js';
 import { advise } from './advice.js';
 import { Card, type CardCounts } from './card.js';
@@ -36,7 +36,7 @@ export interface Gpu {
   /** Computes what the engine asks for; false: it asks for nothing. Returns at once when `stopped`. */
   serve(stopped: () => boolean): Promise<boolean>;
   /** What EngineStats says of it; nothing once it is lost. */
-  readonly device: { device?: 'webgpu'; card?: string };
+  readonly device: { device?: 'webgpu'; card?: string; cardKernels?: CardKernels };
   /** Bytes that it holds; 0 once it is lost. */
   readonly bytes: number;
   /** Counters; warns, once, of what went to the CPU since the last look. */
@@ -85,7 +85,7 @@ async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null>
   const words = new Uint32Array(memory.buffer, program.pass, Word.Left + 1);
   try {
     const card = await Card.open(device, {
-      memory, program, gpuBudget: spec.gpuBudget,
+      memory, program, gpuBudget: spec.gpuBudget, kernels: spec.cardKernels,
       read: (file, offset, length) => io.read(file, offset, length, true),
       onLost: lost,
     });
@@ -121,7 +121,7 @@ class Told implements Gpu {
     return this.#card.bytes;
   }
   get device(): Gpu['device'] {
-    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name };
+    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name, cardKernels: this.#card.kernels };
   }
   serve(stopped: () => boolean): Promise<boolean> {
     return this.#card.serve(stopped);

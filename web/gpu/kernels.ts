@@ -10,34 +10,48 @@ import * as attention from './kernels/attention.js';
 import type {
   Activate, Attention, Combine, Convolve, Groups, Matmul, Norm, Place, Rope, Route, Rows, Store,
 } from './kernels/calls.js';
-import { Dispatcher, type Memory } from './kernels/dispatcher.js';
+import { Dispatcher, type Coded, type Memory } from './kernels/dispatcher.js';
 import * as groups from './kernels/groups.js';
 import { Pipelines } from './kernels/pipelines.js';
 import { linearSubgroups } from './kernels/probe.js';
 import * as products from './kernels/products.js';
+import type { Features } from './kernels/shaders.js';
 import { types } from './kernels/types.js';
 
 export { attentionScratch } from './kernels/attention.js';
 export type * from './kernels/calls.js';
-export type { Memory };
-export { kFewTokens } from './kernels/products.js';
+export type { Coded, Features, Memory };
+export { actBytes, kFewTokens } from './kernels/products.js';
 
-export interface Options { subgroups?: boolean }
+/** False: not even where the device has it. `coded`: nothing is where nothing is said. */
+export interface Options { subgroups?: boolean; f16?: boolean; coded?: Coded }
+
+const kDots = 'packed_4x8_integer_dot_product';
 
 export class Kernels {
   readonly #device: GPUDevice;
   readonly #pipelines: Pipelines;
+  /** What products take activations as codes; where dots are no feature, none do. */
+  coded: Coded;
 
-  private constructor(device: GPUDevice, pipelines: Pipelines) {
+  private constructor(device: GPUDevice, pipelines: Pipelines, coded: Coded) {
     this.#device = device;
     this.#pipelines = pipelines;
+    this.coded = coded;
   }
 
-  /** Subgroups are used where the device has the feature; no other is needed. */
+  /** Features are used where the device has them; none is needed. */
   static async create(device: GPUDevice, options: Options = {}): Promise<Kernels> {
-    const wanted = (options.subgroups ?? true) && device.features.has('subgroups');
-    return new Kernels(device, new Pipelines(device, { subgroups: wanted && await linearSubgroups(device) }));
+    const { subgroups = true, f16 = true, coded = { few: false, many: false } } = options;
+    const features = {
+      subgroups: subgroups && device.features.has('subgroups') && await linearSubgroups(device),
+      f16: f16 && device.features.has('shader-f16'),
+      dots: navigator.gpu.wgslLanguageFeatures?.has(kDots) ?? false,
+    };
+    return new Kernels(device, new Pipelines(device, features), coded);
   }
+
+  get features(): Features { return this.#pipelines.features; }
 
   /** Whether kernels read this weight type. All of kernels.h's are. */
   static supports(type: number): boolean { return types.has(type); }
@@ -48,12 +62,12 @@ export class Kernels {
 
   /** One compute pass in `encoder`. end() it, and submit the encoder before the next recording is ended. */
   begin(encoder: GPUCommandEncoder, memory: Memory): Recorder {
-    return new Recorder(this.#pipelines, this.#device.limits, encoder.beginComputePass(), memory);
+    return new Recorder(this.#pipelines, this.#device.limits, encoder.beginComputePass(), memory, this.coded);
   }
 
   /** Compiles, all at once, what `work` will need; it records into nothing. */
   async prepare(memory: Memory, work: (recorder: Recorder) => void): Promise<void> {
-    const recorder = new Recorder(this.#pipelines, this.#device.limits, null, memory);
+    const recorder = new Recorder(this.#pipelines, this.#device.limits, null, memory, this.coded);
     work(recorder);
     await this.#pipelines.compile(recorder.variants);
   }

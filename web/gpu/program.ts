@@ -97,10 +97,8 @@ export interface CacheShape {
 }
 
 export interface Program {
-  /** Addresses of the pass's words, of the rows of the embedding and of the logits. */
+  /** Address of the pass's words. */
   pass: number;
-  x: number;
-  logits: number;
   logitsRows: number;
   nBatch: number;
   nCtx: number;
@@ -118,7 +116,7 @@ export interface Program {
   /** Of buffers, by Buf. */
   widths: number[];
   /** Tables of [nBatch][nRot] f32: cosines, then sines. */
-  ropes: { address: number; nRot: number; neox: boolean }[];
+  ropes: { nRot: number; neox: boolean }[];
   ops: Op[];
   mats: Mat[];
   /** Values of each. */
@@ -128,7 +126,7 @@ export interface Program {
 }
 
 /** Indices of the pass's words. */
-export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, NDue }
+export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, NDue, X, Logits, Ropes }
 
 export const enum PassState { None, Wanted, Done }
 

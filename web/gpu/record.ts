@@ -2,11 +2,11 @@
 // numbers. The arena has the buffers of model/op.h one after the other, each [nBatch][width] of f32,
 // then the tables of RoPE, room for attention and recurrent states.
 
-import { attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';
+import { actBytes, attentionScratch, kFewTokens, type Cache, type Part, type Place, type Recorder } from './kernels.js';
 import { Buf, Mix, OpKind, type Op, type Program } from './program.js';
 import { planStates, statePlace, type Carrying, type StatePlan } from './states.js';
 import type { Step } from './steps.js';
-import type { Unit } from './plan.js';
+import { align, type Unit } from './plan.js';
 
 /** Where everything is, in floats. */
 export interface Layout {
@@ -18,6 +18,8 @@ export interface Layout {
   states: StatePlan;
   /** Of the arena. */
   floats: number;
+  /** Bytes of the largest activations of a product with coded weights, as codes. */
+  actBytes: number;
   /** Of each vector, and of all. */
   vecs: number[];
   vecFloats: number;
@@ -42,7 +44,13 @@ export function layOut(program: Program, batch: number): Layout {
   const states = planStates(program, take);
   let vecFloats = 0;
   const vecs = program.vecs.map((n) => (vecFloats += Math.ceil(n / 4) * 4) - Math.ceil(n / 4) * 4);
-  return { buffers, ropes, scratch, experts, states, floats, vecs, vecFloats };
+  const products = program.ops.filter(({ kind }) => kind === OpKind.Matmul || kind === OpKind.Moe);
+  const actsOf = ({ kind, moe, n }: Op): number => {
+    if (kind === OpKind.Matmul) return actBytes(batch, n);
+    const { numbers } = program.moes[moe]!;
+    return Math.max(actBytes(batch, n), actBytes(batch * numbers[Mix.Used]!, numbers[Mix.Ff]!));
+  };
+  return { buffers, ropes, scratch, experts, states, floats, actBytes: align(Math.max(0, ...products.map(actsOf)), 16), vecs, vecFloats };
 }
 
 /** Rows of a batch, as operations go by. */

@@ -3,7 +3,7 @@
 // structured-clone types travel.
 
 import type { PlainError } from './errors.js';
-import type { CacheMode, Device, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
+import type { CacheMode, CardKernels, Device, EngineStats, MemoryReport, Piece, ProgressEvent, SamplingOptions } from './types.js';
 
 /** What the model is read from, in the form that travels: a URL, files, or a path (Node). */
 export type SourceSpec =
@@ -71,6 +71,8 @@ export interface LoadSpec {
   gpuBudget: number;
   /** Tokens of the smallest pass that is the card's; Infinity: none is. */
   cardFrom: number;
+  /** What the card's kernels are to do, where it can, instead of what is measured: tests try each way. */
+  cardKernels?: CardKernels;
   /** False keeps all I/O in the engine's worker. */
   ioWorker: boolean;
 }

@@ -155,8 +155,20 @@ export interface EngineStats {
   device: 'wasm' | 'webgpu';
   /** The card that computes, by the name that the browser gives it. */
   card?: string;
+  /** How it computes. */
+  cardKernels?: CardKernels;
   /** The engine's own counters. */
   engine: Record<string, number>;
+}
+
+/** How a card computes: what it offers and is used, and what was measured to be worth it. */
+export interface CardKernels {
+  /** Sums by subgroups. */
+  subgroups: boolean;
+  /** Halves (weights, keys and values) as numbers of the card's own. */
+  f16: boolean;
+  /** Activations as codes of eight bits: in products of few tokens, and of many. */
+  int8: { few: boolean; many: boolean };
 }
 
 /** Bytes by purpose. `heap` is what the wasm memory holds now, `budget` its hard maximum. */
@@ -344,6 +356,8 @@ export interface DeviceAdvice {
   reason: string;
   /** The card, by the name that the browser gives it. */
   card?: string;
+  /** How it would compute. */
+  cardKernels?: CardKernels;
   /** Tokens a second to expect of each, where they were measured. */
   rates?: Record<'wasm' | 'webgpu', { prefill: number; decode: number }>;
   /** Bytes that the card moves in a second, as a copy on it shows. */

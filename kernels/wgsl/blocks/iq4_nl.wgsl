@@ -2,12 +2,13 @@
 // -127 -104 -83 -65, -49 -35 -22 -10, 1 13 25 38, 53 69 89 113
 const LEVELS = vec4u(0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u);
 const PAIR = 16u;
+const ONE_BLOCK = true;
+const MINIMA = false;
 fn column(unit: u32) -> u32 { return (unit >> 2u) * 32u + (unit & 3u) * 4u; }
 //@ each binding
-fn decode$(row: u32, unit: u32) -> mat2x4f {
+fn codes$(row: u32, unit: u32) -> Codes {
   let block = row + (unit >> 2u) * 18u;
-  let d = half$(block);
   let q = word$(block + 2u + (unit & 3u) * 4u);
-  return mat2x4f(looked_up(low_nibbles(q), LEVELS) * d, looked_up(high_nibbles(q), LEVELS) * d);
+  return Codes(looked_up(q, LEVELS), vec2f(half$(block)), vec2f());
 }
 //@ once

@@ -3,12 +3,14 @@
 // 0 1 2 3, 4 6 8 12, and their negatives
 const LEVELS = vec4u(0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu);
 const PAIR = 16u;
+const ONE_BLOCK = true;
+const MINIMA = false;
 fn column(unit: u32) -> u32 { return (unit >> 2u) * 32u + (unit & 3u) * 4u; }
 //@ each binding
-fn decode$(row: u32, unit: u32) -> mat2x4f {
+fn codes$(row: u32, unit: u32) -> Codes {
   let block = row + (unit >> 2u) * 17u;
   let d = bitcast<f32>((max(byte$(block), 1u) - 1u) << 23u);
   let q = word$(block + 1u + (unit & 3u) * 4u);
-  return mat2x4f(looked_up(low_nibbles(q), LEVELS) * d, looked_up(high_nibbles(q), LEVELS) * d);
+  return Codes(looked_up(q, LEVELS), vec2f(d), vec2f());
 }
 //@ once

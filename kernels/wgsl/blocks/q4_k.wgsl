@@ -1,14 +1,16 @@
 // 144 bytes of 256 values: d, dmin, 12 bytes of scales and minima, nibbles.
 // x = d * scale * q - dmin * minimum; byte 32 c + l has values 64 c + l and 64 c + 32 + l.
 const PAIR = 32u;
+const ONE_BLOCK = false;
+const MINIMA = true;
 fn column(unit: u32) -> u32 { return (unit >> 3u) * 64u + (unit & 7u) * 4u; }
 //@ each binding
-fn decode$(row: u32, unit: u32) -> mat2x4f {
+fn codes$(row: u32, unit: u32) -> Codes {
   let block = row + (unit >> 5u) * 144u;
   let j = ((unit >> 3u) & 3u) * 2u;
   let q = word$(block + 16u + (unit & 31u) * 4u);
   let s0 = scale_and_minimum$(block, j);
   let s1 = scale_and_minimum$(block, j + 1u);
-  return mat2x4f(vec4f(low_nibbles(q)) * s0.x - s0.y, vec4f(high_nibbles(q)) * s1.x - s1.y);
+  return Codes(nibbles(q), vec2f(s0.x, s1.x), -vec2f(s0.y, s1.y));
 }
 //@ once

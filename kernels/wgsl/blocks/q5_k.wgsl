@@ -1,15 +1,16 @@
 // 176 bytes of 256 values: as Q4_K, with bit i / 32 of byte i % 32 of 32 more bytes as a fifth bit.
 const PAIR = 32u;
+const ONE_BLOCK = false;
+const MINIMA = true;
 fn column(unit: u32) -> u32 { return (unit >> 3u) * 64u + (unit & 7u) * 4u; }
 //@ each binding
-fn decode$(row: u32, unit: u32) -> mat2x4f {
+fn codes$(row: u32, unit: u32) -> Codes {
   let block = row + (unit >> 5u) * 176u;
   let j = ((unit >> 3u) & 3u) * 2u;
   let q = word$(block + 48u + (unit & 31u) * 4u);
   let fifth = word$(block + 16u + (unit & 7u) * 4u) >> j;
   let s0 = scale_and_minimum$(block, j);
   let s1 = scale_and_minimum$(block, j + 1u);
-  return mat2x4f(vec4f(low_nibbles(q) + bit_of_bytes(fifth, 0u) * 16u) * s0.x - s0.y,
-                 vec4f(high_nibbles(q) + bit_of_bytes(fifth, 1u) * 16u) * s1.x - s1.y);
+  return Codes(nibbles(q) | (bit_of_bytes(fifth) * 16u), vec2f(s0.x, s1.x), -vec2f(s0.y, s1.y));
 }
 //@ once

@@ -3,9 +3,11 @@
 // (3 ((b 3^n) mod 256)) / 256; values 32 n + l are in byte l, 160 + 16 n + l in byte 32 + l,
 // 240 + 4 n + l in byte 48 + l.
 const PAIR = 4u;
+const ONE_BLOCK = true;
+const MINIMA = false;
 fn column(unit: u32) -> u32 { return unit * 8u; }
 //@ each binding
-fn digits$(block: u32, i: u32) -> vec4f {
+fn digits$(block: u32, i: u32) -> u32 {
   var at = i & 31u;
   var n = i >> 5u;
   if (i >= 240u) {
@@ -19,12 +21,11 @@ fn digits$(block: u32, i: u32) -> vec4f {
   for (var k = 0u; k < n; k++) {
     b = (b * 3u) & vec4u(255u);
   }
-  return vec4f((b * 3u) >> vec4u(8u)) - 1.0;
+  return packed((b * 3u) >> vec4u(8u));
 }
-fn decode$(row: u32, unit: u32) -> mat2x4f {
+fn codes$(row: u32, unit: u32) -> Codes {
   let block = row + (unit >> 5u) * 54u;
-  let d = half$(block + 52u);
   let i = (unit & 31u) * 8u;
-  return mat2x4f(digits$(block, i) * d, digits$(block, i + 4u) * d);
+  return Codes(less(vec2u(digits$(block, i), digits$(block, i + 4u)), 0x01010101u), vec2f(half$(block + 52u)), vec2f());
 }
 //@ once

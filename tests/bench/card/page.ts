@@ -1,92 +1,150 @@
-// What the page does: our products and the plain ones on the same weights, in turns.
-import { Kernels, type Memory, type Recorder } from '../../../web/gpu/kernels.js';
+// What the page does: our products, with activations as they are and as codes, and the plain ones, on the same
+// weights, in turns.
+import { actBytes, Kernels, type Memory, type Recorder } from '../../../web/gpu/kernels.js';
 import { pasted, type Variant } from '../../../web/gpu/kernels/shaders.js';
 import { rowBytes, typeIds, typeOf } from '../../../web/gpu/kernels/types.js';
 import weightsText from '../../../kernels/wgsl/weights.wgsl';
 import plainText from './plain.wgsl';
 
 export interface Shape { type: string; rows: number; cols: number; tokens: number; times: number }
-/** Milliseconds of one, and how far the two results are apart. */
-export interface Times { ours: number; plain: number; nmse: number }
+/** Milliseconds of each way, and how far the results of the first two are from those of the plain one. */
+export interface Times { ours: number; codes: number | null; plain: number; nmse: [ours: number, codes: number] }
 
 const kStorage = 0x80, kCopySource = 0x4, kCopyTarget = 0x8, kMapRead = 0x1;
-const kLongMs = 50; // what can be told from a pass that has nothing to do
+const kLongMs = 30; // what can be told from a pass that has nothing to do
 const kMost = 256;  // products of a pass
 const kWeightByte = 0x3c; // no block of any type holds infinities when all of its bytes are this one
 
-let device: Promise<GPUDevice> | undefined;
+let opened: Promise<[device: GPUDevice, ours: Kernels, codes: Kernels]> | undefined;
 
-async function open(): Promise<GPUDevice> {
+async function open(): Promise<[GPUDevice, Kernels, Kernels]> {
   const adapter = await navigator.gpu?.requestAdapter({ powerPreference: 'high-performance' });
   if (!adapter) throw new Error('no adapter');
   const { maxBufferSize, maxStorageBufferBindingSize } = adapter.limits;
-  return adapter.requestDevice({
-    requiredFeatures: adapter.features.has('subgroups') ? ['subgroups'] : [],
+  const wanted: GPUFeatureName[] = ['subgroups', 'shader-f16'];
+  const device = await adapter.requestDevice({
+    requiredFeatures: wanted.filter((feature) => adapter.features.has(feature)),
     requiredLimits: { maxBufferSize, maxStorageBufferBindingSize },
   });
+  return [device, await Kernels.create(device), await Kernels.create(device, { coded: { few: true, many: true } })];
 }
 
-export async function time({ type: name, rows, cols, tokens, times }: Shape): Promise<Times> {
-  const on = await (device ??= open());
-  const kernels = await Kernels.create(on);
-  const type = typeIds[name]!;
-  const width = rowBytes(type, cols);
-  const make = (size: number, usage: number): GPUBuffer => on.createBuffer({ size: Math.ceil(size / 16) * 16, usage });
-  const bytes = new Uint8Array(Math.ceil(rows * width / 16) * 16).fill(kWeightByte);
-  const weights = make(bytes.length, kStorage | kCopyTarget);
-  on.queue.writeBuffer(weights, 0, bytes);
-  const [x, first, second] = [0, cols * tokens, (cols + rows) * tokens];
-  const arena = make(4 * tokens * (cols + 2 * rows), kStorage | kCopySource | kCopyTarget);
-  on.queue.writeBuffer(arena, 0, Float32Array.from({ length: cols * tokens }, (_, i) => Math.sin(i)));
-  const memory: Memory = { arena, vectors: make(16, kStorage) };
-  const back = make(8 * tokens * rows, kMapRead | kCopyTarget);
+type Record = (to: Recorder) => void;
 
-  const ours = (to: Recorder): void => to.matmul({
-    parts: [{ weights: { type, buffer: weights, offset: 0 }, rows, column: 0 }], cols, tokens, x: { at: x, ld: cols }, out: { at: first, ld: rows },
-  });
-  const variant: Variant = {
-    name: `plain ${name}`, texts: [pasted(weightsText, 1), pasted(typeOf(type).decode, 1), plainText],
-    constants: { ALIGNED: width % 4 === 0 && typeOf(type).bytes % (typeOf(type).values > 1 ? 4 : 1) === 0 }, bound: 1,
-  };
-  const plain = (to: Recorder): void =>
-    to.run(variant, { x, x_ld: cols, y: second, y_ld: rows, units: cols / 8, row_bytes: width, rows }, [Math.ceil(rows / 64), tokens], [{ buffer: weights }]);
-  await kernels.prepare(memory, (to) => (ours(to), plain(to)));
-  const run = async (record: (to: Recorder) => void): Promise<number> => {
+/** Weights, activations, and a place for the results of each way. */
+class Bench {
+  readonly #device: GPUDevice;
+  readonly #shape: Shape;
+  readonly #type: number;
+  readonly #width: number;
+  readonly #weights: GPUBuffer;
+  readonly #memory: Memory;
+  readonly #back: GPUBuffer;
+  /** Milliseconds of a pass that has nothing to do. */
+  #empty = Infinity;
+
+  constructor(device: GPUDevice, shape: Shape) {
+    this.#device = device;
+    this.#shape = shape;
+    const { rows, cols, tokens } = shape;
+    this.#type = typeIds[shape.type]!;
+    this.#width = rowBytes(this.#type, cols);
+    const make = (size: number, usage: number): GPUBuffer => device.createBuffer({ size: Math.ceil(size / 16) * 16, usage });
+    const bytes = new Uint8Array(Math.ceil(rows * this.#width / 16) * 16).fill(kWeightByte);
+    this.#weights = make(bytes.length, kStorage | kCopyTarget);
+    device.queue.writeBuffer(this.#weights, 0, bytes);
+    const arena = make(4 * tokens * (cols + 3 * rows), kStorage | kCopySource | kCopyTarget);
+    device.queue.writeBuffer(arena, 0, Float32Array.from({ length: cols * tokens }, (_, i) => 1 + Math.sin(i))); // a sum of some size
+    this.#memory = { arena, vectors: make(16, kStorage), acts: make(actBytes(tokens, cols), kStorage) };
+    this.#back = make(12 * tokens * rows, kMapRead | kCopyTarget);
+  }
+
+  #place(way: number): number {
+    return this.#shape.tokens * (this.#shape.cols + way * this.#shape.rows);
+  }
+
+  ours(way: number): Record {
+    const { rows, cols, tokens } = this.#shape;
+    const weights = { type: this.#type, buffer: this.#weights, offset: 0 };
+    return (to) => to.matmul({ parts: [{ weights, rows, column: 0 }], cols, tokens, x: { at: 0, ld: cols }, out: { at: this.#place(way), ld: rows } });
+  }
+
+  plain(way: number): Record {
+    const { type, rows, cols, tokens } = this.#shape;
+    const { bytes, values, decode } = typeOf(this.#type);
+    const variant: Variant = {
+      name: `plain ${type}`, texts: [pasted(weightsText, 1), pasted(decode, 1), plainText],
+      constants: { ALIGNED: this.#width % 4 === 0 && bytes % (values > 1 ? 4 : 1) === 0 }, bound: 1,
+    };
+    const params = { x: 0, x_ld: cols, y: this.#place(way), y_ld: rows, units: cols / 8, row_bytes: this.#width, rows };
+    return (to) => to.run(variant, params, [Math.ceil(rows / 64), tokens], [{ buffer: this.#weights }]);
+  }
+
+  prepare(kernels: Kernels, record: Record): Promise<void> {
+    return kernels.prepare(this.#memory, record);
+  }
+
+  /** Milliseconds of a pass of so many. */
+  async #run(kernels: Kernels, record: Record, count: number): Promise<number> {
     const began = performance.now();
-    const encoder = on.createCommandEncoder();
-    const recorder = kernels.begin(encoder, memory);
-    record(recorder);
+    const encoder = this.#device.createCommandEncoder();
+    const recorder = kernels.begin(encoder, this.#memory);
+    for (let i = 0; i < count; i++) record(recorder);
     recorder.end();
-    encoder.copyBufferToBuffer(arena, 4 * first, back, 0, 8 * tokens * rows);
-    on.queue.submit([encoder.finish()]);
-    await back.mapAsync(kMapRead);
-    back.unmap();
+    encoder.copyBufferToBuffer(this.#memory.arena, 0, this.#back, 0, 16);
+    this.#device.queue.submit([encoder.finish()]);
+    await this.#back.mapAsync(kMapRead);
+    this.#back.unmap();
     return performance.now() - began;
-  };
-  /** How many products of it last long enough. */
-  const enough = async (record: (to: Recorder) => void): Promise<number> => {
-    for (let n = 1; ; n *= 2) if (n === kMost || (await run((to) => repeat(to, record, n))) > kLongMs + empty) return n;
-  };
-  const repeat = (to: Recorder, record: (to: Recorder) => void, n: number): void => {
-    for (let i = 0; i < n; i++) record(to);
-  };
-  let empty = await run(() => {});
-  const counts = [await enough(ours), await enough(plain)] as const;
-  const best: [number, number] = [Infinity, Infinity];
-  for (let i = 0; i < times; i++) {
-    empty = Math.min(empty, await run(() => {}));
-    best[0] = Math.min(best[0], await run((to) => repeat(to, ours, counts[0])));
-    best[1] = Math.min(best[1], await run((to) => repeat(to, plain, counts[1])));
   }
-  await back.mapAsync(kMapRead);
-  const values = new Float32Array(back.getMappedRange().slice(0));
-  const n = tokens * rows;
-  let [apart, size] = [0, 0];
-  for (let i = 0; i < n; i++) {
-    apart += (values[i]! - values[n + i]!) ** 2;
-    size += values[n + i]! ** 2;
+
+  /** Milliseconds of one of each way: all in turns, the best of so many, in passes that last long enough. */
+  async time(ways: [Kernels, Record][]): Promise<number[]> {
+    const { times } = this.#shape;
+    const [kernels] = ways[0]!;
+    this.#empty = await this.#run(kernels, () => {}, 0);
+    const counts: number[] = [];
+    for (const way of ways) {
+      let n = 1;
+      while (n < kMost && (await this.#run(...way, n)) < kLongMs + this.#empty) n *= 2;
+      counts.push(n);
+    }
+    const best = ways.map(() => Infinity);
+    for (let i = 0; i < times; i++) {
+      this.#empty = Math.min(this.#empty, await this.#run(kernels, () => {}, 0));
+      for (const [w, way] of ways.entries()) best[w] = Math.min(best[w]!, await this.#run(...way, counts[w]!));
+    }
+    return best.map((ms, w) => (ms - this.#empty) / counts[w]!);
   }
-  kernels.destroy();
-  for (const buffer of [weights, arena, memory.vectors, back]) buffer.destroy();
-  return { ours: (best[0] - empty) / counts[0], plain: (best[1] - empty) / counts[1], nmse: apart / size };
+
+  /** How far the results of each way are from those of the last. */
+  async apart(ways: number): Promise<number[]> {
+    const n = this.#shape.tokens * this.#shape.rows;
+    const encoder = this.#device.createCommandEncoder();
+    encoder.copyBufferToBuffer(this.#memory.arena, 4 * this.#place(0), this.#back, 0, 4 * ways * n);
+    this.#device.queue.submit([encoder.finish()]);
+    await this.#back.mapAsync(kMapRead);
+    const values = new Float32Array(this.#back.getMappedRange(0, 4 * ways * n).slice(0));
+    const right = values.subarray((ways - 1) * n);
+    const size = right.reduce((sum, value) => sum + value ** 2, 0);
+    return Array.from({ length: ways - 1 }, (_, w) => right.reduce((sum, value, i) => sum + (value - values[w * n + i]!) ** 2, 0) / size);
+  }
+
+  close(): void {
+    for (const buffer of [this.#weights, this.#memory.arena, this.#memory.vectors, this.#memory.acts!, this.#back]) buffer.destroy();
+  }
+}
+
+export async function time(shape: Shape): Promise<Times> {
+  const [device, kernels, coded] = await (opened ??= open());
+  const bench = new Bench(device, shape);
+  const withCodes = coded.features.dots && typeOf(typeIds[shape.type]!).coded;
+  const ways: [Kernels, Record][] = [[kernels, bench.ours(0)]];
+  if (withCodes) ways.push([coded, bench.ours(1)]);
+  ways.push([kernels, bench.plain(ways.length)]);
+  await Promise.all(ways.map((way) => bench.prepare(...way)));
+  const ms = await bench.time(ways);
+  const apart = await bench.apart(ways.length);
+  bench.close();
+  return { ours: ms[0]!, codes: withCodes ? ms[1]! : null, plain: ms.at(-1)!, nmse: [apart[0]!, apart[1] ?? 0] };
 }

@@ -1,8 +1,9 @@
 // Every kernel, swept over sizes and places, with what it is to give.
 import type { Cache, Part, Recorder } from '../../../web/gpu/kernels.js';
 import { attentionScratch } from '../../../web/gpu/kernels.js';
-import { rowBytes, types } from '../../../web/gpu/kernels/types.js';
+import { types } from '../../../web/gpu/kernels/types.js';
 import { floatOfBits, halfValue, randomWeights, weight } from './blocks.js';
+import { asTaken } from './codes.js';
 import { experts } from './expert-cases.js';
 import { type Harness, Random, type Wanted } from './harness.js';
 import { recurrent } from './recurrent-cases.js';
@@ -64,15 +65,17 @@ function product(h: Harness, shape: ProductShape): void {
     const bias = shape.bias ? h.vector(Array.from({ length: rows }, () => h.random.normal())) : undefined;
     const factor = shape.factor ? h.vector([1.5 + i]) : undefined;
     const decoded = Array.from({ length: rows }, (_, r) => Float64Array.from({ length: cols }, (_, c) => weight(bytes, type, cols, r, c)));
+    const taken = Array.from({ length: tokens }, (_, t) => {
+      const values = Array.from({ length: cols }, (_, c) => h.get(x, t, c));
+      const root = shape.norm ? 1 / Math.sqrt(values.reduce((sum, value) => sum + value ** 2, 0) / cols + eps) : 1;
+      return asTaken(h, type, tokens, values.map((value, c) => value * root * (gain === undefined ? 1 : h.vectorValue(gain + c))));
+    });
     sums.push((t, r) => {
-      let value = 0, size = 0, squares = 0;
-      for (let c = 0; c < cols; ++c) squares += h.get(x, t, c) ** 2;
-      const root = shape.norm ? 1 / Math.sqrt(squares / cols + eps) : 1;
-      for (let c = 0; c < cols; ++c) {
-        const term = decoded[r]![c]! * h.get(x, t, c) * root * (gain === undefined ? 1 : h.vectorValue(gain + c));
-        value += term;
-        size += Math.abs(term);
-      }
+      let value = 0, size = 0;
+      taken[t]!.forEach((x, c) => {
+        value += decoded[r]![c]! * x.value;
+        size += Math.abs(decoded[r]![c]!) * x.size;
+      });
       const by = (shape.scale ?? 1) * (factor === undefined ? 1 : h.vectorValue(factor));
       const more = bias === undefined ? 0 : h.vectorValue(bias + r);
       return { value: by * (value + more), size: Math.abs(by) * (size + Math.abs(more)) };
@@ -113,23 +116,41 @@ export function everyType(h: Harness): void {
   for (const type of types.keys()) {
     const cols = Math.max(blockOf(type) * 3, 96);
     product(h, { types: [type], rows: [7], cols, tokens: 1, offset: 4 * h.random.below(80) });
-    // A shader takes seconds to compile here, and both kinds of products decode alike.
+    // Both kinds of products decode alike.
     if ([f16, q40, q80, q4k, q6k].includes(type)) product(h, { types: [type], rows: [70], cols, tokens: 33, offset: 4 * h.random.below(80) });
   }
 }
 
+/** What both kinds of products decode alike, in a kernel that little has to be compiled for. */
+export function everyRow(h: Harness): void {
+  for (const type of types.keys()) table(h, type, Math.max(blockOf(type) * 3, 96), 0, Math.max(blockOf(type) * 3, 96));
+}
+
+/** A product of each form. */
 export function products(h: Harness): void {
-  for (const tokens of [1, 2, 3, 8]) {
+  product(h, { types: [f16], rows: [9], cols: 70, tokens: 3, add: true });
+  product(h, { types: [q40], rows: [5], cols: 64, tokens: 2, bias: true, scale: 0.5 });
+  for (const cols of [5, 640]) product(h, { types: [0], rows: [3], cols, tokens: 1 });
+  product(h, { types: [f16], rows: [66], cols: 46, tokens: 9, add: true, bias: true });
+  product(h, { types: [f16], rows: [66], cols: 64, tokens: 9, add: true, bias: true });
+  product(h, { types: [q80, q80, q80], rows: [65, 3, 130], cols: 96, tokens: 34, norm: true, factor: true });
+  product(h, { types: [q4k, q4k, q6k], rows: [9, 4, 8], cols: 512, tokens: 1, norm: true, add: true, factor: true, scale: 2 });
+  product(h, { types: [q40, q40], rows: [10, 10], cols: 96, tokens: 1, activation: 0, norm: true });
+  product(h, { types: [q40, f16], rows: [70, 10], cols: 96, tokens: 12, norm: true });
+}
+
+/** The same in other sizes and numbers. */
+export function moreProducts(h: Harness): void {
+  for (const tokens of [1, 2, 8]) {
     product(h, { types: [f16], rows: [9], cols: 70, tokens, add: true });
+    product(h, { types: [f16], rows: [9], cols: 72, tokens, add: true });
     product(h, { types: [q40], rows: [5], cols: 64, tokens, bias: true, scale: 0.5 });
   }
-  for (const cols of [1, 5, 8, 36, 640]) product(h, { types: [0], rows: [3], cols, tokens: 1 });
-  for (const cols of [3, 46, 200]) product(h, { types: [f16], rows: [66], cols, tokens: 9, add: true, bias: true });
+  for (const cols of [1, 8, 36]) product(h, { types: [0], rows: [3], cols, tokens: 1 });
+  for (const cols of [3, 200]) product(h, { types: [f16], rows: [66], cols, tokens: 9, add: true, bias: true });
   product(h, { types: [30], rows: [1], cols: 7, tokens: 40 });
   product(h, { types: [q80, q80, q80], rows: [9, 3, 6], cols: 96, tokens: 1, norm: true });
   product(h, { types: [q80, q80, q80], rows: [9, 3, 6], cols: 96, tokens: 3, norm: true, bias: true });
-  product(h, { types: [q80, q80, q80], rows: [65, 3, 130], cols: 96, tokens: 34, norm: true, factor: true });
-  product(h, { types: [q4k, q4k, q6k], rows: [9, 4, 8], cols: 512, tokens: 1, norm: true, add: true, factor: true, scale: 2 });
   product(h, { types: [q40, q40, q40, q40, q40], rows: [4, 4, 1, 2, 6], cols: 32, tokens: 2 });
   for (const tokens of [1, 4, 12]) {
     product(h, { types: [q40, q40], rows: [10, 10], cols: 96, tokens, activation: 0, norm: true });
@@ -138,21 +159,32 @@ export function products(h: Harness): void {
   }
   product(h, { types: [f16, f16], rows: [10, 10], cols: 32, tokens: 1, activation: 5, bias: true });
   product(h, { types: [f16], rows: [10], cols: 32, tokens: 1, activation: 9, norm: true });
+  product(h, { types: [q80, f16], rows: [6, 6], cols: 1056, tokens: 2, norm: true });
+  product(h, { types: [q4k, q80], rows: [6, 6], cols: 1024, tokens: 40, norm: true, bias: true, scale: 3 });
+}
+
+/** Rows of a table: columns [column, column + n) of them. */
+function table(h: Harness, type: number, cols: number, column: number, n: number): void {
+  const bytes = randomWeights(h.random, type, 20, cols);
+  const ids = [19, 0, 7];
+  const at = h.place(1, 3, (_, i) => ids[i]!);
+  const block = blockOf(type);
+  // A value may be a difference: of terms as large as the largest of its block.
+  const most = ids.map((id) => Array.from({ length: cols / block }, (_, b) => Math.max(...Array.from({ length: block }, (_, i) => Math.abs(weight(bytes, type, cols, id, b * block + i))))));
+  for (const add of [false, true]) {
+    const out = h.place(3, n);
+    const before = (t: number, i: number) => h.get(out, t, i);
+    const weights = { type, buffer: h.buffer(bytes, 12), offset: 12 };
+    h.call(`rows ${type}`, (r) => r.rows({ weights, count: 20, cols, ids: at.at, tokens: 3, column, n, out, scale: 1.5, add }));
+    h.expect(out, 3, n, (t, i) => {
+      const more = add ? before(t, i) : 0;
+      return { value: 1.5 * weight(bytes, type, cols, ids[t]!, column + i) + more, size: 1.5 * most[t]![Math.floor((column + i) / block)]! + Math.abs(more) };
+    });
+  }
 }
 
 export function rows(h: Harness): void {
-  for (const [type, cols, column, n] of [[q6k, 512, 0, 512], [q40, 96, 33, 50], [f16, 45, 3, 42], [0, 9, 0, 9]] as const) {
-    const bytes = randomWeights(h.random, type, 20, cols);
-    const ids = [19, 0, 7];
-    const at = h.place(1, 3, (_, i) => ids[i]!);
-    for (const add of [false, true]) {
-      const out = h.place(3, n);
-      const before = (t: number, i: number) => h.get(out, t, i);
-      const weights = { type, buffer: h.buffer(bytes, 12), offset: 12 };
-      h.call(`rows ${type}`, (r) => r.rows({ weights, count: 20, cols, ids: at.at, tokens: 3, column, n, out, scale: 1.5, add }));
-      h.expect(out, 3, n, (t, i) => 1.5 * weight(bytes, type, cols, ids[t]!, column + i) + (add ? before(t, i) : 0));
-    }
-  }
+  for (const [type, cols, column, n] of [[q6k, 512, 0, 512], [q40, 96, 33, 50], [f16, 45, 3, 42], [f16, 64, 8, 50], [0, 9, 0, 9]] as const) table(h, type, cols, column, n);
 }
 
 export function norms(h: Harness): void {
@@ -380,24 +412,28 @@ function upToBf16(x: number): number {
 }
 
 export function attention(h: Harness): void {
-  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 0, rot: 16 });
-  attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 20 });
   attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 40, rot: 64, neox: true });
-  attend(h, { heads: 4, kvHeads: 1, dk: 16, dv: 16, tokens: 1, first: 800, rot: 8 });
   attend(h, { heads: 2, kvHeads: 2, dk: 16, dv: 16, tokens: 3, first: 600, rot: 6, neox: true, column: 4, sinks: true });
   attend(h, { heads: 6, kvHeads: 2, dk: 20, dv: 14, tokens: 37, first: 5, rot: 20 });
+  attend(h, { heads: 3, kvHeads: 1, dk: 16, dv: 18, tokens: 12, first: 2, alibi: 8, sinks: true });
+  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 9, first: 61, window: 20, capacity: 40 });
+  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 25, first: 10, window: 8, chunked: true, rot: 16 });
+  attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false, window: 9 });
+  attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
+}
+
+/** Other shapes of heads, each of which is compiled anew, and other numbers. */
+export function moreAttention(h: Harness): void {
+  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 0, rot: 16 });
+  attend(h, { heads: 8, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 20 });
+  attend(h, { heads: 4, kvHeads: 1, dk: 16, dv: 16, tokens: 1, first: 800, rot: 8 });
   attend(h, { heads: 8, kvHeads: 4, dk: 128, dv: 128, tokens: 20, first: 3, rot: 128, neox: true });
   attend(h, { heads: 2, kvHeads: 1, dk: 256, dv: 256, tokens: 5, first: 30, softcap: 3 });
   attend(h, { heads: 4, kvHeads: 1, dk: 96, dv: 64, tokens: 9, first: 17, inKeys: true });
   attend(h, { heads: 2, kvHeads: 1, dk: 576, dv: 512, tokens: 2, first: 10, inKeys: true });
-  attend(h, { heads: 3, kvHeads: 1, dk: 16, dv: 18, tokens: 12, first: 2, alibi: 8, sinks: true });
-  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 9, first: 61, window: 20, capacity: 40 });
   attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 1, first: 700, window: 300, capacity: 320, sinks: true });
-  attend(h, { heads: 4, kvHeads: 2, dk: 16, dv: 16, tokens: 25, first: 10, window: 8, chunked: true, rot: 16 });
   attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false });
-  attend(h, { heads: 2, kvHeads: 2, dk: 32, dv: 32, tokens: 40, first: 0, causal: false, window: 9 });
   attend(h, { heads: 4, kvHeads: 2, dk: 64, dv: 64, tokens: 1, first: 300, type: 'q8_0', rot: 64 });
-  attend(h, { heads: 4, kvHeads: 2, dk: 40, dv: 72, tokens: 19, first: 20, type: 'q8_0' });
 }
 
 /** A token through a layer of a Llama as files mix types: at most 8 dispatches. */
@@ -409,4 +445,6 @@ export function layer(h: Harness): void {
   product(h, { types: [q6k], rows: [64], cols: 256, tokens: 1, add: true });
 }
 
-export const groups: Record<string, (h: Harness) => void> = { everyType, products, rows, norms, vectors, attention, experts, recurrent, layer };
+export const groups: Record<string, (h: Harness) => void> = {
+  everyRow, everyType, products, moreProducts, rows, norms, vectors, attention, moreAttention, experts, recurrent, layer,
+};

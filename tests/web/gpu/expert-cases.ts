@@ -1,6 +1,7 @@
 // Mixtures: which experts a token goes to, products with the matrices that it names, and their sum.
 import type { Part } from '../../../web/gpu/kernels.js';
 import { randomWeights, weight } from './blocks.js';
+import { asTaken } from './codes.js';
 import type { Harness, Wanted } from './harness.js';
 
 const f16 = 1, q40 = 2, q6k = 14;
@@ -62,15 +63,16 @@ function expertProduct(h: Harness, shape: { type: number; rows: number; cols: nu
     const part: Part = { weights: { type, buffer: h.buffer(bytes, 16), offset: 16 }, rows, column: 0, ...(shape.more && { bias: vector(9 * rows), factor: vector(9) }) };
     return Object.assign(part, { bytes });
   });
+  const taken = Array.from({ length: tokens }, (_, t) => asTaken(h, type, 1, Array.from({ length: cols }, (_, c) => h.get(x, t, c))));
   const sum = (part: Part, pair: number, r: number): Wanted => {
     const { bytes } = part as Part & { bytes: Uint8Array };
     const expert = chosen[pair]!, t = Math.floor(pair / share);
     let value = part.bias === undefined ? 0 : h.vectorValue(part.bias + expert * rows + r), size = Math.abs(value);
-    for (let c = 0; c < cols; ++c) {
-      const term = weight(bytes, type, cols, (expert - first) * rows + r, c) * h.get(x, t, c);
-      value += term;
-      size += Math.abs(term);
-    }
+    taken[t]!.forEach((x, c) => {
+      const w = weight(bytes, type, cols, (expert - first) * rows + r, c);
+      value += w * x.value;
+      size += Math.abs(w) * x.size;
+    });
     const by = part.factor === undefined ? 1 : h.vectorValue(part.factor + expert);
     return { value: by * value, size: Math.abs(by) * size };
   };

@@ -18,7 +18,9 @@ export class Random {
 /** wanted[t][i] at a place, and the size of the terms that it is a sum of. */
 export interface Wanted { value: number; size?: number }
 
-export interface Verdict { calls: number; worst: number; failures: string[]; dispatches: number; pipelines: number; features: string[] }
+const kActs = 1 << 20;
+
+export interface Verdict { calls: number; worst: number; failures: string[]; dispatches: number; pipelines: number; features: string[]; dots: boolean }
 
 export class Harness {
   readonly random: Random;
@@ -28,7 +30,8 @@ export class Harness {
   readonly #calls: { name: string; record: (r: Recorder) => void }[] = [];
   readonly #others: { bytes: Uint8Array; buffer: GPUBuffer; check?: (after: Uint8Array) => string[] }[] = [];
 
-  constructor(readonly device: GPUDevice, seed = 1) { this.random = new Random(seed); }
+  /** `options`: of the kernels that calls are made with. */
+  constructor(readonly device: GPUDevice, readonly options: Options, seed = 1) { this.random = new Random(seed); }
 
   /** [rows][ld] floats at a place that is aligned to nothing; `fill` gives those of columns below n. */
   place(rows: number, n: number, fill: ((t: number, i: number) => number) | null = null): Place {
@@ -87,8 +90,8 @@ export class Harness {
     return bytes;
   }
 
-  async run(options: Options): Promise<Verdict> {
-    const { device } = this;
+  async run(): Promise<Verdict> {
+    const { device, options } = this;
     const failures: string[] = [];
     const uncaptured = (event: GPUUncapturedErrorEvent) => failures.push(`uncaptured: ${event.error.message}`);
     device.addEventListener('uncapturederror', uncaptured);
@@ -100,7 +103,8 @@ export class Harness {
       device.queue.writeBuffer(buffer, 0, floats);
       return buffer;
     };
-    const memory: Memory = { arena: create(before), vectors: create(new Float32Array([...this.#vectors, 9e9])) };
+    const acts = device.createBuffer({ size: kActs, usage: GPUBufferUsage.STORAGE });
+    const memory: Memory = { arena: create(before), vectors: create(new Float32Array([...this.#vectors, 9e9])), acts };
     for (const { buffer, bytes } of this.#others) device.queue.writeBuffer(buffer, 0, bytes as Uint8Array<ArrayBuffer>);
     const record = (r: Recorder) => { for (const call of this.#calls) call.record(r); };
     try {
@@ -141,6 +145,7 @@ export class Harness {
     kernels.destroy();
     memory.arena.destroy();
     memory.vectors.destroy();
-    return { calls: this.#calls.length, worst, failures, dispatches, pipelines: compiled, features: [...device.features] };
+    acts.destroy();
+    return { calls: this.#calls.length, worst, failures, dispatches, pipelines: compiled, features: [...device.features], dots: kernels.features.dots };
   }
 }

@@ -8,13 +8,14 @@ let device: Promise<GPUDevice> | undefined;
 async function open(): Promise<GPUDevice> {
   const adapter = await navigator.gpu?.requestAdapter();
   if (!adapter) throw new Error('no adapter');
-  return adapter.requestDevice({ requiredFeatures: adapter.features.has('subgroups') ? ['subgroups'] : [] });
+  const wanted: GPUFeatureName[] = ['subgroups', 'shader-f16'];
+  return adapter.requestDevice({ requiredFeatures: wanted.filter((feature) => adapter.features.has(feature)) });
 }
 
 export async function check(group: string, options: Options): Promise<Verdict & { ms: number }> {
-  const harness = new Harness(await (device ??= open()));
+  const harness = new Harness(await (device ??= open()), options);
   const began = performance.now();
   groups[group]!(harness);
-  const verdict = await harness.run(options);
+  const verdict = await harness.run();
   return { ...verdict, ms: performance.now() - began };
 }

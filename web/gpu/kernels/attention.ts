@@ -5,6 +5,7 @@ import { none, type Dispatcher } from './dispatcher.js';
 import attentionText from '../../../kernels/wgsl/attention.wgsl';
 import cacheText from '../../../kernels/wgsl/cache.wgsl';
 import cacheF16 from '../../../kernels/wgsl/cache_f16.wgsl';
+import cacheF16Native from '../../../kernels/wgsl/cache_f16_native.wgsl';
 import cacheQ8 from '../../../kernels/wgsl/cache_q8_0.wgsl';
 import keepF16 from '../../../kernels/wgsl/keep_f16.wgsl';
 import keepQ8 from '../../../kernels/wgsl/keep_q8_0.wgsl';
@@ -76,9 +77,12 @@ export function attention(to: Dispatcher, op: Attention): void {
   const side = Math.max(power(Math.ceil(quads / times)), 64 / tileRows);
   const even = 2 ** Math.floor(Math.log2(op.heads));
   const { range, places } = reach(to, op.cache);
+  const native = op.cache.type === 'f16' && to.features.f16;
   to.run({
     name: `attention ${op.cache.type}`,
-    texts: [cacheText.replace('HOLD', 'read'), op.cache.type === 'f16' ? cacheF16 : cacheQ8, attentionText],
+    texts: native ? [cacheF16Native, attentionText] : [cacheText.replace('HOLD', 'read'), op.cache.type === 'f16' ? cacheF16 : cacheQ8, attentionText],
+    words: { HELD: native ? 'f16' : 'f32' },
+    f16: native,
     constants: { ROWS: tileRows, QUADS: side, TIMES: Math.ceil(quads / side), SPLIT: apart },
     bound: 1,
   }, {

@@ -1,23 +1,33 @@
 // Dispatches of one compute pass over an arena and vectors; what kernels' calls are made of.
 
 import type { Pipelines } from './pipelines.js';
-import type { Values, Variant } from './shaders.js';
+import type { Features, Values, Variant } from './shaders.js';
 
-export interface Memory { arena: GPUBuffer; vectors: GPUBuffer }
+/** `acts`: room for rows of activations as codes; without it none are made. */
+export interface Memory { arena: GPUBuffer; vectors: GPUBuffer; acts?: GPUBuffer }
+
+/** Whether products of few tokens, and of many, take activations as codes. */
+export interface Coded { few: boolean; many: boolean }
 
 export class Dispatcher {
   /** Of a dry run: what it would have dispatched. */
   readonly variants: Variant[] = [];
   readonly limits: GPUSupportedLimits;
+  readonly features: Features;
+  readonly acts: GPUBuffer | undefined;
+  readonly coded: Coded;
   readonly #pipelines: Pipelines;
   readonly #pass: GPUComputePassEncoder | null;
   readonly #memory: Memory;
   #dispatches = 0;
 
   /** @internal `pass`: null where nothing is recorded. */
-  constructor(pipelines: Pipelines, limits: GPUSupportedLimits, pass: GPUComputePassEncoder | null, memory: Memory) {
+  constructor(pipelines: Pipelines, limits: GPUSupportedLimits, pass: GPUComputePassEncoder | null, memory: Memory, coded: Coded) {
     this.#pipelines = pipelines;
     this.limits = limits;
+    this.features = pipelines.features;
+    this.acts = memory.acts;
+    this.coded = coded;
     this.#pass = pass;
     this.#memory = memory;
   }

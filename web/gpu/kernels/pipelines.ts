@@ -14,7 +14,7 @@ export interface Compiled {
 
 export class Pipelines {
   readonly #device: GPUDevice;
-  readonly #features: Features;
+  readonly features: Features;
   readonly #compiled = new Map<string, Compiled>();
   readonly #layouts = new Map<Bound, GPUBindGroupLayout>();
   readonly #groups = new Map<string, GPUBindGroup>();
@@ -25,7 +25,7 @@ export class Pipelines {
 
   constructor(device: GPUDevice, features: Features) {
     this.#device = device;
-    this.#features = features;
+    this.features = features;
   }
 
   get count(): number { return this.#compiled.size; }
@@ -46,7 +46,7 @@ export class Pipelines {
     return {
       label: keyOf(variant),
       layout: this.#device.createPipelineLayout({ bindGroupLayouts: [this.#layout(bound)] }),
-      compute: { module: this.#device.createShaderModule({ label: variant.name, code: sourceOf(variant, this.#features) }) },
+      compute: { module: this.#device.createShaderModule({ label: variant.name, code: sourceOf(variant, this.features) }) },
     };
   }
 

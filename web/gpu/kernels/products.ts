@@ -1,15 +1,21 @@
 // Products of weights with rows of activations, and rows of a table: parts cut where a binding ends, the kernel
-// for few tokens or for many.
+// for few tokens or for many, activations as they are or as codes.
 
 import type { Matmul, Part, Rows } from './calls.js';
 import { none, type Dispatcher } from './dispatcher.js';
 import { activations } from './expressions.js';
 import { activate, norm } from './groups.js';
-import { pasted, type Variant } from './shaders.js';
-import { rowBytes, typeOf } from './types.js';
+import { kBinding, pasted, type Variant } from './shaders.js';
+import { nativeHalves, rowBytes, typeOf } from './types.js';
+import actsText from '../../../kernels/wgsl/acts.wgsl';
+import quantizeText from '../../../kernels/wgsl/quantize.wgsl';
 import rowsText from '../../../kernels/wgsl/rows.wgsl';
 import tiledText from '../../../kernels/wgsl/tiled.wgsl';
+import tiledCodes from '../../../kernels/wgsl/tiled_codes.wgsl';
+import tiledValues from '../../../kernels/wgsl/tiled_values.wgsl';
 import vectorText from '../../../kernels/wgsl/vector.wgsl';
+import vectorCodes from '../../../kernels/wgsl/vector_codes.wgsl';
+import vectorValues from '../../../kernels/wgsl/vector_values.wgsl';
 import weightsText from '../../../kernels/wgsl/weights.wgsl';
 
 /** The most tokens that products take as vectors. */
@@ -40,13 +46,35 @@ function piecesOf(to: Dispatcher, part: Part, bytes: number, matrices = 1): Piec
   return pieces;
 }
 
-/** What all variants that read rows of a type have in common. */
-function decoderOf(type: number, cols: number, bindings: number, text: string, aligned: boolean) {
+/** What all variants that read rows of a type have in common; `base`: the bytes of bindings where rows begin. */
+function decoderOf(to: Dispatcher, type: number, cols: number, base: number[]) {
+  const { values, bytes, decode } = typeOf(type);
+  const width = rowBytes(type, cols);
+  const multiples = (of: number) => [...base, width].every((byte) => byte % of === 0);
+  const native = to.features.f16 && type === nativeHalves.type && multiples(8);
   return {
-    texts: [pasted(weightsText, bindings), pasted(typeOf(type).decode, bindings), text],
-    constants: { ALIGNED: aligned && rowBytes(type, cols) % 4 === 0 && typeOf(type).bytes % (typeOf(type).values > 1 ? 4 : 1) === 0, TAIL: cols % 8 !== 0 },
-    bound: bindings as 1 | 2 | 3,
+    texts: native ? [pasted(nativeHalves.decode, base.length)] : [pasted(weightsText, base.length), pasted(decode, base.length)],
+    constants: { ALIGNED: multiples(4) && bytes % (values > 1 ? 4 : 1) === 0, TAIL: cols % 8 !== 0, NATIVE: native },
+    bound: base.length as 1 | 2 | 3,
+    ...(native && { f16: true }),
   };
+}
+
+const kActBlock = 32, kActBytes = 36;
+/** Bytes of rows of activations as codes. */
+export const actBytes = (rows: number, cols: number): number => rows * Math.ceil(cols / kActBlock) * kActBytes;
+/** Rows of x: experts share them. */
+const rowsOf = ({ tokens, experts }: Matmul): number => Math.ceil(tokens / (experts?.share ?? 1));
+
+/** Whether a product with weights of this type takes its activations as codes. */
+const takesCodes = ({ features, acts, coded }: Dispatcher, op: Matmul, type: number, few: boolean): boolean =>
+  features.dots && (few ? coded.few : coded.many) && typeOf(type).coded && actBytes(rowsOf(op), op.cols) <= (acts?.size ?? 0);
+
+function quantize(to: Dispatcher, op: Matmul): void {
+  const { x, cols, norm } = op;
+  to.run({ name: 'quantize', texts: [quantizeText], sums: true, constants: { WG: 64, SUMS: 1, NORM: norm !== undefined }, bound: 'written' }, {
+    x: x.at, x_ld: x.ld, cols, gain: none(norm?.weight), eps: norm?.eps ?? 0,
+  }, [Math.ceil(cols / 256), rowsOf(op)], [{ buffer: to.acts! }]);
 }
 
 export function matmul(to: Dispatcher, op: Matmul): void {
@@ -59,11 +87,13 @@ export function matmul(to: Dispatcher, op: Matmul): void {
     const at = { at: op.out.at + parts[0]!.column, ld: op.out.ld };
     return activate(to, { ...activation, at, tokens: op.tokens, n: parts[0]!.rows });
   }
-  if (op.norm && !few) {
+  const codes = parts.map(({ weights }) => takesCodes(to, op, weights.type, few));
+  if (op.norm && !few && codes.includes(false)) {
     const { weight, eps, scratch } = op.norm;
     norm(to, { in: op.x, out: scratch, tokens: op.tokens, n: op.cols, kind: 0, weight, eps });
     return matmul(to, { ...op, x: scratch, norm: undefined });
   }
+  if (codes.includes(true)) quantize(to, op);
   const byType = new Map<number, Piece[]>();
   for (const part of parts) {
     const { type } = part.weights;
@@ -86,31 +116,20 @@ function product(to: Dispatcher, op: Matmul, type: number, pieces: Piece[], few:
     first.push(groups);
     groups += Math.ceil(piece.rows / rows);
   }
-  const call = (i: number, f: (i: number) => string): string => i + 1 === pieces.length ? f(i) : `if (part == ${i}u) { ${f(i)} } else { ${call(i + 1, f)} }`;
-  const aligned = pieces.every((piece) => piece.base % 4 === 0);
-  let text: string, variant: Variant;
+  const coded = takesCodes(to, op, type, few);
+  const base = pieces.map((piece) => piece.base);
+  const decoder = decoderOf(to, type, op.cols, base);
+  const variant = few ? vectorOf(op, pieces.length, tokens, gated, coded) : tiledOf(pieces.length, decoder.constants.NATIVE, coded);
+  const acts = coded ? [{ buffer: to.acts! }] : [];
   const xielu = op.activation?.xielu;
-  if (few) {
-    const results = rows * tokens * (gated ? 2 : 1);
-    text = pasted(vectorText, pieces.length).replace('//@ accumulate', gated
-      ? 'accumulate0(0u, row, token, at.lane, &sums); accumulate1(RESULTS, row, token, at.lane, &sums);'
-      : call(0, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`));
-    const decoder = decoderOf(type, op.cols, pieces.length, text, aligned);
-    variant = {
-      ...decoder, name: `vector ${type}`, sums: true,
-      constants: {
-        ...decoder.constants, WG: 64, ROWS: rows, TOKENS: tokens, PARTS: pieces.length, GATED: gated,
-        NORM: op.norm !== undefined, SUMS: results + (op.norm ? tokens : 0), EXPERTS: op.experts !== undefined,
-      },
-      words: { ACTIVATION: op.activation ? activations(op.activation.kind, ['gate', 'up', 'p.positive', 'p.negative', 'p.linear', 'p.below']) : 'gate' },
-    };
-  } else {
-    text = pasted(tiledText, pieces.length).replace('//@ load', call(0, (i) => `load_weights${i}(row, unit, lane);`));
-    const decoder = decoderOf(type, op.cols, pieces.length, text, aligned);
-    variant = { ...decoder, name: `tiled ${type}`, constants: { ...decoder.constants, PARTS: pieces.length } };
-  }
-  to.run(variant, {
-    base: pieces.map((piece) => piece.base), rows: pieces.map((piece) => piece.rows), first,
+  to.run({
+    ...decoder, ...(coded && { dots: true, bound: pieces.length + 1 as 2 | 3 | 4 }), sums: few,
+    name: `${few ? 'vector' : 'tiled'} ${type}${coded ? ' codes' : ''}`,
+    texts: [...decoder.texts, ...(coded ? [actsText] : []), ...variant.texts],
+    constants: { ...decoder.constants, ...variant.constants },
+    words: { ACTS_BINDING: String(kBinding + pieces.length), ...variant.words },
+  }, {
+    base, rows: pieces.map((piece) => piece.rows), first,
     column: pieces.map((piece) => piece.column), bias: pieces.map((piece) => none(piece.bias)),
     factor: pieces.map((piece) => none(piece.factor)),
     x: op.x.at, x_ld: op.x.ld, y: op.out.at, y_ld: op.out.ld, cols: op.cols, units: Math.ceil(op.cols / 8),
@@ -119,7 +138,37 @@ function product(to: Dispatcher, op: Matmul, type: number, pieces: Piece[], few:
     positive: xielu?.positive ?? 0, negative: xielu?.negative ?? 0, linear: xielu?.linear ?? 0, below: xielu?.below ?? 0,
     stride: pieces.map((piece) => piece.rows * rowBytes(type, op.cols)), ids: op.experts?.ids ?? 0,
     expert: op.experts?.first ?? 0, experts: op.experts?.count ?? 1, share: op.experts?.share ?? 1,
-  }, [...spread(groups), Math.ceil(op.tokens / tokens)], pieces.map((piece) => piece.range));
+  }, [...spread(groups), Math.ceil(op.tokens / tokens)], [...pieces.map((piece) => piece.range), ...acts]);
+}
+
+type Kind = Required<Pick<Variant, 'texts' | 'constants' | 'words'>>;
+
+/** `f` of the part that a workgroup is of. */
+const byPart = (parts: number, f: (part: number) => string, i = 0): string =>
+  i + 1 === parts ? f(i) : `if (part == ${i}u) { ${f(i)} } else { ${byPart(parts, f, i + 1)} }`;
+
+function vectorOf({ activation, norm, experts }: Matmul, parts: number, tokens: number, gated: boolean, coded: boolean): Kind {
+  const results = kRows * tokens * (gated ? 2 : 1);
+  const normed = norm !== undefined && !coded;
+  const text = vectorText.replace('//@ accumulate', gated
+    ? 'accumulate0(0u, row, token, at.lane, &sums); accumulate1(RESULTS, row, token, at.lane, &sums);'
+    : byPart(parts, (i) => `accumulate${i}(0u, row, token, at.lane, &sums);`));
+  return {
+    texts: [text, pasted(coded ? vectorCodes : vectorValues, parts)],
+    constants: {
+      WG: 64, ROWS: kRows, TOKENS: tokens, PARTS: parts, GATED: gated, NORM: normed, SUMS: results + (normed ? tokens : 0),
+      EXPERTS: experts !== undefined,
+    },
+    words: { ACTIVATION: activation ? activations(activation.kind, ['gate', 'up', 'p.positive', 'p.negative', 'p.linear', 'p.below']) : 'gate' },
+  };
+}
+
+function tiledOf(parts: number, native: boolean, coded: boolean): Kind {
+  return {
+    texts: [tiledText.replace('//@ load', byPart(parts, (i) => `load_weights${i}(row, unit, lane);`)), pasted(coded ? tiledCodes : tiledValues, parts)],
+    constants: { PARTS: parts },
+    words: { HELD: native ? 'f16' : 'f32' },
+  };
 }
 
 /** So many workgroups in two dimensions, the last row of which may not be full. */
@@ -133,7 +182,8 @@ export function rows(to: Dispatcher, op: Rows): void {
   const [piece] = piecesOf(to, { weights: op.weights, rows: op.count, column: 0 }, bytes);
   if (piece!.rows < op.count) throw new Error('a table larger than a binding');
   const units = Math.ceil(op.cols / 8);
-  to.run({ ...decoderOf(op.weights.type, op.cols, 1, rowsText, piece!.base % 4 === 0), name: `rows ${op.weights.type}` }, {
+  const decoder = decoderOf(to, op.weights.type, op.cols, [piece!.base]);
+  to.run({ ...decoder, texts: [...decoder.texts, rowsText], name: `rows ${op.weights.type}` }, {
     base: [piece!.base], ids: op.ids, y: op.out.at, y_ld: op.out.ld, cols: op.cols, units, row_bytes: bytes,
     first: op.column ?? 0, n: op.n, scale: op.scale ?? 1, add: Number(op.add ?? false),
   }, [Math.ceil(units / 64), op.tokens], [piece!.range]);

@@ -7,10 +7,16 @@ import sum from '../../../kernels/wgsl/sum.wgsl';
 import sumSubgroups from '../../../kernels/wgsl/sum_subgroups.wgsl';
 import functions from '../../../kernels/wgsl/functions.wgsl';
 
-export interface Features { subgroups: boolean }
+export interface Features {
+  subgroups: boolean;
+  /** Halves are a type of numbers. */
+  f16: boolean;
+  /** Products of four bytes with four are one instruction. */
+  dots: boolean;
+}
 
 /** What is bound at 3 and up: so many read-only buffers, or one that is written. */
-export type Bound = 0 | 1 | 2 | 3 | 'written';
+export type Bound = 0 | 1 | 2 | 3 | 4 | 'written';
 
 export interface Variant {
   name: string;
@@ -19,12 +25,13 @@ export interface Variant {
   words?: Record<string, string>;                // replaced in the texts
   bound?: Bound;
   sums?: boolean;                                // over a workgroup: constants WG and SUMS
+  f16?: boolean; dots?: boolean;                 // what it needs of Features
 }
 
 /** Two variants with one key are the same shader. */
 export const keyOf = (v: Variant) => `${v.name} ${JSON.stringify(v.constants ?? {})} ${JSON.stringify(v.words ?? {})}`;
 
-const kBinding = 3;
+export const kBinding = 3;
 
 /** The text once for each binding, whose number replaces `$`; only its marked parts where it has marks. */
 export function pasted(text: string, bindings: number): string {
@@ -37,6 +44,8 @@ export function pasted(text: string, bindings: number): string {
 export function sourceOf(v: Variant, features: Features): string {
   const parts = [];
   if (v.sums && features.subgroups) parts.push('enable subgroups;\n');
+  if (v.f16) parts.push('enable f16;\n');
+  if (v.dots) parts.push('requires packed_4x8_integer_dot_product;\n');
   for (const [name, value] of Object.entries(v.constants ?? {})) {
     parts.push(`const ${name} = ${typeof value === 'number' ? `${value}u` : value};\n`);
   }

@@ -3,9 +3,11 @@
 import listed from '../../../kernels/types.def';
 import bf16 from '../../../kernels/wgsl/blocks/bf16.wgsl';
 import f16 from '../../../kernels/wgsl/blocks/f16.wgsl';
+import f16Native from '../../../kernels/wgsl/blocks/f16_native.wgsl';
 import f32 from '../../../kernels/wgsl/blocks/f32.wgsl';
 import iq4nl from '../../../kernels/wgsl/blocks/iq4_nl.wgsl';
 import iq4xs from '../../../kernels/wgsl/blocks/iq4_xs.wgsl';
+import coded from '../../../kernels/wgsl/coded.wgsl';
 import kScales from '../../../kernels/wgsl/blocks/k_scales.wgsl';
 import mxfp4 from '../../../kernels/wgsl/blocks/mxfp4.wgsl';
 import q2k from '../../../kernels/wgsl/blocks/q2_k.wgsl';
@@ -21,7 +23,8 @@ import q80 from '../../../kernels/wgsl/blocks/q8_0.wgsl';
 import tq10 from '../../../kernels/wgsl/blocks/tq1_0.wgsl';
 import tq20 from '../../../kernels/wgsl/blocks/tq2_0.wgsl';
 
-export interface WeightType { name: string; decode: string; values: number; bytes: number }
+/** `coded`: values are codes of eight bits times a scale, which activations that are codes can be multiplied with. */
+export interface WeightType { name: string; decode: string; coded: boolean; values: number; bytes: number }
 
 const decoders: Record<string, string> = {
   F32: f32, F16: f16, BF16: bf16, Q4_0: q40, Q4_1: q41, Q5_0: q50, Q5_1: q51, Q8_0: q80, IQ4_NL: iq4nl, MXFP4: mxfp4,
@@ -30,7 +33,13 @@ const decoders: Record<string, string> = {
 
 /** By ggml's type id. */
 export const types = new Map(listed.filter(({ name }) => name in decoders)
-  .map(({ id, name, values, bytes }): [number, WeightType] => [id, { name, decode: decoders[name]!, values, bytes }]));
+  .map(({ id, name, values, bytes }): [number, WeightType] => {
+    const isCoded = values > 1;
+    return [id, { name, decode: isCoded ? decoders[name]! + coded : decoders[name]!, coded: isCoded, values, bytes }];
+  }));
+
+/** F16 once more, for devices that have it as a type of numbers. */
+export const nativeHalves = { type: 1, decode: f16Native };
 
 /** Ids by the names that GGUF's types have. */
 export const typeIds: Record<string, number> = Object.fromEntries([...types].map(([id, { name }]) => [name, id]));
