@@ -23,6 +23,13 @@ constexpr bool kLoadsQuantized = true;
 constexpr bool kLoadsQuantized = false;
 #endif
 
+// And values of q4_0, which narrow vectors have in fewer steps.
+#if defined(__wasm__)
+constexpr bool kLoadsFourBits = false;
+#else
+constexpr bool kLoadsFourBits = true;
+#endif
+
 // Asks for `bytes` of the same row of the next block while this one is worked on: hardware
 // prefetchers lose the thread between blocks, once there is more to do with one than to read it.
 // Past the last block it asks for nothing useful.
@@ -182,7 +189,9 @@ const ValueStrip* value_strips(Form form) {
   if (form == Form::kQ8) return Strips<Q8Rows>::kValues;
   if (form == Form::kQ2) return Strips<Q2Rows>::kValues;
 #endif
+#if !defined(__wasm__)
   if (form == Form::kQ4) return Strips<Q4Rows>::kValues;
+#endif
   return form == Form::kF16 ? Strips<F16Rows>::kValues : Strips<F32Rows>::kValues;
 }
 
@@ -195,7 +204,7 @@ bool tiles_load(Form form, int32_t cols) {
     case Form::kF16:
       return cols % kLanes == 0;
     case Form::kQ4:
-      return cols % kKvBlock == 0;
+      return kLoadsFourBits && cols % kKvBlock == 0;
     case Form::kQ8:
       return kLoadsQuantized && cols % kKvBlock == 0;
     case Form::kQ2:
@@ -210,11 +219,9 @@ bool tiles_load(Form form, int32_t cols) {
 constexpr int kLaneRowsLog2 = kLanes == 16 ? 3 : kLanes == 8 ? 2 : 1;
 constexpr int kLaneVectors = kLanes == 16 ? 1 : 2;
 constexpr ScoreStrip kLaneScores[4] = {
-    score_lanes<1, kLaneVectors>,
-    score_lanes<2, kLaneVectors>,
+    score_lanes < 1,   kLoadsFourBits ? kLaneVectors : 1 >, score_lanes<2, kLaneVectors>,
 #if defined(SLUICE_WIDE_LANES)
-    score_lanes<4, 1>,
-    score_lanes<1 << kLaneRowsLog2, 1>,
+    score_lanes<4, 1>, score_lanes<1 << kLaneRowsLog2, 1>,
 #endif
 };
 
