@@ -1,7 +1,7 @@
 // Products on a graphics card against the plain way, an invocation for each row and token: how many times as
 // long the plain one takes, with activations as they are and as codes of eight bits, all in one run, the best of
 // --times passes that last long enough, less what an empty one takes.
-//   npm run bench:card -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 3]
+//   npm run bench:card -- [--browser chromium|firefox] [--types Q4_0,Q4_K] [--rows 1024] [--cols 2048] [--times 2]
 // Without a card it is SwiftShader or lavapipe that computes, programs on the CPU: of cards that says how many
 // instructions a product takes, not how it reads memory.
 import { build } from 'esbuild';
@@ -17,8 +17,8 @@ const kCodesNmse = 1e-3;
 
 const { values } = parseArgs({
   options: {
-    browser: { type: 'string', default: 'chromium' }, types: { type: 'string', default: 'F16,Q8_0,Q4_0,Q4_K,Q6_K' },
-    rows: { type: 'string', default: '1024' }, cols: { type: 'string', default: '2048' }, times: { type: 'string', default: '3' },
+    browser: { type: 'string', default: 'chromium' }, types: { type: 'string', default: 'F16,Q8_0,Q4_0,Q4_K' },
+    rows: { type: 'string', default: '1024' }, cols: { type: 'string', default: '2048' }, times: { type: 'string', default: '2' },
   },
 });
 
