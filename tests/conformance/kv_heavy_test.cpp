@@ -71,7 +71,8 @@ std::string model(const char* folder, const char* name) {
   return {};
 }
 
-// Nearly: it is rounded to f16.
+// Nearly: it is rounded to f16, and queries of the whole text to int8 where its keys have four
+// bits.
 TEST(KvHeavyTest, WhatHasLeftTheRingIsSeenAsItIs) {
   for (const char* name : {"jamba", "kimi-linear"}) {
     const std::string path = model("families", name);
@@ -92,7 +93,11 @@ TEST(KvHeavyTest, WhatHasLeftTheRingIsSeenAsItIs) {
       const double apart = nmse(&a[same], &b[same], a.size() - same);
       std::printf("%-12s %-8s NMSE %.2g\n", name, kept.type, apart);
       EXPECT_GT(apart, 0) << name << " never used what it keeps";
-      EXPECT_LT(apart, kept.type == kKept[0].type ? 1e-9 : 1e-6) << name << kept.type;
+      const bool four_bits = std::string_view(kept.type).starts_with("q4_0");
+      EXPECT_LT(apart, four_bits                    ? 5e-5
+                       : kept.type == kKept[0].type ? 1e-9
+                                                    : 1e-6)
+          << name << kept.type;
     }
   }
 }

