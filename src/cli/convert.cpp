@@ -9,14 +9,18 @@
 #include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/sensitivity.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
 
 namespace sluice::cli {
 namespace {
 
+using Known = convert::Sensitivity::Known;
+
 struct ConvertOptions {
   std::string in, out, type, imatrix, calibrate, memory_budget, cache_dir, target_size, compress;
+  std::string sensitivity;
   double least_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false;
@@ -78,8 +82,15 @@ Result<convert::Importance> read_importance(const std::string& path, uint64_t mo
   return convert::Importance::parse(bytes);
 }
 
-void print_report(const convert::Report& report, const Calibrated& measured) {
-  const std::vector<LayerWorth>& layers = measured.layers;
+// What a text, or several, told of the model.
+struct Measured {
+  Calibrated calibrated;
+  MeasuredSensitivity sensitivity;
+  std::string unmeasured;  // why sensitivities are not known, where they were asked for
+};
+
+void print_report(const convert::Report& report, const Measured& measured) {
+  const std::vector<LayerWorth>& layers = measured.calibrated.layers;
   for (size_t i = 0; i < layers.size(); ++i) {
     std::printf("layer %zu: cosine %.4f, ", i, layers[i].cosine);
     if (layers[i].divergence < 0) {
@@ -88,7 +99,7 @@ void print_report(const convert::Report& report, const Calibrated& measured) {
       std::printf("without it %.4f nats\n", layers[i].divergence);
     }
   }
-  for (const ExitWorth& e : measured.exits.layers) {
+  for (const ExitWorth& e : measured.calibrated.exits.layers) {
     std::printf("behind layer %d: %.1f %% of tokens are settled, told from others %.3f\n", e.layer,
                 100 * e.settled, e.told);
   }
@@ -99,21 +110,43 @@ void print_report(const convert::Report& report, const Calibrated& measured) {
     if (t.mean_squared_error > 0) {
       std::printf("  mse %.3e  cosine %.6f", t.mean_squared_error, t.cosine);
     }
+    if (t.sensitivity.known() != Known::kNot && t.bytes < t.bytes_before) {
+      std::printf("  sensitivity %.3g (%s)", t.sensitivity.slope(), name_of(t.sensitivity.known()));
+    }
     std::printf("%s%s\n", t.weighted ? "  weighted" : "",
                 t.fallback ? "  (its rows fit no block of the type asked for)" : "");
+  }
+  if (const MeasuredSensitivity& s = measured.sensitivity; !s.probes.empty()) {
+    std::printf("sensitivities by %s: %zu measurements on %zu tokens%s, %zu of them compared\n",
+                s.how, s.probes.size(), s.tokens, s.own_text ? " that the model wrote" : "",
+                s.positions);
+  } else if (!measured.unmeasured.empty()) {
+    std::printf("sensitivities were not measured, relative errors count alike: %s\n",
+                measured.unmeasured.c_str());
   }
   std::printf("%s of weights became a file of %s\n", human_bytes(report.bytes_before).c_str(),
               human_bytes(report.bytes).c_str());
 }
 
-void print_report_json(const convert::Report& report, const Calibrated& measured) {
+nlohmann::json sensitivity_json(const Measured& measured) {
+  if (!measured.unmeasured.empty()) return {{"unmeasured", measured.unmeasured}};
+  const MeasuredSensitivity& s = measured.sensitivity;
+  if (s.probes.empty()) return nullptr;
+  return {{"by", s.how},
+          {"measurements", s.probes.size()},
+          {"tokens", s.tokens},
+          {"compared", s.positions},
+          {"ownText", s.own_text}};
+}
+
+void print_report_json(const convert::Report& report, const Measured& measured) {
   nlohmann::json layers = nlohmann::json::array();
-  for (const LayerWorth& l : measured.layers) {
+  for (const LayerWorth& l : measured.calibrated.layers) {
     layers.push_back({{"cosine", l.cosine}, {"stays", l.divergence < 0}});
     if (l.divergence >= 0) layers.back()["divergence"] = l.divergence;
   }
   nlohmann::json exits = nlohmann::json::array();
-  for (const ExitWorth& e : measured.exits.layers) {
+  for (const ExitWorth& e : measured.calibrated.exits.layers) {
     exits.push_back({{"layer", e.layer}, {"settled", e.settled}, {"told", e.told}});
   }
   nlohmann::json tensors = nlohmann::json::array();
@@ -127,17 +160,50 @@ void print_report_json(const convert::Report& report, const Calibrated& measured
                        {"bytes", t.bytes},
                        {"mse", t.mean_squared_error},
                        {"cosine", t.cosine}});
+    if (t.sensitivity.known() == Known::kNot) continue;
+    tensors.back()["sensitivity"] = t.sensitivity.slope();
+    tensors.back()["sensitivityOf"] = name_of(t.sensitivity.known());
   }
   print_json({{"tensors", tensors},
               {"layers", layers},
               {"exits", exits},
+              {"sensitivity", sensitivity_json(measured)},
               {"bytesBefore", report.bytes_before},
               {"bytes", report.bytes},
               {"memory", report.memory}},
              1);
 }
 
-Status convert_model(const ConvertOptions& options, convert::Report* report, Calibrated* measured) {
+// Sensitivities for --target-size, unless they are left out. Where they cannot be had but must not
+// be missed either, that is an error.
+Status look_at_sensitivity(const ConvertOptions& options, convert::Options* wanted,
+                           Measured* measured) {
+  const std::string& how = options.sensitivity;
+  if (!how.empty() && options.target_size.empty()) {
+    return error(Code::kInvalidArgument, "--sensitivity is for --target-size");
+  }
+  if (options.target_size.empty() || how == "off") return {};
+  SensitivityOptions from;
+  from.model = options.in;
+  from.cache_dir = options.cache_dir;
+  from.text_file = options.calibrate;
+  from.memory_budget = wanted->memory_budget;
+  from.threads = options.threads;
+  from.importance = wanted->importance;
+  ProgressLine line;
+  from.on_progress = [&line](double share) { line.show(share, "of the tensors are tried"); };
+  Result<MeasuredSensitivity> read = measure_sensitivity(from);
+  if (read.ok()) {
+    measured->sensitivity = std::move(*read);
+    wanted->probes = measured->sensitivity.probes;
+    return {};
+  }
+  if (how == "measured" || !says_unmeasurable(read.status())) return read.status();
+  measured->unmeasured = read.status().message();
+  return {};
+}
+
+Status convert_model(const ConvertOptions& options, convert::Report* report, Measured* measured) {
   const bool qsf = options.out.ends_with(".qsf");
   const Result<convert::Packing> packing =
       convert::find_packing(options.compress.empty() ? "none" : options.compress);
@@ -188,11 +254,13 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Cal
     from.on_progress = [&line](double share) { line.show(share, "of the text is read"); };
     Result<Calibrated> read = calibrate(from);
     if (!read.ok()) return read.status();
-    *measured = std::move(*read);
-    if (from.moments) wanted.importance = &measured->importance;
-    wanted.layers = importance_of(measured->layers);
-    wanted.exits = measured->exits.weights;
+    Calibrated& found = measured->calibrated;
+    found = std::move(*read);
+    if (from.moments) wanted.importance = &found.importance;
+    wanted.layers = importance_of(found.layers);
+    wanted.exits = found.exits.weights;
   }
+  SLUICE_RETURN_IF_ERROR(look_at_sensitivity(options, &wanted, measured));
   io::OpenOptions source_options;
   source_options.cache_dir = options.cache_dir;
   Result<native::ModelHeader> model = native::read_header(options.in, source_options);
@@ -233,6 +301,11 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--target-size", options->target_size,
                   "most bytes of the file; types are chosen by what they lose, tensor by tensor")
       ->excludes(type);
+  sub->add_option("--sensitivity", options->sensitivity,
+                  "whether what each tensor's loss does to the answers is measured for "
+                  "--target-size, on the text of --calibrate or one that the model writes: auto "
+                  "(default), measured (an error where it cannot be), off")
+      ->check(CLI::IsMember({"auto", "measured", "off"}));
   sub->add_option("--least-cosine", options->least_cosine,
                   "how near a tensor stays to itself under --target-size (default: 0.99)")
       ->check(CLI::Range(0.0, 1.0));
@@ -256,7 +329,7 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_flag("--json", options->json, "print the report as JSON");
   sub->callback([options, status] {
     convert::Report report;
-    Calibrated measured;
+    Measured measured;
     const Status done = convert_model(*options, &report, &measured);
     if (!done.ok()) {
       *status = fail(done);

@@ -27,6 +27,7 @@ struct Plan {
   Header header;             // of the output
   std::vector<Tensor> from;  // the same tensors in the source
   std::vector<Choice> choices;
+  std::vector<Sensitivity> sensitivities;  // where a size was asked for
   RowOrder by_cluster;  // of the output vectors that are written once more; empty: they are not
 };
 
@@ -124,9 +125,10 @@ Plan in_order(const Source& model, const Layout& layout) {
 
 Status choose(const Options& options, PieceMaker* maker, Plan* plan) {
   if (options.target_bytes > 0) {
-    Result<std::vector<Choice>> chosen = types_for_size(plan->header, options, maker);
-    if (!chosen.ok()) return chosen.status();
-    plan->choices = std::move(*chosen);
+    Result<Sized> sized = types_for_size(plan->header, options, maker);
+    if (!sized.ok()) return sized.status();
+    plan->choices = std::move(sized->choices);
+    plan->sensitivities = std::move(sized->sensitivities);
     set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
   } else if (options.type.empty()) {
     plan->choices = keep_types(plan->header);
@@ -223,6 +225,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
     line.from = from.type;
     line.to = to;
     line.fallback = plan.choices[i].fallback;
+    if (i < plan.sensitivities.size()) line.sensitivity = plan.sensitivities[i];
     SLUICE_RETURN_IF_ERROR(layout->start(i));
     SLUICE_RETURN_IF_ERROR((*maker)->make(
         from, to, *importance,

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "convert/importance.h"
+#include "convert/sensitivity.h"
 #include "convert/source.h"
 #include "convert/types.h"
 
@@ -41,6 +42,7 @@ struct Options {
   uint64_t target_bytes =
       0;  // of the file; types are then chosen by what they lose, tensor by tensor
   double least_cosine = 0.99;  // of a tensor and its weights as decoded, for those chosen types
+  std::vector<Probe> probes;   // what was measured for those; none: relative errors count alike
   int threads = 0;             // 0: as many as serve well here
   uint64_t held = 0;           // of the budget, by the source's files
   uint64_t memory_budget = 512ull << 20;   // for everything that the conversion holds
@@ -59,6 +61,7 @@ struct TensorReport {
   bool weighted = false;  // by an importance matrix
   uint64_t values = 0, bytes_before = 0, bytes = 0;
   double mean_squared_error = 0, cosine = 1;
+  Sensitivity sensitivity;  // under target_bytes
 };
 struct Report {
   std::vector<TensorReport> tensors;  // in the order of the file

@@ -22,7 +22,8 @@ uint64_t bytes_for(uint64_t threads, uint64_t slots, uint64_t piece) {
   return (slots * 2 + threads * 3) * piece * 4;
 }
 
-// What the values [first, first + n) count, row by row.
+}  // namespace
+
 void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uint64_t first,
            uint64_t n, float* w) {
   const uint64_t cols = tensor.ne[0];
@@ -35,8 +36,6 @@ void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uin
     done += count;
   }
 }
-
-}  // namespace
 
 Result<std::unique_ptr<PieceMaker>> PieceMaker::create(const Source& model, int threads,
                                                        uint64_t budget, uint64_t held) {

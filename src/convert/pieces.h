@@ -13,6 +13,10 @@ namespace sluice::convert {
 
 inline constexpr uint64_t kPieceValues = 1 << 16;  // whole blocks of every type
 
+// What errors of the values [first, first + n) of `tensor` count, row by row, into w.
+void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uint64_t first,
+           uint64_t n, float* w);
+
 class PieceMaker {
  public:
   // Memory for at most `bytes`; fewer threads and smaller pieces where that is little.

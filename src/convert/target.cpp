@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "convert/substitute.h"
 #include "gguf/write.h"
 
 namespace sluice::convert {
@@ -12,9 +13,6 @@ namespace {
 
 using gguf::Tensor;
 using T = gguf::TensorType;
-
-constexpr T kCandidates[] = {T::kQ2_K, T::kQ3_K,   T::kIQ4_XS, T::kQ4_K, T::kQ5_K, T::kQ6_K,
-                             T::kQ4_0, T::kIQ4_NL, T::kQ5_0,   T::kQ5_1, T::kQ8_0};
 
 struct Form {
   T type;
@@ -33,23 +31,30 @@ T kept_type(const Tensor& tensor) {
   return tensor.n_dims < 2 && is_float ? T::kF32 : tensor.type;
 }
 
-// What a tensor may become, ascending in bytes and on the hull. As it is loses nothing.
-Result<std::vector<Form>> forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
-                                   PieceMaker* maker) {
-  const T kept = kept_type(tensor);
-  std::vector<Form> forms = {{kept, bytes_as(tensor, kept, alignment), 0}};
-  if (!is_quantizable(tensor) || !Source::readable(tensor.type)) return forms;
+// By type, of all that a tensor may become; as it is it loses nothing.
+Status errors_of(const Tensor& tensor, const Options& options, PieceMaker* maker,
+                 std::map<T, Errors>* errors) {
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
-  for (const T type : kCandidates) {
-    const uint64_t block = gguf::type_info(type)->block_size;
-    if (tensor.ne[0] % block != 0) continue;
+  for (const T type : types_for(tensor)) {
+    SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, &(*errors)[type]));
+  }
+  return {};
+}
+
+double relative(const Errors& errors) {
+  return errors.power > 0 ? errors.counted / errors.power : 0;
+}
+
+// What a tensor may become, ascending in bytes and on the hull.
+std::vector<Form> forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
+                           const std::map<T, Errors>& errors, const Sensitivity& sensitivity) {
+  const T kept = kept_type(tensor);
+  std::vector<Form> forms = {{kept, bytes_as(tensor, kept, alignment), 0}};
+  for (const auto& [type, e] : errors) {
     const uint64_t bytes = bytes_as(tensor, type, alignment);
-    if (bytes >= forms[0].bytes) continue;
-    Errors errors;
-    SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, &errors));
-    if (errors.cosine() < options.least_cosine) continue;
-    forms.push_back({type, bytes, errors.power > 0 ? errors.counted / errors.power : 0});
+    if (bytes >= forms[0].bytes || e.cosine() < options.least_cosine) continue;
+    forms.push_back({type, bytes, sensitivity.change(type, relative(e))});
   }
   std::sort(forms.begin(), forms.end(), [](const Form& a, const Form& b) {
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.error < b.error;
@@ -80,21 +85,29 @@ Result<const std::vector<float>*> importance_of(const Options& options, const Te
   return options.importance->find(tensor);
 }
 
-Result<std::vector<Choice>> types_for_size(const gguf::Header& header, const Options& options,
-                                           PieceMaker* maker) {
+Result<Sized> types_for_size(const gguf::Header& header, const Options& options,
+                             PieceMaker* maker) {
+  std::vector<std::map<T, Errors>> errors(header.tensors.size());
+  std::vector<ErrorsByType> shares(header.tensors.size());
+  for (size_t i = 0; i < errors.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(errors_of(header.tensors[i], options, maker, &errors[i]));
+    for (const auto& [type, e] : errors[i]) shares[i][type] = relative(e);
+  }
+  Sized out;
+  out.sensitivities = sensitivities_of(header, shares, options.probes);
   std::vector<std::vector<Form>> forms;
   std::vector<Step> steps;
   gguf::Header copy = header;
   uint64_t total = gguf::place_and_write(&copy).size() + 128;  // the keys of the file's types
   for (size_t i = 0; i < header.tensors.size(); ++i) {
-    Result<std::vector<Form>> of = forms_of(header.tensors[i], header.alignment, options, maker);
-    if (!of.ok()) return of.status();
-    for (size_t f = 1; f < of->size(); ++f) {
-      const Form &a = (*of)[f - 1], &b = (*of)[f];
+    std::vector<Form> of =
+        forms_of(header.tensors[i], header.alignment, options, errors[i], out.sensitivities[i]);
+    for (size_t f = 1; f < of.size(); ++f) {
+      const Form &a = of[f - 1], &b = of[f];
       steps.push_back({(a.error - b.error) / static_cast<double>(b.bytes - a.bytes), i, f});
     }
-    total += (*of)[0].bytes;
-    forms.push_back(std::move(*of));
+    total += of[0].bytes;
+    forms.push_back(std::move(of));
   }
   if (total > options.target_bytes) {
     return error(
@@ -113,8 +126,7 @@ Result<std::vector<Choice>> types_for_size(const gguf::Header& header, const Opt
     total += more;
     chosen[step.tensor] = step.form;
   }
-  std::vector<Choice> out;
-  for (size_t i = 0; i < forms.size(); ++i) out.push_back({forms[i][chosen[i]].type});
+  for (size_t i = 0; i < forms.size(); ++i) out.choices.push_back({forms[i][chosen[i]].type});
   return out;
 }
 

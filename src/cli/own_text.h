@@ -1,0 +1,30 @@
+// A text to measure with where none is given: what the model itself writes, drawn from its own
+// distribution, from the beginning on. The same one each time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "native/model_file.h"
+
+namespace sluice::cli {
+
+using Texts = std::vector<std::vector<session::Token>>;
+
+struct OwnText {
+  size_t tokens = 0;   // of all texts together, at least
+  int32_t length = 0;  // of a text, at most
+  int32_t beside = 1;  // texts that are written at once
+};
+
+// `options` are what the engine is opened with but for contexts and sessions.
+// Errors: those of opening and running the model.
+[[nodiscard]] Result<Texts> write_own_text(native::ModelHeader model,
+                                           const session::EngineOptions& options,
+                                           const OwnText& wanted,
+                                           const std::function<void(double share)>& on_progress);
+
+// Tokens that are drawn evenly, for a model that writes none.
+[[nodiscard]] Texts draw_tokens(int64_t n_vocab, const OwnText& wanted);
+
+}  // namespace sluice::cli

@@ -1,0 +1,471 @@
+// Each probe is an engine of its own, over the model's files and one more that has the tensors as
+// they would be written (convert/substitute.h). To open it costs little beside the pass.
+#include "cli/sensitivity.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cli/cli.h"
+#include "cli/own_text.h"
+#include "cli/probes.h"
+#include "cli/windows.h"
+#include "convert/substitute.h"
+#include "gguf/head_clusters.h"
+
+namespace sluice::cli {
+namespace {
+
+using convert::Probe;
+using session::Token;
+
+constexpr uint64_t kMostLogits = 128ull << 20;  // bytes of them that are kept
+constexpr uint64_t kLogitsAtOnce = 32ull << 20;
+constexpr int32_t kTextsAtOnce = 8;
+constexpr uint64_t kReadForText = 64ull << 30;  // bytes, to write a text
+constexpr int32_t kShortestText = 32;
+constexpr float kUnlikely = -25;  // a logarithm
+
+// A file that several engines read, one after the other.
+class SharedSource final : public io::ByteSource {
+ public:
+  explicit SharedSource(io::ByteSource* file) : file_(file) {}
+  [[nodiscard]] uint64_t size() const override { return file_->size(); }
+  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
+    return file_->read(offset, out);
+  }
+  void will_need(uint64_t offset, uint64_t length) override { file_->will_need(offset, length); }
+  [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
+    return file_->refresh(offset, length);
+  }
+
+ private:
+  io::ByteSource* file_;
+};
+
+// Values in the order in which they are stored, which is the engine's.
+Result<convert::Source> as_stored(const native::ModelHeader& model, gguf::Header* header) {
+  *header = model.header;
+  std::erase_if(header->metadata, [](const gguf::KeyValue& kv) {
+    return kv.key == "sluice.rope_neox" || kv.key == "sluice.norm_offset";
+  });
+  return convert::Source::create(*header, model.sources);
+}
+
+// What a row's answer is compared with: logarithms of probabilities, or an embedding.
+struct Answers {
+  bool logits = false;
+  size_t width = 0;
+  std::vector<float> rows;  // [positions][width]
+};
+
+void to_log_probabilities(std::span<float> row) {
+  const float top = *std::max_element(row.begin(), row.end());
+  double sum = 0;
+  for (const float x : row) sum += std::exp(x - top);
+  const auto log = static_cast<float>(std::log(sum)) + top;
+  for (float& x : row) x -= log;
+}
+
+// The divergence of the distribution that `logits` give, by its difference from log p: what is
+// next to nothing keeps its digits.
+double divergence_from(std::span<const float> log_p, std::span<const float> logits) {
+  double mean = 0, p_sum = 0;
+  for (size_t i = 0; i < log_p.size(); ++i) {
+    if (log_p[i] < kUnlikely) continue;
+    const double p = std::exp(log_p[i]);
+    p_sum += p;
+    mean += p * (static_cast<double>(logits[i]) - log_p[i]);
+  }
+  mean /= p_sum;
+  double sum = 0;
+  for (size_t i = 0; i < log_p.size(); ++i) {
+    if (log_p[i] < kUnlikely) continue;
+    const double d = static_cast<double>(logits[i]) - log_p[i] - mean;
+    sum += std::exp(log_p[i]) * (std::expm1(d) - d);
+  }
+  return std::log1p(std::max(0.0, sum / p_sum));
+}
+
+double share_of_change(std::span<const float> whole, std::span<const float> made) {
+  double error = 0, power = 0;
+  for (size_t i = 0; i < whole.size(); ++i) {
+    error += std::pow(static_cast<double>(whole[i]) - made[i], 2);
+    power += std::pow(static_cast<double>(whole[i]), 2);
+  }
+  return power > 0 ? error / power : 0;
+}
+
+class Sweep {
+ public:
+  explicit Sweep(const SensitivityOptions& options) : options_(options) {}
+
+  [[nodiscard]] Result<MeasuredSensitivity> measure() {
+    SLUICE_RETURN_IF_ERROR(prepare());
+    SLUICE_RETURN_IF_ERROR(read_text());
+    SLUICE_RETURN_IF_ERROR(run_whole());
+    SLUICE_RETURN_IF_ERROR(try_parts());
+    double total = 0, done = 0;
+    for (const Probe& p : plan_.probes) total += work_of(p);
+    for (Probe& p : plan_.probes) {
+      const Result<double> change = change_of(p);
+      if (!change.ok()) return change.status();
+      p.change = *change;
+      done += work_of(p);
+      if (options_.on_progress) options_.on_progress(kTextShare + (1 - kTextShare) * done / total);
+    }
+    return MeasuredSensitivity{std::move(plan_.probes), plan_.how, tokens_, positions_,
+                               options_.text_file.empty()};
+  }
+
+ private:
+  static constexpr double kTextShare = 0.1;
+
+  struct Window {
+    std::vector<Token> tokens;
+    std::vector<size_t> compared;            // positions
+    std::vector<std::vector<float>> before;  // by layer, the residual stream; behind all last
+    size_t first_answer = 0;                 // of answers_
+  };
+
+  // A model to run, with a probe's tensors in the place of others.
+  struct Opened {
+    std::unique_ptr<native::Model> model;
+    std::unique_ptr<session::Session> session;
+  };
+
+  [[nodiscard]] Status prepare() {
+    io::OpenOptions open;
+    open.cache_dir = options_.cache_dir;
+    Result<native::ModelHeader> model = native::read_header(options_.model, open);
+    if (!model.ok()) return model.status();
+    model_ = std::move(*model);
+    if (model_.remote && options_.cache_dir.empty()) {
+      return error(Code::kUnsupportedArchitecture,
+                   "a model that is not kept would be fetched anew for each measurement; give "
+                   "--cache-dir");
+    }
+    std::erase_if(model_.header.tensors,
+                  [](const gguf::Tensor& t) { return t.name == gguf::kHeadByCluster; });
+    SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&model_.header));
+    Result<convert::Source> stored = as_stored(model_, &stored_header_);
+    if (!stored.ok()) return stored.status();
+    stored_ = std::make_unique<convert::Source>(std::move(*stored));
+    Result<model::Program> program = model::build_program(model_.header);
+    if (!program.ok()) return program.status();
+    program_ = std::move(*program);
+    if (program_.decoder > 0) {
+      return error(Code::kUnsupportedArchitecture,
+                   "answers of an encoder and a decoder are not compared");
+    }
+    plan_ = plan_probes(model_.header, program_);
+    cuts_ = std::make_unique<Cuts>(program_);
+    answers_.logits = program_.head >= 0;
+    width_ = static_cast<size_t>(program_.width[static_cast<size_t>(model::Buf::kX)]);
+    const uint64_t budget = options_.memory_budget;
+    window_ = window_of(model_.header);
+    if (answers_.logits) {
+      const auto row = 4 * static_cast<uint64_t>(program_.hp.n_vocab);
+      const uint64_t most = std::min(kMostLogits, budget / 8) / row;
+      most_positions_ = std::clamp<uint64_t>(most, 1, plan_.tokens);
+      rows_ = std::clamp<uint64_t>(std::min(kLogitsAtOnce, budget / 16) / row, 1,
+                                   static_cast<uint64_t>(window_));
+    } else {
+      most_positions_ = plan_.tokens;
+    }
+    // Of the residual streams as many as a quarter of the budget holds, or the last one alone.
+    const uint64_t stream = 4 * plan_.tokens * width_;
+    keeps_ = (cuts_->layer.size() + 1) * stream <= budget / 4;
+    held_ = (keeps_ ? cuts_->layer.size() + 1 : 2) * stream +
+            (most_positions_ + rows_) * 4 * answer_width() + 64 * convert::kSubstituteRoom +
+            (options_.importance != nullptr ? options_.importance->bytes() : 0);
+    return {};
+  }
+  [[nodiscard]] uint64_t answer_width() const {
+    return static_cast<uint64_t>(answers_.logits ? program_.hp.n_vocab : program_.hp.n_embd);
+  }
+
+  // The model once more, over the files that are open.
+  [[nodiscard]] native::ModelHeader shared() const {
+    native::ModelHeader out;
+    out.header = model_.header;
+    for (const auto& file : model_.sources) {
+      out.sources.push_back(std::make_unique<SharedSource>(file.get()));
+    }
+    out.remote = model_.remote;
+    out.held = model_.held;
+    return out;
+  }
+  [[nodiscard]] session::EngineOptions engine_options() const {
+    session::EngineOptions out;
+    out.memory_budget = options_.memory_budget;
+    out.base_bytes = held_;
+    out.n_threads = options_.threads;
+    return out;
+  }
+
+  [[nodiscard]] Result<Opened> open(const Probe* probe) const {
+    native::ModelHeader header = shared();
+    if (probe != nullptr) {
+      auto file = std::make_unique<convert::SubstituteSource>(*stored_);
+      const auto at = static_cast<uint32_t>(header.sources.size());
+      for (size_t i = 0; i < probe->tensors.size(); ++i) {
+        const auto is = [&](const gguf::Tensor& t) { return t.name == probe->tensors[i]; };
+        const auto t = std::ranges::find_if(header.header.tensors, is);
+        const std::vector<float>* importance = nullptr;
+        if (options_.importance != nullptr) {
+          const Result<const std::vector<float>*> found = options_.importance->find(*t);
+          if (!found.ok()) return found.status();
+          importance = *found;
+        }
+        Result<gguf::Tensor> as = file->add(*t, probe->types[i], importance, at);
+        if (!as.ok()) return as.status();
+        *t = *as;
+      }
+      header.sources.push_back(std::move(file));
+      header.header.n_files = static_cast<uint32_t>(header.sources.size());
+    }
+    session::EngineOptions engine = engine_options();
+    engine.n_ctx = window_;
+    engine.n_batch = window_;
+    engine.logits_rows = answers_.logits ? static_cast<int32_t>(rows_) : 1;
+    Result<std::unique_ptr<native::Model>> model = native::Model::open(std::move(header), engine);
+    if (!model.ok()) return model.status();
+    Result<std::unique_ptr<session::Session>> session =
+        session::Session::create((*model)->engine());
+    if (!session.ok()) return session.status();
+    return Opened{std::move(*model), std::move(*session)};
+  }
+
+  [[nodiscard]] Status read_text() {
+    OwnText wanted{plan_.tokens, window_, kTextsAtOnce};
+    Texts texts;
+    if (!options_.text_file.empty()) {
+      Result<std::string> text = cli::read_text(options_.text_file);
+      if (!text.ok()) return text.status();
+      Result<Opened> opened = open(nullptr);
+      if (!opened.ok()) return opened.status();
+      texts = cut(opened->model->engine().tokenizer(), *text);
+    } else if (answers_.logits) {
+      uint64_t bytes = 1;
+      for (const gguf::Tensor& t : model_.header.tensors) bytes += t.bytes;
+      const auto length =
+          static_cast<int32_t>(std::clamp<uint64_t>(kReadForText / bytes, kShortestText, kWindow));
+      wanted.length = std::min(window_, length);
+      Result<Texts> own = write_own_text(shared(), engine_options(), wanted, [this](double share) {
+        if (options_.on_progress) options_.on_progress(kTextShare * share);
+      });
+      if (!own.ok()) return own.status();
+      texts = std::move(*own);
+    } else {
+      wanted.tokens = std::min<size_t>(wanted.tokens, 512);
+      texts = draw_tokens(program_.hp.n_vocab, wanted);
+    }
+    for (std::vector<Token>& text : texts) {
+      tokens_ += text.size();
+      windows_.emplace_back().tokens = std::move(text);
+    }
+    if (tokens_ == 0) return error(Code::kPromptEmpty, "the text to measure with has no tokens");
+    for (Window& w : windows_) {
+      const size_t n = w.tokens.size() * std::min<size_t>(most_positions_, tokens_) / tokens_;
+      w.compared = even(std::max<size_t>(1, n), w.tokens.size());
+      w.first_answer = positions_;
+      positions_ += w.compared.size();
+    }
+    return {};
+  }
+
+  // Windows of the text that lie evenly in it, as many as are wanted.
+  [[nodiscard]] Texts cut(const tokenizer::Tokenizer& vocabulary, const std::string& text) const {
+    const std::vector<Token> tokens = vocabulary.encode(text, {false, false});
+    const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
+    const size_t room = static_cast<size_t>(window_) - opening;
+    const size_t there = (tokens.size() + room - 1) / room;
+    const size_t n = std::min(there, (plan_.tokens + room - 1) / room);
+    Texts out;
+    for (size_t i = 0; i < n; ++i) {
+      std::vector<Token>& w = out.emplace_back(opening, vocabulary.bos());
+      const size_t from = i * there / n * room;
+      w.insert(w.end(), tokens.begin() + static_cast<ptrdiff_t>(from),
+               tokens.begin() + static_cast<ptrdiff_t>(std::min(from + room, tokens.size())));
+    }
+    return out;
+  }
+
+  [[nodiscard]] static Status run(const Opened& on, const Window& w,
+                                  const session::PassPart& part) {
+    if (part.first == part.end) {
+      if (part.to != nullptr) part.to->assign(part.from.begin(), part.from.end());
+      return {};
+    }
+    on.session->clear();
+    SLUICE_RETURN_IF_ERROR(on.session->begin_part(w.tokens, part));
+    return on.model->run(*on.session);
+  }
+
+  // Calls each(i, answer) for the window's positions, of the states behind its last layer.
+  template <class Each>
+  [[nodiscard]] Status answer(const Opened& on, const Window& w, std::span<const float> states,
+                              const Each& each) const {
+    std::vector<float> rows;
+    for (const size_t position : w.compared) {
+      const std::span<const float> row = states.subspan(position * width_, width_);
+      rows.insert(rows.end(), row.begin(), row.end());
+    }
+    const auto most = static_cast<size_t>(on.model->engine().plan().logits_rows);
+    for (size_t at = 0; at < w.compared.size(); at += most) {
+      const size_t n = std::min(most, w.compared.size() - at);
+      const std::span<const float> from = std::span(rows).subspan(at * width_, n * width_);
+      SLUICE_RETURN_IF_ERROR(run(on, w, {cuts_->tail, cuts_->end, from}));
+      for (size_t i = 0; i < n; ++i) each(at + i, on.session->logits(static_cast<int32_t>(i)));
+    }
+    return {};
+  }
+  // The same of a model that gives embeddings.
+  template <class Each>
+  [[nodiscard]] Status embed(const Opened& on, const Window& w, const Each& each) const {
+    const auto end = static_cast<int32_t>(w.tokens.size());
+    on.session->clear();
+    SLUICE_RETURN_IF_ERROR(on.session->begin_embedding(w.tokens, {{&end, 1}}));
+    SLUICE_RETURN_IF_ERROR(on.model->run(*on.session));
+    for (size_t i = 0; i < w.compared.size(); ++i) {
+      each(i, on.session->embedding(static_cast<int32_t>(w.compared[i])));
+    }
+    return {};
+  }
+
+  [[nodiscard]] Status run_whole() {
+    const Result<Opened> on = open(nullptr);
+    if (!on.ok()) return on.status();
+    const auto keep = [this](size_t, std::span<const float> answer) {
+      answers_.width = answer.size();
+      answers_.rows.insert(answers_.rows.end(), answer.begin(), answer.end());
+    };
+    for (Window& w : windows_) {
+      if (!answers_.logits) {
+        SLUICE_RETURN_IF_ERROR(embed(*on, w, keep));
+        continue;
+      }
+      SLUICE_RETURN_IF_ERROR(keep_states(*on, &w));
+      SLUICE_RETURN_IF_ERROR(answer(*on, w, w.before.back(), keep));
+    }
+    if (answers_.rows.size() != positions_ * answers_.width) {
+      return error(Code::kInternal, "answers are missing");
+    }
+    for (size_t i = 0; answers_.logits && i < positions_; ++i) {
+      to_log_probabilities(std::span(answers_.rows).subspan(i * answers_.width, answers_.width));
+    }
+    return {};
+  }
+  [[nodiscard]] Status keep_states(const Opened& on, Window* w) const {
+    const size_t n = cuts_->layer.size();
+    w->before.resize(n + 1);
+    if (!keeps_) return run(on, *w, {0, cuts_->tail, {}, &w->before[n]});
+    SLUICE_RETURN_IF_ERROR(
+        run(on, *w, {0, n > 0 ? cuts_->layer[0] : cuts_->tail, {}, &w->before[0]}));
+    for (size_t l = 0; l < n; ++l) {
+      SLUICE_RETURN_IF_ERROR(
+          run(on, *w, {cuts_->layer[l], cuts_->behind(l), w->before[l], &w->before[l + 1]}));
+    }
+    return {};
+  }
+
+  // Whether layers can begin in an engine that has run nothing before: not where they look at what
+  // earlier ones have left beside the residual stream.
+  [[nodiscard]] Status try_parts() {
+    if (!keeps_ || !answers_.logits) return {};
+    const size_t n = cuts_->layer.size();
+    for (const size_t layer : {n / 2, n > 0 ? n - 1 : 0}) {
+      const Result<Opened> on = open(nullptr);
+      if (!on.ok()) return on.status();
+      std::vector<float> states;
+      const Window& w = windows_[0];
+      SLUICE_RETURN_IF_ERROR(run(*on, w, {start_of(layer), cuts_->tail, w.before[layer], &states}));
+      keeps_ = keeps_ && states == w.before[n];
+    }
+    return {};
+  }
+  [[nodiscard]] size_t start_of(size_t layer) const {
+    return layer < cuts_->layer.size() ? cuts_->layer[layer] : cuts_->tail;
+  }
+
+  // Where a probe's pass begins: a layer, or -1 for the beginning of all.
+  [[nodiscard]] int32_t start_of(const Probe& probe) const {
+    const int32_t layer = first_layer(program_, probe.tensors);
+    const bool behind_all = layer >= static_cast<int32_t>(cuts_->layer.size());
+    return keeps_ || behind_all ? layer : -1;
+  }
+  [[nodiscard]] double work_of(const Probe& probe) const {
+    double work = work_from(program_, start_of(probe)) * static_cast<double>(tokens_);
+    work += static_cast<double>(answer_width() * positions_ *
+                                static_cast<uint64_t>(program_.hp.n_embd));
+    return work;
+  }
+
+  [[nodiscard]] Result<double> change_of(const Probe& probe) const {
+    const Result<Opened> on = open(&probe);
+    if (!on.ok()) return on.status();
+    double sum = 0;
+    std::vector<float> states;
+    const int32_t start = answers_.logits ? start_of(probe) : -1;
+    for (const Window& w : windows_) {
+      const auto compare = [&](size_t i, std::span<const float> answer) {
+        const auto whole =
+            std::span(answers_.rows).subspan((w.first_answer + i) * answers_.width, answers_.width);
+        sum += answers_.logits ? divergence_from(whole, answer) : share_of_change(whole, answer);
+      };
+      if (!answers_.logits) {
+        SLUICE_RETURN_IF_ERROR(embed(*on, w, compare));
+        continue;
+      }
+      const session::PassPart part =
+          start < 0 ? session::PassPart{0, cuts_->tail, {}, &states}
+                    : session::PassPart{start_of(static_cast<size_t>(start)), cuts_->tail,
+                                        w.before[static_cast<size_t>(start)], &states};
+      SLUICE_RETURN_IF_ERROR(run(*on, w, part));
+      SLUICE_RETURN_IF_ERROR(answer(*on, w, states, compare));
+    }
+    return sum / static_cast<double>(positions_);
+  }
+
+  const SensitivityOptions& options_;
+  native::ModelHeader model_;
+  gguf::Header stored_header_;
+  std::unique_ptr<convert::Source> stored_;
+  model::Program program_;
+  ProbePlan plan_;
+  std::unique_ptr<Cuts> cuts_;
+  size_t width_ = 0;
+  int32_t window_ = 0;
+  uint64_t rows_ = 1, most_positions_ = 0, held_ = 0;
+  bool keeps_ = false;  // residual streams, so that a pass can begin at a layer
+  std::vector<Window> windows_;
+  size_t tokens_ = 0, positions_ = 0;
+  Answers answers_;
+};
+
+}  // namespace
+
+Result<MeasuredSensitivity> measure_sensitivity(const SensitivityOptions& options) {
+  return Sweep(options).measure();
+}
+
+bool says_unmeasurable(const Status& status) {
+  switch (status.code()) {
+    case Code::kUnsupportedArchitecture:
+    case Code::kUnsupportedTokenizer:
+    case Code::kUnsupportedType:
+    case Code::kMissingTensor:
+    case Code::kBadShape:
+    case Code::kBadTokenizer:
+    case Code::kBudgetTooSmall:
+    case Code::kOutOfMemory:
+    case Code::kInvalidArgument:
+    case Code::kContextFull:
+    case Code::kPromptTooLong:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace sluice::cli
