@@ -106,13 +106,15 @@ class Sweep {
     SLUICE_RETURN_IF_ERROR(try_parts());
     double total = 0, done = 0;
     for (const Probe& p : plan_.probes) total += work_of(p);
-    for (Probe& p : plan_.probes) {
-      const Result<double> change = change_of(p);
-      if (!change.ok()) return change.status();
-      p.change = *change;
+    std::vector<std::vector<float>> changes;
+    for (const Probe& p : plan_.probes) {
+      Result<std::vector<float>> of = changes_of(p);
+      if (!of.ok()) return of.status();
+      changes.push_back(std::move(*of));
       done += work_of(p);
       if (options_.on_progress) options_.on_progress(kTextShare + (1 - kTextShare) * done / total);
     }
+    weigh(changes);
     return MeasuredSensitivity{std::move(plan_.probes), plan_.how, tokens_, positions_,
                                options_.text_file.empty()};
   }
@@ -401,17 +403,19 @@ class Sweep {
     return work;
   }
 
-  [[nodiscard]] Result<double> change_of(const Probe& probe) const {
+  // By position.
+  [[nodiscard]] Result<std::vector<float>> changes_of(const Probe& probe) const {
     const Result<Opened> on = open(&probe);
     if (!on.ok()) return on.status();
-    double sum = 0;
+    std::vector<float> out;
     std::vector<float> states;
     const int32_t start = answers_.logits ? start_of(probe) : -1;
     for (const Window& w : windows_) {
       const auto compare = [&](size_t i, std::span<const float> answer) {
         const auto whole =
             std::span(answers_.rows).subspan((w.first_answer + i) * answers_.width, answers_.width);
-        sum += answers_.logits ? divergence_from(whole, answer) : share_of_change(whole, answer);
+        out.push_back(static_cast<float>(answers_.logits ? divergence_from(whole, answer)
+                                                         : share_of_change(whole, answer)));
       };
       if (!answers_.logits) {
         SLUICE_RETURN_IF_ERROR(embed(*on, w, compare));
@@ -424,7 +428,31 @@ class Sweep {
       SLUICE_RETURN_IF_ERROR(run(*on, w, part));
       SLUICE_RETURN_IF_ERROR(answer(*on, w, states, compare));
     }
-    return sum / static_cast<double>(positions_);
+    return out;
+  }
+
+  // A few positions whose answers anything changes would decide alone: each counts by the share
+  // that a probe has of what all of them change there, in units of what changes on the whole.
+  void weigh(const std::vector<std::vector<float>>& changes) {
+    std::vector<double> by_position(positions_);
+    double all = 0;
+    for (const std::vector<float>& of : changes) {
+      for (size_t i = 0; i < positions_; ++i) by_position[i] += of[i];
+    }
+    size_t changed = 0;
+    for (const double sum : by_position) {
+      all += sum;
+      changed += sum > 0 ? 1 : 0;
+    }
+    for (size_t p = 0; p < changes.size(); ++p) {
+      double share = 0;
+      for (size_t i = 0; i < positions_; ++i) {
+        if (by_position[i] > 0) share += changes[p][i] / by_position[i];
+      }
+      plan_.probes[p].change =
+          changed > 0 ? share / static_cast<double>(changed) * all / static_cast<double>(positions_)
+                      : 0;
+    }
   }
 
   const SensitivityOptions& options_;

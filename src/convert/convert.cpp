@@ -123,9 +123,10 @@ Plan in_order(const Source& model, const Layout& layout) {
   return plan;
 }
 
-Status choose(const Options& options, PieceMaker* maker, Plan* plan) {
+// `reserved`: bytes of the file that are yet to come besides.
+Status choose(const Options& options, uint64_t reserved, PieceMaker* maker, Plan* plan) {
   if (options.target_bytes > 0) {
-    Result<Sized> sized = types_for_size(plan->header, options, maker);
+    Result<Sized> sized = types_for_size(plan->header, reserved, options, maker);
     if (!sized.ok()) return sized.status();
     plan->choices = std::move(sized->choices);
     plan->sensitivities = std::move(sized->sensitivities);
@@ -205,9 +206,10 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
   Result<std::unique_ptr<PieceMaker>> maker =
       PieceMaker::create(model, options.threads, options.memory_budget, held);
   if (!maker.ok()) return maker.status();
-  SLUICE_RETURN_IF_ERROR(choose(options, maker->get(), &plan));
   set_floats(gguf::kLayerImportance, options.layers, &plan.header);
   set_floats(gguf::kExitWeights, options.exits, &plan.header);
+  const uint64_t clusters = options.cluster_head ? cluster_bytes(*head) : 0;
+  SLUICE_RETURN_IF_ERROR(choose(options, clusters, maker->get(), &plan));
   SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker->get(), &plan));
   SLUICE_RETURN_IF_ERROR(write_by_cluster(model, options, *layout, &plan));
 

@@ -205,6 +205,12 @@ uint64_t cluster_memory(const gguf::Tensor& head) {
   return (vectors * 4 + n * (8 + 2)) * head.cols() + 10 * head.rows();
 }
 
+uint64_t cluster_bytes(const gguf::Tensor& head) {
+  constexpr uint64_t kKeys = 512;
+  const uint64_t blocks = head.cols() / kBlock;
+  return kKeys + head.rows() + clusters_of(head.rows()) * (blocks * kBlockBytes + 4);
+}
+
 Status add_clusters(const Source& model, const gguf::Tensor& head, gguf::TensorType to,
                     const std::vector<float>* importance, PieceMaker* maker, gguf::Header* header) {
   const uint64_t n = clusters_of(head.rows()), cols = head.cols();

@@ -12,6 +12,9 @@ namespace sluice::convert {
 // What finding clusters holds.
 [[nodiscard]] uint64_t cluster_memory(const gguf::Tensor& head);
 
+// What the file says of them, in bytes, at most.
+[[nodiscard]] uint64_t cluster_bytes(const gguf::Tensor& head);
+
 // Finds clusters of `head` as it will be in the file, of type `to`, and adds what the file is to
 // say of them to `header`. Which vector goes where may differ in the last bits from one instruction
 // set to another; the radii hold on each. Errors: PieceMaker's.

@@ -85,7 +85,7 @@ Result<const std::vector<float>*> importance_of(const Options& options, const Te
   return options.importance->find(tensor);
 }
 
-Result<Sized> types_for_size(const gguf::Header& header, const Options& options,
+Result<Sized> types_for_size(const gguf::Header& header, uint64_t reserved, const Options& options,
                              PieceMaker* maker) {
   std::vector<std::map<T, Errors>> errors(header.tensors.size());
   std::vector<ErrorsByType> shares(header.tensors.size());
@@ -98,7 +98,8 @@ Result<Sized> types_for_size(const gguf::Header& header, const Options& options,
   std::vector<std::vector<Form>> forms;
   std::vector<Step> steps;
   gguf::Header copy = header;
-  uint64_t total = gguf::place_and_write(&copy).size() + 128;  // the keys of the file's types
+  uint64_t total =
+      gguf::place_and_write(&copy).size() + 128 + reserved;  // the keys of the file's types
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     std::vector<Form> of =
         forms_of(header.tensors[i], header.alignment, options, errors[i], out.sensitivities[i]);

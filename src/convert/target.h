@@ -16,13 +16,14 @@ struct Sized {
   std::vector<Sensitivity> sensitivities;  // likewise
 };
 
-// Types for header.tensors so that the file has at most options.target_bytes and the model's
-// answers change least, by options.probes. Where nothing was measured the error of a matrix is the
-// share of its products' power, by the moments of what it is multiplied with where these are known,
-// and the sum over matrices becomes least. Vectors and other small tensors stay.
-// Errors: kInvalidArgument, naming the smallest size; those of reading.
-[[nodiscard]] Result<Sized> types_for_size(const gguf::Header& header, const Options& options,
-                                           PieceMaker* maker);
+// Types for header.tensors so that the file has at most options.target_bytes, `reserved` of them
+// for metadata that is yet to come, and the model's answers change least, by options.probes. Where
+// nothing was measured the error of a matrix is the share of its products' power, by the moments of
+// what it is multiplied with where these are known, and the sum over matrices becomes least.
+// Vectors and other small tensors stay. Errors: kInvalidArgument, naming the smallest size; those
+// of reading.
+[[nodiscard]] Result<Sized> types_for_size(const gguf::Header& header, uint64_t reserved,
+                                           const Options& options, PieceMaker* maker);
 
 // The type that most bytes of matrices have.
 [[nodiscard]] gguf::TensorType commonest(const gguf::Header& header,
