@@ -289,7 +289,8 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
   const std::vector<float> wanted = logits(kSample);
   double before = 1e9;
   for (const char* size : {"750k", "3M"}) {
-    const Ran ran = run({"convert", kSample, at("out"), "--target-size", size, "--json"});
+    const Ran ran = run(
+        {"convert", kSample, at("out"), "--target-size", size, "--json", "--sensitivity", "off"});
     ASSERT_EQ(ran.status, 0) << ran.err;
     const double most = std::stod(size) * (size[1] == 'M' ? 1 << 20 : 1 << 10);
     EXPECT_LE(fs::file_size(at("out")), most);
@@ -304,6 +305,67 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
   EXPECT_EQ(before, 0);  // there was room for everything
   const Ran small = run({"convert", kSample, at("out"), "--target-size", "300k"});
   EXPECT_NE(small.err.find("the smallest file"), std::string::npos) << small.err;
+}
+
+// The same file for any number of threads, and a figure for each matrix.
+TEST_F(Convert, MeasuresWhatEachTensorDoesToTheAnswers) {
+  const std::string deep = kSource + "/tests/data/hf/qwen3";
+  ASSERT_EQ(run({"convert", deep, at("q8"), "--type", "q4_0"}).status, 0);
+  const std::string size = std::to_string(fs::file_size(at("q8")) * 5 / 4);
+  std::ofstream(at("text")) << "Once upon a time there was a little fox.";
+  std::string first;
+  for (const char* threads : {"1", "3"}) {
+    const Ran ran = run({"convert", deep, at("out"), "--target-size", size, "--sensitivity",
+                         "measured", "--calibrate", at("text"), "--threads", threads, "--json"});
+    ASSERT_EQ(ran.status, 0) << ran.err;
+    EXPECT_LE(fs::file_size(at("out")), std::stoull(size));
+    const auto report = nlohmann::json::parse(ran.out);
+    EXPECT_FALSE(report["sensitivity"]["ownText"].get<bool>());
+    EXPECT_GT(report["sensitivity"]["measurements"].get<int>(), 0);
+    int known = 0;
+    for (const auto& t : report["tensors"]) {
+      if (!t.contains("sensitivity") || t["sensitivityOf"] != "alone") continue;
+      EXPECT_GT(t["sensitivity"].get<double>(), 0) << t["name"];
+      ++known;
+    }
+    EXPECT_GT(known, 10);
+    const std::string bytes = bytes_of(at("out"));
+    if (first.empty()) first = bytes;
+    EXPECT_EQ(bytes, first) << threads;
+  }
+  // What a file says besides its weights is within its size.
+  const Ran told = run({"convert", deep, at("out"), "--target-size", size, "--calibrate",
+                        at("text"), "--cluster-head", "--sensitivity", "off"});
+  ASSERT_EQ(told.status, 0) << told.err;
+  EXPECT_LE(fs::file_size(at("out")), std::stoull(size));
+}
+
+TEST_F(Convert, SaysWhereSensitivitiesCannotBeMeasured) {
+  const std::vector<std::string> tight = {"convert", kSample,           at("out"), "--target-size",
+                                          "750k",    "--memory-budget", "1M"};
+  std::vector<std::string> must = tight;
+  must.insert(must.end(), {"--sensitivity", "measured"});
+  const Ran refused = run(must);
+  EXPECT_NE(refused.status, 0);
+  EXPECT_NE(refused.err.find("[BUDGET_TOO_SMALL]"), std::string::npos) << refused.err;
+  EXPECT_FALSE(fs::exists(at("out")));
+  std::vector<std::string> may = tight;
+  may.push_back("--json");
+  const Ran ran = run(may);
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto report = nlohmann::json::parse(ran.out);
+  EXPECT_FALSE(report["sensitivity"]["unmeasured"].get<std::string>().empty());
+  for (const auto& t : report["tensors"]) EXPECT_FALSE(t.contains("sensitivity")) << t["name"];
+  const std::string bytes = bytes_of(at("out"));
+  std::vector<std::string> off(tight.begin(), tight.begin() + 5);
+  off.insert(off.end(), {"--sensitivity", "off"});
+  ASSERT_EQ(run(off).status, 0);
+  EXPECT_EQ(bytes_of(at("out")), bytes);
+  EXPECT_NE(run({"convert", kSample, at("no"), "--type", "q4_0", "--sensitivity", "off"}).status,
+            0);
+  EXPECT_NE(run({"convert", kSample, at("no"), "--target-size", "1M", "--sensitivity", "x"}).status,
+            0);
+  EXPECT_FALSE(fs::exists(at("no")));
 }
 
 TEST_F(Convert, RefusesToWriteOverItsSource) {
