@@ -107,7 +107,7 @@ function load(source, options = {}) {
 
 /** An engine that no card has to do with. */
 function loadCpu(source, options = {}) {
-  return Engine.load(source, { cache: 'none', contextLength: 256, kernels: 'wasm128', threads: 1, ...options });
+  return Engine.load(source, { cache: 'none', contextLength: 256, kernels: 'wasm128', threads: 1, ...options, gpuLayers: undefined });
 }
 
 async function tokensOf(engine, prompt, maxTokens, options = {}) {
@@ -143,8 +143,8 @@ async function measure({ source, options, prompt, positions, count, kernels }) {
   const engine = await cardOf(source, { ...options, ...(kernels && { workerUrl: workerFor(kernels) }) });
   const logits = [...new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer)];
   const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
-  const { device, cardKernels, engine: counts } = engine.stats();
-  return { logits, tokens, device, cardKernels, counts, gpu: engine.memory().gpu };
+  const { device, cardKernels, gpuLayers, engine: counts } = engine.stats();
+  return { logits, tokens, device, cardKernels, gpuLayers, counts, gpu: engine.memory().gpu };
 }
 
 /** The engine's worker whose card's kernels do this, `measured` what is faster; one address for each. */

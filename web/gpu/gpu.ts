@@ -14,7 +14,7 @@ export { advise, findCard };
 /** What the engine's worker gives to it. */
 export interface GpuHost {
   /** An opened engine, of the binary that is made for this. */
-  binding: { attachCard?: () => string };
+  binding: { attachCard?: () => string; leaveLayers?: (layers: number) => boolean; error(): { code: string; message: string } };
   memory: WebAssembly.Memory;
   /** The model's files. */
   io: { read(file: number, offset: number, length: number, weights: boolean): Promise<Uint8Array> };
@@ -36,7 +36,7 @@ export interface Gpu {
   /** Computes what the engine asks for; false: it asks for nothing. Returns at once when `stopped`. */
   serve(stopped: () => boolean): Promise<boolean>;
   /** What EngineStats says of it; nothing once it is lost. */
-  readonly device: { device?: 'webgpu'; card?: string; cardKernels?: CardKernels };
+  readonly device: { device?: 'webgpu'; card?: string; cardKernels?: CardKernels; gpuLayers?: number };
   /** Bytes that it holds; 0 once it is lost. */
   readonly bytes: number;
   /** Counters; warns, once, of what went to the CPU since the last look. */
@@ -53,9 +53,9 @@ export interface GpuModule {
 const kBeside = 64 << 20;
 
 /** null, with `auto`, where the CPU is the better one. Errors: NOT_SUPPORTED where there is no card. */
-async function findCard({ device, cardFrom }: LoadSpec): Promise<CardWay | null> {
+async function findCard({ device, cardFrom, gpuLayers }: LoadSpec): Promise<CardWay | null> {
   const auto = device === 'auto';
-  if (cardFrom === Infinity) return null;
+  if (cardFrom === Infinity || gpuLayers === 0) return null;
   const adapter = await adapterFor();
   if (adapter) {
     const open = (host: GpuHost): Promise<Gpu | null> => openCard(adapter, host).catch((error: SluiceError) => {
@@ -63,7 +63,7 @@ async function findCard({ device, cardFrom }: LoadSpec): Promise<CardWay | null>
       warner(host)(error.code, `${error.message} The CPU computes.`);
       return null;
     });
-    return { beside: cardFrom > 1 ? 0 : kBeside, open };
+    return { beside: cardFrom > 1 || gpuLayers ? 0 : kBeside, open };
   }
   if (auto) return null;
   throw new SluiceError('NOT_SUPPORTED', "There is no WebGPU adapter here: load with device 'wasm'.");
@@ -82,13 +82,18 @@ async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null>
   const lost = (why: string): void => warn('DEVICE_LOST', `The graphics card is lost (${why}); the CPU goes on.`);
   const device = await deviceOf(adapter);
   const program = JSON.parse(binding.attachCard()) as Program;
-  const words = new Uint32Array(memory.buffer, program.pass, Word.Left + 1);
+  const words = new Uint32Array(memory.buffer, program.pass, Word.Cut + 1);
   try {
     const card = await Card.open(device, {
-      memory, program, gpuBudget: spec.gpuBudget, kernels: spec.cardKernels,
+      memory, program, gpuBudget: spec.gpuBudget, layers: spec.gpuLayers, kernels: spec.cardKernels,
       read: (file, offset, length) => io.read(file, offset, length, true),
       onLost: lost,
     });
+    if (card.cut && !binding.leaveLayers!(card.layers)) {
+      const { code, message } = binding.error();
+      throw new SluiceError(code, message);
+    }
+    words[Word.Cut] = card.cut;
     words[Word.Least] = spec.cardFrom;
     return new Told(card, cardName(adapter), words, warn);
   } catch (error) {
@@ -121,7 +126,7 @@ class Told implements Gpu {
     return this.#card.bytes;
   }
   get device(): Gpu['device'] {
-    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name, cardKernels: this.#card.kernels };
+    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name, cardKernels: this.#card.kernels, gpuLayers: this.#card.layers };
   }
   serve(stopped: () => boolean): Promise<boolean> {
     return this.#card.serve(stopped);
