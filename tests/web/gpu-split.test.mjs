@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, openPage } from './chromium.mjs';
 import { launchChromiumGpu } from './gpu-drivers.mjs';
-import { addressOf, checkLogits, checkLosses, kNmse, losses, models, mountsOf, pageSetup } from './gpu-page.mjs';
+import { addressOf, checkLogits, checkLosses, checkTwins, kNmse, losses, models, mountsOf, pageSetup } from './gpu-page.mjs';
 import { root } from './helpers.mjs';
 
 const arch = models('arch');
@@ -129,60 +129,7 @@ test('what cannot be split is refused by name, and so is a split without a card'
 
 for (const [model, gpuLayers] of [[llama, 2], [lfm2, 1]]) {
   test(`sessions of ${model.name} with ${gpuLayers} layers on the card fork, go back, are saved and change places with the CPU's`, async () => {
-    const result = await inPage(async ([source, prompt, gpuLayers]) => {
-      const card = await cardOf(source, { gpuLayers, contextLength: 160 });
-      const cpu = await loadCpu(source, { contextLength: 160 });
-      const sides = [card, cpu];
-      const random = seeded(7);
-      const below = (n) => Math.floor(random() * n);
-      const words = (n) => Array.from({ length: n }, () => ['mill', ' river', ' 42', ' and', ' fox'][below(5)]).join('');
-      const told = { answers: 0, tokens: 0, ties: 0, forks: 0, moves: 0, back: 0, wrong: [] };
-      const twins = [sides.map((engine) => engine.session())];
-      const tell = async (teller, text) => {
-        const pieces = [];
-        for await (const piece of teller.generate(text, { maxTokens: 4, temperature: 0, ignoreEos: true, logprobs: 2 })) if (piece.topLogprobs) pieces.push(piece);
-        return pieces;
-      };
-      const same = (label, ours, theirs) => {
-        told.answers++;
-        const differ = theirs.findIndex((piece, k) => piece.token !== ours[k]?.token);
-        told.tokens += differ < 0 ? theirs.length : differ;
-        if (differ < 0) return true;
-        const [first, second] = theirs[differ].topLogprobs;
-        if (first.logprob - second.logprob > 0.02) told.wrong.push(`${label}: ${ours.map(({ token }) => token)} for ${theirs.map(({ token }) => token)}`);
-        told.ties++;
-        return false;
-      };
-      for (let i = 0; i < 24; i++) {
-        const at = below(twins.length);
-        const kind = below(5);
-        if (kind === 0 && twins.length < 4) {
-          twins.push(await Promise.all(twins[at].map((session) => session.fork())));
-          told.forks++;
-        } else if (kind === 1) {
-          // Each goes on with the other's keys and values, as they were: what is saved says not where it was computed.
-          const saved = [await twins[at][0].save(), await twins[at][1].save()];
-          await twins[at][0].restore(saved[1]);
-          await twins[at][1].restore(saved[0]);
-          if (`${(await twins[at][1].save()).state}` !== `${saved[0].state}`) told.wrong.push('a state that has moved to the CPU is another');
-          if (`${(await twins[at][0].save()).state}` !== `${saved[1].state}`) told.wrong.push('a state that has moved to the card is another');
-          told.moves++;
-        } else if (kind === 2) {
-          // The engine's own timelines go back to what two prompts share.
-          const tokens = [...prompt.slice(0, 8 + below(30)), below(200)];
-          same(`prompt ${i}`, await tell(card, tokens), await tell(cpu, tokens));
-          told.back++;
-        } else if (twins[at][0].tokens.length < 100) {
-          const text = words(1 + below(3));
-          if (!same(`operation ${i}`, await tell(twins[at][0], text), await tell(twins[at][1], text))) await twins[at][1].restore(await twins[at][0].save());
-        }
-      }
-      told.passes = card.stats().engine.cardPasses;
-      await cpu.dispose();
-      return told;
-    }, address(model), model.prompt, gpuLayers);
-    assert.deepEqual(result.wrong, []);
-    assert.ok(result.forks > 0 && result.moves > 0 && result.back > 0 && result.answers > 6 && result.tokens > 20 && result.ties < 3 && result.passes > 10, JSON.stringify(result));
+    checkTwins(await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 7, operations: 24, options: { gpuLayers, contextLength: 160 } }));
   });
 }
 
