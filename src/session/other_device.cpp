@@ -6,10 +6,13 @@
 namespace sluice::session {
 
 Status Engine::leave_layers(int32_t layers) {
+  bool left = true;
   for (model::Mat& m : program_.mats) {
-    if (m.layer >= 0 && m.layer < layers) m.expert = true;
+    if (m.layer < 0 || m.layer >= layers || m.expert) continue;
+    m.expert = true;
+    left = false;
   }
-  return set_memory_budget(plan_.budget);
+  return left ? Status{} : set_memory_budget(plan_.budget);
 }
 
 void CpuExecutor::demand_weights() {

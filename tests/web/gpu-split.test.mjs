@@ -58,9 +58,10 @@ for (const [model, ...cuts] of [[llama, 1, 2], [lfm2, 1, 2], [mixture, 1], ...ot
       }
       assert.deepEqual([result.device, result.gpuLayers], ['webgpu', gpuLayers]);
       assert.ok(result.counts.cardPasses > 0);
-      checkLogits(result, model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
-      const { tokens, gap } = await inPage(async ([source, prompt, options]) => {
+      if (!others.includes(model)) checkLogits(result, model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
+      const { tokens, gap, logits } = await inPage(async ([source, prompt, options]) => {
         const cpu = await loadCpu(source, options);
+        const logits = [...await cpu.logits(prompt.slice(0, 3))];
         const tokens = [];
         let gap = Infinity;
         for await (const { token, topLogprobs } of cpu.generate(prompt, { maxTokens: 4, temperature: 0, ignoreEos: true, logprobs: 2 })) {
@@ -69,8 +70,9 @@ for (const [model, ...cuts] of [[llama, 1, 2], [lfm2, 1, 2], [mixture, 1], ...ot
           gap = Math.min(gap, topLogprobs[0].logprob - topLogprobs[1].logprob);
         }
         await cpu.dispose();
-        return { tokens, gap };
+        return { tokens, gap, logits };
       }, address(model), model.prompt.slice(0, 4), kShort);
+      checkLogits(result, { ...model, reference: Float32Array.from(logits) }, kNmse);
       if (gap > 0.02) assert.deepEqual(result.tokens, tokens);
     });
   }

@@ -42,6 +42,8 @@ export interface Gpu {
   /** Counters; warns, once, of what went to the CPU since the last look. */
   counts(): CardCounts;
   close(): void;
+  /** After close(), as it was: the card computes again, with the same kernels; null, and a warning, where there is none. */
+  reopen(): Promise<Gpu | null>;
 }
 
 /** This module. */
@@ -53,7 +55,8 @@ export interface GpuModule {
 const kBeside = 64 << 20;
 
 /** null, with `auto`, where the CPU is the better one. Errors: NOT_SUPPORTED where there is no card. */
-async function findCard({ device, cardFrom, gpuLayers }: LoadSpec): Promise<CardWay | null> {
+async function findCard(spec: LoadSpec): Promise<CardWay | null> {
+  const { device, cardFrom, gpuLayers } = spec;
   const auto = device === 'auto';
   if (cardFrom === Infinity || gpuLayers === 0) return null;
   const adapter = await adapterFor();
@@ -74,6 +77,10 @@ const warner = ({ progress }: GpuHost): Warn => (code, message) => progress({ ph
 
 /** Has the card compute what this engine is asked from now on; null where it is lost before that. Errors: Card.open's, NOT_SUPPORTED. */
 async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> {
+  const again = async (cardKernels: CardKernels): Promise<Gpu | null> => {
+    const found = await adapterFor(); // each gives one device
+    return found && openCard(found, { ...host, spec: { ...host.spec, cardKernels } });
+  };
   const { binding, memory, io, spec } = host;
   const warn = warner(host);
   if (!binding.attachCard) {
@@ -95,7 +102,7 @@ async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null>
     }
     words[Word.Cut] = card.cut;
     words[Word.Least] = spec.cardFrom;
-    return new Told(card, cardName(adapter), words, warn);
+    return new Told(card, cardName(adapter), words, warn, again);
   } catch (error) {
     words[Word.Lost] = 1;
     device.destroy();
@@ -113,9 +120,12 @@ class Told implements Gpu {
   readonly #card: Card;
   readonly #words: Uint32Array;
   readonly #warn: Warn;
+  readonly #again: (kernels: CardKernels) => Promise<Gpu | null>;
   #told = 0;
+  #wasLost = false;
 
-  constructor(card: Card, name: string, words: Uint32Array, warn: Warn) {
+  constructor(card: Card, name: string, words: Uint32Array, warn: Warn, again: (kernels: CardKernels) => Promise<Gpu | null>) {
+    this.#again = again;
     this.#card = card;
     this.#name = name;
     this.#words = words;
@@ -132,7 +142,14 @@ class Told implements Gpu {
     return this.#card.serve(stopped);
   }
   close(): void {
+    this.#wasLost = this.#card.lost;
     this.#card.close();
+  }
+  async reopen(): Promise<Gpu | null> {
+    if (this.#wasLost) return this;
+    const gpu = await this.#again(this.#card.kernels).catch(() => null);
+    if (!gpu) this.#warn('DEVICE_LOST', 'The graphics card cannot be had again; the CPU goes on.');
+    return gpu;
   }
   counts(): CardCounts {
     const left = this.#words[Word.Left]! & ~this.#told;
