@@ -68,6 +68,7 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("writeState", &EngineBinding::write_state)
 #ifdef SLUICE_GPU
       .function("attachCard", &EngineBinding::attach_card)
+      .function("leaveLayers", &EngineBinding::leave_layers)
 #endif
       .function("memory", &EngineBinding::memory)
       .function("stats", &EngineBinding::stats)

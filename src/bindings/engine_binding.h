@@ -95,6 +95,10 @@ class EngineBinding {
 #ifdef SLUICE_GPU
   // --- the graphics card, which computes from now on
   std::string attach_card();
+  // The first so many layers are the card's alone.
+  bool leave_layers(int layers) {
+    return checked(engine_->leave_layers(layers));
+  }
 #endif
 
   // --- insight

@@ -84,6 +84,16 @@ void GpuExecutor::hand_over() {
   where_ = Where::kCard;
 }
 
+// What the CPU computes of the card's layers, it reads for itself; the card has nothing of it.
+Step GpuExecutor::on_cpu(int32_t* max_ops) {
+  const Step step = cpu_.step(max_ops);
+  if (pass_.cut == 0 || step == Step::kDone || cpu_.at() >= pass_.cut) return step;
+  pass_.held = std::min(pass_.held, held_of_->position());
+  kept_at_ = -1;
+  if (step == Step::kBlocked) cpu_.demand_weights();
+  return step;
+}
+
 Step GpuExecutor::step(int32_t* max_ops) {
   if (where_ == Where::kEmbedding) {
     while (*max_ops > 0 && cpu_.at() == 0) {
@@ -99,14 +109,19 @@ Step GpuExecutor::step(int32_t* max_ops) {
     cpu_.abandon();
     hand_over();
   }
-  if (where_ == Where::kCpu) return cpu_.step(max_ops);
+  if (where_ == Where::kCpu) return on_cpu(max_ops);
   if (pass_.state == CardPass::kDone) {
     pass_.state = CardPass::kNone;
     pass_.held = kept_at_ = pass_.first + pass_.n;
     ++pass_.on_card;
-    where_ = Where::kCpu;  // which has nothing to do
-    --*max_ops;
-    return Step::kDone;
+    where_ = Where::kCpu;
+    if (pass_.cut == 0) {  // which has nothing to do
+      --*max_ops;
+      return Step::kDone;
+    }
+    cpu_.begin(*held_of_, n_, spec_);
+    cpu_.go_on_at(pass_.cut);
+    return Step::kProgress;
   }
   if (pass_.lost == 0) return Step::kBlocked;
   pass_.state = CardPass::kNone;

@@ -3,7 +3,9 @@
 // The pool of keys, values and recurrent states in memory stays the one that counts. The card has a
 // cache of it: rows and states that a pass makes come back with its logits, and those that the card
 // lacks are given to it before a pass. So sessions, saved states and going back need nothing here,
-// and where the card is lost the CPU computes the same batch from the same position.
+// and where the card is lost the CPU computes the same batch from the same position. Where the card
+// has the first layers alone, their residual stream comes back instead of logits, and the CPU goes
+// on from there.
 #pragma once
 
 #include <string>
@@ -43,6 +45,7 @@ struct CardPass {
   // Addresses, which another plan moves: of the embedding's rows, of the logits, of the addresses
   // of RoPE's tables.
   uint32_t x = 0, logits = 0, ropes = 0;
+  uint32_t cut = 0;  // the first operation that is not the card's; 0: it has them all
 };
 
 class GpuExecutor final : public session::Executor {
@@ -68,6 +71,7 @@ class GpuExecutor final : public session::Executor {
   enum class Where : uint8_t { kCpu, kEmbedding, kCard };
   [[nodiscard]] bool for_card(int32_t n, const session::BatchSpec& spec);
   [[nodiscard]] bool vectors_ready();
+  [[nodiscard]] session::Step on_cpu(int32_t* max_ops);
   void hand_over();
 
   session::Engine& engine_;

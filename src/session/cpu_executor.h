@@ -50,6 +50,10 @@ class CpuExecutor final : public Executor {
   [[nodiscard]] int32_t layer() const override;
   // The operation that is next.
   [[nodiscard]] size_t at() const { return pc_; }
+  // Of the batch that has begun, what comes before `op` is done: its rows of kX are there.
+  void go_on_at(size_t op) { pc_ = op; }
+  // Asks for the weights of the operation that is next, whose layer is out of turn.
+  void demand_weights();
   void observe(Observer observer) override { observer_ = std::move(observer); }
   void watch_products(ProductWatch watch) override { watch_ = watch; }
 

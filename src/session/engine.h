@@ -89,6 +89,11 @@ class Engine {
   [[nodiscard]] Status set_memory_budget(uint64_t budget);
   [[nodiscard]] const Status& failure() const { return failure_; }
 
+  // The first so many layers are another device's, which has their weights: memory is for the
+  // others first, and theirs are read where the CPU computes them after all. Before the first pass;
+  // errors: set_memory_budget's.
+  [[nodiscard]] Status leave_layers(int32_t layers);
+
   // Other adapters than those it was opened with, in their place, within the same budget; none: the
   // model alone. What sessions have computed with the former ones they compute anew. No pass and no
   // fill may be under way. While the new ones are read, there must be room for the old ones too.

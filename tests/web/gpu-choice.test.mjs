@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { importWeb, random } from './helpers.mjs';
 
-const { choose, cardPass } = await importWeb('gpu/choice');
+const { choose, cardPass, splitPass } = await importWeb('gpu/choice');
 
 // A model of a billion weights in four bits, and one of a million; milliseconds.
 const large = { bytes: 0.6e9, macs: 1.1e9, layers: 22, batch: 64, streamed: 0 };
@@ -52,6 +52,59 @@ describe('the choice of a device', () => {
     const { decode, cardFrom } = choose(large, { cpu, card: odd });
     assert.deepEqual([decode, cardFrom], ['webgpu', 1], '256 of a prompt in 2.3 s for 2, 128 of an answer in 1.3 for 2.6');
     assert.equal(choose(large, { cpu, card: { ...card, mac: 1 / 0.3e8 } }).cardFrom, Infinity);
+  });
+
+  describe('of a model that the card cannot hold', () => {
+    const streamed = 0.3e9;
+    const slowly = { ...card, upload: 1 / 1e6 };
+    const half = { ...large, streamed, split: { layers: 11, share: 0.5 } };
+
+    test('the first layers are the card\'s where that beats streaming and the CPU', () => {
+      const { prefill, decode, cardFrom, gpuLayers, reason, rates } = choose(half, { cpu, card: slowly });
+      assert.deepEqual([prefill, decode, cardFrom, gpuLayers], ['webgpu', 'webgpu', 1, 11]);
+      assert.match(reason, /^The card computes the first 11 of 22 layers, the CPU the others: measured, prompts \d+ tokens\/s so and 125 on the CPU, answers \d+ and 50\.$/);
+      const pass = splitPass(half, { cpu, card: slowly }, 1);
+      assert.ok(Math.abs(rates.webgpu.decode - 1000 / pass) < 1e-9);
+      assert.ok(pass > cpu.decode / 2 && pass < cpu.decode && pass < cardPass(half, slowly, 1), `${pass} ms`);
+    });
+
+    test('not where streaming is as fast, or the CPU alone', () => {
+      const fast = { ...card, upload: 1 / 1e9 };
+      assert.deepEqual([choose(half, { cpu, card: fast }).cardFrom, choose(half, { cpu, card: fast }).gpuLayers], [1, undefined]);
+      const slow = { ...card, pass: 30 };
+      assert.deepEqual([choose(half, { cpu, card: slow }).gpuLayers, choose({ ...half, only: true }, { cpu, card: slow }).cardFrom], [undefined, Infinity]);
+      assert.equal(choose({ ...half, split: { layers: 1, share: 0.05 } }, { cpu, card }).gpuLayers, undefined, 'a twentieth of the weights is not worth it');
+    });
+
+    test('and where it was asked for, the choice is between that and the CPU', () => {
+      const fast = { ...card, upload: 1 / 1e9 };
+      assert.equal(choose({ ...half, only: true }, { cpu, card: fast }).gpuLayers, 11);
+      assert.equal(choose({ ...half, only: true, streamed: 0 }, { cpu, card: { ...card, byte: 1 / 1e6, mac: 1 / 5e7 } }).decode, 'wasm');
+    });
+
+    test('what is chosen is never slower by the same numbers, and a faster card never loses the split to the CPU', () => {
+      const next = random(11);
+      const between = (low, high) => low * (high / low) ** next();
+      const seen = new Set();
+      for (let i = 0; i < 400; i++) {
+        const layers = Math.ceil(between(2, 80));
+        const kept = Math.ceil((layers - 1) * next());
+        const bytes = between(1e8, 1e10);
+        const work = { bytes, macs: bytes * between(0.5, 4), layers, batch: 64, streamed: bytes * (1 - kept / layers), split: { layers: kept, share: kept / layers } };
+        const decode = bytes / between(5e6, 4e7);
+        const measured = { cpu: { decode, prefill: decode * between(0.05, 1) }, card: { pass: between(0.2, 20), dispatch: between(0.001, 0.1), byte: 1 / between(1e7, 1e9), mac: 1 / between(1e8, 1e10), upload: 1 / between(1e6, 1e7) } };
+        const { cardFrom, gpuLayers } = choose(work, measured);
+        const total = (pass) => 4 * pass(64) + 128 * pass(1);
+        const alone = { card: total((n) => cardPass(work, measured.card, n)), cpu: total((n) => Math.max(decode, n * measured.cpu.prefill)), split: total((n) => splitPass(work, measured, n)) };
+        const chosen = gpuLayers ? alone.split : cardFrom === 1 ? alone.card : cardFrom === Infinity ? alone.cpu : undefined;
+        seen.add(gpuLayers ? 'split' : cardFrom === 1 ? 'card' : cardFrom === Infinity ? 'cpu' : 'prompts');
+        if (chosen) assert.ok(chosen <= 1.16 * Math.min(alone.cpu, alone.split), JSON.stringify({ work, measured, alone, gpuLayers }));
+        if (!gpuLayers) continue;
+        const faster = { ...measured, card: Object.fromEntries(Object.entries(measured.card).map(([name, ms]) => [name, name === 'upload' ? ms : ms * next()])) };
+        assert.notEqual(choose(work, faster).cardFrom, Infinity);
+      }
+      assert.ok(seen.has('split') && seen.has('cpu'), [...seen].join());
+    });
   });
 
   test('a card that is faster never gets less to do', () => {

@@ -65,6 +65,13 @@ export function checkLosses(results, times) {
   for (const { label, ...result } of results) assert.deepEqual(result, { same: true, warnings: ['DEVICE_LOST'], device: 'wasm', gpu: 0 }, label);
 }
 
+/** What twinSessions() gives: enough was told, nothing of it wrong. */
+export function checkTwins({ wrong, ...told }) {
+  assert.deepEqual(wrong, []);
+  const enough = told.forks > 0 && told.moves > 0 && told.back > 0 && told.answers > 6 && told.tokens > 20 && told.passes > 10;
+  assert.ok(enough && 4 * told.ties < told.answers, JSON.stringify(told));
+}
+
 // Keeps the devices of the engine's worker, so that a page can lose them: those there are, or are made later.
 // Whatever a device complains of is told to the page, but what comes of one that is gone: by the specification
 // nothing does, and Firefox calls its buffers invalid.
@@ -107,7 +114,7 @@ function load(source, options = {}) {
 
 /** An engine that no card has to do with. */
 function loadCpu(source, options = {}) {
-  return Engine.load(source, { cache: 'none', contextLength: 256, kernels: 'wasm128', threads: 1, ...options });
+  return Engine.load(source, { cache: 'none', contextLength: 256, kernels: 'wasm128', threads: 1, ...options, gpuLayers: undefined });
 }
 
 async function tokensOf(engine, prompt, maxTokens, options = {}) {
@@ -143,8 +150,8 @@ async function measure({ source, options, prompt, positions, count, kernels }) {
   const engine = await cardOf(source, { ...options, ...(kernels && { workerUrl: workerFor(kernels) }) });
   const logits = [...new Uint8Array((await engine.logits(prompt.slice(0, positions))).buffer)];
   const tokens = count ? await tokensOf(engine, prompt, count, { reusePrefix: false }) : [];
-  const { device, cardKernels, engine: counts } = engine.stats();
-  return { logits, tokens, device, cardKernels, counts, gpu: engine.memory().gpu };
+  const { device, cardKernels, gpuLayers, engine: counts } = engine.stats();
+  return { logits, tokens, device, cardKernels, gpuLayers, counts, gpu: engine.memory().gpu };
 }
 
 /** The engine's worker whose card's kernels do this, `measured` what is faster; one address for each. */
@@ -235,10 +242,68 @@ async function disposals(source, prompt, { times, seed, count, options }) {
   return [...results];
 }
 
+/**
+ * Random operations on sessions of an engine on the card, each with a twin on the CPU: answers, forks, prompts of the
+ * engine's own timeline that go back, saved states that change places. Tokens differ only where the CPU's two most
+ * likely ones are less than `gap` apart, in log-probability.
+ */
+async function twinSessions(source, prompt, { seed, operations, options = {}, kernels, gap = 0.02 }) {
+  const card = await cardOf(source, { ...options, ...(kernels && { workerUrl: workerFor(kernels) }) });
+  const cpu = await loadCpu(source, options);
+  const random = seeded(seed);
+  const below = (n) => Math.floor(random() * n);
+  const words = (n) => Array.from({ length: n }, () => ['mill', ' river', ' 42', ' and', ' fox'][below(5)]).join('');
+  const told = { answers: 0, tokens: 0, ties: 0, forks: 0, moves: 0, back: 0, wrong: [], cardKernels: card.stats().cardKernels };
+  const twins = [[card, cpu].map((engine) => engine.session())];
+  const tell = async (teller, text) => {
+    const pieces = [];
+    for await (const piece of teller.generate(text, { maxTokens: 4, temperature: 0, ignoreEos: true, logprobs: 2 })) if (piece.topLogprobs) pieces.push(piece);
+    return pieces;
+  };
+  const same = (label, ours, theirs) => {
+    told.answers++;
+    const differ = theirs.findIndex((piece, k) => piece.token !== ours[k]?.token);
+    told.tokens += differ < 0 ? theirs.length : differ;
+    if (differ < 0) return true;
+    const [first, second] = theirs[differ].topLogprobs;
+    if (first.logprob - second.logprob > gap) told.wrong.push(`${label}: ${ours.map(({ token }) => token)} for ${theirs.map(({ token }) => token)}, ${first.logprob - second.logprob} apart`);
+    told.ties++;
+    return false;
+  };
+  for (let i = 0; i < operations; i++) {
+    const at = below(twins.length);
+    const [ours, theirs] = twins[at];
+    const kind = below(5);
+    if (kind === 0 && twins.length < 4) {
+      twins.push(await Promise.all(twins[at].map((session) => session.fork())));
+      told.forks++;
+    } else if (kind === 1) {
+      // Each goes on with the other's keys and values, as they were: what is saved says not where it was computed.
+      const saved = [await ours.save(), await theirs.save()];
+      await ours.restore(saved[1]);
+      await theirs.restore(saved[0]);
+      if (`${(await theirs.save()).state}` !== `${saved[0].state}`) told.wrong.push('a state that has moved to the CPU is another');
+      if (`${(await ours.save()).state}` !== `${saved[1].state}`) told.wrong.push('a state that has moved to the card is another');
+      told.moves++;
+    } else if (kind === 2) {
+      // The engine's own timelines go back to what two prompts share.
+      const tokens = [...prompt.slice(0, 8 + below(30)), below(200)];
+      same(`prompt ${i}`, await tell(card, tokens), await tell(cpu, tokens));
+      told.back++;
+    } else if (ours.tokens.length < 100) {
+      const text = words(1 + below(3));
+      if (!same(`operation ${i}`, await tell(ours, text), await tell(theirs, text))) await theirs.restore(await ours.save());
+    }
+  }
+  told.passes = card.stats().engine.cardPasses;
+  await cpu.dispose();
+  return told;
+}
+
 /** The text of a function that sets a page up. */
 export const pageSetup = `async () => {
   Object.assign(window, await import('/dist/index.js'));
-  ${[workerAfter, workerFor, load, loadCpu, tokensOf, cardOf, dropCards, measure, loseCard, seeded, loseCards, disposals].map((f) => `window.${f.name} = ${f};`).join('\n')}
+  ${[workerAfter, workerFor, load, loadCpu, tokensOf, cardOf, dropCards, measure, loseCard, seeded, loseCards, disposals, twinSessions].map((f) => `window.${f.name} = ${f};`).join('\n')}
   Object.assign(window, { kWorker: ${JSON.stringify(kWorker)}, workers: new Map(), cards: new Map() });
   window.workerUrl = workerFor(${JSON.stringify(kPlain)});
   window.after = ${after};

@@ -86,8 +86,8 @@ export class Engine {
    * weights go on arriving, and generate() starts on those that are there.
    */
   static async load(source: ModelSource, options: EngineOptions = {}): Promise<Engine> {
-    const cardFrom = options?.device === 'auto' ? (await Engine.inspect(source, options)).device!.cardFrom : 1;
-    const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', Object.assign(spec, { cardFrom }), false), source, options);
+    const { cardFrom = 1, gpuLayers } = (options?.device === 'auto' && (await Engine.inspect(source, options)).device) || {};
+    const [engine, loaded] = await Engine.#open((rpc, spec) => rpc.call('load', Object.assign(spec, { cardFrom, gpuLayers: gpuLayers ?? spec.gpuLayers }), false), source, options);
     engine.#snapshot ??= loaded.snapshot;
     engine.#module = loaded.module;
     (engine as { info: ModelInfo }).info = loaded.info;
@@ -313,6 +313,7 @@ export class Engine {
       const moved: LoadSpec = {
         ...spec,
         memoryBudget,
+        cardKernels: this.#snapshot.stats.cardKernels, // what is measured may be another way now
         contextLength: this.info.plan.contextLength,
         kvType: this.info.plan.kvType,
         kvSize: (spec.kvPolicy ?? 'full') !== 'full' ? this.info.plan.kvPositions : 0,

@@ -12,7 +12,7 @@ import { platform } from './platform.js';
 import { schemaOf } from '../wire/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
-const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget kernels signal cache cacheDir onProgress grammars draft lora wasmUrl wasmBinary workerUrl ioWorker';
+const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress grammars draft lora wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
@@ -37,7 +37,7 @@ export function checkGenerate(options: GenerateOptions): void {
 
 export async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
   throwIfAborted(options.signal);
-  const { wasmUrl, kernels = '', kvType = 'f16', device = 'wasm' } = options;
+  const { wasmUrl, kernels = '', kvType = 'f16', device = 'wasm', gpuLayers } = options;
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
@@ -58,6 +58,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     lora: await adapterSpecs(options.lora),
     device: /^(wasm|webgpu|auto)$/.test(device) ? device : invalid('device must be wasm, webgpu or auto.'),
     gpuBudget: count('gpuBudget', options.gpuBudget),
+    gpuLayers: gpuLayers === undefined ? gpuLayers : device === 'wasm' ? invalid('gpuLayers needs device webgpu or auto.') : gpuLayers === 'auto' ? Infinity : count('gpuLayers', gpuLayers),
     cardFrom: 1,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };

@@ -7,9 +7,10 @@ import { adapterFor, cardName, deviceOf, isSoftware, kernelsOf } from './adapter
 import { choose, onlyCpu } from './choice.js';
 import { Kernels } from './kernels.js';
 import { typeIds } from './kernels/types.js';
-import type { Program } from './program.js';
 import { timePrompt, type SampleEngine } from './sample.js';
-import { missing } from './steps.js';
+import { kMostBytes } from './plan.js';
+import type { Program } from './program.js';
+import { layersOf, partFor, tokenBytes } from './split.js';
 import { timeCard, timeCoded } from './timing.js';
 
 /** An engine of the worker's, of the binary that is named, with nothing in it. */
@@ -35,11 +36,11 @@ export async function advise(spec: LoadSpec, info: ModelInfo, options: object, h
     const { binding } = engine;
     await header.read(engine);
     if (!binding.open(options)) throw new Error(binding.error().message);
-    const what = binding.attachCard ? missing(JSON.parse(binding.attachCard()) as Program) : 'engine.gpu.wasm';
-    if (what) return { ...onlyCpu(`The card cannot run this model: ${what} would be needed there.`), card };
+    if (!binding.attachCard) return { ...onlyCpu('The engine\'s wasm that was given has no way to a graphics card.'), card };
+    const program = JSON.parse(binding.attachCard()) as Program;
     const device = await deviceOf(adapter);
     try {
-      return { ...await measured(device, spec, info, start), card };
+      return { ...await measured(device, spec, info, program, start), card };
     } finally {
       device.destroy();
     }
@@ -48,8 +49,11 @@ export async function advise(spec: LoadSpec, info: ModelInfo, options: object, h
   }
 }
 
-async function measured(device: GPUDevice, spec: LoadSpec, info: ModelInfo, start: StartEngine): Promise<DeviceAdvice> {
+async function measured(device: GPUDevice, spec: LoadSpec, info: ModelInfo, program: Program, start: StartEngine): Promise<DeviceAdvice> {
   const { speed = {}, plan } = info;
+  const { gpuLayers, gpuBudget } = spec;
+  const budget = gpuBudget || kMostBytes;
+  partFor(program, gpuLayers, Infinity, false, Infinity); // or it cannot run there
   const most = Object.entries(info.types).filter(([name]) => name in typeIds).sort((a, b) => b[1] - a[1])[0];
   const type = typeIds[most?.[0] ?? 'F16']!;
   const cols = Math.max(kBlock, Math.floor(info.embedding / kBlock) * kBlock);
@@ -64,8 +68,21 @@ async function measured(device: GPUDevice, spec: LoadSpec, info: ModelInfo, star
   // What a pass of one waits for its weights, a long one shares among its tokens.
   const waits = Math.max(0, decode - 1000 / compute);
   const prefill = info.macsPerToken * sample + waits / kBatch;
-  const streamed = spec.gpuBudget ? Math.max(0, info.bytesPerToken + plan.kv - spec.gpuBudget) : 0;
+  const streamed = Math.max(0, info.bytesPerToken + plan.kv - budget);
   const stored = speed.storeBytesPerSecond ? 1000 / speed.storeBytesPerSecond : 0;
-  const work = { bytes: info.bytesPerToken, macs: info.macsPerToken, layers: info.layers, batch: kBatch, streamed };
+  const { maxStorageBufferBindingSize, maxBufferSize } = device.limits;
+  const part = attempt(gpuLayers === undefined, () => partFor(program, gpuLayers ?? Infinity, budget, kernels.features.dots, Math.min(maxStorageBufferBindingSize, maxBufferSize)));
+  const split = part?.cut ? { layers: layersOf(part), share: tokenBytes(part) / tokenBytes(program) } : undefined;
+  const work = { bytes: info.bytesPerToken, macs: info.macsPerToken, layers: info.layers, batch: kBatch, streamed, split, only: split !== undefined && gpuLayers !== undefined };
   return { ...choose(work, { cpu: { decode, prefill }, card: { ...card, upload: Math.max(card.upload, stored) } }), cardBytesPerSecond, cardKernels: kernelsOf(kernels.features, kernels.coded) };
+}
+
+/** What it gives; where it throws, and `may`, undefined. */
+function attempt<T>(may: boolean, work: () => T): T | undefined {
+  try {
+    return work();
+  } catch (error) {
+    if (may) return undefined;
+    throw error;
+  }
 }

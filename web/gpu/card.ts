@@ -10,11 +10,12 @@ import { Buffers, Usage } from './buffers.js';
 import { CardCache, cacheBytes } from './cache.js';
 import { Feed, type ReadWeights } from './feed.js';
 import { Kernels, type Memory, type Recorder } from './kernels.js';
-import { align, planWeights, type CardPlan } from './plan.js';
+import { align, kMostBytes, planWeights, type CardPlan } from './plan.js';
 import { Buf, OpKind, PassState, Word, type Program } from './program.js';
-import { layOut, Writer, type Layout, type Rows } from './record.js';
-import { CardStates, stateBytes } from './states.js';
-import { missing, stepsOf, type Step } from './steps.js';
+import { Writer, type Layout, type Rows } from './record.js';
+import { layersOf, partFor, roomOf } from './split.js';
+import { CardStates } from './states.js';
+import { stepsOf, type Step } from './steps.js';
 import { timeCoded } from './timing.js';
 
 export interface CardHost {
@@ -23,6 +24,8 @@ export interface CardHost {
   read: ReadWeights;
   /** Bytes; 0: as many as the model wants, or the card gives. */
   gpuBudget: number;
+  /** First layers that the card is to have, Infinity: that fit; undefined: all, streaming. */
+  layers: number | undefined;
   /** What kernels are to do, instead of what is measured. */
   kernels?: CardKernels | undefined;
   /** The card is gone, and why. */
@@ -43,8 +46,6 @@ export interface CardCounts {
 const kPieceWork = 2 ** 31;
 const kLongPass = 8; // tokens
 const kLookMs = 20;
-/** Where no budget is given. */
-const kMostBytes = 4 * 2 ** 30;
 
 export class Card {
   lost = false;
@@ -79,14 +80,14 @@ export class Card {
     this.#layout = layout;
     this.#buffers = buffers;
     const { program, memory, read } = host;
-    const { position } = cacheBytes(program);
+    const { readback } = roomOf(program, false);
     const storage = Usage.Storage | Usage.CopySource | Usage.CopyTarget;
     const arena = buffers.make(4 * layout.floats, storage);
     this.#memory = {
       arena, vectors: buffers.make(align(4 * layout.vecFloats, 16) || 16, storage),
       ...(layout.actBytes && kernels.features.dots && { acts: buffers.make(layout.actBytes, Usage.Storage) }),
     };
-    this.#readback = buffers.make(readbackBytes(program, layout, position), Usage.MapRead | Usage.CopyTarget);
+    this.#readback = buffers.make(readback, Usage.MapRead | Usage.CopyTarget);
     this.#slot = plan.slotBytes ? buffers.make(align(plan.slotBytes, 16), storage) : null;
     this.#cache = new CardCache(program, memory, buffers);
     this.#states = new CardStates(program, layout.states, memory, arena);
@@ -123,28 +124,26 @@ export class Card {
 
   /** Errors: NOT_SUPPORTED, naming what the card does not do; BUDGET_TOO_SMALL; OUT_OF_MEMORY. */
   static async open(device: GPUDevice, host: CardHost): Promise<Card> {
-    const { program, gpuBudget } = host;
-    const what = missing(program);
-    if (what) throw new SluiceError('NOT_SUPPORTED', `This model cannot run on the graphics card: ${what} would be needed there; load it with device 'wasm'.`);
+    const { gpuBudget, layers } = host;
     const { limits } = device;
-    const kernels = await kernelsFor(device, host);
-    const layout = layOut(program, program.nBatch);
-    const cache = cacheBytes(program);
-    const acts = kernels.features.dots ? layout.actBytes : 0;
-    const fixed = 4 * layout.floats + align(4 * layout.vecFloats, 16) + acts + readbackBytes(program, layout, cache.position) + cache.total + kernelBytes(program);
     const most = Math.min(limits.maxStorageBufferBindingSize, limits.maxBufferSize);
-    if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
-      throw new SluiceError('NOT_SUPPORTED', `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`);
-    }
-    // Where the card has less room than it was allowed to take, more of the weights stream.
-    for (let room = (gpuBudget || kMostBytes) - fixed; ; ) {
-      const plan = planWeights(program, room, { unitBytes: most }, fixed);
+    partFor(host.program, layers, Infinity, false, most); // what is refused is so before anything is compiled
+    const kernels = await kernelsFor(device, host);
+    const { dots } = kernels.features;
+    // Where the card has less room than it was allowed to take, more of the weights stream, or layers are the CPU's.
+    for (let bytes = gpuBudget || kMostBytes; ; ) {
+      const program = partFor(host.program, layers, bytes, dots, most);
+      const { layout, cache, acts, fixed } = roomOf(program, dots);
+      if (Math.max(4 * layout.floats, acts, cache.largest) > most) {
+        throw new SluiceError('NOT_SUPPORTED', `The card takes ${most} bytes in one piece, and this context needs more: load with a smaller contextLength.`);
+      }
+      const plan = planWeights(program, bytes - fixed, { unitBytes: most }, fixed);
       const buffers = new Buffers(device);
       device.pushErrorScope('out-of-memory');
-      const card = new Card(device, host, kernels, plan, layout, buffers);
+      const card = new Card(device, { ...host, program }, kernels, plan, layout, buffers);
       if (!(await device.popErrorScope())) return card.#begun();
       buffers.dropAll();
-      room = Math.floor(plan.bytes / 2);
+      bytes = fixed + Math.floor(plan.bytes / 2);
     }
   }
 
@@ -157,6 +156,13 @@ export class Card {
   }
   get plan(): CardPlan {
     return this.#plan;
+  }
+  /** Layers that it computes, and the operation behind them that the CPU goes on with; 0: none is left. */
+  get layers(): number {
+    return layersOf(this.#host.program);
+  }
+  get cut(): number {
+    return this.#host.program.cut ?? 0;
   }
   get kernels(): CardKernels {
     return kernelsOf(this.#kernels.features, this.#kernels.coded);
@@ -238,13 +244,13 @@ export class Card {
       recording.submit(); // what arrived is marked as there
     }
     if (!back) return;
-    const { logits, rows, size } = back;
+    const { result, rows, size } = back;
     await this.#readback.mapAsync(Usage.MapRead, 0, size);
     try {
       if (given()) return;
       const made = new Uint8Array(this.#readback.getMappedRange(0, size));
-      new Uint8Array(memory.buffer, words[Word.Logits], logits).set(made.subarray(0, logits));
-      this.#cache.settle(words, made.subarray(logits, rows), first, n);
+      new Uint8Array(memory.buffer, words[program.cut ? Word.X : Word.Logits], result).set(made.subarray(0, result));
+      this.#cache.settle(words, made.subarray(result, rows), first, n);
       this.#states.settle(words, made.subarray(rows));
       this.counts.cardPasses++;
       words[Word.State] = PassState.Done;
@@ -285,16 +291,17 @@ export class Card {
     return true;
   }
 
-  /** Has logits, rows of keys and values, and states come back. */
+  /** Has logits, or the residual stream of all rows, come back, and rows of keys and values, and states. */
   #download(recording: Recording, words: Uint32Array, nRows: number, first: number, n: number): Back {
     const { program } = this.#host;
     recording.finish();
-    const logits = 4 * nRows * program.widths[Buf.Logits]!;
-    if (nRows) recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * this.#layout.buffers[Buf.Logits]!, this.#readback, 0, logits);
-    this.#cache.download(recording.encoder, this.#readback, logits, first, n);
-    const rows = logits + n * cacheBytes(program).position;
+    const [buf, count] = program.cut ? [Buf.X, n] : [Buf.Logits, nRows];
+    const result = 4 * count * program.widths[buf]!;
+    if (count) recording.encoder.copyBufferToBuffer(this.#memory.arena, 4 * this.#layout.buffers[buf]!, this.#readback, 0, result);
+    this.#cache.download(recording.encoder, this.#readback, result, first, n);
+    const rows = result + n * cacheBytes(program).position;
     const size = rows + this.#states.download(recording.encoder, words, this.#readback, rows);
-    return { logits, rows, size: align(size, 8) };
+    return { result, rows, size: align(size, 8) };
   }
 
   /** Norm weights, biases and the like, which the engine has read by the first pass. */
@@ -349,18 +356,8 @@ async function kernelsFor(device: GPUDevice, { program, gpuBudget, kernels: want
   return kernels;
 }
 
-/** What kernels take for the numbers of a pass, 256 bytes a dispatch in pieces of 128 kB. */
-function kernelBytes({ ops }: Program): number {
-  return align(2 * ops.length * 256, 1 << 17);
-}
-
-/** Bytes that come back of the largest pass. */
-function readbackBytes(program: Program, { states }: Layout, position: number): number {
-  return align(4 * program.logitsRows * program.widths[Buf.Logits]! + program.nBatch * position + stateBytes(states), 16);
-}
-
-/** Bytes of what comes back: up to the end of the logits, of the rows behind them, of the states behind these. */
-interface Back { logits: number; rows: number; size: number }
+/** Bytes of what comes back: up to the end of the logits or residual stream, of the rows behind them, of the states behind these. */
+interface Back { result: number; rows: number; size: number }
 
 /** Commands until they are submitted: copies first, then one compute pass, then copies. */
 class Recording {

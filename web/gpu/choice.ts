@@ -5,6 +5,12 @@
 // can be the card's and the tokens after it the CPU's. What is too small for the card is therefore told by the
 // tokens of a pass, not by the size of a product.
 
+//
+// Where the card cannot hold a model, its first layers can be the card's and the others the CPU's: what streams
+// to the card is then read by the CPU, out of its own memory. A pass costs what the card takes for its layers, the
+// empty pass that brings their result back among it, and the CPU's own time for its share of the weights. That must
+// beat both of them alone, and is for all passes alike, since the CPU does not keep the card's layers.
+
 import type { DeviceAdvice } from '../wire/types.js';
 
 /** What a model takes, and where its weights are. */
@@ -17,6 +23,10 @@ export interface Work {
   batch: number;
   /** Bytes of weights that every pass of the card has to be given. */
   streamed: number;
+  /** The first layers that the card could hold, and their share of the weights; undefined: it is not to be split. */
+  split?: { layers: number; share: number } | undefined;
+  /** Split it must be. */
+  only?: boolean;
 }
 
 export interface Measured {
@@ -52,14 +62,27 @@ export function cardPass({ bytes, macs, layers, streamed }: Work, card: CardTime
   return card.pass + layers * kDispatches * card.dispatch + Math.max(compute, streamed * card.upload);
 }
 
+/** Of a pass whose first layers are the card's. */
+export function splitPass(work: Work, { cpu, card }: Measured, n: number): number {
+  const { layers, share } = work.split!;
+  const part = { ...work, bytes: work.bytes * share, macs: work.macs * share, layers, streamed: 0 };
+  return cardPass(part, card, n) + (1 - share) * cpuPass(cpu, n);
+}
+
 /** The same of the CPU: a pass of a few tokens takes no less than one of one. */
 const cpuPass = ({ decode, prefill }: Measured['cpu'], n: number): number => Math.max(decode, n * prefill);
 
 const rate = (perSecond: number): string => (perSecond >= 10 ? perSecond.toFixed(0) : perSecond.toFixed(1));
 
-export function choose(work: Work, { cpu, card }: Measured): DeviceAdvice {
-  const { batch } = work;
-  const gain = (n: number): number => cpuPass(cpu, n) / cardPass(work, card, n);
+export function choose(work: Work, measured: Measured): DeviceAdvice {
+  const { batch, split } = work;
+  const { cpu, card } = measured;
+  const onCpu = (n: number): number => cpuPass(cpu, n);
+  const onCard = (n: number): number => cardPass(work, card, n);
+  const both = (n: number): number => splitPass(work, measured, n);
+  const cost = (prompt: number, answer: number): number => (kPrompt / batch) * prompt + kAnswer * answer;
+  const whole = (pass: (n: number) => number): number => cost(pass(batch), pass(1));
+  const gain = (n: number): number => onCpu(n) / onCard(n);
   const sizes: number[] = [];
   for (let n = 1; n < batch; n *= 2) sizes.push(n);
   sizes.push(batch);
@@ -69,24 +92,24 @@ export function choose(work: Work, { cpu, card }: Measured): DeviceAdvice {
     if (gain(n) < kMargin) break;
     cardFrom = n;
   }
-  const tokens = gain(1) >= kMargin;
-  if (tokens && cardFrom > 1) {
-    // It is faster for one token and not for many: all or nothing.
-    const prompts = kPrompt / batch;
-    const onCard = prompts * cardPass(work, card, batch) + kAnswer * cardPass(work, card, 1);
-    cardFrom = prompts * cpuPass(cpu, batch) + kAnswer * cpuPass(cpu, 1) > kMargin * onCard ? 1 : Infinity;
-  }
-  const rates = {
-    wasm: { prefill: (batch * 1000) / cpuPass(cpu, batch), decode: 1000 / cpuPass(cpu, 1) },
-    webgpu: { prefill: (batch * 1000) / cardPass(work, card, batch), decode: 1000 / cardPass(work, card, 1) },
-  };
+  // It is faster for one token and not for many: all or nothing.
+  if (gain(1) >= kMargin && cardFrom > 1) cardFrom = whole(onCpu) > kMargin * whole(onCard) ? 1 : Infinity;
+  if (work.only) cardFrom = Infinity;
+  const alone = (n: number): number => (cardFrom <= n ? onCard(n) : onCpu(n));
+  const parted = split !== undefined && whole(alone) > kMargin * whole(both);
+  if (parted) cardFrom = 1;
+  const withCard = parted ? both : onCard;
+  const ratesOf = (pass: (n: number) => number): { prefill: number; decode: number } => ({ prefill: (batch * 1000) / pass(batch), decode: 1000 / pass(1) });
+  const rates = { wasm: ratesOf(onCpu), webgpu: ratesOf(withCard) };
   const prefill = cardFrom <= batch ? 'webgpu' : 'wasm';
   const decode = cardFrom === 1 ? 'webgpu' : 'wasm';
-  const figures = `prompts ${rate(rates.webgpu.prefill)} tokens/s on the card and ${rate(rates.wasm.prefill)} on the CPU, answers ${rate(rates.webgpu.decode)} and ${rate(rates.wasm.decode)}`;
-  const what = prefill === decode
-    ? `${prefill === 'webgpu' ? 'The card' : 'The CPU'} computes`
-    : `The card computes passes of ${cardFrom} tokens and more, the CPU the others`;
-  return { prefill, decode, cardFrom, reason: `${what}: measured, ${figures}.`, rates };
+  const figures = `prompts ${rate(rates.webgpu.prefill)} tokens/s ${parted ? 'so' : 'on the card'} and ${rate(rates.wasm.prefill)} on the CPU, answers ${rate(rates.webgpu.decode)} and ${rate(rates.wasm.decode)}`;
+  const what = parted
+    ? `The card computes the first ${split.layers} of ${work.layers} layers, the CPU the others`
+    : prefill === decode
+      ? `${prefill === 'webgpu' ? 'The card' : 'The CPU'} computes`
+      : `The card computes passes of ${cardFrom} tokens and more, the CPU the others`;
+  return { prefill, decode, cardFrom, ...(parted && { gpuLayers: split.layers }), reason: `${what}: measured, ${figures}.`, rates };
 }
 
 /** The CPU, because there is no choice. */

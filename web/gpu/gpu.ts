@@ -14,7 +14,7 @@ export { advise, findCard };
 /** What the engine's worker gives to it. */
 export interface GpuHost {
   /** An opened engine, of the binary that is made for this. */
-  binding: { attachCard?: () => string };
+  binding: { attachCard?: () => string; leaveLayers?: (layers: number) => boolean; error(): { code: string; message: string } };
   memory: WebAssembly.Memory;
   /** The model's files. */
   io: { read(file: number, offset: number, length: number, weights: boolean): Promise<Uint8Array> };
@@ -36,12 +36,14 @@ export interface Gpu {
   /** Computes what the engine asks for; false: it asks for nothing. Returns at once when `stopped`. */
   serve(stopped: () => boolean): Promise<boolean>;
   /** What EngineStats says of it; nothing once it is lost. */
-  readonly device: { device?: 'webgpu'; card?: string; cardKernels?: CardKernels };
+  readonly device: { device?: 'webgpu'; card?: string; cardKernels?: CardKernels; gpuLayers?: number };
   /** Bytes that it holds; 0 once it is lost. */
   readonly bytes: number;
   /** Counters; warns, once, of what went to the CPU since the last look. */
   counts(): CardCounts;
   close(): void;
+  /** After close(), as it was: the card computes again, with the same kernels; null, and a warning, where there is none. */
+  reopen(): Promise<Gpu | null>;
 }
 
 /** This module. */
@@ -53,9 +55,10 @@ export interface GpuModule {
 const kBeside = 64 << 20;
 
 /** null, with `auto`, where the CPU is the better one. Errors: NOT_SUPPORTED where there is no card. */
-async function findCard({ device, cardFrom }: LoadSpec): Promise<CardWay | null> {
+async function findCard(spec: LoadSpec): Promise<CardWay | null> {
+  const { device, cardFrom, gpuLayers } = spec;
   const auto = device === 'auto';
-  if (cardFrom === Infinity) return null;
+  if (cardFrom === Infinity || gpuLayers === 0) return null;
   const adapter = await adapterFor();
   if (adapter) {
     const open = (host: GpuHost): Promise<Gpu | null> => openCard(adapter, host).catch((error: SluiceError) => {
@@ -63,7 +66,7 @@ async function findCard({ device, cardFrom }: LoadSpec): Promise<CardWay | null>
       warner(host)(error.code, `${error.message} The CPU computes.`);
       return null;
     });
-    return { beside: cardFrom > 1 ? 0 : kBeside, open };
+    return { beside: cardFrom > 1 || gpuLayers ? 0 : kBeside, open };
   }
   if (auto) return null;
   throw new SluiceError('NOT_SUPPORTED', "There is no WebGPU adapter here: load with device 'wasm'.");
@@ -74,6 +77,10 @@ const warner = ({ progress }: GpuHost): Warn => (code, message) => progress({ ph
 
 /** Has the card compute what this engine is asked from now on; null where it is lost before that. Errors: Card.open's, NOT_SUPPORTED. */
 async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null> {
+  const again = async (cardKernels: CardKernels): Promise<Gpu | null> => {
+    const found = await adapterFor(); // each gives one device
+    return found && openCard(found, { ...host, spec: { ...host.spec, cardKernels } });
+  };
   const { binding, memory, io, spec } = host;
   const warn = warner(host);
   if (!binding.attachCard) {
@@ -82,15 +89,20 @@ async function openCard(adapter: GPUAdapter, host: GpuHost): Promise<Gpu | null>
   const lost = (why: string): void => warn('DEVICE_LOST', `The graphics card is lost (${why}); the CPU goes on.`);
   const device = await deviceOf(adapter);
   const program = JSON.parse(binding.attachCard()) as Program;
-  const words = new Uint32Array(memory.buffer, program.pass, Word.Left + 1);
+  const words = new Uint32Array(memory.buffer, program.pass, Word.Cut + 1);
   try {
     const card = await Card.open(device, {
-      memory, program, gpuBudget: spec.gpuBudget, kernels: spec.cardKernels,
+      memory, program, gpuBudget: spec.gpuBudget, layers: spec.gpuLayers, kernels: spec.cardKernels,
       read: (file, offset, length) => io.read(file, offset, length, true),
       onLost: lost,
     });
+    if (card.cut && !binding.leaveLayers!(card.layers)) {
+      const { code, message } = binding.error();
+      throw new SluiceError(code, message);
+    }
+    words[Word.Cut] = card.cut;
     words[Word.Least] = spec.cardFrom;
-    return new Told(card, cardName(adapter), words, warn);
+    return new Told(card, cardName(adapter), words, warn, again);
   } catch (error) {
     words[Word.Lost] = 1;
     device.destroy();
@@ -108,9 +120,12 @@ class Told implements Gpu {
   readonly #card: Card;
   readonly #words: Uint32Array;
   readonly #warn: Warn;
+  readonly #again: (kernels: CardKernels) => Promise<Gpu | null>;
   #told = 0;
+  #wasLost = false;
 
-  constructor(card: Card, name: string, words: Uint32Array, warn: Warn) {
+  constructor(card: Card, name: string, words: Uint32Array, warn: Warn, again: (kernels: CardKernels) => Promise<Gpu | null>) {
+    this.#again = again;
     this.#card = card;
     this.#name = name;
     this.#words = words;
@@ -121,13 +136,20 @@ class Told implements Gpu {
     return this.#card.bytes;
   }
   get device(): Gpu['device'] {
-    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name, cardKernels: this.#card.kernels };
+    return this.#card.lost ? {} : { device: 'webgpu', card: this.#name, cardKernels: this.#card.kernels, gpuLayers: this.#card.layers };
   }
   serve(stopped: () => boolean): Promise<boolean> {
     return this.#card.serve(stopped);
   }
   close(): void {
+    this.#wasLost = this.#card.lost;
     this.#card.close();
+  }
+  async reopen(): Promise<Gpu | null> {
+    if (this.#wasLost) return this;
+    const gpu = await this.#again(this.#card.kernels).catch(() => null);
+    if (!gpu) this.#warn('DEVICE_LOST', 'The graphics card cannot be had again; the CPU goes on.');
+    return gpu;
   }
   counts(): CardCounts {
     const left = this.#words[Word.Left]! & ~this.#told;

@@ -46,6 +46,9 @@ export interface Limits {
   unitBytes: number;
 }
 
+/** Of a card, where no budget is given. */
+export const kMostBytes = 4 * 2 ** 30;
+
 const kStaging = 3;
 const kLeastSlot = 1 << 16;
 const kMostSlot = 8 << 20;

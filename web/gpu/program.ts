@@ -123,10 +123,12 @@ export interface Program {
   vecs: number[];
   moes: Mixture[];
   caches: CacheShape[];
+  /** Of a program's first layers alone (split.ts): the operation that the CPU goes on with. */
+  cut?: number;
 }
 
 /** Indices of the pass's words. */
-export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, NDue, X, Logits, Ropes }
+export const enum Word { State, Lost, Serial, N, First, FirstRow, NRows, Held, Layer, Vectors, Rows, OnCard, Least, Left, Kept, Due, NDue, X, Logits, Ropes, Cut }
 
 export const enum PassState { None, Wanted, Done }
 

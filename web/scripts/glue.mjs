@@ -159,7 +159,7 @@ function dropUnused(glue) {
 // The binaries lay their data out differently, so a few addresses in the glue differ; nothing else
 // may. Literals that differ become a choice by the binary's number, which it carries in itself.
 function mergeVariants([first, ...others]) {
-  const number = /(?<![\w.$])\d+(?![\w.])/g;
+  const number = /(?<![\w.$])\d+(?:e\d+)?(?![\w.])/g; // 75000 is 75e3 there
   if (others.some((other) => other.replace(number, '#') !== first.replace(number, '#'))) {
     throw new Error('glue: the binaries need different glue (imports or exports differ)');
   }

@@ -69,6 +69,13 @@ export interface InspectOptions {
    * Default: as many as the model wants, at most 4 GiB.
    */
   gpuBudget?: number;
+  /**
+   * How many first layers the card computes, with all of their weights in `gpuBudget`; the CPU computes the others,
+   * within `memoryBudget`. As many as the model has, or more: all of it. auto: as many as fit. BUDGET_TOO_SMALL where
+   * they do not fit, NOT_SUPPORTED where the model cannot be split. Default: all, and what does not fit streams; with
+   * `device: 'auto'` split where that is measured to be faster.
+   */
+  gpuLayers?: number | 'auto';
   /** Kernel table by name, for tests and measurements. Default: the best. */
   kernels?: string;
   /** Aborts the loading. */

@@ -69,6 +69,8 @@ export interface LoadSpec {
   device: Device;
   /** Bytes on the graphics card; 0: choose. */
   gpuBudget: number;
+  /** First layers that are the card's, Infinity: as many as fit; undefined: all, and weights stream. */
+  gpuLayers: number | undefined;
   /** Tokens of the smallest pass that is the card's; Infinity: none is. */
   cardFrom: number;
   /** What the card's kernels are to do, where it can, instead of what is measured: tests try each way. */

@@ -157,6 +157,8 @@ export interface EngineStats {
   card?: string;
   /** How it computes. */
   cardKernels?: CardKernels;
+  /** First layers that it computes; the CPU computes the others. */
+  gpuLayers?: number;
   /** The engine's own counters. */
   engine: Record<string, number>;
 }
@@ -352,6 +354,8 @@ export interface DeviceAdvice {
   decode: 'wasm' | 'webgpu';
   /** Tokens of the smallest pass that is the card's; Infinity: none is. */
   cardFrom: number;
+  /** First layers that are the card's where they are not all; the CPU computes the others. */
+  gpuLayers?: number;
   /** Why, in a sentence. */
   reason: string;
   /** The card, by the name that the browser gives it. */

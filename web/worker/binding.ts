@@ -222,6 +222,8 @@ export interface EngineBinding {
   threads(): number;
   /** Of engine.gpu.wasm: a graphics card computes from now on (gpu/gpu.ts); JSON of what it has to know. */
   attachCard?(): string;
+  /** Memory is for the weights of the layers behind so many first ones; false: see error(). */
+  leaveLayers?(layers: number): boolean;
   delete(): void;
 }
 

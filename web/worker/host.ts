@@ -110,6 +110,7 @@ export class Host {
     const timelines = await this.#timelines.leave();
     const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
     this.#released = true;
+    this.#engine.gpu?.close(); // its memory is the other one's
     await this.#io!.close(); // not the threads' files, which they share and may go on with
     return { stats: { ...this.#reporter.stats, bytesFetched, bytesFromStore }, timelines };
   }
@@ -119,6 +120,7 @@ export class Host {
     const { io } = this.#engine;
     await io.reopen();
     this.#released = false;
+    this.#engine.gpu = await this.#engine.gpu?.reopen();
     await this.#running.attach();
     io.startDownload();
   }
