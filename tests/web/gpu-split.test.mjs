@@ -14,6 +14,7 @@ const arch = models('arch');
 const families = models('families');
 const named = (list, name) => list.find((model) => model.name === name);
 const llama = named(arch, 'llama-gqa'); // three layers
+const plain = named(arch, 'gpt2'); // three as well, of which a software adapter compiles least
 const lfm2 = named(families, 'lfm2'); // three: short convolutions and attention
 const mixture = named(families, 'qwen3moe'); // two
 // Eight tokens at most: less to compile for a software adapter.
@@ -79,13 +80,13 @@ for (const [model, ...cuts] of [[llama, 1, 2], [lfm2, 1, 2], [mixture, 1], ...ot
 }
 
 test('no layers are the CPU, all of them the card, to the bit', async () => {
-  const whole = await measured(llama);
-  const all = await measured(llama, { gpuLayers: kLayers });
+  const whole = await measured(plain);
+  const all = await measured(plain, { gpuLayers: kLayers });
   assert.deepEqual([whole.gpuLayers, all.gpuLayers, all.gpu], [kLayers, kLayers, whole.gpu]);
   assert.deepEqual([all.logits, all.tokens], [whole.logits, whole.tokens]);
-  const none = await measured(llama, { gpuLayers: 0, kernels: 'wasm128' });
+  const none = await measured(plain, { gpuLayers: 0, kernels: 'wasm128' });
   assert.deepEqual([none.device, none.gpuLayers, none.gpu], ['wasm', undefined, 0]);
-  const cpu = await measured(llama, { device: 'wasm', kernels: 'wasm128' });
+  const cpu = await measured(plain, { device: 'wasm', kernels: 'wasm128' });
   assert.deepEqual([none.logits, none.tokens], [cpu.logits, cpu.tokens]);
 });
 
@@ -107,7 +108,7 @@ test('as many layers as fit stay on the card, within its budget, and tokens uplo
     out.tooMany = await ask({ gpuLayers: 3, gpuBudget: out.one.gpu });
     out.none = await ask({ gpuLayers: 'auto', gpuBudget: 1 << 16 });
     return out;
-  }, address(llama), llama.prompt.slice(0, 3), kShort);
+  }, address(plain), plain.prompt.slice(0, 3), kShort);
   const { one, two, fitting, tooMany, none } = result;
   assert.ok(two.gpu > one.gpu, 'a layer more takes more');
   assert.deepEqual(fitting.map(({ gpuLayers }) => gpuLayers), [1, 2, 3]);
@@ -167,10 +168,10 @@ test('adapters, texts to embed and answers that are given up leave the next answ
 
 test('where the card is lost the CPU computes all layers from the same position, within a tight budget too', async () => {
   const times = losses(3);
-  const prompt = llama.prompt.slice(0, 3);
-  const lose = (options) => inPage(([source, ...more]) => loseCards(source, ...more), address(llama), prompt, { times, seed: 13, count: 5, options: { ...kShort, ...options } });
+  const prompt = plain.prompt.slice(0, 3);
+  const lose = (options) => inPage(([source, ...more]) => loseCards(source, ...more), address(plain), prompt, { times, seed: 13, count: 5, options: { ...kShort, ...options } });
   checkLosses(await lose({ gpuLayers: 2 }), times);
-  const least = await inPage(([source, options]) => Engine.inspect(source, { cache: 'none', ...options }).then(({ plan }) => plan.minimum), address(llama), kShort);
+  const least = await inPage(([source, options]) => Engine.inspect(source, { cache: 'none', ...options }).then(({ plan }) => plan.minimum), address(plain), kShort);
   checkLosses(await lose({ gpuLayers: 1, memoryBudget: least + (1 << 17) }), times);
 });
 
@@ -192,7 +193,7 @@ test('memory is for the layers that are the CPU\'s', async () => {
     const beside = await reads(card);
     await card.dispose();
     return { whole: alone.bytes, split: beside.bytes, tokens: beside.tokens, expected: alone.tokens };
-  }, address(llama), llama.prompt.slice(0, 3), kShort);
+  }, address(plain), plain.prompt.slice(0, 3), kShort);
   assert.deepEqual(tokens, expected);
   assert.ok(split < whole / 2, `${split} bytes read for ${whole}`);
 });
