@@ -64,11 +64,14 @@ export function finishBinary(linked, relaxed, final, number = null) {
     const part = `${scratch}.part`;
     merged = `${scratch}.merged`;
     runQuiet(bin('wasm-as'), [...features, source, '-o', part]);
-    runQuiet(bin('wasm-merge'), [...features, linked, 'main', part, 'relaxed', '-o', merged]);
+    runQuiet(bin('wasm-merge'), [...features, '-g', linked, 'main', part, 'relaxed', '-o', merged]);
   }
-  runQuiet(bin('wasm-opt'), [...features, ...optimize, '-Oz', '--strip-producers', merged, '-o', final]);
+  // By name, instances of one template lie side by side, and gzip, whose window is 32 kB, sees what they share.
+  const sorted = `${scratch}.sorted`;
+  runQuiet(bin('wasm-opt'), [...features, '-g', '--reorder-functions-by-name', merged, '-o', sorted]);
+  runQuiet(bin('wasm-opt'), [...features, ...optimize, '-Oz', '--strip-debug', '--strip-producers', sorted, '-o', final]);
   if (number !== null) writeFileSync(final, marked(readFileSync(final), number));
-  for (const file of [`${scratch}.part`, `${scratch}.merged`]) rmSync(file, { force: true });
+  for (const file of [`${scratch}.part`, `${scratch}.merged`, sorted]) rmSync(file, { force: true });
   return names;
 }
 
