@@ -13,7 +13,7 @@ namespace {
 using convert::Probe;
 using T = gguf::TensorType;
 
-constexpr double kMostWork = 1.2e13;  // multiplications, of all probes
+constexpr double kMostWork = 3e12;  // multiplications, of all probes
 
 enum class How : uint8_t { kTypes, kTwo, kOne, kGroups };
 struct Level {
