@@ -140,7 +140,11 @@ test(`two tabs under random clicks agree in the end (SEED=${seed})`, (t) =>
     t.diagnostic(`${steps} actions, ${sent.length} prompts, ${put.length} writes`);
 
     for (const page of tabs) {
-      await page.evaluate(() => document.dispatchEvent(new KeyboardEvent('keydown', { key: 'Escape' })));
+      await page.evaluate(() => {
+        const escape = () => new KeyboardEvent('keydown', { key: 'Escape', bubbles: true, cancelable: true });
+        document.querySelectorAll('#talk-list input').forEach((field) => field.dispatchEvent(escape())); // half a rename
+        document.dispatchEvent(escape());
+      });
       await idle(page);
     }
     const agree = async () => {
