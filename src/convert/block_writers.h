@@ -1,171 +1,270 @@
 // From fitted codes to the file's bytes, one function a type; kernels/blocks.h says where each bit
-// lies.
+// lies. Blocks of fewer than 256 values are fitted many at a time, side by side.
 #pragma once
 
 #include "convert/super_blocks.h"
+#include "convert/ternary.h"
 
 namespace sluice::convert {
 namespace {
 
+using kernels::kQsfBlock;
 using kernels::kSmallBlock;
+
+constexpr int kTogether = 16;  // small blocks
 
 inline uint8_t byte(int x) {
   return static_cast<uint8_t>(x);
 }
 
-// --- 32 values
+// `count` blocks' values and weights, one after the other.
+struct Input {
+  const float *x, *w;
+  int count;
+};
+
+// --- small blocks
+
+// Scales, offsets and codes of kTogether blocks.
+template <int N>
+struct Small {
+  using Rows = Columns<kTogether, N>;
+  using F = typename Rows::F;
+  Rows rows;
+  F d{}, m{};
+  F codes[N];
+  uint8_t q[kTogether * N];
+
+  explicit Small(const Input& in) {
+    rows.load(in.x, in.w, in.count);
+    rows.weigh(false);
+  }
+  [[nodiscard]] f16 scale(int l) const { return to_f16(d[l]); }
+  [[nodiscard]] f16 offset(int l) const { return to_f16(m[l]); }
+  [[nodiscard]] const uint8_t* of(int l) const { return q + l * N; }
+
+  template <class Codes>
+  void find_codes(int first) {
+    const F inverse = inverse_of(d);
+    for (int i = 0; i < N; ++i) codes[i] = Codes::code(rows.x[i] * inverse);
+    codes_in_order<Rows>(codes, first, q);
+  }
+  template <class Codes>
+  void fit_scale_alone(int first) {
+    const auto error = [&](const F& scale) { return error_of<Codes>(rows, scale); };
+    d = stored_by(error, fit_scale<Codes>(rows));
+    find_codes<Codes>(first);
+  }
+  template <int MOST>
+  void fit_line_alone() {
+    const Line<F> line = fit_line<MOST>(rows, false);
+    m = as_stored(line.m);
+    d = stored_by([&](const F& a) { return error_of<MOST>(rows, Line<F>{a, m}); }, line.a);
+    const F inverse = inverse_of(d);
+    for (int i = 0; i < N; ++i) codes[i] = line_code<MOST>(rows.x[i], {d, m}, inverse);
+    codes_in_order<Rows>(codes, 0, q);
+  }
+  void restore_length() {
+    Length<kTogether, N> length;
+    for (int i = 0; i < N; ++i) length.add(rows.x[i], d * codes[i] + m, rows.importance[i]);
+    const F stretch = length.stretch();
+    d = magnitude(d) < all<F>(kLeastNormal) ? d : as_stored(d * stretch);
+    m = magnitude(m) < all<F>(kLeastNormal) ? m : as_stored(m * stretch);
+  }
+};
 
 template <class Codes>
-f16 small_codes(const float* x, const float* w, int offset, uint8_t* q) {
-  const f16 d = stored_scale<Codes, kSmallBlock>(x, w, fit_scale<Codes, kSmallBlock>(x, w));
-  const float stored = from_f16(d), inverse = stored == 0 ? 0 : 1 / stored;
-  for (int i = 0; i < kSmallBlock; ++i) {
-    q[i] = byte(static_cast<int>(Codes::code(x[i] * inverse)) + offset);
-  }
-  return d;
+Small<kSmallBlock> small_codes(const Input& in, int first) {
+  Small<kSmallBlock> fit(in);
+  fit.fit_scale_alone<Codes>(first);
+  fit.restore_length();
+  return fit;
 }
-
 template <int MOST, int N = kSmallBlock>
-void small_line(const float* x, const float* w, f16* d, f16* m, uint8_t* q) {
-  const Line line = fit_line<MOST, N>(x, w, false);
-  *m = to_f16(line.m);
-  const float least = from_f16(*m);
-  *d = stored_slope<MOST, N>(x, w, line.a, least);
-  const float a = from_f16(*d), inverse = a == 0 ? 0 : 1 / a;
-  for (int i = 0; i < N; ++i) {
-    q[i] = byte(static_cast<int>(nearest(clamped((x[i] - least) * inverse, 0, MOST))));
-  }
+Small<N> small_line(const Input& in) {
+  Small<N> fit(in);
+  fit.template fit_line_alone<MOST>();
+  fit.restore_length();
+  return fit;
 }
 
 inline void pack_nibbles(const uint8_t* q, uint8_t* out) {
   for (int i = 0; i < 16; ++i) out[i] = byte((q[i] & 15) | (q[i + 16] & 15) << 4);
 }
-inline void pack_fifth_bits(const uint8_t* q, uint8_t* out) {
-  for (int i = 0; i < kSmallBlock; ++i) out[i / 8] = byte(out[i / 8] | (q[i] >> 4 & 1) << i % 8);
+// Bit `shift` of 32 codes, or of 32 of each in a row of strides.
+inline void pack_bits(const uint8_t* q, int shift, uint8_t* out) {
+  for (int at = 0; at < kSmallBlock / 8; ++at) {
+    int bits = 0;
+    for (int i = 0; i < 8; ++i) bits |= (q[8 * at + i] >> shift & 1) << i;
+    out[at] = byte(bits);
+  }
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ4_0* b) {
-  uint8_t q[kSmallBlock];
-  b->d = small_codes<Whole<-8, 7, 60, 11>>(x, w, 8, q);
-  pack_nibbles(q, b->qs);
+inline void write(const Input& in, kernels::BlockQ4_0* b) {
+  const auto fit = small_codes<Whole<-8, 7, 60, 11>>(in, 8);
+  for (int l = 0; l < in.count; ++l) {
+    b[l].d = fit.scale(l);
+    pack_nibbles(fit.of(l), b[l].qs);
+  }
 }
-inline void write(const float* x, const float* w, kernels::BlockQ4_1* b) {
-  uint8_t q[kSmallBlock];
-  small_line<15>(x, w, &b->d, &b->m, q);
-  pack_nibbles(q, b->qs);
+inline void write(const Input& in, kernels::BlockQ4_1* b) {
+  const auto fit = small_line<15>(in);
+  for (int l = 0; l < in.count; ++l) {
+    b[l].d = fit.scale(l);
+    b[l].m = fit.offset(l);
+    pack_nibbles(fit.of(l), b[l].qs);
+  }
 }
-inline void write(const float* x, const float* w, kernels::BlockQ5_0* b) {
-  uint8_t q[kSmallBlock];
-  b->d = small_codes<Whole<-16, 15, 78, 10>>(x, w, 16, q);
-  pack_fifth_bits(q, b->qh);
-  pack_nibbles(q, b->qs);
+inline void write(const Input& in, kernels::BlockQ5_0* b) {
+  const auto fit = small_codes<Whole<-16, 15, 78, 10>>(in, 16);
+  for (int l = 0; l < in.count; ++l) {
+    b[l].d = fit.scale(l);
+    pack_bits(fit.of(l), 4, b[l].qh);
+    pack_nibbles(fit.of(l), b[l].qs);
+  }
 }
-inline void write(const float* x, const float* w, kernels::BlockQ5_1* b) {
-  uint8_t q[kSmallBlock];
-  small_line<31>(x, w, &b->d, &b->m, q);
-  pack_fifth_bits(q, b->qh);
-  pack_nibbles(q, b->qs);
+inline void write(const Input& in, kernels::BlockQ5_1* b) {
+  const auto fit = small_line<31>(in);
+  for (int l = 0; l < in.count; ++l) {
+    b[l].d = fit.scale(l);
+    b[l].m = fit.offset(l);
+    pack_bits(fit.of(l), 4, b[l].qh);
+    pack_nibbles(fit.of(l), b[l].qs);
+  }
 }
-inline void write(const float* x, const float* w, kernels::BlockQ8_0* b) {
-  uint8_t q[kSmallBlock];
-  b->d = small_codes<Whole<-127, 127, 98, 6>>(x, w, 0, q);
-  std::memcpy(b->qs, q, sizeof q);
+// Eight bits lose so little that least squares alone, plainly weighed, are nearest.
+inline void write(const Input& in, kernels::BlockQ8_0* b) {
+  Small<kSmallBlock> fit(in);
+  fit.rows.weigh_by_importance_alone();
+  fit.fit_scale_alone<Whole<-127, 127, 98, 4>>(0);
+  for (int l = 0; l < in.count; ++l) {
+    b[l].d = fit.scale(l);
+    std::memcpy(b[l].qs, fit.of(l), kSmallBlock);
+  }
 }
 
-inline int iq4_code(float value) {
+inline uint8_t iq4_code(float value) {
   int code = 0;
   for (int i = 1; i < 16; ++i) code += value >= kernels::kIq4Values[i] ? 1 : 0;
-  return code;
+  return byte(code);
 }
-inline void write(const float* x, const float* w, kernels::BlockIQ4_NL* b) {
-  b->d = stored_scale<Iq4, kSmallBlock>(x, w, fit_scale<Iq4, kSmallBlock>(x, w));
-  const float d = from_f16(b->d), inverse = d == 0 ? 0 : 1 / d;
-  uint8_t q[kSmallBlock];
-  for (int i = 0; i < kSmallBlock; ++i) q[i] = byte(iq4_code(Iq4::code(x[i] * inverse)));
-  pack_nibbles(q, b->qs);
+inline void write(const Input& in, kernels::BlockIQ4_NL* b) {
+  const auto fit = small_codes<Iq4>(in, 0);
+  for (int l = 0; l < in.count; ++l) {
+    uint8_t q[kSmallBlock];
+    for (int i = 0; i < kSmallBlock; ++i) q[i] = iq4_code(fit.codes[i][l]);
+    b[l].d = fit.scale(l);
+    pack_nibbles(q, b[l].qs);
+  }
 }
 
-// The index into kMxfp4Values of what is nearest to |y|.
-inline int mxfp4_code(float y) {
-  int code = 0;
+// The one of kMxfp4Values that is nearest to |y|, and which it is.
+template <class F>
+F mxfp4_value(const F& y, F* index) {
+  F value{};
+  *index = F{};
   for (int i = 1; i < 8; ++i) {
-    const float between =
-        static_cast<float>(kernels::kMxfp4Values[i - 1] + kernels::kMxfp4Values[i]) / 2;
-    code += y > between ? 1 : 0;
+    const float low = kernels::kMxfp4Values[i - 1], high = kernels::kMxfp4Values[i];
+    const auto above = y > all<F>((low + high) / 2);
+    value += above ? all<F>(high - low) : F{};
+    *index += above ? all<F>(1) : F{};
   }
-  return code;
+  return value;
 }
-inline void write(const float* x, const float* w, kernels::BlockMXFP4* b) {
-  const float peak = magnitude(peak_of<kSmallBlock>(x));
+inline void write(const Input& in, kernels::BlockMXFP4* b) {
+  using Fit = Small<kSmallBlock>;
+  using F = Fit::F;
+  Fit fit(in);
+  const F peak = magnitude(peak_of(fit.rows));
   // 2^(e - 128) * 12 is the largest value; one exponent less cuts it off, one more is coarse.
-  const int top = static_cast<int>(bits_of(peak) >> 23) - 127;  // 2^top <= peak
-  float least = 3e38f;
-  int best = 0;
-  for (int e = top + 128 - 4; e <= top + 128 - 1; ++e) {
-    if (e < 2 || e > 254) continue;
-    const float unit = float_of(static_cast<uint32_t>(e - 1) << 23), inverse = 1 / unit;
-    float error = 0;
+  F top{}, index;  // a power of two, top <= peak
+  for (int l = 0; l < kTogether; ++l) top[l] = float_of(bits_of(peak[l]) & 0x7f800000u);
+  F least = all<F>(3e38f);
+  for (const float share : {0x1p-4f, 0x1p-3f, 0x1p-2f, 0x1p-1f}) {
+    const F unit = top * share, inverse = inverse_of(unit);
+    F error{};
     for (int i = 0; i < kSmallBlock; ++i) {
-      const float a = magnitude(x[i]);
-      const float rest =
-          a - unit * static_cast<float>(kernels::kMxfp4Values[mxfp4_code(a * inverse)]);
-      error += w[i] * rest * rest;
+      const F size = magnitude(fit.rows.x[i]);
+      const F rest = size - unit * mxfp4_value(F(size * inverse), &index);
+      error += fit.rows.w[i] * rest * rest;
     }
-    if (error < least) {
-      least = error;
-      best = e;
-    }
+    const auto better = (error < least) & (unit >= all<F>(0x1p-125f));
+    least = better ? error : least;
+    fit.d = better ? unit : fit.d;
   }
-  b->e = byte(best);
-  const float inverse = best == 0 ? 0 : 1 / float_of(static_cast<uint32_t>(best - 1) << 23);
-  uint8_t q[kSmallBlock];
+  const F inverse = inverse_of(fit.d);
   for (int i = 0; i < kSmallBlock; ++i) {
-    const int code = mxfp4_code(magnitude(x[i]) * inverse);
-    q[i] = byte(code | (x[i] < 0 && code > 0 ? 8 : 0));
+    mxfp4_value(F(magnitude(fit.rows.x[i]) * inverse), &index);
+    const auto negative = (fit.rows.x[i] < F{}) & (index > F{});
+    fit.codes[i] = negative ? index + 8.0f : index;
   }
-  pack_nibbles(q, b->qs);
+  codes_in_order<Fit::Rows>(fit.codes, 0, fit.q);
+  for (int l = 0; l < in.count; ++l) {
+    b[l].e = byte(fit.d[l] == 0 ? 0 : static_cast<int>(bits_of(fit.d[l]) >> 23) + 1);
+    pack_nibbles(fit.of(l), b[l].qs);
+  }
 }
 
 // --- 256 values
 
-inline void pack_two_bits(const uint8_t* q, uint8_t* out) {
-  for (int i = 0; i < kSuper; ++i) {
-    uint8_t& to = out[32 * (i / 128) + i % 32];
-    to = byte(to | (q[i] & 3) << 2 * (i % 128 / 32));
-  }
-}
-inline void to_bytes(const float* codes, int offset, uint8_t* q) {
-  for (int i = 0; i < kSuper; ++i) q[i] = byte(static_cast<int>(codes[i]) + offset);
+template <int N>
+using Parts = Columns<kSuper / N, N>;
+
+template <int N>
+void load_parts(const Input& in, Parts<N>* parts) {
+  parts->load(in.x, in.w, kSuper / N);
+  parts->weigh(true);
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ2_K* b) {
-  LineParts<16> parts;
-  fit_line_parts<3, 16, 15>(x, w, &parts);
-  b->d = parts.d;
-  b->dmin = parts.dmin;
-  for (int j = 0; j < 16; ++j) b->scales[j] = byte(parts.scale[j] | parts.lowest[j] << 4);
+inline void pack_two_bits(const uint8_t* q, uint8_t* out) {
+  for (int h = 0; h < 2; ++h, q += 128, out += 32) {
+    for (int i = 0; i < 32; ++i) {
+      out[i] =
+          byte((q[i] & 3) | (q[i + 32] & 3) << 2 | (q[i + 64] & 3) << 4 | (q[i + 96] & 3) << 6);
+    }
+  }
+}
+// Bit `shift` of code 32 j + i is bit j of byte i.
+inline void pack_high_bits(const uint8_t* q, int shift, uint8_t* out) {
+  for (int i = 0; i < 32; ++i) {
+    int bits = 0;
+    for (int j = 0; j < 8; ++j) bits |= (q[32 * j + i] >> shift & 1) << j;
+    out[i] = byte(bits);
+  }
+}
+
+inline void write(const Input& in, kernels::BlockQ2_K* b) {
+  Parts<16> parts;
+  load_parts<16>(in, &parts);
+  LineParts<Parts<16>> fit;
+  fit_line_parts<3, 15>(parts, &fit);
+  b->d = to_f16(fit.d);
+  b->dmin = to_f16(fit.dmin);
+  for (int j = 0; j < 16; ++j) {
+    b->scales[j] = byte(static_cast<int>(fit.scale[j]) | static_cast<int>(fit.lowest[j]) << 4);
+  }
   uint8_t q[kSuper];
-  to_bytes(parts.codes, 0, q);
+  codes_in_order<Parts<16>>(fit.codes, 0, q);
   pack_two_bits(q, b->qs);
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ3_K* b) {
-  ScaledParts<16> parts;
-  fit_parts<Whole<-4, 3, 50, 9>, 16, -32, 31>(x, w, &parts);
-  b->d = parts.d;
+inline void write(const Input& in, kernels::BlockQ3_K* b) {
+  Parts<16> parts;
+  load_parts<16>(in, &parts);
+  ScaledParts<Parts<16>> fit;
+  fit_parts<Whole<-4, 3, 50, 9>, -32, 31>(parts, &fit);
+  b->d = to_f16(fit.d);
   for (int j = 0; j < 16; ++j) {
-    const int s = parts.scale[j] + 32;
+    const int s = static_cast<int>(fit.scale[j]) + 32;
     uint8_t& low = b->scales[j % 8];
     low = byte(low | (s & 15) << (j < 8 ? 0 : 4));
     uint8_t& high = b->scales[8 + j % 4];
     high = byte(high | s >> 4 << 2 * (j / 4));
   }
   uint8_t q[kSuper];
-  to_bytes(parts.codes, 4, q);
+  codes_in_order<Parts<16>>(fit.codes, 4, q);
   pack_two_bits(q, b->qs);
-  for (int i = 0; i < kSuper; ++i) {
-    b->hmask[i % 32] = byte(b->hmask[i % 32] | (q[i] >> 2 & 1) << i / 32);
-  }
+  pack_high_bits(q, 2, b->hmask);
 }
 
 inline void pack_scales_and_mins(const int* s, const int* m, uint8_t* out) {
@@ -176,117 +275,81 @@ inline void pack_scales_and_mins(const int* s, const int* m, uint8_t* out) {
   }
 }
 inline void pack_k_nibbles(const uint8_t* q, uint8_t* out) {
-  for (int i = 0; i < kSuper; ++i) {
-    uint8_t& to = out[32 * (i / 64) + i % 32];
-    to = byte(to | (q[i] & 15) << (i % 64 < 32 ? 0 : 4));
+  for (int h = 0; h < 4; ++h, q += 64, out += 32) {
+    for (int i = 0; i < 32; ++i) out[i] = byte((q[i] & 15) | (q[i + 32] & 15) << 4);
   }
 }
 
 // What Q4_K and Q5_K share: scales, minima and the low four bits of the codes, which go to `q`.
 template <int kMost, class Block>
-inline void write_k_lines(const float* x, const float* w, Block* b, uint8_t (&q)[kSuper]) {
-  LineParts<32> parts;
-  fit_line_parts<kMost, 32, 63>(x, w, &parts);
-  b->d = parts.d;
-  b->dmin = parts.dmin;
-  pack_scales_and_mins(parts.scale, parts.lowest, b->scales);
-  to_bytes(parts.codes, 0, q);
+void write_k_lines(const Input& in, Block* b, uint8_t (&q)[kSuper]) {
+  Parts<32> parts;
+  load_parts<32>(in, &parts);
+  LineParts<Parts<32>> fit;
+  fit_line_parts<kMost, 63>(parts, &fit);
+  b->d = to_f16(fit.d);
+  b->dmin = to_f16(fit.dmin);
+  int scale[8], lowest[8];
+  for (int j = 0; j < 8; ++j) {
+    scale[j] = static_cast<int>(fit.scale[j]);
+    lowest[j] = static_cast<int>(fit.lowest[j]);
+  }
+  pack_scales_and_mins(scale, lowest, b->scales);
+  codes_in_order<Parts<32>>(fit.codes, 0, q);
   pack_k_nibbles(q, b->qs);
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ4_K* b) {
+inline void write(const Input& in, kernels::BlockQ4_K* b) {
   uint8_t q[kSuper];
-  write_k_lines<15>(x, w, b, q);
+  write_k_lines<15>(in, b, q);
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ5_K* b) {
+inline void write(const Input& in, kernels::BlockQ5_K* b) {
   uint8_t q[kSuper];
-  write_k_lines<31>(x, w, b, q);
-  for (int i = 0; i < kSuper; ++i) {
-    b->qh[i % 32] = byte(b->qh[i % 32] | (q[i] >> 4 & 1) << i / 32);
+  write_k_lines<31>(in, b, q);
+  pack_high_bits(q, 4, b->qh);
+}
+
+inline void write(const Input& in, kernels::BlockQ6_K* b) {
+  Parts<16> parts;
+  load_parts<16>(in, &parts);
+  ScaledParts<Parts<16>> fit;
+  fit_parts<Whole<-32, 31, 88, 6>, -128, 127>(parts, &fit);
+  b->d = to_f16(fit.d);
+  for (int j = 0; j < 16; ++j) b->scales[j] = static_cast<int8_t>(fit.scale[j]);
+  uint8_t codes[kSuper];
+  codes_in_order<Parts<16>>(fit.codes, 32, codes);
+  for (int h = 0; h < 2; ++h) {
+    const uint8_t* q = codes + 128 * h;
+    for (int i = 0; i < 64; ++i) b->ql[64 * h + i] = byte((q[i] & 15) | (q[i + 64] & 15) << 4);
+    for (int i = 0; i < 32; ++i) {
+      b->qh[32 * h + i] =
+          byte(q[i] >> 4 | q[i + 32] >> 4 << 2 | q[i + 64] >> 4 << 4 | q[i + 96] >> 4 << 6);
+    }
   }
 }
 
-inline void write(const float* x, const float* w, kernels::BlockQ6_K* b) {
-  ScaledParts<16> parts;
-  fit_parts<Whole<-32, 31, 88, 6>, 16, -128, 127>(x, w, &parts);
-  b->d = parts.d;
-  for (int j = 0; j < 16; ++j) b->scales[j] = static_cast<int8_t>(parts.scale[j]);
-  uint8_t q[kSuper];
-  to_bytes(parts.codes, 32, q);
-  for (int i = 0; i < kSuper; ++i) {
-    const int h = i / 128, p = i % 128 / 32, l = i % 32;
-    uint8_t& low = b->ql[64 * h + 32 * (p % 2) + l];
-    low = byte(low | (q[i] & 15) << (p < 2 ? 0 : 4));
-    uint8_t& high = b->qh[32 * h + l];
-    high = byte(high | q[i] >> 4 << 2 * p);
-  }
-}
-
-inline void write(const float* x, const float* w, kernels::BlockIQ4_XS* b) {
-  ScaledParts<32> parts;
-  fit_parts<Iq4, 32, -32, 31>(x, w, &parts);
-  b->d = parts.d;
+inline void write(const Input& in, kernels::BlockIQ4_XS* b) {
+  Parts<32> parts;
+  load_parts<32>(in, &parts);
+  ScaledParts<Parts<32>> fit;
+  fit_parts<Iq4, -32, 31>(parts, &fit);
+  b->d = to_f16(fit.d);
   int high = 0;
   for (int j = 0; j < 8; ++j) {
-    const int s = parts.scale[j] + 32;
+    const int s = static_cast<int>(fit.scale[j]) + 32;
     b->scales_l[j / 2] = byte(b->scales_l[j / 2] | (s & 15) << 4 * (j % 2));
     high |= s >> 4 << 2 * j;
     for (int i = 0; i < 16; ++i) {
-      const float* codes = parts.codes + 32 * j;
-      b->qs[16 * j + i] = byte(iq4_code(codes[i]) | iq4_code(codes[i + 16]) << 4);
+      b->qs[16 * j + i] = byte(iq4_code(fit.codes[i][j]) | iq4_code(fit.codes[i + 16][j]) << 4);
     }
   }
   b->scales_h = static_cast<uint16_t>(high);
 }
 
-// --- ternary: whoever is nearest to zero becomes zero, and of all such cuts the best is found
-
-struct Weighed {
-  float size, w;
-};
-// Shell sort, largest first: short, and of a bounded number of steps for 256 values or 64.
-template <int N>
-void sort_down(Weighed* v) {
-  for (const int gap : {132, 57, 23, 10, 4, 1}) {
-    for (int i = gap; i < N; ++i) {
-      const Weighed x = v[i];
-      int j = i;
-      for (; j >= gap && v[j - gap].size < x.size; j -= gap) v[j] = v[j - gap];
-      v[j] = x;
-    }
-  }
-}
-
-template <int N>
-float fit_ternary(const float* x, const float* w) {
-  Weighed sorted[N];
-  for (int i = 0; i < N; ++i) sorted[i] = {magnitude(x[i]), w[i]};
-  sort_down<N>(sorted);
-  double sum = 0, weight = 0, best = 0, d = 0;
-  for (const Weighed& v : sorted) {  // with so many at +-d the error falls by sum^2 / weight
-    sum += static_cast<double>(v.w) * v.size;
-    weight += v.w;
-    if (weight > 0 && sum * sum / weight > best) {
-      best = sum * sum / weight;
-      d = sum / weight;
-    }
-  }
-  return static_cast<float>(d);
-}
-template <int N>
-f16 ternary_codes(const float* x, const float* w, uint8_t* q) {
-  const f16 d = to_f16(fit_ternary<N>(x, w));
-  const float half = from_f16(d) / 2;
-  for (int i = 0; i < N; ++i) {
-    q[i] = byte(half == 0 || magnitude(x[i]) <= half ? 1 : x[i] > 0 ? 2 : 0);
-  }
-  return d;
-}
-
-inline void write(const float* x, const float* w, kernels::BlockTQ2_0* b) {
+inline void write(const Input& in, kernels::BlockTQ2_0* b) {
   uint8_t q[kSuper];
-  b->d = ternary_codes<kSuper>(x, w, q);
+  b->d = ternary_codes<kSuper>(in.x, in.w, q);
   pack_two_bits(q, b->qs);
 }
 
@@ -296,9 +359,9 @@ inline uint8_t base3_byte(const uint8_t* q, int stride, int digits) {
   for (int n = 0; n < 5; ++n) value = value * 3 + (n < digits ? q[n * stride] : 0);
   return byte((value * 256 + 242) / 243);
 }
-inline void write(const float* x, const float* w, kernels::BlockTQ1_0* b) {
+inline void write(const Input& in, kernels::BlockTQ1_0* b) {
   uint8_t q[kSuper];
-  b->d = ternary_codes<kSuper>(x, w, q);
+  b->d = ternary_codes<kSuper>(in.x, in.w, q);
   for (int l = 0; l < 32; ++l) b->qs[l] = base3_byte(q + l, 32, 5);
   for (int l = 0; l < 16; ++l) b->qs[32 + l] = base3_byte(q + 160 + l, 16, 5);
   for (int l = 0; l < 4; ++l) b->qh[l] = base3_byte(q + 240 + l, 4, 4);
@@ -306,31 +369,37 @@ inline void write(const float* x, const float* w, kernels::BlockTQ1_0* b) {
 
 // --- 64 values, QSF's own
 
-template <int BITS>
-void write_qsf(const float* x, const float* w, f16* d, f16* m, uint8_t* out) {
-  uint8_t q[kernels::kQsfBlock];
-  small_line<(1 << BITS) - 1, kernels::kQsfBlock>(x, w, d, m, q);
-  for (int i = 0; i < kernels::kQsfBlock; ++i) {
-    const int at = i * BITS, bits = q[i] << at % 8;
-    out[at / 8] = byte(out[at / 8] | bits);
-    if (bits > 255) out[at / 8 + 1] = byte(bits >> 8);
+template <int BITS, class Block>
+void write_qsf(const Input& in, Block* b) {
+  const auto fit = small_line<(1 << BITS) - 1, kQsfBlock>(in);
+  for (int l = 0; l < in.count; ++l) {
+    b[l].d = fit.scale(l);
+    b[l].m = fit.offset(l);
+    uint8_t* out = b[l].qs;
+    for (int i = 0; i < kQsfBlock; ++i) {
+      const int at = i * BITS, bits = fit.of(l)[i] << at % 8;
+      out[at / 8] = byte(out[at / 8] | bits);
+      if (bits > 255) out[at / 8 + 1] = byte(bits >> 8);
+    }
   }
 }
-inline void write(const float* x, const float* w, kernels::BlockQSF2* b) {
-  write_qsf<2>(x, w, &b->d, &b->m, b->qs);
+inline void write(const Input& in, kernels::BlockQSF2* b) {
+  write_qsf<2>(in, b);
 }
-inline void write(const float* x, const float* w, kernels::BlockQSF3* b) {
-  write_qsf<3>(x, w, &b->d, &b->m, b->qs);
+inline void write(const Input& in, kernels::BlockQSF3* b) {
+  write_qsf<3>(in, b);
 }
-inline void write(const float* x, const float* w, kernels::BlockQSF4* b) {
-  write_qsf<4>(x, w, &b->d, &b->m, b->qs);
+inline void write(const Input& in, kernels::BlockQSF4* b) {
+  write_qsf<4>(in, b);
 }
-inline void write(const float* x, const float* w, kernels::BlockQSFT* b) {
-  uint8_t q[kernels::kQsfBlock];
-  b->d = ternary_codes<kernels::kQsfBlock>(x, w, q);
-  for (int i = 0; i < kernels::kQsfBlock; ++i) {
-    b->signs[i / 8] = byte(b->signs[i / 8] | (q[i] == 0 ? 1 : 0) << i % 8);
-    b->zeros[i / 8] = byte(b->zeros[i / 8] | (q[i] == 1 ? 1 : 0) << i % 8);
+inline void write(const Input& in, kernels::BlockQSFT* b) {
+  for (int l = 0; l < in.count; ++l) {
+    uint8_t q[kQsfBlock];
+    b[l].d = ternary_codes<kQsfBlock>(in.x + l * kQsfBlock, in.w + l * kQsfBlock, q);
+    for (int i = 0; i < kQsfBlock; ++i) {
+      b[l].signs[i / 8] = byte(b[l].signs[i / 8] | (q[i] == 0 ? 1 : 0) << i % 8);
+      b[l].zeros[i / 8] = byte(b[l].zeros[i / 8] | (q[i] == 1 ? 1 : 0) << i % 8);
+    }
   }
 }
 

@@ -1,95 +1,14 @@
-// How a run of N values becomes small whole numbers with a scale: many scales are tried, the best
-// is refined by least squares, and the error that decides is the one of the values as they are
-// decoded. Nothing is taken from the largest value but where the search begins. Included by one
-// source for each instruction set: everything is internal to it, sums go through 16 lanes in a
-// fixed order and nothing is contracted, so that every target writes the same bytes.
+// How rows of N values become small whole numbers with a scale each: many scales are tried, the
+// best is refined by least squares, and the error that decides is the one of the values as they
+// are decoded. Nothing is taken from the largest value but where the search begins.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-#include <initializer_list>
-
-#include "kernels/blocks.h"
-#include "kernels/reference/reference.h"
+#include "convert/columns.h"
 
 namespace sluice::convert {
 namespace {
 
-using kernels::f16;
-
-constexpr int kLanes = 16;
 constexpr float kNothing = 1e-30f;  // what is smaller than this everywhere is stored as zero
-
-using Eight = float __attribute__((vector_size(32)));
-using Four = float __attribute__((vector_size(16)));
-
-struct Lanes {
-  float at[kLanes] = {};
-  // Halves, quarters...: the order does not depend on what the target's registers hold.
-  [[nodiscard]] float sum() const {
-    Eight low, high;
-    std::memcpy(&low, at, sizeof low);
-    std::memcpy(&high, at + kLanes / 2, sizeof high);
-    low += high;
-    const Four half = __builtin_shufflevector(low, low, 0, 1, 2, 3) +
-                      __builtin_shufflevector(low, low, 4, 5, 6, 7);
-    return (half[0] + half[2]) + (half[1] + half[3]);
-  }
-};
-
-inline float clamped(float x, float least, float most) {
-  x = x < least ? least : x;
-  return x > most ? most : x;
-}
-// To nearest, ties to even, for |x| < 2^22: by the addition that leaves no bits behind the point.
-inline float nearest(float x) {
-  return (x + 12582912.0f) - 12582912.0f;
-}
-inline float magnitude(float x) {
-  return x < 0 ? -x : x;
-}
-
-inline uint32_t bits_of(float x) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, 4);
-  return bits;
-}
-inline float float_of(uint32_t bits) {
-  float x;
-  std::memcpy(&x, &bits, 4);
-  return x;
-}
-
-// IEEE binary16 to nearest, ties to even; what is too large becomes infinite.
-inline f16 to_f16(float x) {
-  const uint32_t sign = bits_of(x) >> 16 & 0x8000u;
-  const float a = float_of(bits_of(x) & 0x7fffffffu);
-  if (!(a < 65520.0f)) return static_cast<f16>(sign | 0x7c00u);
-  // Adding 2^k with the wanted unit in its last place rounds to that unit.
-  const uint32_t exponent = bits_of(a) >> 23;
-  const uint32_t least = 127 - 14;  // below that all have the unit of subnormal numbers, 2^-24
-  const uint32_t at = exponent < least ? least : exponent;
-  const float magic = float_of((at + 13) << 23);
-  const uint32_t steps = bits_of(a + magic) - bits_of(magic);
-  return static_cast<f16>(sign | (((at - least) << 10) + steps));
-}
-inline float from_f16(f16 h) {
-  return kernels::reference::f16_to_f32(h);
-}
-// The value that is stored where `x` is wanted as a scale.
-inline float as_stored(float x) {
-  return from_f16(to_f16(x));
-}
-// Below this the f16 that is nearest may be far from what is wanted, or zero.
-constexpr float kLeastNormal = 0x1p-14f;
-// For a scale of scales, which may be too large, because the numbers under it become smaller for
-// it, but not too small: away from zero where f16 has few digits.
-inline float as_stored_away(float x) {
-  const f16 h = to_f16(x);
-  const float stored = from_f16(h);
-  const bool less = magnitude(stored) < magnitude(x) && magnitude(x) < kLeastNormal;
-  return less ? from_f16(static_cast<f16>(h + 1)) : stored;
-}
 
 // --- codes: which whole numbers (or table entries) a type has, and where to look for its scale
 
@@ -99,18 +18,23 @@ template <int LEAST, int MOST, int SHARE, int TRIES>
 struct Whole {
   static constexpr float kLeast = LEAST, kMost = MOST, kBeyond = 0.7f;
   static constexpr int kTries = TRIES, kShare = SHARE;
-  static float code(float y) { return nearest(clamped(y, LEAST, MOST)); }
+  static constexpr int kSides = LEAST == -MOST ? 1 : 2;
+  template <class F>
+  static F code(const F& y) {
+    return nearest(clamped(y, LEAST, MOST));
+  }
 };
 
 // The values of IQ4_NL and IQ4_XS.
 struct Iq4 {
   static constexpr float kLeast = -127, kMost = 113, kBeyond = 10;
-  static constexpr int kTries = 14, kShare = 66;
-  static float code(float y) {
-    float value = kernels::kIq4Values[0];
+  static constexpr int kTries = 14, kShare = 66, kSides = 2;
+  template <class F>
+  static F code(const F& y) {
+    F value = all<F>(kernels::kIq4Values[0]);
     for (int i = 1; i < 16; ++i) {
       const float low = kernels::kIq4Values[i - 1], high = kernels::kIq4Values[i];
-      value += y > (low + high) / 2 ? high - low : 0.0f;
+      value += y > all<F>((low + high) / 2) ? all<F>(high - low) : F{};
     }
     return value;
   }
@@ -118,209 +42,188 @@ struct Iq4 {
 
 // --- a scale alone: x = d * code
 
+template <class F>
 struct ScaleSums {
-  float error = 0;   // of d: sum of w (x - d c)^2
-  float across = 0;  // sum of w c (x - d c)
-  float along = 0;   // sum of w c^2
+  F error{};   // of d: sum of w (x - d c)^2
+  F across{};  // sum of w c (x - d c)
+  F along{};   // sum of w c^2
 };
 
-template <class Codes, int N>
-ScaleSums measure(const float* x, const float* w, float d) {
-  const float inverse = d == 0 ? 0 : 1 / d;
-  Lanes error, across, along;
-  for (int i = 0; i < N; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const float c = Codes::code(x[i + l] * inverse);
-      const float rest = x[i + l] - d * c, wc = w[i + l] * c;
-      error.at[l] += w[i + l] * rest * rest;
-      across.at[l] += wc * rest;
-      along.at[l] += wc * c;
-    }
+template <class Codes, class Rows, class F = typename Rows::F>
+ScaleSums<F> measure(const Rows& rows, const F& d) {
+  const F inverse = inverse_of(d);
+  ScaleSums<F> s;
+  for (int i = 0; i < Rows::kValues; ++i) {
+    const F c = Codes::code(rows.x[i] * inverse);
+    const F rest = rows.x[i] - d * c, wc = rows.w[i] * c;
+    s.error += rows.w[i] * rest * rest;
+    s.across += wc * rest;
+    s.along += wc * c;
   }
-  return {error.sum(), across.sum(), along.sum()};
+  return s;
 }
 
 // The error alone, where only that decides.
-template <class Codes, int N>
-float error_of(const float* x, const float* w, float d) {
-  const float inverse = d == 0 ? 0 : 1 / d;
-  Lanes error;
-  for (int i = 0; i < N; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const float rest = x[i + l] - d * Codes::code(x[i + l] * inverse);
-      error.at[l] += w[i + l] * rest * rest;
-    }
+template <class Codes, class Rows, class F = typename Rows::F>
+F error_of(const Rows& rows, const F& d) {
+  const F inverse = inverse_of(d);
+  F error{};
+  for (int i = 0; i < Rows::kValues; ++i) {
+    const F rest = rows.x[i] - d * Codes::code(rows.x[i] * inverse);
+    error += rows.w[i] * rest * rest;
   }
-  return error.sum();
+  return error;
 }
 
-template <int N>
-float peak_of(const float* x) {
-  float peak = 0;
-  for (int i = 0; i < N; ++i) peak = magnitude(x[i]) > magnitude(peak) ? x[i] : peak;
-  return peak;
+// The value that is farthest from zero.
+template <class Rows, class F = typename Rows::F>
+F peak_of(const Rows& rows) {
+  F peak{};
+  for (int i = 0; i < Rows::kValues; ++i) {
+    peak = magnitude(rows.x[i]) > magnitude(peak) ? rows.x[i] : peak;
+  }
+  return magnitude(peak) < all<F>(kNothing) ? F{} : peak;
 }
 
 // The scale with the least error, as far as the search finds it; either sign, because ranges of
 // codes are not symmetric.
-template <class Codes, int N>
-float fit_scale(const float* x, const float* w) {
-  const float peak = peak_of<N>(x);
-  if (magnitude(peak) < kNothing) return 0;
-  float best = 0, least = error_of<Codes, N>(x, w, 0);
-  for (int side = 0; side < 2; ++side) {
+template <class Codes, class Rows, class F = typename Rows::F>
+F fit_scale(const Rows& rows) {
+  const F peak = peak_of(rows);
+  F best{}, least = error_of<Codes>(rows, best);
+  for (int side = 0; side < Codes::kSides; ++side) {
     const float end = side == 0 ? Codes::kMost : Codes::kLeast;
     const float from = end * (static_cast<float>(Codes::kShare) / 100);
     const float to = end + (side == 0 ? Codes::kBeyond : -Codes::kBeyond);
     for (int i = 0; i < Codes::kTries; ++i) {
-      const float at = from + (to - from) * static_cast<float>(i) / (Codes::kTries - 1);
-      const ScaleSums sums = measure<Codes, N>(x, w, peak / at);
-      if (!(sums.along > 0)) continue;
-      const float error = sums.error - sums.across * sums.across / sums.along;
-      if (error < least) {
-        least = error;
-        best = peak / at + sums.across / sums.along;
-      }
+      const F d = peak / (from + (to - from) * static_cast<float>(i) / (Codes::kTries - 1));
+      const ScaleSums<F> sums = measure<Codes>(rows, d);
+      const F step = ratio(sums.across, sums.along), error = sums.error - sums.across * step;
+      const auto better = (sums.along > F{}) & (error < least);
+      least = better ? error : least;
+      best = better ? d + step : best;
     }
   }
-  for (int round = 0; round < 2 && best != 0; ++round) {  // the codes that now are nearest
-    const ScaleSums sums = measure<Codes, N>(x, w, best);
-    if (sums.along > 0) best += sums.across / sums.along;
+  for (int round = 0; round < 2; ++round) {  // the codes that now are nearest
+    const ScaleSums<F> sums = measure<Codes>(rows, best);
+    best += best != F{} ? ratio(sums.across, sums.along) : F{};
   }
-  return best;
+  return peak == F{} ? F{} : best;
 }
 
-// The f16 for d: the nearest, and where few are near, the one with the least error.
-template <class Codes, int N>
-f16 stored_scale(const float* x, const float* w, float d) {
-  const f16 near = to_f16(d);
-  if (d == 0 || magnitude(d) >= kLeastNormal) return near;
-  f16 best = near;
-  float least = 3e38f;
-  for (int step = -1; step <= 1; ++step) {
-    if ((near & 0x7fff) + step < 0) continue;
-    const f16 h = static_cast<f16>(near + step);
-    const float error = error_of<Codes, N>(x, w, from_f16(h));
-    if (error < least) {
-      least = error;
-      best = h;
-    }
+// d as f16 holds it: the nearest, and where few are near, the one with the least error.
+template <class Errors, class F>
+F stored_by(const Errors& error_of, const F& d) {
+  const F near = as_stored(d);
+  const auto few = (magnitude(d) < all<F>(kLeastNormal)) & (d != F{});
+  if (!any(few)) return near;
+  F best = near, least = error_of(near);
+  for (const float step : {-kLeastStep, kLeastStep}) {
+    const F d_now = near + step, error = error_of(d_now);
+    const auto better = few & (error < least);
+    least = better ? error : least;
+    best = better ? d_now : best;
   }
   return best;
 }
 
 // --- a scale and an offset: x = a * code + m, codes 0..MOST
 
+template <class F>
 struct Line {
-  float a = 0, m = 0;
+  F a{}, m{};
 };
+template <class F>
 struct LineSums {
-  float error = 0;                 // of the line: sum of w r^2, r = x - a c - m
-  float rest = 0, rest_c = 0;      // sums of w r, w r c
-  float w = 0, w_c = 0, w_cc = 0;  // of w, w c, w c^2
+  F error{};             // of the line: sum of w r^2, r = x - a c - m
+  F rest{}, rest_c{};    // sums of w r, w r c
+  F w{}, w_c{}, w_cc{};  // of w, w c, w c^2
 };
 
-template <int MOST, int N>
-LineSums measure(const float* x, const float* w, Line line) {
-  const float inverse = line.a == 0 ? 0 : 1 / line.a;
-  Lanes error, rest, rest_c, s, s_c, s_cc;
-  for (int i = 0; i < N; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const float c = nearest(clamped((x[i + l] - line.m) * inverse, 0, MOST));
-      const float r = x[i + l] - (line.a * c + line.m), wi = w[i + l], wr = wi * r, wc = wi * c;
-      error.at[l] += wr * r;
-      rest.at[l] += wr;
-      rest_c.at[l] += wr * c;
-      s.at[l] += wi;
-      s_c.at[l] += wc;
-      s_cc.at[l] += wc * c;
-    }
-  }
-  return {error.sum(), rest.sum(), rest_c.sum(), s.sum(), s_c.sum(), s_cc.sum()};
+template <int MOST, class F>
+F line_code(const F& x, const Line<F>& line, const F& inverse) {
+  return nearest(clamped((x - line.m) * inverse, 0, MOST));
 }
 
-template <int MOST, int N>
-float error_of(const float* x, const float* w, Line line) {
-  const float inverse = line.a == 0 ? 0 : 1 / line.a;
-  Lanes error;
-  for (int i = 0; i < N; i += kLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      const float c = nearest(clamped((x[i + l] - line.m) * inverse, 0, MOST));
-      const float r = x[i + l] - (line.a * c + line.m);
-      error.at[l] += w[i + l] * r * r;
-    }
+template <int MOST, class Rows, class F = typename Rows::F>
+LineSums<F> measure(const Rows& rows, const Line<F>& line) {
+  const F inverse = inverse_of(line.a);
+  LineSums<F> s;
+  for (int i = 0; i < Rows::kValues; ++i) {
+    const F c = line_code<MOST>(rows.x[i], line, inverse);
+    const F r = rows.x[i] - (line.a * c + line.m), wr = rows.w[i] * r, wc = rows.w[i] * c;
+    s.error += wr * r;
+    s.rest += wr;
+    s.rest_c += wr * c;
+    s.w += rows.w[i];
+    s.w_c += wc;
+    s.w_cc += wc * c;
   }
-  return error.sum();
+  return s;
+}
+
+template <int MOST, class Rows, class F = typename Rows::F>
+F error_of(const Rows& rows, const Line<F>& line) {
+  const F inverse = inverse_of(line.a);
+  F error{};
+  for (int i = 0; i < Rows::kValues; ++i) {
+    const F c = line_code<MOST>(rows.x[i], line, inverse);
+    const F r = rows.x[i] - (line.a * c + line.m);
+    error += rows.w[i] * r * r;
+  }
+  return error;
 }
 
 // The line through the same codes with the least error, with m <= 0 where `below` says so.
 // *error becomes its error.
-inline Line best_line(Line line, const LineSums& s, bool below, float* error) {
-  double da = 0, dm = s.w > 0 ? s.rest / s.w : 0;
-  const double area = static_cast<double>(s.w) * s.w_cc - static_cast<double>(s.w_c) * s.w_c;
-  if (area > 1e-7 * static_cast<double>(s.w) * s.w_cc) {
-    da = (static_cast<double>(s.w) * s.rest_c - static_cast<double>(s.w_c) * s.rest) / area;
-    dm = (static_cast<double>(s.w_cc) * s.rest - static_cast<double>(s.w_c) * s.rest_c) / area;
+template <class F>
+Line<F> best_line(const Line<F>& line, const LineSums<F>& s, bool below, F* error) {
+  const F area = s.w * s.w_cc - s.w_c * s.w_c;
+  const auto spread = area > 1e-5f * s.w * s.w_cc;
+  F da = spread ? ratio(s.w * s.rest_c - s.w_c * s.rest, area) : F{};
+  F dm = spread ? ratio(s.w_cc * s.rest - s.w_c * s.rest_c, area) : ratio(s.rest, s.w);
+  if (below) {
+    const auto above = line.m + dm > F{};
+    dm = above ? -line.m : dm;
+    da = above ? ratio(s.rest_c - dm * s.w_c, s.w_cc) : da;
   }
-  if (below && line.m + dm > 0) {
-    dm = -static_cast<double>(line.m);
-    da = s.w_cc > 0 ? (s.rest_c - dm * s.w_c) / s.w_cc : 0;
-  }
-  *error = static_cast<float>(s.error - 2 * (da * s.rest_c + dm * s.rest) + da * da * s.w_cc +
-                              2 * da * dm * s.w_c + dm * dm * s.w);
-  return {static_cast<float>(line.a + da), static_cast<float>(line.m + dm)};
+  *error = s.error - 2.0f * (da * s.rest_c + dm * s.rest) + da * da * s.w_cc +
+           2.0f * da * dm * s.w_c + dm * dm * s.w;
+  return {line.a + da, line.m + dm};
 }
 
-template <int MOST, int N>
-Line fit_line(const float* x, const float* w, bool below) {
-  float low = x[0], high = x[0];
-  for (int i = 1; i < N; ++i) {
-    low = x[i] < low ? x[i] : low;
-    high = x[i] > high ? x[i] : high;
+template <int MOST, class Rows, class F = typename Rows::F>
+Line<F> fit_line(const Rows& rows, bool below) {
+  F low = rows.x[0], high = rows.x[0];
+  for (int i = 1; i < Rows::kValues; ++i) {
+    low = rows.x[i] < low ? rows.x[i] : low;
+    high = rows.x[i] > high ? rows.x[i] : high;
   }
-  if (below && low > 0) low = 0;
-  if (high - low < kNothing) return {0, low};
+  if (below) low = low > F{} ? F{} : low;
+  const auto flat = high - low < all<F>(kNothing);
+  const F width = flat ? all<F>(1) : high - low;
   constexpr int kTries = MOST > 7 ? 10 : 14;
   constexpr float kFrom = MOST > 15 ? 0.8f : MOST > 7 ? 0.65f : 0.4f, kTo = 1.08f;
-  Line best{0, low};
-  float least = 3e38f;
+  Line<F> best{F{}, low};
+  F least = all<F>(3e38f);
   for (int i = 0; i < kTries; ++i) {
     const float share = kFrom + (kTo - kFrom) * static_cast<float>(i) / (kTries - 1);
-    Line line{(high - low) * share / MOST, low + (high - low) * (1 - share) / 2};
-    if (below && line.m > 0) line.m = 0;
-    float error = 0;
-    line = best_line(line, measure<MOST, N>(x, w, line), below, &error);
-    if (error < least && line.a > 0) {
-      least = error;
-      best = line;
-    }
+    Line<F> line{width * (share / MOST), low + width * ((1 - share) / 2)};
+    if (below) line.m = line.m > F{} ? F{} : line.m;
+    F error;
+    line = best_line(line, measure<MOST>(rows, line), below, &error);
+    const auto better = (error < least) & (line.a > F{});
+    least = better ? error : least;
+    best.a = better ? line.a : best.a;
+    best.m = better ? line.m : best.m;
   }
   for (int round = 0; round < 3; ++round) {
-    float error = 0;
-    const Line line = best_line(best, measure<MOST, N>(x, w, best), below, &error);
-    if (!(line.a > 0)) break;
-    best = line;
+    F error;
+    const Line<F> line = best_line(best, measure<MOST>(rows, best), below, &error);
+    best.m = line.a > F{} ? line.m : best.m;
+    best.a = line.a > F{} ? line.a : best.a;
   }
-  return best;
-}
-
-// The f16 for a, with m as it is stored: as stored_scale.
-template <int MOST, int N>
-f16 stored_slope(const float* x, const float* w, float a, float m) {
-  const f16 near = to_f16(a);
-  if (a == 0 || magnitude(a) >= kLeastNormal) return near;
-  f16 best = near;
-  float least = 3e38f;
-  for (int step = -1; step <= 1; ++step) {
-    if ((near & 0x7fff) + step < 0) continue;
-    const f16 h = static_cast<f16>(near + step);
-    const float error = error_of<MOST, N>(x, w, Line{from_f16(h), m});
-    if (error < least) {
-      least = error;
-      best = h;
-    }
-  }
-  return best;
+  return {flat ? F{} : best.a, flat ? low : best.m};
 }
 
 }  // namespace

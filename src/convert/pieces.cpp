@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "gguf/printable.h"
-#include "kernels/reference/reference.h"
 
 namespace sluice::convert {
 namespace {
@@ -95,7 +94,7 @@ void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
   const bool held =
       info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
   quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
-  kernels::reference::dequantize(kernel_type, slot->out.data(), count, room->y.data());
+  kernels::best().dequantize(kernel_type, slot->out.data(), count, room->y.data());
   quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, &slot->errors);
   if (!held || !std::isfinite(slot->errors.yy)) {
     slot->status = error(Code::kBadWeights, "tensor \"%s\" has values beyond the range of %s",

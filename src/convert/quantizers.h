@@ -10,10 +10,15 @@ namespace {
 
 template <class Block, int N>
 void quantize_blocks(const float* x, const float* w, int64_t n, uint8_t* out) {
-  for (int64_t i = 0; i < n; i += N, out += sizeof(Block)) {
-    Block b{};
-    write(x + i, w + i, &b);
-    std::memcpy(out, &b, sizeof b);
+  constexpr int kAtOnce = N < kSuper ? kTogether : 1;
+  for (int64_t left = n / N; left > 0; left -= kAtOnce) {
+    const int count = static_cast<int>(left < kAtOnce ? left : kAtOnce);
+    Block b[kAtOnce] = {};
+    write({x, w, count}, b);
+    std::memcpy(out, b, static_cast<size_t>(count) * sizeof(Block));
+    x += kAtOnce * N;
+    w += kAtOnce * N;
+    out += kAtOnce * sizeof(Block);
   }
 }
 void to_f32_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
@@ -34,13 +39,14 @@ void to_bf16_bytes(const float* x, const float*, int64_t n, uint8_t* out) {
 }
 
 // Sums in double over lanes, so that a million values cost no digits.
-void add_errors(const float* x, const float* y, const float* w, int64_t n, Errors* errors) {
+struct LaneErrors {
+  static constexpr int kLanes = 16;
   double rest[kLanes] = {}, xx[kLanes] = {}, yy[kLanes] = {}, xy[kLanes] = {};
   double counted[kLanes] = {}, power[kLanes] = {};
-  for (int64_t i = 0; i < n; i += kLanes) {
-    const int64_t count = n - i < kLanes ? n - i : kLanes;
-    for (int64_t l = 0; l < count; ++l) {
-      const double a = x[i + l], b = y[i + l], c = w[i + l], r = a - b;
+
+  void add(const float* x, const float* y, const float* w) {
+    for (int l = 0; l < kLanes; ++l) {
+      const double a = x[l], b = y[l], c = w[l], r = a - b;
       rest[l] += r * r;
       xx[l] += a * a;
       yy[l] += b * b;
@@ -49,13 +55,24 @@ void add_errors(const float* x, const float* y, const float* w, int64_t n, Error
       power[l] += c * a * a;
     }
   }
-  for (int l = 0; l < kLanes; ++l) {
-    errors->squared += rest[l];
-    errors->xx += xx[l];
-    errors->yy += yy[l];
-    errors->xy += xy[l];
-    errors->counted += counted[l];
-    errors->power += power[l];
+};
+void add_errors(const float* x, const float* y, const float* w, int64_t n, Errors* errors) {
+  constexpr int kStep = LaneErrors::kLanes;
+  LaneErrors sums;
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) sums.add(x + i, y + i, w + i);
+  float last_x[kStep] = {}, last_y[kStep] = {}, last_w[kStep] = {};
+  std::memcpy(last_x, x + i, static_cast<size_t>(n - i) * 4);
+  std::memcpy(last_y, y + i, static_cast<size_t>(n - i) * 4);
+  std::memcpy(last_w, w + i, static_cast<size_t>(n - i) * 4);
+  sums.add(last_x, last_y, last_w);
+  for (int l = 0; l < kStep; ++l) {
+    errors->squared += sums.rest[l];
+    errors->xx += sums.xx[l];
+    errors->yy += sums.yy[l];
+    errors->xy += sums.xy[l];
+    errors->counted += sums.counted[l];
+    errors->power += sums.power[l];
   }
 }
 

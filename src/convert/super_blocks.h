@@ -1,6 +1,6 @@
 // Blocks of 256 values whose parts have whole-number scales of their own under one f16: first each
 // part's best real scale, then the whole numbers near it that have the least error as decoded, then
-// the f16 by least squares over all parts, and again while that helps.
+// the f16 by least squares over all parts, and again while that helps. Parts lie side by side.
 #pragma once
 
 #include "convert/fit.h"
@@ -8,57 +8,46 @@
 namespace sluice::convert {
 namespace {
 
-constexpr int kSuper = kernels::kSuperBlock;
-
-inline int whole(float x, int least, int most) {
-  return static_cast<int>(nearest(clamped(x, static_cast<float>(least), static_cast<float>(most))));
+// Decoded codes, value by value, in the order of the block.
+template <class Rows>
+void codes_in_order(const typename Rows::F (&codes)[Rows::kValues], int offset, uint8_t* q) {
+  for (int l = 0; l < Rows::kRows; ++l) {
+    for (int i = 0; i < Rows::kValues; ++i) {
+      q[l * Rows::kValues + i] = static_cast<uint8_t>(static_cast<int>(codes[i][l]) + offset);
+    }
+  }
 }
 
 // x = d * scale[i / N] * code
-template <int N>
+template <class Rows>
 struct ScaledParts {
-  static constexpr int kParts = kSuper / N;
-  f16 d = 0;
-  int scale[kParts] = {};
-  float codes[kSuper] = {};
+  using F = typename Rows::F;
+  float d = 0;
+  F scale{};
+  F codes[Rows::kValues] = {};
 };
 
 // Chooses the scales for d; returns the error, and the least-squares step of d in *step.
-template <class Codes, int N, int LEAST, int MOST>
-float choose_scales(const float* x, const float* w, float d, const float* wanted, int* scale,
-                    float* step) {
-  const float inverse = d == 0 ? 0 : 1 / d;
-  float error = 0, across = 0, along = 0;
-  for (int j = 0; j < kSuper / N; ++j) {
-    const int near = whole(wanted[j] * inverse, LEAST, MOST);
-    float least = 3e38f;
-    for (int s = near - 1; s <= near + 1; ++s) {
-      if (s < LEAST || s > MOST) continue;
-      const float now = error_of<Codes, N>(x + j * N, w + j * N, d * static_cast<float>(s));
-      if (now < least) {
-        least = now;
-        scale[j] = s;
-      }
-    }
-    const float s = static_cast<float>(scale[j]);
-    const ScaleSums best = measure<Codes, N>(x + j * N, w + j * N, d * s);
-    error += best.error;
-    across += s * best.across;
-    along += s * s * best.along;
+template <class Codes, int LEAST, int MOST, class Rows, class F = typename Rows::F>
+float choose_scales(const Rows& rows, float d, const F& wanted, F* scale, float* step) {
+  const F near = nearest(clamped(wanted * (d == 0 ? 0 : 1 / d), LEAST, MOST));
+  F least = all<F>(3e38f);
+  for (const float by : {-1.0f, 0.0f, 1.0f}) {
+    const F s = clamped(near + by, LEAST, MOST), error = error_of<Codes>(rows, d * s);
+    const auto better = error < least;
+    least = better ? error : least;
+    *scale = better ? s : *scale;
   }
-  *step = along > 0 ? across / along : 0;
-  return error;
+  const ScaleSums<F> best = measure<Codes>(rows, d * *scale);
+  const float along = sum_of(*scale * *scale * best.along);
+  *step = along > 0 ? sum_of(*scale * best.across) / along : 0;
+  return sum_of(best.error);
 }
 
-template <class Codes, int N, int LEAST, int MOST>
-void fit_parts(const float* x, const float* w, ScaledParts<N>* out) {
-  constexpr int kParts = kSuper / N;
-  float wanted[kParts];
-  float peak = 0;
-  for (int j = 0; j < kParts; ++j) {
-    wanted[j] = fit_scale<Codes, N>(x + j * N, w + j * N);
-    if (magnitude(wanted[j]) > magnitude(peak)) peak = wanted[j];
-  }
+template <class Codes, int LEAST, int MOST, class Rows, class F = typename Rows::F>
+void fit_parts(const Rows& rows, ScaledParts<Rows>* out) {
+  const F wanted = fit_scale<Codes>(rows);
+  const float high = most_of(wanted), low = -most_of(-wanted), peak = high > -low ? high : low;
   *out = {};
   if (peak == 0) return;
   float least = 3e38f;
@@ -66,32 +55,35 @@ void fit_parts(const float* x, const float* w, ScaledParts<N>* out) {
   for (const float end : {static_cast<float>(LEAST), LEAST * 1.06f, LEAST * 0.94f}) {
     float d = as_stored_away(peak / end);
     for (int round = 0; round < 3; ++round) {
-      d = as_stored(d);
-      int scale[kParts] = {};
+      F scale{};
       float step = 0;
-      const float error = choose_scales<Codes, N, LEAST, MOST>(x, w, d, wanted, scale, &step);
+      const float error = choose_scales<Codes, LEAST, MOST>(rows, d, wanted, &scale, &step);
       if (!(error < least)) break;
       least = error;
-      out->d = to_f16(d);
-      for (int j = 0; j < kParts; ++j) out->scale[j] = scale[j];
-      d += step;
+      out->d = d;
+      out->scale = scale;
+      const float next = as_stored(d + step);
+      if (next == d) break;
+      d = next;
     }
   }
-  const float d = from_f16(out->d);
-  for (int j = 0; j < kParts; ++j) {
-    const float a = d * static_cast<float>(out->scale[j]);
-    const float inverse = a == 0 ? 0 : 1 / a;
-    for (int i = 0; i < N; ++i) out->codes[j * N + i] = Codes::code(x[j * N + i] * inverse);
+  const F a = out->d * out->scale, inverse = inverse_of(a);
+  Length<Rows::kRows, Rows::kValues> length;
+  for (int i = 0; i < Rows::kValues; ++i) {
+    out->codes[i] = Codes::code(rows.x[i] * inverse);
+    length.add(rows.x[i], a * out->codes[i], rows.importance[i]);
   }
+  const float d = out->d < 0 ? -out->d : out->d;
+  if (d >= kLeastNormal) out->d = as_stored(out->d * length.stretch_together());
 }
 
 // x = d * scale[i / N] * code - dmin * lowest[i / N]
-template <int N>
+template <class Rows>
 struct LineParts {
-  static constexpr int kParts = kSuper / N;
-  f16 d = 0, dmin = 0;
-  int scale[kParts] = {}, lowest[kParts] = {};
-  float codes[kSuper] = {};
+  using F = typename Rows::F;
+  float d = 0, dmin = 0;
+  F scale{}, lowest{};
+  F codes[Rows::kValues] = {};
 };
 
 // The sums from which d and dmin follow by least squares.
@@ -99,71 +91,48 @@ struct PairSums {
   double error = 0, across_d = 0, across_m = 0, dd = 0, dm = 0, mm = 0;
 };
 
-inline Line line_of(float d, int s, float dmin, int m) {
-  return {d * static_cast<float>(s), -(dmin * static_cast<float>(m))};
-}
-
 // Chooses scale and minimum of every part among the whole numbers about those in scale and lowest.
-template <int MOST, int N, int LIMIT>
-PairSums choose_lines(const float* x, const float* w, float d, float dmin, int* scale,
-                      int* lowest) {
-  PairSums all;
-  for (int j = 0; j < kSuper / N; ++j) {
-    float least = 3e38f;
-    const int near_s = scale[j], near_m = lowest[j];
-    for (int s = near_s - 1; s <= near_s + 1; ++s) {
-      for (int m = near_m - 1; m <= near_m + 1; ++m) {
-        if (s < 0 || s > LIMIT || m < 0 || m > LIMIT) continue;
-        const float now = error_of<MOST, N>(x + j * N, w + j * N, line_of(d, s, dmin, m));
-        if (!(now < least)) continue;
-        least = now;
-        scale[j] = s;
-        lowest[j] = m;
-      }
+template <int MOST, int LIMIT, class Rows, class F = typename Rows::F>
+PairSums choose_lines(const Rows& rows, float d, float dmin, F* scale, F* lowest) {
+  const auto line_of = [&](const F& s, const F& m) { return Line<F>{d * s, -(dmin * m)}; };
+  const F near_s = *scale, near_m = *lowest;
+  F least = all<F>(3e38f);
+  for (const float by_s : {-1.0f, 0.0f, 1.0f}) {
+    for (const float by_m : {-1.0f, 0.0f, 1.0f}) {
+      const F s = clamped(near_s + by_s, 0, LIMIT), m = clamped(near_m + by_m, 0, LIMIT);
+      const F error = error_of<MOST>(rows, line_of(s, m));
+      const auto better = error < least;
+      least = better ? error : least;
+      *scale = better ? s : *scale;
+      *lowest = better ? m : *lowest;
     }
-    const LineSums best =
-        measure<MOST, N>(x + j * N, w + j * N, line_of(d, scale[j], dmin, lowest[j]));
-    const double s = scale[j], m = lowest[j];
-    all.error += best.error;
-    all.across_d += s * best.rest_c;
-    all.across_m -= m * best.rest;
-    all.dd += s * s * best.w_cc;
-    all.dm -= s * m * best.w_c;
-    all.mm += m * m * best.w;
   }
-  return all;
+  const LineSums<F> best = measure<MOST>(rows, line_of(*scale, *lowest));
+  const F s = *scale, m = *lowest;
+  return {sum_of(best.error),        sum_of(s * best.rest_c),   -sum_of(m * best.rest),
+          sum_of(s * s * best.w_cc), -sum_of(s * m * best.w_c), sum_of(m * m * best.w)};
 }
 
-template <int MOST, int N, int LIMIT>
-void fit_line_parts(const float* x, const float* w, LineParts<N>* out) {
-  constexpr int kParts = kSuper / N;
-  Line wanted[kParts];
-  float most_a = 0, most_m = 0;
-  for (int j = 0; j < kParts; ++j) {
-    wanted[j] = fit_line<MOST, N>(x + j * N, w + j * N, true);
-    most_a = wanted[j].a > most_a ? wanted[j].a : most_a;
-    most_m = -wanted[j].m > most_m ? -wanted[j].m : most_m;
-  }
+template <int MOST, int LIMIT, class Rows, class F = typename Rows::F>
+void fit_line_parts(const Rows& rows, LineParts<Rows>* out) {
+  const Line<F> wanted = fit_line<MOST>(rows, true);
+  const F depth = -wanted.m;
+  const float most_a = most_of(wanted.a), most_m = most_of(depth);
   *out = {};
   double least = 3e38;
   for (const float share : {1.0f, LIMIT > 15 ? 0.97f : 0.9f}) {
-    float d = as_stored_away(most_a * share / LIMIT);
-    float dmin = as_stored_away(most_m * share / LIMIT);
-    int scale[kParts], lowest[kParts];
-    for (int j = 0; j < kParts; ++j) {
-      scale[j] = d == 0 ? 0 : whole(wanted[j].a / d, 0, LIMIT);
-      lowest[j] = dmin == 0 ? 0 : whole(-wanted[j].m / dmin, 0, LIMIT);
-    }
+    float d = as_stored_away((most_a > 0 ? most_a : 0) * share / LIMIT);
+    float dmin = as_stored_away((most_m > 0 ? most_m : 0) * share / LIMIT);
+    F scale = nearest(clamped(wanted.a * (d == 0 ? 0 : 1 / d), 0, LIMIT));
+    F lowest = nearest(clamped(depth * (dmin == 0 ? 0 : 1 / dmin), 0, LIMIT));
     for (int round = 0; round < 3; ++round) {
-      const PairSums s = choose_lines<MOST, N, LIMIT>(x, w, d, dmin, scale, lowest);
+      const PairSums s = choose_lines<MOST, LIMIT>(rows, d, dmin, &scale, &lowest);
       if (!(s.error < least)) break;
       least = s.error;
-      out->d = to_f16(d);
-      out->dmin = to_f16(dmin);
-      for (int j = 0; j < kParts; ++j) {
-        out->scale[j] = scale[j];
-        out->lowest[j] = lowest[j];
-      }
+      out->d = d;
+      out->dmin = dmin;
+      out->scale = scale;
+      out->lowest = lowest;
       double step_d = s.dd > 0 ? s.across_d / s.dd : 0, step_m = 0;
       const double area = s.dd * s.mm - s.dm * s.dm;
       if (area > 1e-6 * s.dd * s.mm) {
@@ -175,15 +144,16 @@ void fit_line_parts(const float* x, const float* w, LineParts<N>* out) {
       if (d < 0 || dmin < 0) break;
     }
   }
-  const float d = from_f16(out->d), dmin = from_f16(out->dmin);
-  for (int j = 0; j < kParts; ++j) {
-    const float a = d * static_cast<float>(out->scale[j]);
-    const float m = -(dmin * static_cast<float>(out->lowest[j]));
-    const float inverse = a == 0 ? 0 : 1 / a;
-    for (int i = 0; i < N; ++i) {
-      out->codes[j * N + i] = nearest(clamped((x[j * N + i] - m) * inverse, 0, MOST));
-    }
+  const Line<F> line{out->d * out->scale, -(out->dmin * out->lowest)};
+  const F inverse = inverse_of(line.a);
+  Length<Rows::kRows, Rows::kValues> length;
+  for (int i = 0; i < Rows::kValues; ++i) {
+    out->codes[i] = line_code<MOST>(rows.x[i], line, inverse);
+    length.add(rows.x[i], line.a * out->codes[i] + line.m, rows.importance[i]);
   }
+  const float stretch = length.stretch_together();
+  if (out->d >= kLeastNormal) out->d = as_stored(out->d * stretch);
+  if (out->dmin >= kLeastNormal) out->dmin = as_stored(out->dmin * stretch);
 }
 
 }  // namespace

@@ -1,0 +1,57 @@
+// Codes -1, 0 and 1: whoever is nearest to zero becomes zero, and of all such cuts the best is
+// found.
+#pragma once
+
+#include "convert/lanes.h"
+
+namespace sluice::convert {
+namespace {
+
+inline float size_of(float x) {
+  return x < 0 ? -x : x;
+}
+
+struct Weighed {
+  float size, w;
+};
+// Shell sort, largest first: short, and of a bounded number of steps for 256 values or 64.
+template <int N>
+void sort_down(Weighed* v) {
+  for (const int gap : {132, 57, 23, 10, 4, 1}) {
+    for (int i = gap; i < N; ++i) {
+      const Weighed x = v[i];
+      int j = i;
+      for (; j >= gap && v[j - gap].size < x.size; j -= gap) v[j] = v[j - gap];
+      v[j] = x;
+    }
+  }
+}
+
+template <int N>
+float fit_ternary(const float* x, const float* w) {
+  Weighed sorted[N];
+  for (int i = 0; i < N; ++i) sorted[i] = {size_of(x[i]), w[i]};
+  sort_down<N>(sorted);
+  double sum = 0, weight = 0, best = 0, d = 0;
+  for (const Weighed& v : sorted) {  // with so many at +-d the error falls by sum^2 / weight
+    sum += static_cast<double>(v.w) * v.size;
+    weight += v.w;
+    if (weight > 0 && sum * sum / weight > best) {
+      best = sum * sum / weight;
+      d = sum / weight;
+    }
+  }
+  return static_cast<float>(d);
+}
+template <int N>
+f16 ternary_codes(const float* x, const float* w, uint8_t* q) {
+  const f16 d = to_f16(fit_ternary<N>(x, w));
+  const float half = from_f16(d) / 2;
+  for (int i = 0; i < N; ++i) {
+    q[i] = static_cast<uint8_t>(half == 0 || size_of(x[i]) <= half ? 1 : x[i] > 0 ? 2 : 0);
+  }
+  return d;
+}
+
+}  // namespace
+}  // namespace sluice::convert
