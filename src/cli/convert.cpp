@@ -19,7 +19,8 @@ namespace {
 using Known = convert::Sensitivity::Known;
 
 struct ConvertOptions {
-  std::string in, out, type, imatrix, calibrate, memory_budget, cache_dir, target_size, compress;
+  std::string in, out, type, imatrix, save_imatrix, calibrate, memory_budget, cache_dir,
+      target_size, compress;
   std::string sensitivity;
   double least_cosine = 0.99;
   int threads = 0;
@@ -80,6 +81,15 @@ Result<convert::Importance> read_importance(const std::string& path, uint64_t mo
   std::vector<uint8_t> bytes((*source)->size());
   SLUICE_RETURN_IF_ERROR((*source)->read(0, bytes));
   return convert::Importance::parse(bytes);
+}
+
+// Whole, or not at all.
+Status write_importance(const convert::Importance& importance, const ConvertOptions& options) {
+  Result<OutputFile> file = OutputFile::create(options.save_imatrix, options.in);
+  if (!file.ok()) return file.status();
+  const std::string bytes = importance.file(options.calibrate);
+  file->write(bytes.data(), bytes.size());
+  return file->finish();
 }
 
 // What a text, or several, told of the model.
@@ -249,14 +259,18 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     from.cache_dir = options.cache_dir;
     from.memory_budget = wanted.memory_budget;
     from.threads = options.threads;
-    from.moments = !options.type.empty() || !options.target_size.empty();
+    const bool quantizes = !options.type.empty() || !options.target_size.empty();
+    from.moments = quantizes || !options.save_imatrix.empty();
     ProgressLine line;
     from.on_progress = [&line](double share) { line.show(share, "of the text is read"); };
     Result<Calibrated> read = calibrate(from);
     if (!read.ok()) return read.status();
     Calibrated& found = measured->calibrated;
     found = std::move(*read);
-    if (from.moments) wanted.importance = &found.importance;
+    if (quantizes) wanted.importance = &found.importance;
+    if (!options.save_imatrix.empty()) {
+      SLUICE_RETURN_IF_ERROR(write_importance(found.importance, options));
+    }
     wanted.layers = importance_of(found.layers);
     wanted.exits = found.exits.weights;
   }
@@ -312,10 +326,16 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_flag("--pure", options->pure, "every matrix gets the one type");
   CLI::Option* imatrix = sub->add_option("--imatrix", options->imatrix,
                                          "importance matrix of llama.cpp (.gguf or .dat)");
-  sub->add_option("--calibrate", options->calibrate,
-                  "a text; weights count by what it multiplies them with, and the file says how "
-                  "much it needs each layer, for --quality")
-      ->excludes(imatrix);
+  CLI::Option* calibrate =
+      sub->add_option(
+             "--calibrate", options->calibrate,
+             "a text; weights count by what it multiplies them with, and the file says how "
+             "much it needs each layer, for --quality")
+          ->excludes(imatrix);
+  sub->add_option("--save-imatrix", options->save_imatrix,
+                  "what --calibrate tells of columns, as an importance matrix that --imatrix and "
+                  "llama-quantize read (.gguf)")
+      ->needs(calibrate);
   sub->add_flag("--cluster-head", options->cluster_head,
                 "the file says how its output vectors lie in clusters, for --head-clusters");
   sub->add_option("--compress", options->compress,

@@ -6,13 +6,16 @@
 
 #include <cstring>
 
+#include "gguf/metadata_writer.h"
 #include "gguf/printable.h"
+#include "gguf/write.h"
 
 namespace sluice::convert {
 namespace {
 
 constexpr int32_t kMostEntries = 1 << 17;
 constexpr int32_t kMostNameBytes = 1 << 10;
+constexpr std::string_view kSums = ".in_sum2", kCounts = ".counts";
 
 // Reads the older form, never past the end.
 struct Reader {
@@ -67,11 +70,10 @@ Status parse_gguf(gguf::Bytes file, Importance* out) {
   const Result<gguf::ParseProgress> parsed = gguf::parse_header(file, file.size(), &header);
   if (!parsed.ok()) return parsed.status();
   if (!parsed->done) return cut();
-  constexpr std::string_view kSums = ".in_sum2";
   for (const gguf::Tensor& t : header.tensors) {
     if (!t.name.ends_with(kSums)) continue;
     const std::string name(t.name.substr(0, t.name.size() - kSums.size()));
-    const gguf::Tensor* counts = header.find_tensor(name + ".counts");
+    const gguf::Tensor* counts = header.find_tensor(name + std::string(kCounts));
     const auto f32 = [](const gguf::Tensor& x) { return x.type == gguf::TensorType::kF32; };
     if (counts == nullptr || !f32(t) || !f32(*counts) ||
         counts->ne[0] * counts->rows() != t.rows()) {
@@ -121,6 +123,43 @@ Result<const std::vector<float>*> Importance::find(const gguf::Tensor& tensor) c
   return error(Code::kBadShape, "the importance of \"%s\" has %zu values, its matrix %llu columns",
                gguf::printable(tensor.name).c_str(), n,
                static_cast<unsigned long long>(tensor.ne[0]));
+}
+
+std::string Importance::file(std::string_view dataset) const {
+  gguf::Header header;
+  header.version = 3;
+  header.alignment = 32;
+  gguf::MetadataWriter writer(&header);
+  writer.string("general.type", "imatrix");
+  std::string datasets;
+  gguf::MetadataWriter::append_string(&datasets, dataset);
+  writer.strings("imatrix.datasets", 1, std::move(datasets));
+  writer.number("imatrix.chunk_count", uint32_t{1});
+  writer.number("imatrix.chunk_size", uint32_t{1});
+  const auto add = [&](const std::string& name, uint64_t values) {
+    gguf::Tensor t;
+    t.name = writer.keep_text(name);
+    t.type = gguf::TensorType::kF32;
+    t.n_dims = 1;
+    t.ne[0] = values;
+    t.bytes = 4 * values;
+    header.tensors.push_back(t);
+  };
+  for (const auto& [name, moments] : by_name_) {
+    add(name + std::string(kSums), moments.size());
+    add(name + std::string(kCounts), 1);
+  }
+  std::string out = gguf::place_and_write(&header);
+  const auto put = [&](const float* values, size_t n) {
+    out.append(reinterpret_cast<const char*>(values), 4 * n);
+    out.resize((out.size() + 31) / 32 * 32);
+  };
+  constexpr float kOnce = 1;  // means are their own sums
+  for (const auto& [name, moments] : by_name_) {
+    put(moments.data(), moments.size());
+    put(&kOnce, 1);
+  }
+  return out;
 }
 
 uint64_t Importance::bytes() const {

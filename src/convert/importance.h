@@ -1,6 +1,6 @@
 // How much each column of a matrix matters: the second moments of what it is multiplied with, per
 // column, and per expert where there are several. Read from llama.cpp's files (imatrix), both
-// forms.
+// forms, and written as one.
 #pragma once
 
 #include <map>
@@ -25,6 +25,9 @@ class Importance {
   // [ne[0]] or [ne[2]][ne[0]] values for `tensor`, null where there are none; kBadShape where their
   // number is another one.
   [[nodiscard]] Result<const std::vector<float>*> find(const gguf::Tensor& tensor) const;
+  // An imatrix file of the newer form, which llama-quantize reads too. `dataset` is what it names as
+  // its text.
+  [[nodiscard]] std::string file(std::string_view dataset) const;
   [[nodiscard]] size_t size() const { return by_name_.size(); }
   [[nodiscard]] uint64_t bytes() const;
 

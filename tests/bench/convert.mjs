@@ -1,26 +1,33 @@
 // npm run bench:convert: what `sluice convert` makes of a trained model. For each type and mixture: the
-// file's bytes, the mean squared error of its weights, and against the model itself on a held-out text the
-// normalized error of logits, perplexity and the divergence of the next token's distribution (KL, nats a
+// file's bytes, the mean squared error of its weights, and against the model itself on stretches of a held-out
+// text the normalized error of logits, perplexity and the divergence of the next token's distribution (KL, nats a
 // token). Then --target-size at the sizes of five mixtures, with a calibration on the other half of the text
-// and without, by perplexity. Where a program `llama-quantize` is given, its files are measured alike.
-//   npm run bench:convert -- [--model FILE] [--text FILE] [--tokens 400] [--types a,b,…] [--sizes a,b,…]
+// and without. With --importance all types once more with that text's importance matrix. With --speed, the seconds that a large model takes. Where a program `llama-quantize` is given,
+// its files are measured alike, and its seconds in turns with ours.
+//   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
+//                            [--sizes a,b,…] [--importance] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
 //                            [--llama-quantize PROGRAM] [--no-build]
-// PROGRAM IN OUT TYPE is what is called; tests/bench/peer/quantize.py is llama.cpp's library so.
+// PROGRAM IN OUT TYPE [THREADS [IMATRIX]] is what is called; tests/bench/peer/quantize.py is llama.cpp's library so.
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { cmakeBuild } from '../../web/scripts/build.mjs';
 import { inRoot, run } from '../../web/scripts/lib.mjs';
 import { scratchFolder } from './browser.mjs';
-import { jsonOf, modelLabel } from './lib.mjs';
+import { jsonOf, modelFile, modelLabel } from './lib.mjs';
 
 const { values } = parseArgs({
   options: {
     model: { type: 'string', default: inRoot('examples', 'models', 'sluice-tales-F16.gguf') },
     text: { type: 'string', default: inRoot('examples', 'models', 'heldout.txt') },
+    stretches: { type: 'string', default: '12' },
     tokens: { type: 'string', default: '400' },
     types: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q5_1,q5_0,q4_k_m,q4_k_s,q4_1,iq4_nl,iq4_xs,q4_0,mxfp4,q3_k_m,q2_k,tq2_0,tq1_0' },
     sizes: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q4_k_m,q3_k_m' },
+    importance: { type: 'boolean' },
+    speed: { type: 'string' },
+    threads: { type: 'string', default: '2' },
+    rounds: { type: 'string', default: '2' },
     'llama-quantize': { type: 'string' },
     'no-build': { type: 'boolean' },
   },
@@ -34,16 +41,16 @@ const calibration = join(folder, 'calibration.txt');
 writeFileSync(calibration, lines.splice(lines.length / 2).join('\n'));
 const text = join(folder, 'text.txt');
 writeFileSync(text, lines.join('\n'));
-const tokens = (await jsonOf(sluice, ['tokenize', values.model, '--text-file', text])).slice(0, Number(values.tokens));
+const tokens = await jsonOf(sluice, ['tokenize', values.model, '--text-file', text]);
+const length = Number(values.tokens);
+const starts = Array.from({ length: Number(values.stretches) }, (_, i) => i * length).filter((at) => at + length <= tokens.length);
 
-function logitsOf(file) {
+function logitsOf(file, start) {
   const out = join(folder, 'logits');
-  run(sluice, ['logits', file, '--tokens', tokens.join(), '--out', out], { stdio: 'ignore' });
+  run(sluice, ['logits', file, '--tokens', tokens.slice(start, start + length).join(), '--out', out], { stdio: 'ignore' });
   const bytes = readFileSync(out);
   return new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
 }
-const whole = logitsOf(values.model);
-const width = whole.length / tokens.length;
 
 function logSum(row) {
   const top = row.reduce((a, b) => Math.max(a, b));
@@ -52,18 +59,21 @@ function logSum(row) {
 
 /** Against the model itself: the normalized error of logits, and the divergence of distributions in nats a token. */
 function compare(file) {
-  const made = logitsOf(file);
   let error = 0, power = 0, divergence = 0;
-  for (let at = 0; at < whole.length; at += width) {
-    const p = whole.subarray(at, at + width), q = made.subarray(at, at + width);
-    const logP = logSum(p), logQ = logSum(q);
-    for (let i = 0; i < width; i++) {
-      error += (p[i] - q[i]) ** 2;
-      power += p[i] ** 2;
-      divergence += Math.exp(p[i] - logP) * (p[i] - logP - (q[i] - logQ));
+  for (const start of starts) {
+    const whole = logitsOf(values.model, start), made = logitsOf(file, start);
+    const width = whole.length / length;
+    for (let at = 0; at < whole.length; at += width) {
+      const p = whole.subarray(at, at + width), q = made.subarray(at, at + width);
+      const logP = logSum(p), logQ = logSum(q);
+      for (let i = 0; i < width; i++) {
+        error += (p[i] - q[i]) ** 2;
+        power += p[i] ** 2;
+        divergence += Math.exp(p[i] - logP) * (p[i] - logP - (q[i] - logQ));
+      }
     }
   }
-  return { nmse: error / power, divergence: divergence / tokens.length };
+  return { nmse: error / power, divergence: divergence / (length * starts.length) };
 }
 
 async function measured(file) {
@@ -86,26 +96,44 @@ const figure = (x) => (x === 0 ? '0' : x === undefined ? '' : x < 0.001 ? x.toEx
 const print = (head, rows) => console.log([head, head.map(() => '---'), ...rows].map((row) => `| ${row.join(' | ')} |`).join('\n'));
 const cells = (r) => [r.bytes, figure(r.mse), figure(r.nmse), r.perplexity.toFixed(4), figure(r.divergence)];
 
-const types = values.types.split(',');
-const sizes = values.sizes === '' ? [] : values.sizes.split(',');
+const head = ['type', 'bytes', 'MSE of weights', 'NMSE of logits', 'perplexity', 'KL'];
+const types = values.types.split(',').filter(Boolean);
+const sizes = values.sizes.split(',').filter(Boolean);
 const made = new Map();
 for (const type of [...new Set([...types, ...sizes])]) made.set(type, await converted(['--type', type]));
 console.log(`\n${modelLabel(values.model)}; the text has perplexity ${(await measured(values.model)).perplexity.toFixed(4)}\n`);
-print(['type', 'bytes', 'MSE of weights', 'NMSE of logits', 'perplexity', 'KL'], types.map((type) => [type, ...cells(made.get(type))]));
+print(head, types.map((type) => [type, ...cells(made.get(type))]));
 
-if (values['llama-quantize']) {
+/** The files of the program that was given, with further arguments behind the type. */
+async function theirs(rest) {
   const rows = [];
   for (const type of types) {
     const out = join(folder, 'theirs.gguf');
     try {
-      run(values['llama-quantize'], [values.model, out, type], { stdio: 'ignore' });
+      run(values['llama-quantize'], [values.model, out, type, ...rest], { stdio: 'ignore' });
       rows.push([type, ...cells(await measured(out))]);
     } catch {
       rows.push([type, 'refused', '', '', '', '']);
     }
   }
+  return rows;
+}
+if (values['llama-quantize'] && types.length > 0) {
   console.log('\nllama-quantize\n');
-  print(['type', 'bytes', '', 'NMSE of logits', 'perplexity', 'KL'], rows);
+  print(head, await theirs([]));
+}
+
+if (values.importance) {
+  const matrix = join(folder, 'importance.gguf');
+  await converted(['--type', 'q8_0', '--calibrate', calibration, '--save-imatrix', matrix]);
+  const rows = [];
+  for (const type of types) rows.push([type, ...cells(await converted(['--type', type, '--imatrix', matrix]))]);
+  console.log('\nwith an importance matrix of the other half\n');
+  print(head, rows);
+  if (values['llama-quantize']) {
+    console.log('\nllama-quantize with the same one\n');
+    print(head, await theirs([values.threads, matrix]));
+  }
 }
 
 if (sizes.length > 0) console.log('\n--target-size\n');
@@ -113,7 +141,28 @@ const rows = [];
 for (const type of sizes) {
   const mixture = made.get(type), size = ['--target-size', String(mixture.bytes)];
   const plain = await converted(size), read = await converted([...size, '--calibrate', calibration]);
-  const pair = (r) => [r.bytes, r.perplexity.toFixed(4), figure(r.divergence)];
+  const pair = (r) => [r.bytes, figure(r.divergence), figure(r.nmse)];
   rows.push([type, ...pair(mixture), ...pair(plain), ...pair(read)]);
 }
-if (sizes.length > 0) print(['mixture', 'bytes', 'perplexity', 'KL', '--target-size: bytes', 'perplexity', 'KL', 'calibrated: bytes', 'perplexity', 'KL'], rows);
+if (sizes.length > 0) print(['mixture', 'bytes', 'KL', 'NMSE', '--target-size: bytes', 'KL', 'NMSE', 'calibrated: bytes', 'KL', 'NMSE'], rows);
+
+if (values.speed) {
+  const large = modelFile(values.speed), out = join(folder, 'timed.gguf');
+  const ours = (type) => [sluice, ['convert', large, out, '--type', type, '--threads', values.threads, '--json']];
+  const theirs = (type) => [values['llama-quantize'], [large, out, type, values.threads]];
+  const seconds = ([program, args]) => {
+    const start = performance.now();
+    run(program, args, { stdio: 'ignore' });
+    return (performance.now() - start) / 1000;
+  };
+  const rows = types.filter((type) => type !== 'mxfp4').map((type) => {
+    let mine = Infinity, peer = Infinity;
+    for (let round = 0; round < Number(values.rounds); round++) {
+      mine = Math.min(mine, seconds(ours(type)));
+      if (values['llama-quantize']) peer = Math.min(peer, seconds(theirs(type)));
+    }
+    return [type, mine.toFixed(2), ...(Number.isFinite(peer) ? [peer.toFixed(2), (peer / mine).toFixed(2)] : ['', ''])];
+  });
+  console.log(`\n${modelLabel(large)}, ${values.threads} threads, seconds\n`);
+  print(['type', 'sluice convert', 'llama-quantize', 'times as fast'], rows);
+}

@@ -209,6 +209,22 @@ TEST(ConvertImportance, ReadsTheNewerForm) {
   EXPECT_EQ(**found, (std::vector<float>{1, 2, 1, 1}));  // the second expert was never asked
 }
 
+TEST(ConvertImportance, IsReadBackAsItWasWritten) {
+  Importance written;
+  ASSERT_TRUE(written.set("blk.0.attn_q.weight", {1, 2, 0.5f}).ok());
+  ASSERT_TRUE(written.set("blk.0.ffn_up_exps.weight", {3, 4, 1, 7}).ok());  // two experts
+  const std::string file = written.file("a text");
+  const Result<Importance> read = Importance::parse(bytes_of(file));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  ASSERT_EQ(read->size(), 2u);
+  const auto plain = read->find(tensor("blk.0.attn_q.weight", {3, 5, 1, 1}));
+  ASSERT_TRUE(plain.ok() && *plain != nullptr);
+  EXPECT_EQ(**plain, (std::vector<float>{1, 2, 0.5f}));
+  const auto experts = read->find(tensor("blk.0.ffn_up_exps.weight", {2, 7, 2, 1}));
+  ASSERT_TRUE(experts.ok() && *experts != nullptr);
+  EXPECT_EQ(**experts, (std::vector<float>{3, 4, 1, 7}));
+}
+
 TEST(ConvertImportance, EveryTruncationIsAnError) {
   const std::string file = old_matrix("blk.0.attn_q.weight", 2, {2, 4, 6});
   for (size_t n = 0; n < file.size(); ++n) {

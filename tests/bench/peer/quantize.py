@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""llama.cpp's quantizer, as its prebuilt library has it: quantize.py IN OUT TYPE, which is what llama-quantize does.
+"""llama.cpp's quantizer, as its prebuilt library has it: quantize.py IN OUT TYPE [THREADS [IMATRIX]], which is what
+llama-quantize does.
 
 The library is that of @node-llama-cpp/linux-x64 (npm install in this folder), or the one that LIBLLAMA names. No
 package has the program itself.
@@ -7,6 +8,7 @@ package has the program itself.
 import ctypes
 import glob
 import os
+import struct
 import sys
 
 FILE_TYPES = {"f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k_s": 11, "q3_k_m": 12,
@@ -15,12 +17,63 @@ FILE_TYPES = {"f16": 1, "q4_0": 2, "q4_1": 3, "q8_0": 7, "q5_0": 8, "q5_1": 9, "
 
 
 class Params(ctypes.Structure):
-    """The first two fields of llama_model_quantize_params; room for whatever follows."""
-    _fields_ = [("threads", ctypes.c_int32), ("file_type", ctypes.c_int32), ("rest", ctypes.c_char * 1024)]
+    """llama_model_quantize_params up to the importance matrix; room for whatever follows."""
+    _fields_ = [("threads", ctypes.c_int32), ("file_type", ctypes.c_int32), ("types", ctypes.c_int32 * 2),
+                ("flags", ctypes.c_bool * 8), ("imatrix", ctypes.c_void_p), ("rest", ctypes.c_char * 1024)]
+
+
+class Importance(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.POINTER(ctypes.c_float)), ("size", ctypes.c_size_t)]
+
+
+def importance_of(path):
+    """The file of `sluice convert --save-imatrix`: a GGUF of one-dimensional f32 tensors, whose counts are 1."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at = 8
+
+    def take(form):
+        nonlocal at
+        values = struct.unpack_from("<" + form, data, at)
+        at += struct.calcsize("<" + form)
+        return values[0]
+
+    def text():
+        return take(f"{take('Q')}s")
+
+    def value(kind):
+        if kind == 8:
+            text()
+        elif kind == 9:
+            element, count = take("I"), take("Q")
+            for _ in range(count):
+                value(element)
+        else:
+            take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
+
+    n_tensors, n_keys = take("Q"), take("Q")
+    for _ in range(n_keys):
+        text()
+        value(take("I"))
+    tensors = []
+    for _ in range(n_tensors):
+        name, dims = text(), take("I")
+        size = [take("Q") for _ in range(dims)]
+        take("I")
+        tensors.append((name, size[0], take("Q")))
+    start = (at + 31) // 32 * 32
+    found = []
+    for name, size, offset in tensors:
+        if name.endswith(b".in_sum2"):
+            values = (ctypes.c_float * size).from_buffer_copy(data, start + offset)
+            found.append(Importance(name[:-8], values, size))
+    return (Importance * (len(found) + 1))(*found)
 
 
 def main():
     source, out, kind = sys.argv[1:4]
+    threads = int(sys.argv[4]) if len(sys.argv) > 4 else 2
+    importance = importance_of(sys.argv[5]) if len(sys.argv) > 5 else None
     if kind not in FILE_TYPES:
         sys.exit(f"llama.cpp has no file type {kind}")
     here = os.path.dirname(os.path.abspath(__file__))
@@ -33,7 +86,9 @@ def main():
     library.llama_model_quantize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(Params)]
     library.llama_model_quantize.restype = ctypes.c_uint32
     params = library.llama_model_quantize_default_params()
-    params.threads, params.file_type = 2, FILE_TYPES[kind]
+    params.threads, params.file_type = threads, FILE_TYPES[kind]
+    if importance is not None:
+        params.imatrix = ctypes.cast(importance, ctypes.c_void_p)
     if library.llama_model_quantize(source.encode(), out.encode(), ctypes.byref(params)) != 0:
         sys.exit(f"llama.cpp refuses {kind}")
 
