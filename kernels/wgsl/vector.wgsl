@@ -26,6 +26,15 @@ const RESULTS = ROWS * TOKENS;
 var<workgroup> chosen: i32;
 var<private> matrix: u32;  // of those that are bound
 
+// The bytes where ROWS rows of a part begin; behind the last row, where the last one does.
+fn places_of(part: u32, row: u32) -> array<u32, ROWS> {
+  var at: array<u32, ROWS>;
+  for (var r = 0u; r < ROWS; r++) {
+    at[r] = p.base[part] + matrix * p.stride[part] + min(row + r, p.rows[part] - 1u) * p.row_bytes;
+  }
+  return at;
+}
+
 fn weighed(sum: f32, part: u32, row: u32) -> f32 {
   let bias = p.bias[part];
   let factor = p.factor[part];

@@ -16,10 +16,7 @@ fn gains(c: u32) -> vec4f {
 
 //@ each binding
 fn accumulate$(first: u32, row: u32, token: u32, lane: u32, sums: ptr<function, array<f32, SUMS>>) {
-  var at: array<u32, ROWS>;
-  for (var r = 0u; r < ROWS; r++) {
-    at[r] = p.base[$] + matrix * p.stride[$] + min(row + r, p.rows[$] - 1u) * p.row_bytes;
-  }
+  let at = places_of($u, row);
   for (var unit = lane; unit < p.units; unit += WG) {
     let c = column(unit);
     var x0: array<vec4f, TOKENS>;

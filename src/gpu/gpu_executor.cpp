@@ -94,7 +94,24 @@ Step GpuExecutor::on_cpu(int32_t* max_ops) {
   return step;
 }
 
+// Where the card is lost, its layers are the CPU's like all others, in the order of passes and
+// within the same budget. False: reads are under way, into memory that moves.
+bool GpuExecutor::take_layers_back() {
+  residency::Residency& residency = engine_.residency();
+  residency.collect();
+  if (residency.under_way() > 0) return false;
+  engine_.pack_loaded();
+  if (engine_.leave_layers(0).ok()) pass_.cut = 0;
+  taken_back_ = true;
+  return true;
+}
+
 Step GpuExecutor::step(int32_t* max_ops) {
+  // Texts that are embedded were packed for the plan that there is.
+  if (pass_.lost != 0 && pass_.cut != 0 && !taken_back_ && where_ != Where::kCard &&
+      cpu_.at() == 0 && !spec_.embed) {
+    return take_layers_back() ? Step::kProgress : Step::kBlocked;
+  }
   if (where_ == Where::kEmbedding) {
     while (*max_ops > 0 && cpu_.at() == 0) {
       int32_t one = 1;

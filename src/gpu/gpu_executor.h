@@ -72,6 +72,7 @@ class GpuExecutor final : public session::Executor {
   [[nodiscard]] bool for_card(int32_t n, const session::BatchSpec& spec);
   [[nodiscard]] bool vectors_ready();
   [[nodiscard]] session::Step on_cpu(int32_t* max_ops);
+  [[nodiscard]] bool take_layers_back();
   void hand_over();
 
   session::Engine& engine_;
@@ -79,7 +80,7 @@ class GpuExecutor final : public session::Executor {
   session::WeightFeed feed_;
   CardPass pass_;
   Where where_ = Where::kCpu;
-  bool watched_ = false;
+  bool watched_ = false, taken_back_ = false;
   session::BatchSpec spec_;
   int32_t n_ = 0;
   // Whose rows the card has, and the position whose recurrent states; -1: of none.

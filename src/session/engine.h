@@ -90,8 +90,8 @@ class Engine {
   [[nodiscard]] const Status& failure() const { return failure_; }
 
   // The first so many layers are another device's, which has their weights: memory is for the
-  // others first, and theirs are read where the CPU computes them after all. Before the first pass;
-  // errors: set_memory_budget's.
+  // others first, and theirs are read where the CPU computes them after all. 0: all are the CPU's
+  // again. As set_memory_budget, whose errors it has, between passes or as a batch begins.
   [[nodiscard]] Status leave_layers(int32_t layers);
 
   // Other adapters than those it was opened with, in their place, within the same budget; none: the

@@ -1,18 +1,18 @@
 // Layers that another device computes (Engine::leave_layers): their weights are out of turn, as
 // those of experts are. They come last for memory, are in no pass's order, and are read when the
-// CPU computes them after all: where that device is lost, or does not do what is asked.
+// CPU computes them after all: where that device does not do what is asked, or has just been lost.
 #include "session/cpu_executor.h"
 
 namespace sluice::session {
 
 Status Engine::leave_layers(int32_t layers) {
-  bool left = true;
-  for (model::Mat& m : program_.mats) {
-    if (m.layer < 0 || m.layer >= layers || m.expert) continue;
-    m.expert = true;
-    left = false;
+  for (model::Mat& m : program_.mats) m.expert = m.layer >= 0 && m.layer < layers;
+  for (const model::Moe& moe : program_.moes) {
+    for (const std::vector<int32_t>* mats : {&moe.gate, &moe.up, &moe.down}) {
+      for (const int32_t mat : *mats) program_.mats[static_cast<size_t>(mat)].expert = true;
+    }
   }
-  return left ? Status{} : set_memory_budget(plan_.budget);
+  return set_memory_budget(plan_.budget);
 }
 
 void CpuExecutor::demand_weights() {

@@ -13,11 +13,12 @@ export const noLavapipe = missing.firefox || (existsSync(lavapipe) ? false : 'no
 export const launchChromiumGpu = () =>
   launch({ args: [...chromiumArgs, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] });
 
-export const launchFirefoxGpu = () => launchFirefox({
+export const launchFirefoxGpu = (preferences = {}) => launchFirefox({
   env: { VK_ICD_FILENAMES: lavapipe },
   preferences: {
     'dom.webgpu.enabled': true, 'dom.webgpu.workers.enabled': true, 'gfx.webgpu.ignore-blocklist': true,
     // Tabs that are opened for tests are in the background, where timers may run once in many seconds.
     'dom.min_background_timeout_value': 4, 'dom.timeout.enable_budget_timer_throttling': false,
+    ...preferences,
   },
 });

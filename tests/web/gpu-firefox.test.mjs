@@ -95,6 +95,31 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
       checkQuarter((options) => measured(model, { options }), kept[model.name], 2));
   }
 
+  for (const model of [llama, lfm2]) {
+    test(`the first layers of ${model.name} on the card, the others on the CPU`, limits, async () => {
+      const result = await measured(model, { options: { gpuLayers: 2 } });
+      assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 2]);
+      assert.ok(result.counts.cardPasses > 0);
+      assert.ok(result.gpu < kept[model.name].gpu, `${result.gpu} bytes of ${kept[model.name].gpu}`);
+      checkLogits(result, model, kNmse);
+      assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+    });
+
+    test(`as many layers of ${model.name} as fit in a quarter of the room, the CPU's layers streaming`, limits, async () => {
+      const least = await page.evaluate((source) => Engine.inspect(source, { cache: 'none', contextLength: 256 }).then(({ plan }) => plan.minimum), addressOf(files, model));
+      const measuredWith = (options) => measured(model, { options: { memoryBudget: least + (1 << 14), ...options } });
+      const room = async (gpuLayers) => Number(/they take (\d+) bytes/.exec(await measuredWith({ gpuLayers, gpuBudget: 1 << 16 }).catch((error) => error.message))[1]);
+      const [one, all] = [await room(1), await room(3)];
+      const gpuBudget = Math.floor(one + (all - one) / 4);
+      const result = await measuredWith({ gpuLayers: 'auto', gpuBudget });
+      assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 1]);
+      assert.ok(result.counts.bytesPerPass > 0, 'the CPU reads its layers for each pass');
+      assert.ok(result.gpu <= gpuBudget, `${result.gpu} bytes of ${gpuBudget}`);
+      checkLogits(result, model, kNmse);
+      assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
+    });
+  }
+
   test('an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told', limits, async () => {
     const told = await page.evaluate(async ([source, prompt, expected]) => {
       const card = await cardOf(source);
@@ -125,6 +150,10 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     const { third, ...rest } = told;
     assert.deepEqual(rest, { aborted: 'AbortError', right: true, same: true, held: true, gone: 'DISPOSED' });
     assert.ok(third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`), JSON.stringify(third));
+  });
+
+  test('the CPU has all layers where the card that had some is lost', limits, async () => {
+    checkLosses(await page.evaluate((args) => loseCards(...args), [addressOf(files, llama), llama.prompt, { times: 3, seed: 9, count: 6, options: { gpuLayers: 2 } }]), 3);
   });
 
   test('the CPU goes on where the card is lost, whenever that is', forever, async () => {

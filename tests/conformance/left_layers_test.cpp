@@ -1,0 +1,48 @@
+// Layers that another device has and loses: the plan is then what it was before, experts and all,
+// and so is what is computed.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+std::vector<residency::MatrixKind> kinds_of(const session::Engine& engine) {
+  std::vector<residency::MatrixKind> kinds;
+  for (const residency::Unit& unit : engine.plan().weights.units) kinds.push_back(unit.kind);
+  return kinds;
+}
+
+TEST(LeftLayers, AreTakenBackAsTheyWere) {
+  const std::vector<std::string> names = {"lfm2", "qwen3moe"};
+  const std::vector<Reference> found = read_manifest(fixture_folder("families"), &names);
+  if (found.empty()) GTEST_SKIP() << "no fixtures";
+  for (const Reference& r : found) {
+    const char* name = r.name.c_str();
+    session::EngineOptions options;
+    options.n_ctx = static_cast<int32_t>(r.prompt.size());
+    options.n_threads = 2;
+    options.memory_budget = smallest_budget(r.path, options) + (1 << 17);
+    Opened opened = open_model(r.path, options);
+    ASSERT_NE(opened.session, nullptr);
+    session::Engine& engine = opened.model->engine();
+    const std::vector<residency::MatrixKind> before = kinds_of(engine);
+    const uint64_t pinned = engine.plan().weights.pinned_bytes;
+    ASSERT_TRUE(engine.leave_layers(1).ok());
+    EXPECT_NE(kinds_of(engine), before) << name;
+    ASSERT_TRUE(engine.leave_layers(0).ok());
+    EXPECT_EQ(kinds_of(engine), before) << name;
+    EXPECT_EQ(engine.plan().weights.pinned_bytes, pinned) << name;
+    const std::vector<float> ours = all_logits(opened, r.prompt, 1);
+    Opened other = open_model(r.path, options);
+    ASSERT_NE(other.session, nullptr);
+    const std::vector<float> expected = all_logits(other, r.prompt, 1);
+    ASSERT_EQ(ours.size(), expected.size());
+    EXPECT_EQ(std::memcmp(ours.data(), expected.data(), ours.size() * sizeof(float)), 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
