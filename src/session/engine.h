@@ -159,7 +159,8 @@ class Engine {
 
   model::Program program_;
   MemoryPlan plan_;
-  EngineOptions options_;  // as planned at first
+  int32_t left_layers_ = 0;  // to another device
+  EngineOptions options_;    // as planned at first
   AdapterSet adapters_;
   uint64_t model_identity_ = 0, identity_ = 0;
   uint32_t replans_ = 0;

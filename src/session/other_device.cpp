@@ -6,13 +6,22 @@
 namespace sluice::session {
 
 Status Engine::leave_layers(int32_t layers) {
-  for (model::Mat& m : program_.mats) m.expert = m.layer >= 0 && m.layer < layers;
-  for (const model::Moe& moe : program_.moes) {
-    for (const std::vector<int32_t>* mats : {&moe.gate, &moe.up, &moe.down}) {
-      for (const int32_t mat : *mats) program_.mats[static_cast<size_t>(mat)].expert = true;
+  const auto mark = [this](int32_t n) {
+    for (model::Mat& m : program_.mats) m.expert = m.layer >= 0 && m.layer < n;
+    for (const model::Moe& moe : program_.moes) {
+      for (const std::vector<int32_t>* mats : {&moe.gate, &moe.up, &moe.down}) {
+        for (const int32_t mat : *mats) program_.mats[static_cast<size_t>(mat)].expert = true;
+      }
     }
+  };
+  mark(layers);
+  Status planned = set_memory_budget(plan_.budget);
+  if (planned.ok()) {
+    left_layers_ = layers;
+  } else {  // the plan there was goes on
+    mark(left_layers_);
   }
-  return set_memory_budget(plan_.budget);
+  return planned;
 }
 
 void CpuExecutor::demand_weights() {
