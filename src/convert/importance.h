@@ -25,8 +25,8 @@ class Importance {
   // [ne[0]] or [ne[2]][ne[0]] values for `tensor`, null where there are none; kBadShape where their
   // number is another one.
   [[nodiscard]] Result<const std::vector<float>*> find(const gguf::Tensor& tensor) const;
-  // An imatrix file of the newer form, which llama-quantize reads too. `dataset` is what it names as
-  // its text.
+  // An imatrix file of the newer form, which llama-quantize reads too. `dataset` is what it names
+  // as its text.
   [[nodiscard]] std::string file(std::string_view dataset) const;
   [[nodiscard]] size_t size() const { return by_name_.size(); }
   [[nodiscard]] uint64_t bytes() const;
