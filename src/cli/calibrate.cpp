@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "cli/cli.h"
+#include "cli/divergence.h"
 #include "cli/moments.h"
 #include "cli/windows.h"
 #include "model/skipping.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <limits>
-#include <span>
 #include <vector>
 
 namespace sluice::cli {
@@ -17,9 +16,5 @@ struct LayerWorth {
 
 // As files have it (gguf/layer_importance.h).
 [[nodiscard]] std::vector<float> importance_of(const std::vector<LayerWorth>& layers);
-
-// Of the distribution that the second logits give from the first's, in nats.
-[[nodiscard]] double divergence(std::span<const float> p, std::span<const float> q);
-[[nodiscard]] double cosine(std::span<const float> a, std::span<const float> b);
 
 }  // namespace sluice::cli

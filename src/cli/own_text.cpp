@@ -132,6 +132,23 @@ Result<Texts> write_own_text(native::ModelHeader header, const session::EngineOp
   return writer.write(on_progress);
 }
 
+Texts cut_text(const tokenizer::Tokenizer& vocabulary, const std::string& text, size_t tokens,
+               int32_t window) {
+  const std::vector<Token> all = vocabulary.encode(text, {false, false});
+  const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
+  const size_t room = static_cast<size_t>(window) - opening;
+  const size_t there = (all.size() + room - 1) / room;
+  const size_t n = std::min(there, (tokens + room - 1) / room);
+  Texts out;
+  for (size_t i = 0; i < n; ++i) {
+    std::vector<Token>& w = out.emplace_back(opening, vocabulary.bos());
+    const size_t from = i * there / n * room;
+    w.insert(w.end(), all.begin() + static_cast<ptrdiff_t>(from),
+             all.begin() + static_cast<ptrdiff_t>(std::min(from + room, all.size())));
+  }
+  return out;
+}
+
 Texts draw_tokens(int64_t n_vocab, const OwnText& wanted) {
   std::mt19937_64 random(1);
   Texts texts;

@@ -1,5 +1,5 @@
-// A text to measure with where none is given: what the model itself writes, drawn from its own
-// distribution, from the beginning on. The same one each time.
+// A text to measure with: windows of a given one, or what the model itself writes, drawn from its
+// own distribution, from the beginning on. The same one each time.
 #pragma once
 
 #include <string>
@@ -23,6 +23,10 @@ struct OwnText {
                                            const session::EngineOptions& options,
                                            const OwnText& wanted,
                                            const std::function<void(double share)>& on_progress);
+
+// Windows of a text that lie evenly in it, so many that they have `tokens` or all that there are.
+[[nodiscard]] Texts cut_text(const tokenizer::Tokenizer& vocabulary, const std::string& text,
+                             size_t tokens, int32_t window);
 
 // Tokens that are drawn evenly, for a model that writes none.
 [[nodiscard]] Texts draw_tokens(int64_t n_vocab, const OwnText& wanted);

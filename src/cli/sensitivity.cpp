@@ -3,11 +3,12 @@
 #include "cli/sensitivity.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "cli/cli.h"
+#include "cli/divergence.h"
 #include "cli/own_text.h"
 #include "cli/probes.h"
+#include "cli/shared_model.h"
 #include "cli/windows.h"
 #include "convert/substitute.h"
 #include "gguf/head_clusters.h"
@@ -23,33 +24,6 @@ constexpr uint64_t kLogitsAtOnce = 32ull << 20;
 constexpr int32_t kTextsAtOnce = 8;
 constexpr uint64_t kReadForText = 64ull << 30;  // bytes, to write a text
 constexpr int32_t kShortestText = 32;
-constexpr float kUnlikely = -25;  // a logarithm
-
-// A file that several engines read, one after the other.
-class SharedSource final : public io::ByteSource {
- public:
-  explicit SharedSource(io::ByteSource* file) : file_(file) {}
-  [[nodiscard]] uint64_t size() const override { return file_->size(); }
-  [[nodiscard]] Status read(uint64_t offset, std::span<uint8_t> out) override {
-    return file_->read(offset, out);
-  }
-  void will_need(uint64_t offset, uint64_t length) override { file_->will_need(offset, length); }
-  [[nodiscard]] Status refresh(uint64_t offset, uint64_t length) override {
-    return file_->refresh(offset, length);
-  }
-
- private:
-  io::ByteSource* file_;
-};
-
-// Values in the order in which they are stored, which is the engine's.
-Result<convert::Source> as_stored(const native::ModelHeader& model, gguf::Header* header) {
-  *header = model.header;
-  std::erase_if(header->metadata, [](const gguf::KeyValue& kv) {
-    return kv.key == "sluice.rope_neox" || kv.key == "sluice.norm_offset";
-  });
-  return convert::Source::create(*header, model.sources);
-}
 
 // What a row's answer is compared with: logarithms of probabilities, or an embedding.
 struct Answers {
@@ -57,43 +31,6 @@ struct Answers {
   size_t width = 0;
   std::vector<float> rows;  // [positions][width]
 };
-
-void to_log_probabilities(std::span<float> row) {
-  const float top = *std::max_element(row.begin(), row.end());
-  double sum = 0;
-  for (const float x : row) sum += std::exp(x - top);
-  const auto log = static_cast<float>(std::log(sum)) + top;
-  for (float& x : row) x -= log;
-}
-
-// The divergence of the distribution that `logits` give, by its difference from log p: what is
-// next to nothing keeps its digits.
-double divergence_from(std::span<const float> log_p, std::span<const float> logits) {
-  double mean = 0, p_sum = 0;
-  for (size_t i = 0; i < log_p.size(); ++i) {
-    if (log_p[i] < kUnlikely) continue;
-    const double p = std::exp(log_p[i]);
-    p_sum += p;
-    mean += p * (static_cast<double>(logits[i]) - log_p[i]);
-  }
-  mean /= p_sum;
-  double sum = 0;
-  for (size_t i = 0; i < log_p.size(); ++i) {
-    if (log_p[i] < kUnlikely) continue;
-    const double d = static_cast<double>(logits[i]) - log_p[i] - mean;
-    sum += std::exp(log_p[i]) * (std::expm1(d) - d);
-  }
-  return std::log1p(std::max(0.0, sum / p_sum));
-}
-
-double share_of_change(std::span<const float> whole, std::span<const float> made) {
-  double error = 0, power = 0;
-  for (size_t i = 0; i < whole.size(); ++i) {
-    error += std::pow(static_cast<double>(whole[i]) - made[i], 2);
-    power += std::pow(static_cast<double>(whole[i]), 2);
-  }
-  return power > 0 ? error / power : 0;
-}
 
 class Sweep {
  public:
@@ -186,17 +123,6 @@ class Sweep {
     return static_cast<uint64_t>(answers_.logits ? program_.hp.n_vocab : program_.hp.n_embd);
   }
 
-  // The model once more, over the files that are open.
-  [[nodiscard]] native::ModelHeader shared() const {
-    native::ModelHeader out;
-    out.header = model_.header;
-    for (const auto& file : model_.sources) {
-      out.sources.push_back(std::make_unique<SharedSource>(file.get()));
-    }
-    out.remote = model_.remote;
-    out.held = model_.held;
-    return out;
-  }
   [[nodiscard]] session::EngineOptions engine_options() const {
     session::EngineOptions out;
     out.memory_budget = options_.memory_budget;
@@ -206,7 +132,7 @@ class Sweep {
   }
 
   [[nodiscard]] Result<Opened> open(const Probe* probe) const {
-    native::ModelHeader header = shared();
+    native::ModelHeader header = shared(model_);
     if (probe != nullptr) {
       auto file = std::make_unique<convert::SubstituteSource>(*stored_);
       const auto at = static_cast<uint32_t>(header.sources.size());
@@ -246,16 +172,17 @@ class Sweep {
       if (!text.ok()) return text.status();
       Result<Opened> opened = open(nullptr);
       if (!opened.ok()) return opened.status();
-      texts = cut(opened->model->engine().tokenizer(), *text);
+      texts = cut_text(opened->model->engine().tokenizer(), *text, plan_.tokens, window_);
     } else if (answers_.logits) {
       uint64_t bytes = 1;
       for (const gguf::Tensor& t : model_.header.tensors) bytes += t.bytes;
       const auto length =
           static_cast<int32_t>(std::clamp<uint64_t>(kReadForText / bytes, kShortestText, kWindow));
       wanted.length = std::min(window_, length);
-      Result<Texts> own = write_own_text(shared(), engine_options(), wanted, [this](double share) {
-        if (options_.on_progress) options_.on_progress(kTextShare * share);
-      });
+      Result<Texts> own =
+          write_own_text(shared(model_), engine_options(), wanted, [this](double share) {
+            if (options_.on_progress) options_.on_progress(kTextShare * share);
+          });
       if (!own.ok()) return own.status();
       texts = std::move(*own);
     } else {
@@ -274,23 +201,6 @@ class Sweep {
       positions_ += w.compared.size();
     }
     return {};
-  }
-
-  // Windows of the text that lie evenly in it, as many as are wanted.
-  [[nodiscard]] Texts cut(const tokenizer::Tokenizer& vocabulary, const std::string& text) const {
-    const std::vector<Token> tokens = vocabulary.encode(text, {false, false});
-    const size_t opening = vocabulary.adds_bos() && vocabulary.bos() >= 0 ? 1 : 0;
-    const size_t room = static_cast<size_t>(window_) - opening;
-    const size_t there = (tokens.size() + room - 1) / room;
-    const size_t n = std::min(there, (plan_.tokens + room - 1) / room);
-    Texts out;
-    for (size_t i = 0; i < n; ++i) {
-      std::vector<Token>& w = out.emplace_back(opening, vocabulary.bos());
-      const size_t from = i * there / n * room;
-      w.insert(w.end(), tokens.begin() + static_cast<ptrdiff_t>(from),
-               tokens.begin() + static_cast<ptrdiff_t>(std::min(from + room, tokens.size())));
-    }
-    return out;
   }
 
   [[nodiscard]] static Status run(const Opened& on, const Window& w,
