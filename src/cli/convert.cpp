@@ -348,6 +348,7 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--cache-dir", options->cache_dir, "keep what URLs deliver in this directory");
   sub->add_flag("--json", options->json, "print the report as JSON");
   sub->callback([options, status] {
+    const EndsAtSignals watch;
     convert::Report report;
     Measured measured;
     const Status done = convert_model(*options, &report, &measured);

@@ -124,7 +124,10 @@ void add_dump(CLI::App& app, int* status) {
   sub->add_option("--tokens", options->tokens, "ids, such as 1,2,3")->required();
   sub->add_option("--out", options->out, "folder for the f32 files")->required();
   sub->add_option("--layer", options->layer, "a layer's number, or all");
-  sub->callback([options, status] { *status = dump(*options); });
+  sub->callback([options, status] {
+    const EndsAtSignals watch;
+    *status = dump(*options);
+  });
 }
 
 }  // namespace sluice::cli

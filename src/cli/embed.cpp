@@ -107,7 +107,10 @@ void add_embed(CLI::App& app, int* status) {
       ->check(whole_number(1, model::kMaxWidth));
   sub->add_flag("--no-normalize", options->no_normalize, "do not scale to length 1");
   sub->add_option("--out", options->out, "little-endian f32, [rows x dimensions]")->required();
-  sub->callback([options, status] { *status = embed_text(*options); });
+  sub->callback([options, status] {
+    const EndsAtSignals watch;
+    *status = embed_text(*options);
+  });
 }
 
 }  // namespace sluice::cli

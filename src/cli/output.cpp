@@ -2,11 +2,14 @@
 #include "cli/output.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <filesystem>
+#include <mutex>
+#include <set>
 
+#include "cli/cli.h"
 #include "gguf/gguf.h"
 #include "open/address.h"
-#include "platform/console.h"
 #include "platform/file.h"
 #include "platform/utf8_path.h"
 
@@ -48,7 +51,30 @@ Status unwritable(const std::string& path) {
   return error(Code::kIo, "the file \"%.256s\" cannot be written", path.c_str());
 }
 
+// Files under the names that they have until they are whole. Never destroyed: a signal may come
+// while the process ends.
+struct Unfinished {
+  std::mutex mutex;
+  std::set<std::string> names;
+};
+Unfinished& unfinished() {
+  static auto* all = new Unfinished;
+  return *all;
+}
+void remove_unfinished(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(unfinished().mutex);
+  platform::remove_file(name);
+  unfinished().names.erase(name);
+}
+
 }  // namespace
+
+void end_interrupted() {
+  unfinished().mutex.lock();  // for ever: nothing is renamed or begun any more
+  for (const std::string& name : unfinished().names) platform::remove_file(name);
+  fail(error(Code::kAborted, "interrupted"));
+  std::_Exit(130);
+}
 
 Result<OutputFile> OutputFile::create(const std::string& path, const std::string& model) {
   const fs::path place = platform::to_path(path);
@@ -73,6 +99,7 @@ Result<OutputFile> OutputFile::create(const std::string& path, const std::string
   }
   out.target_ = platform::to_utf8(target);
   out.beside_ = out.target_ + "." + std::to_string(platform::process_id()) + ".part";
+  const std::lock_guard<std::mutex> lock(unfinished().mutex);
   platform::File beside = platform::File::open(out.beside_, platform::Access::kCreateNew);
   if (beside.valid() && exists)
     fs::permissions(platform::to_path(out.beside_), there.permissions() & fs::perms::all, ignored);
@@ -81,11 +108,12 @@ Result<OutputFile> OutputFile::create(const std::string& path, const std::string
     out.beside_.clear();
     return unwritable(path);
   }
+  unfinished().names.insert(out.beside_);
   return out;
 }
 
 OutputFile::~OutputFile() {
-  if (file_ != nullptr && !beside_.empty()) platform::remove_file(beside_);
+  if (file_ != nullptr && !beside_.empty()) remove_unfinished(beside_);
 }
 
 void OutputFile::write(const void* bytes, size_t n) {
@@ -99,13 +127,20 @@ void OutputFile::write_at(uint64_t offset, const void* bytes, size_t n) {
   failed_ = ::fseeko(file, 0, SEEK_END) != 0 || failed_;
 }
 
+bool OutputFile::take_name() {
+  const std::lock_guard<std::mutex> lock(unfinished().mutex);
+  if (!platform::rename_file(beside_, target_)) return false;
+  unfinished().names.erase(beside_);
+  return true;
+}
+
 Status OutputFile::finish() {
   if (!failed_ && !beside_.empty()) {
     failed_ = !platform::sync(file_.get());
   }
   failed_ = std::fclose(file_.release()) != 0 || failed_;
-  if (!failed_ && (beside_.empty() || platform::rename_file(beside_, target_))) return {};
-  if (!beside_.empty()) platform::remove_file(beside_);
+  if (!failed_ && (beside_.empty() || take_name())) return {};
+  if (!beside_.empty()) remove_unfinished(beside_);
   return error(Code::kIo, "writing \"%.256s\" failed", path_.c_str());
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "platform/console.h"
 
 namespace sluice::cli {
 
@@ -31,6 +32,7 @@ class OutputFile {
 
  private:
   OutputFile() = default;
+  [[nodiscard]] bool take_name();
   struct Close {
     void operator()(std::FILE* file) const { (void)std::fclose(file); }
   };
@@ -38,6 +40,16 @@ class OutputFile {
   std::string path_, target_;
   std::string beside_;  // the name until the file is whole; "": written in place
   bool failed_ = false;
+};
+
+// Ends the process at once, with the status of what Ctrl-C ends, from any thread but for good: no
+// file that is being written stays, and none appears under its name after this.
+[[noreturn]] void end_interrupted();
+
+// While it lives, Ctrl-C and the request to end do that. One such object, or another
+// platform::SignalThread, at a time, before any thread of the command's own.
+class EndsAtSignals {
+  platform::SignalThread signals_{[](bool) { end_interrupted(); }};
 };
 
 }  // namespace sluice::cli

@@ -7,6 +7,7 @@
 
 #include "cli/answer.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "platform/console.h"
 
 namespace sluice::cli {
@@ -38,8 +39,7 @@ class InterruptWatch {
   void interrupt() {
     native::Model* model = model_.exchange(nullptr);
     if (model == nullptr) {
-      fail(error(Code::kAborted, "interrupted"));
-      std::_Exit(130);
+      end_interrupted();
     }
     model->interrupt();
   }

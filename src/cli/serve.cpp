@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "cli/answer.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "platform/console.h"
 #include "serve/http_server.h"
 
@@ -49,8 +50,7 @@ class SignalWatch {
   void count_signal() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!ready_) {
-      fail(error(Code::kAborted, "interrupted"));
-      std::_Exit(130);
+      end_interrupted();
     }
     ++count_;
     came_.notify_all();

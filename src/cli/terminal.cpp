@@ -6,6 +6,7 @@
 
 #include "base/printable.h"
 #include "cli/cli.h"
+#include "cli/output.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::cli {
@@ -13,8 +14,7 @@ namespace sluice::cli {
 void Signals::take(bool terminate) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!wake_) {
-    fail(error(Code::kAborted, "interrupted"));
-    std::_Exit(130);
+    end_interrupted();
   }
   if (terminate) terminated_ = true;
   interrupted_ = true;

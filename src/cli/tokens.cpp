@@ -114,7 +114,10 @@ void add_logits(CLI::App& app, int* status) {
   sub->add_option("--decoder-tokens", options->decoder_tokens,
                   "ids that answer the others, whose logits are written, where there is a decoder");
   sub->add_option("--out", options->out, "little-endian f32, [tokens x vocabulary]")->required();
-  sub->callback([options, status] { *status = logits(*options); });
+  sub->callback([options, status] {
+    const EndsAtSignals watch;
+    *status = logits(*options);
+  });
 }
 
 }  // namespace sluice::cli

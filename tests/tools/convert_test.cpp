@@ -15,6 +15,7 @@
 #include "../unit/torch_file.h"
 #include "gguf/gguf.h"
 #include "hf/safetensors.h"
+#include "program.h"
 #include "program_util.h"
 
 namespace sluice::tools {
@@ -47,6 +48,31 @@ class Convert : public ProgramTest {
     return error / power;
   }
 };
+
+// Ctrl-C while the file is written leaves neither it nor what it was called until then.
+TEST_F(Convert, InterruptedLeavesNothing) {
+  const auto files = [&] {
+    size_t n = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(base_)) {
+      n += entry.path().filename().string().starts_with("out.gguf") ? 1 : 0;
+    }
+    return n;
+  };
+  bool stopped = false;
+  for (int i = 0; i < 50 && !stopped; ++i) {  // until one was not done before the signal came
+    fs::remove(at("out.gguf"));
+    Program program({kSample, at("out.gguf"), "--type", "iq4_xs", "--threads", "1"}, nullptr,
+                    "convert");
+    while (files() == 0 && program.running()) std::this_thread::yield();
+    program.kill(SIGINT);
+    const int status = program.wait();
+    ASSERT_TRUE(status == 130 || status == 0) << status << program.err();
+    const size_t whole = fs::exists(at("out.gguf")) ? 1 : 0;
+    ASSERT_EQ(files(), whole);
+    stopped = status == 130 && whole == 0;
+  }
+  EXPECT_TRUE(stopped);
+}
 
 TEST_F(Convert, EveryTypeRuns) {
   const std::pair<const char*, double> kTypes[] = {
