@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/sensitivity.h"
+#include "convert/target.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
 
@@ -213,6 +214,17 @@ Status look_at_sensitivity(const ConvertOptions& options, convert::Options* want
   return {};
 }
 
+// Before a text is read or a tensor tried, which takes long.
+Status check_target(const ConvertOptions& options, uint64_t target_bytes) {
+  io::OpenOptions source_options;
+  source_options.cache_dir = options.cache_dir;
+  const Result<native::ModelHeader> model = native::read_header(options.in, source_options);
+  if (!model.ok()) return model.status();
+  const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+  if (!source.ok()) return source.status();
+  return convert::check_size(source->header(), target_bytes);
+}
+
 Status convert_model(const ConvertOptions& options, convert::Report* report, Measured* measured) {
   const bool qsf = options.out.ends_with(".qsf");
   const Result<convert::Packing> packing =
@@ -231,6 +243,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     const Result<uint64_t> size = parse_size(options.target_size);
     if (!size.ok()) return size.status();
     if (*size == 0) return error(Code::kInvalidArgument, "no file has a size of 0 bytes");
+    SLUICE_RETURN_IF_ERROR(check_target(options, *size));
     wanted.target_bytes = *size;
   }
   wanted.least_cosine = options.least_cosine;

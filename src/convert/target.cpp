@@ -73,6 +73,12 @@ std::vector<Form> forms_of(const Tensor& tensor, uint64_t alignment, const Optio
   return hull;
 }
 
+// Of everything but the tensors, keys of the file's types included.
+uint64_t front_bytes(const gguf::Header& header) {
+  gguf::Header copy = header;
+  return gguf::place_and_write(&copy).size() + 128;
+}
+
 struct Step {
   double saved;  // error by a byte
   size_t tensor, form;
@@ -83,6 +89,19 @@ struct Step {
 Result<const std::vector<float>*> importance_of(const Options& options, const Tensor& tensor) {
   if (options.importance == nullptr) return nullptr;
   return options.importance->find(tensor);
+}
+
+Status check_size(const gguf::Header& header, uint64_t target_bytes) {
+  uint64_t least = front_bytes(header);
+  for (const Tensor& t : header.tensors) {
+    uint64_t bytes = bytes_as(t, kept_type(t), header.alignment);
+    for (const T type : types_for(t)) bytes = std::min(bytes, bytes_as(t, type, header.alignment));
+    least += bytes;
+  }
+  if (least <= target_bytes) return {};
+  return error(Code::kInvalidArgument,
+               "the smallest file of this model has at least %llu bytes, whatever it loses",
+               static_cast<unsigned long long>(least));
 }
 
 Result<Sized> types_for_size(const gguf::Header& header, uint64_t reserved, const Options& options,
@@ -97,9 +116,7 @@ Result<Sized> types_for_size(const gguf::Header& header, uint64_t reserved, cons
   out.sensitivities = sensitivities_of(header, shares, options.probes);
   std::vector<std::vector<Form>> forms;
   std::vector<Step> steps;
-  gguf::Header copy = header;
-  uint64_t total =
-      gguf::place_and_write(&copy).size() + 128 + reserved;  // the keys of the file's types
+  uint64_t total = front_bytes(header) + reserved;
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     std::vector<Form> of =
         forms_of(header.tensors[i], header.alignment, options, errors[i], out.sensitivities[i]);

@@ -16,6 +16,10 @@ struct Sized {
   std::vector<Sensitivity> sensitivities;  // likewise
 };
 
+// Refuses by kInvalidArgument what no choice of types can reach: from the header, before anything
+// is measured.
+[[nodiscard]] Status check_size(const gguf::Header& header, uint64_t target_bytes);
+
 // Types for header.tensors so that the file has at most options.target_bytes, `reserved` of them
 // for metadata that is yet to come, and the model's answers change least, by options.probes. Where
 // nothing was measured the error of a matrix is the share of its products' power, by the moments of

@@ -332,6 +332,10 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
   const Ran small =
       run({"convert", kSample, at("out"), "--target-size", "300k", "--sensitivity", "off"});
   EXPECT_NE(small.err.find("the smallest file"), std::string::npos) << small.err;
+  // What nothing can reach is refused before the text is looked for.
+  const Ran early = run(
+      {"convert", kSample, at("out"), "--target-size", "100k", "--calibrate", at("no such text")});
+  EXPECT_NE(early.err.find("whatever it loses"), std::string::npos) << early.err;
 }
 
 // The same file for any number of threads, and a figure for each matrix.
