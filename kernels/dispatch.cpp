@@ -1,5 +1,6 @@
 // Which table runs. Natively the CPU and the operating system (which must save the wide registers)
-// are asked once; on wasm the module that loaded has already decided. Best first.
+// are asked once; on wasm the module that loaded has already decided, and may have been given to an
+// engine that it does not suit. Best first.
 #include <cstring>
 
 #include "kernels/isa/targets.h"
@@ -25,9 +26,10 @@ constexpr Choice kChoices[] = {{&avx512vnni::kTable, platform::has_avx512vnni},
 constexpr Choice kChoices[] = {
     {&neondot::kTable, platform::has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
 #elif defined(SLUICE_WASM_TABLE)    // the page has chosen a binary: web/worker/variant.ts
-constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, always}};
+constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, SLUICE_WASM_TABLE::runs_here}};
 #elif defined(SLUICE_WASM_RELAXED)  // the kernels' tests hold both
-constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, always}, {&wasmrelaxed16::kTable, always}};
+constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, wasmrelaxed::runs_here},
+                               {&wasmrelaxed16::kTable, wasmrelaxed16::runs_here}};
 #elif defined(__wasm_simd128__)
 constexpr Choice kChoices[] = {{&wasm128::kTable, always}};
 #else
@@ -49,7 +51,8 @@ const Table& best() {
   for (const Choice& choice : kChoices) {
     if (choice.runs_here()) return *choice.table;
   }
-  return *kChoices[kCount - 1].table;  // not reached: the last one always runs
+  return *kChoices[kCount - 1]
+              .table;  // it always runs, or is a binary's only one: by_name refuses it
 }
 
 const char* const* available() {

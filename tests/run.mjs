@@ -247,9 +247,10 @@ const suites = {
     const { buildProgram, countLines, runInBrowser, runInNode } = await import('./wasm/gtest.mjs');
     const { launchChromium, launchFirefox, launchWebKit } = await import('./web/drivers.mjs');
     const name = 'kernels_tests';
-    for (const variant of ['simd128', 'relaxed']) buildProgram(name, variant);
+    for (const variant of ['simd128', 'relaxed', 'strict']) buildProgram(name, variant);
     return inTurns([
       () => runInNode(name, 'simd128'),
+      () => runInNode(name, 'strict'),
       () => runInBrowser(launchChromium, name, 'simd128'),
       () => runInBrowser(launchWebKit, name, 'simd128'),
       () => runInBrowser(launchChromium, name, 'relaxed'),

@@ -89,7 +89,7 @@ SLUICE_INLINE I32 dot_signed_runs(const ActBlock& x, const F& codes) {
       sums[r] = dot_signed(sums[r], prepare_signed(codes(r, run)), q[run]);
     }
   }
-  return reduce_add_each(sums);
+  return reduce_add_each(sums) + signed_offset(x.m.nsum);
 }
 
 }  // namespace

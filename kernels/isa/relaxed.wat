@@ -2,14 +2,16 @@
 ;; The compiler (clang 14) does not know the final opcodes, so the C++ declares them as imported
 ;; functions:
 ;;   __attribute__((const, import_module("relaxed"), import_name("dot")))
-;;   v128_t relaxed_dot(v128_t acts_i8, v128_t weights_u7, v128_t acc);
+;;   v128_t relaxed_dot(v128_t acts_i8, v128_t weights, v128_t acc);
 ;; and the build merges this file into the linked binary, where each call becomes one instruction.
 ;; relaxed_strict.wat holds the same functions in plain SIMD. A new one goes into both.
 (module
-  ;; acc[i] + sum over j of acts_i8[4i+j] * weights_u7[4i+j]; weights in 0..127 are exact everywhere
+  ;; acc[i] + sum over j of acts_i8[4i+j] * weights[4i+j]; weights in 0..127 are exact everywhere. As
+  ;; one instruction it is exact for all bytes, which are signed on one machine and unsigned on another
+  ;; (wasmrelaxed.h finds out); made of 16-bit pairs it saturates.
   (func (export "dot") (param v128 v128 v128) (result v128)
     (i32x4.relaxed_dot_i8x16_i7x16_add_s (local.get 0) (local.get 1) (local.get 2)))
-  ;; the same two products at a time, in 16 bits
+  ;; two products at a time, in 16 bits; weights in 0..127
   (func (export "dot16") (param v128 v128) (result v128)
     (i16x8.relaxed_dot_i8x16_i7x16_s (local.get 0) (local.get 1)))
   ;; a * b + c, rounded once or twice as the machine likes

@@ -6,7 +6,7 @@
 // Same type as in relaxed.wat; plain C names because they are imports.
 extern "C" {
 __attribute__((const, import_module("relaxed"), import_name("dot"))) v128_t relaxed_dot(
-    v128_t acts_i8, v128_t weights_u7, v128_t acc);
+    v128_t acts_i8, v128_t weights, v128_t acc);
 __attribute__((const, import_module("relaxed"), import_name("dot16"))) v128_t relaxed_dot16(
     v128_t acts_i8, v128_t weights_u7);
 __attribute__((const, import_module("relaxed"), import_name("madd"))) v128_t relaxed_madd(v128_t a,

@@ -1,5 +1,6 @@
-;; relaxed.wat in plain SIMD, for the binary of engines without relaxed SIMD: the same results
-;; within the limits that relaxed.wat states (madd and nmadd round twice).
+;; relaxed.wat in plain SIMD, for engines without relaxed SIMD or without the instruction behind it (the
+;; kernels' tests, in Node): the same results within the limits that relaxed.wat states (madd and nmadd
+;; round twice). All bytes of dot's weights are signed.
 (module
   (func (export "dot") (param $a v128) (param $w v128) (param $acc v128) (result v128)
     (local $lo v128) (local $hi v128)

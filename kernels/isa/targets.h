@@ -24,8 +24,10 @@ extern const Table kTable;
 }
 namespace wasmrelaxed {
 extern const Table kTable;
-}
+[[nodiscard]] bool runs_here();  // products beyond 0..127 are as one instruction makes them
+}  // namespace wasmrelaxed
 namespace wasmrelaxed16 {
 extern const Table kTable;
-}
+[[nodiscard]] bool runs_here();
+}  // namespace wasmrelaxed16
 }  // namespace sluice::kernels

@@ -3,3 +3,8 @@
 #include "kernels/isa/wasmrelaxed.h"
 
 #include "kernels/generic/table.h"
+#include "kernels/isa/targets.h"
+
+bool sluice::kernels::wasmrelaxed::runs_here() {
+  return kSignedForm.known;
+}

@@ -1,9 +1,12 @@
 // The vocabulary for WebAssembly with relaxed SIMD. This compiler does not know the instructions:
 // they are imported functions, whose one-line bodies (relaxed.wat) the build merges in and inlines.
-// Codes stay in 0..127, where the second operand of the dot product means the same on every engine.
-// Signed codes take the 16-bit path of the plain target, and activations are widened on the way.
-// With SLUICE_PAIR_SUMS (wasmrelaxed16) the product that stops at 16-bit pairs is used: where a
-// CPU lacks the whole instruction, the engine makes five of it, but one or two of the pairs.
+// Codes in 0..127 are what the second operand of the dot product means the same for on every
+// engine. Beyond, one instruction takes it either for signed or for unsigned: which is found out
+// once, and signed codes are held as w or as w + 128. An engine that does neither is refused
+// (runs_here). With SLUICE_PAIR_SUMS (wasmrelaxed16) the product that stops at 16-bit pairs is
+// used: where a CPU lacks the whole instruction, the engine makes five of it, but one or two of the
+// pairs. It runs everywhere: signed codes take the 16-bit path of the plain target, and activations
+// are widened on the way.
 #pragma once
 
 #include "kernels/isa/relaxed_imports.h"
@@ -94,6 +97,7 @@ SLUICE_INLINE F32 load_signed_factor(const uint8_t* p) {
 }
 #endif
 
+#if defined(SLUICE_PAIR_SUMS)
 using SignedQuad = Pairs;
 SLUICE_INLINE SignedQuad signed_quad_of(const Pairs& tile, int token) {
   return {splat_lane(tile.even, token), splat_lane(tile.odd, token)};
@@ -119,6 +123,65 @@ SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
   keep(sum);
   return sum;
 }
+#else
+// 0x80 in every byte where the product takes its second operand for unsigned, 0 where for signed.
+struct SignedForm {
+  alignas(16) uint8_t flip[16];
+  alignas(16) int32_t offset[4];  // which bits of an offset count: all or none
+  bool known;
+};
+// Of products beyond 0..127 it is only promised that they do not change while a program runs. Two
+// ways are those of one instruction; whatever else comes out (sums that stop at 16 bits) is
+// neither.
+SLUICE_NOINLINE SignedForm signed_form() {
+  static constexpr int8_t acts[16] = {127, 127,  127, 127, -127, -127, -127, -127,
+                                      127, -127, 127, 1,   -127, 127,  0,    -1};
+  static constexpr int8_t weights[16] = {-1,   -1,  -1,   -1,  -1,   -2,   -3, -1,
+                                         -128, 127, -127, -64, -128, -128, -1, 100};
+  static constexpr int32_t before[4] = {1, -70000, 1 << 20, -5};
+  int32_t products[4];
+  wasm_v128_store(products, relaxed_dot(opaque(acts), opaque(weights), opaque(before)));
+  bool is_signed = true, is_unsigned = true;
+  for (int i = 0; i < 4; ++i) {
+    int32_t with_signed = before[i], with_unsigned = before[i];
+    for (int j = 4 * i; j < 4 * i + 4; ++j) {
+      with_signed += acts[j] * weights[j];
+      with_unsigned += acts[j] * static_cast<uint8_t>(weights[j]);
+    }
+    is_signed = is_signed && products[i] == with_signed;
+    is_unsigned = is_unsigned && products[i] == with_unsigned;
+  }
+  SignedForm form = {{}, {}, is_signed || is_unsigned};
+  memset(form.flip, is_unsigned ? 0x80 : 0, sizeof form.flip);
+  memset(form.offset, is_unsigned ? 0xff : 0, sizeof form.offset);
+  return form;
+}
+const SignedForm kSignedForm = signed_form();
+
+using SignedQuad = Quad;
+using SignedCodes = Bytes;
+SLUICE_INLINE SignedQuad load_signed_quad(const ActBlock& x, int j) {
+  return load_quad(x, j);
+}
+SLUICE_INLINE SignedQuad load_signed_row(const ActBlock& x, int half) {
+  return load_row(x, half);
+}
+SLUICE_INLINE Bytes load_signed_quad_tile(const ActBlock& x, int part) {
+  return load_quad_tile(x, part);
+}
+SLUICE_INLINE SignedQuad signed_quad_of(Bytes tile, int token) {
+  return quad_of(tile, token);
+}
+SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
+  return {wasm_v128_xor(a.v, opaque(kSignedForm.flip))};
+}
+SLUICE_INLINE I32 signed_offset(const int32_t& nsum) {
+  return {wasm_v128_and(shl<7>(splat_i32(nsum)).v, opaque(kSignedForm.offset))};
+}
+SLUICE_INLINE I32 dot_signed(I32 sum, const SignedCodes& w, SignedQuad x) {
+  return dot(sum, w, x);
+}
+#endif
 
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET

@@ -5,3 +5,8 @@
 // clang-format off
 #include "kernels/isa/wasmrelaxed.h"
 #include "kernels/generic/table.h"
+#include "kernels/isa/targets.h"
+
+bool sluice::kernels::wasmrelaxed16::runs_here() {
+  return true;
+}

@@ -71,7 +71,7 @@ async function measureOurs({ origin, rounds, files }) {
   importScripts(`${origin}/program/grammar_bench.js`);
   const lines = [];
   const memory = new WebAssembly.Memory({ initial: 1024, maximum: 16384, shared: true });
-  const wasm = await WebAssembly.compileStreaming(fetch(`${origin}/program/grammar_bench.final.wasm`));
+  const wasm = await WebAssembly.compileStreaming(fetch(`${origin}/program/grammar_bench.simd128.wasm`));
   const program = await createProgram({
     wasmMemory: memory, print: (line) => lines.push(line), printErr: (line) => lines.push(`! ${line}`),
     instantiateWasm(imports, receive) {

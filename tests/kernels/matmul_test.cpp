@@ -50,6 +50,52 @@ TEST(Matmul, MatchesReferenceWithinBudget) {
   });
 }
 
+// Codes and activations at their ends, of one sign and of both: sums of two products leave 16 bits
+// where codes are shifted to be unsigned. All scales are 1, so every result is an integer, and
+// exact.
+TEST(Matmul, SignedCodesAtTheirEnds) {
+  for_all([](const Table& table, const WeightType& w) {
+    if (w.type != Type::kQ8_0 && w.type != Type::kIQ4_NL) return;
+    constexpr int64_t kRows = 19, kCols = 160;
+    constexpr int32_t kTokens = 7;
+    constexpr uint8_t kEnds[] = {0x80, 0x7f, 0x81, 0xff, 0x00, 0x01};
+    Problem p(table, w, kRows, kCols, kTokens);
+    std::mt19937 rng(1);
+    const size_t block = reference::block_bytes(w.type);
+    for (size_t at = 0; at < p.file.size(); at += block) {
+      const uint8_t alone = kEnds[rng() % 6];
+      const bool mixed = rng() % 2 == 0;
+      for (size_t i = 0; i < block; ++i) p.file[at + i] = mixed ? kEnds[rng() % 6] : alone;
+      const f16 one = reference::f32_to_f16(1.0f);
+      std::memcpy(&p.file[at + w.halves[0]], &one, sizeof one);
+    }
+    p.packed = pack(table, w.type, p.file, kRows, kCols);
+    constexpr float kValues[] = {127, -127, 126, -1, 0};
+    for (size_t at = 0; at < p.x.size(); at += 32) {
+      const float alone = rng() % 2 == 0 ? 127.0f : -127.0f;
+      const bool mixed = rng() % 2 == 0;
+      for (size_t i = 0; i < 32; ++i) p.x[at + i] = mixed && i > 0 ? kValues[rng() % 5] : alone;
+    }
+    std::vector<double> exact(static_cast<size_t>(kRows * kTokens));
+    reference::matmul(w.type, p.file.data(), kRows, kCols, p.x.data(), kCols, kTokens, exact.data(),
+                      kRows);
+    for (const bool packed : {true, false}) {
+      Options o;
+      o.packed = packed;
+      std::vector<float> y = p.run(o);
+      for (size_t i = 0; i < exact.size(); ++i) ASSERT_EQ(y[i], exact[i]) << packed << " " << i;
+      for (int32_t t = 0; t < kTokens; ++t) {
+        o.t0 = t;
+        o.n = 1;
+        y = p.run(o);
+        for (size_t r = 0; r < kRows; ++r) {
+          ASSERT_EQ(y[r], exact[static_cast<size_t>(t) * kRows + r]) << packed << " " << t;
+        }
+      }
+    }
+  });
+}
+
 TEST(Matmul, FormAndAlignmentDoNotMatter) {
   for_all([](const Table& table, const WeightType& w) {
     const int64_t block = reference::block_values(w.type);
@@ -178,6 +224,17 @@ TEST(Tables, ForcedByName) {
   }
   EXPECT_EQ(by_name("no such table"), nullptr);
 }
+
+#if defined(SLUICE_WASM_RELAXED)
+// This machine's relaxed dot product may be made of 16-bit pairs; the table that needs more is no
+// choice then.
+TEST(Tables, WholeProductIsTakenOrRefused) {
+  EXPECT_STREQ(available()[by_name("wasmrelaxed") != nullptr ? 1 : 0], "wasmrelaxed16");
+  if (by_name("wasmrelaxed") == nullptr) {
+    GTEST_SKIP() << "wasmrelaxed: the relaxed dot product saturates here";
+  }
+}
+#endif
 
 // Tables keep packed weights and activations in forms of their own, so a product shows which one
 // ran: their sizes follow the table's own row group.

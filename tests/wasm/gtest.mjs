@@ -1,20 +1,21 @@
 // Runs a GoogleTest program compiled to WebAssembly, in Node or in a browser, for either binary:
 // build/<preset>/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged in. Node 20
 // can be told to accept relaxed SIMD, but its dot product forgets the accumulator, and Debian's WebKit
-// does not know it, so that binary runs in Chromium and Firefox.
+// does not know it, so that binary runs in Chromium and Firefox. 'strict' has the same tables with
+// functions of plain SIMD: it runs anywhere, with signed products.
 import { readFileSync } from 'node:fs';
 import { cmakeBuild, finishBinary } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 
-const presets = { simd128: 'wasm', relaxed: 'wasm-relaxed' };
+const presets = { simd128: 'wasm', relaxed: 'wasm-relaxed', strict: 'wasm-relaxed' };
 const folder = (variant) => inRoot('build', presets[variant], 'tests');
 
 /** Builds one variant of the program; its finished binary lies beside the linked one. */
 export function buildProgram(name, variant, { below = '', variables = [] } = {}) {
   cmakeBuild(presets[variant], { targets: [name], variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
   const program = `${folder(variant)}/${below}${name}`;
-  finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.final.wasm`);
+  finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
 }
 
 // The same few lines start the program in both places. Sent to the browser as text.
@@ -41,7 +42,7 @@ export async function runInNode(name, variant, args = []) {
   globalThis.self ??= { location: { href: '' } };
   const createProgram = new Function(`${readFileSync(`${base}.js`, 'utf8')};return createProgram`)();
   const lines = [];
-  const wasmModule = new WebAssembly.Module(readFileSync(`${base}.final.wasm`));
+  const wasmModule = new WebAssembly.Module(readFileSync(`${base}.${variant}.wasm`));
   const code = await start(createProgram, wasmModule, args, (line) => lines.push(line));
   return { code, output: lines.join('\n') };
 }
@@ -54,7 +55,7 @@ export async function runInBrowser(launch, name, variant, args = []) {
       const lines = [];
       let code;
       try {
-        const wasmModule = await WebAssembly.compileStreaming(fetch('/${name}.final.wasm'));
+        const wasmModule = await WebAssembly.compileStreaming(fetch('/${name}.${variant}.wasm'));
         code = await start(createProgram, wasmModule, data, (line) => lines.push(line));
       } catch (e) {
         code = 1;

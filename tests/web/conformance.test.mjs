@@ -1,5 +1,5 @@
 // Every fixture of model family and weight type through the package, in Node and in Chromium, on
-// each kernel table of both binaries: logits of every position and greedy tokens against the
+// each kernel table that runs there: logits of every position and greedy tokens against the
 // reference, with everything resident on two threads and streamed at the smallest budget,
 // which must not change a bit. The native suite asks the same in tests/conformance.
 import assert from 'node:assert/strict';
@@ -7,6 +7,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
 import { nmse, root } from './helpers.mjs';
@@ -116,13 +117,18 @@ async function checkTypes(models, kernels, run) {
   }
 }
 
-/** The tests of one place, on the tables that it can run. */
-function everything(tables, run) {
+/** The tests of one place, on the tables that it can run. `lacking` gives the reason why one does not run here. */
+function everything(tables, run, lacking = () => undefined) {
   for (const kernels of tables) {
-    test(`${quant.length} weight types on ${kernels}`, () => checkTypes(quant, kernels, run));
-    test(`${arch.length} architecture fixtures on ${kernels}`, () => checkFamilies(arch, kernels, run));
+    const on = (title, check) => test(`${title} on ${kernels}`, (t) => (lacking(kernels) ? t.skip(lacking(kernels)) : check()));
+    on(`${quant.length} weight types`, () => checkTypes(quant, kernels, run));
+    on(`${arch.length} architecture fixtures`, () => checkFamilies(arch, kernels, run));
   }
 }
+
+/** The table that is chosen where none is named; `run` as above. */
+const chosen = async (run) => (await run(quant[0], { prompt: quant[0].prompt, count: 0, options: {} })).kernels;
+const saturates = 'wasmrelaxed: the relaxed dot product saturates here';
 
 describe('in Node', () => {
   before(async () => {
@@ -133,15 +139,16 @@ describe('in Node', () => {
   test(`${families.length + further.length} further families`, () => checkFamilies([...families, ...further], 'wasm128', run));
   const reason = `Node ${process.versions.node} has no relaxed SIMD, or an unfinished one`;
   const skip = Number(process.versions.node.split('.')[0]) < 22 ? reason : false;
-  test('relaxed SIMD', { skip }, () => checkTypes(quant, 'wasmrelaxed', run));
+  test('relaxed SIMD', { skip }, async () => checkTypes(quant, await chosen(run), run));
 });
 
-describe('in Chromium', () => {
+/** Chromium with `args` more, the models and a page; `use` gets how to measure there, and defines the tests. */
+function inChromium(args, use) {
   let browser;
   let files;
   let tab;
   before(async () => {
-    browser = await launch();
+    browser = await launch({ args: [...chromiumArgs, ...args] });
     files = await serve(mounts, crossOrigin);
     tab = await openPage(browser, dist);
     await tab.page.evaluate(`window.measure = ${measure}`);
@@ -153,8 +160,25 @@ describe('in Chromium', () => {
   });
   const run = (model, args) => {
     const [prefix] = mounts.find(([, folder]) => folder === model.folder);
-    return tab.page.evaluate((all) => measure(all), { source: `${files.url}${prefix}${model.file}`, ...args });
+    return tab.page.evaluate((all) => measure(all).catch((e) => { throw new Error(`${e.code}: ${e.message}`); }), { source: `${files.url}${prefix}${model.file}`, ...args });
   };
-  everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run);
-  test(`${families.length + further.length} further families`, () => checkFamilies([...families, ...further], 'wasmrelaxed', run));
-});
+  use(run);
+}
+
+describe('in Chromium', () => inChromium([], (run) => {
+  let best;
+  before(async () => (best = await chosen(run)));
+  everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run,
+    (kernels) => (kernels === 'wasmrelaxed' && best !== kernels ? saturates : undefined));
+  test(`${families.length + further.length} further families`, () => checkFamilies([...families, ...further], best, run));
+}));
+
+describe('in Chromium, where the CPU has no instruction for the dot product', { skip: process.arch !== 'x64' && 'V8 has a flag for x64' },
+  () => inChromium(['--js-flags=--no-enable-avx-vnni'], (run) => {
+    test('wasmrelaxed16 is chosen', async () => assert.equal(await chosen(run), 'wasmrelaxed16'));
+    test('wasmrelaxed, forced, is refused', async () => {
+      const { prompt } = quant[0];
+      await assert.rejects(run(quant[0], { prompt, count: 0, options: { kernels: 'wasmrelaxed' } }),
+        /INVALID_ARGUMENT: .*"wasmrelaxed" is unknown or not available/);
+    });
+  }));

@@ -13,14 +13,16 @@ const kProbe = new Uint8Array([
 export type Variant = 'simd128' | 'relaxed' | 'relaxed16' | 'gpu';
 
 /**
- * Both relaxed tables run everywhere with equal results; which is faster is a matter of the CPU behind
- * the engine. WebAssembly does not say, but products outside what it promises do: where the four-way dot
- * product is made of instructions that stop at 16-bit pairs, these saturate. One instruction does not.
+ * Whether four products with signed codes come of one instruction, which takes its second operand for signed or
+ * for unsigned; else they are made of others that stop at 16-bit pairs, slower, and wrong beyond codes of 0..127.
+ * WebAssembly does not say which, but products outside what it promises do. The table asks more of them again
+ * (kernels/isa/wasmrelaxed.h) and is not available where it would be wrong; relaxed16 runs everywhere.
  */
-function stopsAtPairs(): boolean {
+function hasWholeProduct(): boolean {
   try {
     const { exports } = new WebAssembly.Instance(new WebAssembly.Module(kProbe));
-    return (exports['d'] as (activation: number, weight: number) => number)(127, -1) === 2 * 32767;
+    const product = (exports['d'] as (activation: number, weight: number) => number)(127, -1);
+    return product === 4 * 127 * -1 || product === 4 * 127 * 255;
   } catch {
     return false; // a policy allows no wasm: compiling the binary will say so
   }
@@ -31,5 +33,5 @@ export function variantFor(kernels: string): Variant {
   if (kernels === 'gpu') return kernels; // the same kernels as simd128's, and a way to a graphics card
   if (/relaxed/.test(kernels)) return /16/.test(kernels) ? 'relaxed16' : 'relaxed';
   if (kernels !== '' || !WebAssembly.validate(kProbe)) return 'simd128';
-  return stopsAtPairs() ? 'relaxed16' : 'relaxed';
+  return hasWholeProduct() ? 'relaxed' : 'relaxed16';
 }
