@@ -4,13 +4,13 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/clock.h"
 #include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "cli/output.h"
 #include "cli/sensitivity.h"
-#include "convert/target.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
 
@@ -214,15 +214,25 @@ Status look_at_sensitivity(const ConvertOptions& options, convert::Options* want
   return {};
 }
 
+// A type is out for certain whose error without the moments of a text is so much larger than may be
+// with them.
+constexpr double kUnweighed = 1.25;
+
 // Before a text is read or a tensor tried, which takes long.
-Status check_target(const ConvertOptions& options, uint64_t target_bytes) {
+Status check_target(const ConvertOptions& options, convert::Options wanted,
+                    std::optional<convert::Packing> qsf) {
   io::OpenOptions source_options;
   source_options.cache_dir = options.cache_dir;
   const Result<native::ModelHeader> model = native::read_header(options.in, source_options);
   if (!model.ok()) return model.status();
+  wanted.held = model->held;
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
   if (!source.ok()) return source.status();
-  return convert::check_size(source->header(), target_bytes);
+  const bool reads = !options.calibrate.empty() || options.sensitivity != "off";
+  if (!options.calibrate.empty()) {
+    wanted.least_cosine = 1 - kUnweighed * (1 - wanted.least_cosine);
+  }
+  return convert::check_size(*source, wanted, qsf, reads);
 }
 
 Status convert_model(const ConvertOptions& options, convert::Report* report, Measured* measured) {
@@ -243,7 +253,6 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     const Result<uint64_t> size = parse_size(options.target_size);
     if (!size.ok()) return size.status();
     if (*size == 0) return error(Code::kInvalidArgument, "no file has a size of 0 bytes");
-    SLUICE_RETURN_IF_ERROR(check_target(options, *size));
     wanted.target_bytes = *size;
   }
   wanted.least_cosine = options.least_cosine;
@@ -264,6 +273,10 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     if (!read.ok()) return read.status();
     importance = std::move(*read);
     wanted.importance = &importance;
+  }
+  if (wanted.target_bytes > 0) {
+    const auto as = qsf ? std::optional(*packing) : std::nullopt;
+    SLUICE_RETURN_IF_ERROR(check_target(options, wanted, as));
   }
   if (!options.calibrate.empty()) {
     Calibration from;

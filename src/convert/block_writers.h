@@ -35,8 +35,8 @@ struct Small {
   F codes[N];
   uint8_t q[kTogether * N];
 
-  explicit Small(const Input& in) {
-    rows.load(in.x, in.w, in.count);
+  explicit Small(const Input& in, Moments moments = Moments::kRoot) {
+    rows.load(in.x, in.w, in.count, moments);
     rows.weigh(false);
   }
   [[nodiscard]] f16 scale(int l) const { return to_f16(d[l]); }
@@ -57,6 +57,7 @@ struct Small {
   }
   template <int MOST>
   void fit_line_alone() {
+    rows.weigh_by_importance();
     const Line<F> line = fit_line<MOST>(rows, false);
     m = as_stored(line.m);
     d = stored_by([&](const F& a) { return error_of<MOST>(rows, Line<F>{a, m}); }, line.a);
@@ -74,15 +75,15 @@ struct Small {
 };
 
 template <class Codes>
-Small<kSmallBlock> small_codes(const Input& in, int first) {
-  Small<kSmallBlock> fit(in);
+Small<kSmallBlock> small_codes(const Input& in, int first, Moments moments = Moments::kRoot) {
+  Small<kSmallBlock> fit(in, moments);
   fit.fit_scale_alone<Codes>(first);
   fit.restore_length();
   return fit;
 }
-template <int MOST, int N = kSmallBlock>
-Small<N> small_line(const Input& in) {
-  Small<N> fit(in);
+template <int MOST, int N>
+Small<N> small_line(const Input& in, Moments moments) {
+  Small<N> fit(in, moments);
   fit.template fit_line_alone<MOST>();
   fit.restore_length();
   return fit;
@@ -91,7 +92,7 @@ Small<N> small_line(const Input& in) {
 inline void pack_nibbles(const uint8_t* q, uint8_t* out) {
   for (int i = 0; i < 16; ++i) out[i] = byte((q[i] & 15) | (q[i + 16] & 15) << 4);
 }
-// Bit `shift` of 32 codes, or of 32 of each in a row of strides.
+// Bit `shift` of 32 codes.
 inline void pack_bits(const uint8_t* q, int shift, uint8_t* out) {
   for (int at = 0; at < kSmallBlock / 8; ++at) {
     int bits = 0;
@@ -100,42 +101,46 @@ inline void pack_bits(const uint8_t* q, int shift, uint8_t* out) {
   }
 }
 
-inline void write(const Input& in, kernels::BlockQ4_0* b) {
-  const auto fit = small_codes<Whole<-8, 7, 60, 11>>(in, 8);
+// What Q4_0 and Q5_0 share, and Q4_1 and Q5_1: the fifth bits of codes stand apart.
+template <int BITS, class Block>
+void pack_small(const uint8_t* q, Block* b) {
+  if constexpr (BITS == 5) pack_bits(q, 4, b->qh);
+  pack_nibbles(q, b->qs);
+}
+template <int BITS, class Codes, class Block>
+void write_small_codes(const Input& in, Moments moments, Block* b) {
+  const auto fit = small_codes<Codes>(in, 1 << (BITS - 1), moments);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
-    pack_nibbles(fit.of(l), b[l].qs);
+    pack_small<BITS>(fit.of(l), &b[l]);
   }
 }
-inline void write(const Input& in, kernels::BlockQ4_1* b) {
-  const auto fit = small_line<15>(in);
+template <int BITS, class Block>
+void write_small_line(const Input& in, Block* b) {
+  const auto fit = small_line<(1 << BITS) - 1, kSmallBlock>(in, Moments::kWhole);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
     b[l].m = fit.offset(l);
-    pack_nibbles(fit.of(l), b[l].qs);
+    pack_small<BITS>(fit.of(l), &b[l]);
   }
+}
+
+inline void write(const Input& in, kernels::BlockQ4_0* b) {
+  write_small_codes<4, Whole<-8, 7, 60, 11>>(in, Moments::kRoot, b);
 }
 inline void write(const Input& in, kernels::BlockQ5_0* b) {
-  const auto fit = small_codes<Whole<-16, 15, 78, 10>>(in, 16);
-  for (int l = 0; l < in.count; ++l) {
-    b[l].d = fit.scale(l);
-    pack_bits(fit.of(l), 4, b[l].qh);
-    pack_nibbles(fit.of(l), b[l].qs);
-  }
+  write_small_codes<5, Whole<-16, 15, 78, 10>>(in, Moments::kWhole, b);
+}
+inline void write(const Input& in, kernels::BlockQ4_1* b) {
+  write_small_line<4>(in, b);
 }
 inline void write(const Input& in, kernels::BlockQ5_1* b) {
-  const auto fit = small_line<31>(in);
-  for (int l = 0; l < in.count; ++l) {
-    b[l].d = fit.scale(l);
-    b[l].m = fit.offset(l);
-    pack_bits(fit.of(l), 4, b[l].qh);
-    pack_nibbles(fit.of(l), b[l].qs);
-  }
+  write_small_line<5>(in, b);
 }
 // Eight bits lose so little that least squares alone, plainly weighed, are nearest.
 inline void write(const Input& in, kernels::BlockQ8_0* b) {
   Small<kSmallBlock> fit(in);
-  fit.rows.weigh_by_importance_alone();
+  fit.rows.weigh_by_importance();
   fit.fit_scale_alone<Whole<-127, 127, 98, 4>>(0);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
@@ -212,7 +217,7 @@ using Parts = Columns<kSuper / N, N>;
 
 template <int N>
 void load_parts(const Input& in, Parts<N>* parts) {
-  parts->load(in.x, in.w, kSuper / N);
+  parts->load(in.x, in.w, kSuper / N, Moments::kRoot);
   parts->weigh(true);
 }
 
@@ -371,7 +376,7 @@ inline void write(const Input& in, kernels::BlockTQ1_0* b) {
 
 template <int BITS, class Block>
 void write_qsf(const Input& in, Block* b) {
-  const auto fit = small_line<(1 << BITS) - 1, kQsfBlock>(in);
+  const auto fit = small_line<(1 << BITS) - 1, kQsfBlock>(in, Moments::kRoot);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
     b[l].m = fit.offset(l);

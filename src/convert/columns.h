@@ -1,7 +1,9 @@
 // What is fitted together, value by value, with the weights that its errors count by: an error
 // matters by how large the activations are that it meets, and somewhat more where the value itself
-// is large, because the model was trained to lean on it. Of the activations' second moments the
-// root counts: one text is not all texts, and logits of another one came nearer so.
+// is large, because the model was trained to lean on it; where a block has an offset, logits came
+// nearer without that. Of the activations' second moments the root counts, because one text is not
+// all texts and logits of another one came nearer so, but for small blocks of five bits or with an
+// offset, which they serve as they are.
 #pragma once
 
 #include "convert/lanes.h"
@@ -11,20 +13,23 @@ namespace {
 
 constexpr int kSuper = kernels::kSuperBlock;
 
+enum class Moments : uint8_t { kRoot, kWhole };  // what of them counts
+
 // L rows of N values: value i of row l is x[i][l].
 template <int L, int N>
 struct Columns {
   using F = Lanes<L>;
   static constexpr int kRows = L, kValues = N;
-  F x[N], importance[N], w[N];  // importance: the root of the weights that were given
+  F x[N], importance[N], w[N];  // importance: the weights that were given, or their root
 
   // Rows from `rows` on are left at zero.
-  void load(const float* values, const float* weights, int rows) {
+  void load(const float* values, const float* weights, int rows, Moments moments) {
     for (int i = 0; i < N; ++i) x[i] = importance[i] = F{};
     for (int l = 0; l < rows; ++l) {
       for (int i = 0; i < N; ++i) {
         x[i][l] = values[l * N + i];
-        importance[i][l] = __builtin_sqrtf(weights[l * N + i]);
+        const float given = weights[l * N + i];
+        importance[i][l] = moments == Moments::kRoot ? __builtin_sqrtf(given) : given;
       }
     }
   }
@@ -44,8 +49,12 @@ struct Columns {
     const F share = ratio(all<F>(N / 2.0f), power), unit = ratio(all<F>(N), total);
     for (int i = 0; i < N; ++i) w[i] = importance[i] * unit * root(1.0f + x[i] * x[i] * share);
   }
-  void weigh_by_importance_alone() {
-    for (int i = 0; i < N; ++i) w[i] = importance[i];
+  // w = importance, with a mean of 1; of every row apart.
+  void weigh_by_importance() {
+    F total{};
+    for (int i = 0; i < N; ++i) total += importance[i];
+    const F unit = ratio(all<F>(N), total);
+    for (int i = 0; i < N; ++i) w[i] = importance[i] * unit;
   }
 };
 

@@ -123,10 +123,39 @@ Plan in_order(const Source& model, const Layout& layout) {
   return plan;
 }
 
-// `reserved`: bytes of the file that are yet to come besides.
-Status choose(const Options& options, uint64_t reserved, PieceMaker* maker, Plan* plan) {
+// The model's tensors in the layout's order, with what the file says besides; types are the
+// source's.
+Result<Plan> begin_plan(const Source& model, const Options& options, const Layout& layout) {
+  Plan plan = in_order(model, layout);
+  SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
+  if (options.cluster_head && head_of(model.header()) == nullptr) {
+    return error(Code::kInvalidArgument,
+                 "the output vectors of this model cannot be put into clusters");
+  }
+  set_floats(gguf::kLayerImportance, options.layers, &plan.header);
+  set_floats(gguf::kExitWeights, options.exits, &plan.header);
+  if (options.target_bytes > 0) set_file_type(0, &plan.header);  // which one takes the same room
+  return plan;
+}
+
+Result<std::unique_ptr<PieceMaker>> make_maker(const Source& model, const Options& options,
+                                               const Layout& layout) {
+  const uint64_t held = options.held + held_for(model.header()) + layout.memory(model.header()) +
+                        (options.importance != nullptr ? options.importance->bytes() : 0) +
+                        (options.cluster_head ? cluster_memory(*head_of(model.header())) : 0);
+  return PieceMaker::create(model, options.threads, options.memory_budget, held);
+}
+
+Sizer sizer_for(const Source& model, const Options& options, const Layout& layout,
+                const Plan& plan) {
+  return {layout, plan.header, options.cluster_head ? cluster_bytes(*head_of(model.header())) : 0};
+}
+
+Status choose(const Source& model, const Options& options, const Layout& layout, PieceMaker* maker,
+              Plan* plan) {
   if (options.target_bytes > 0) {
-    Result<Sized> sized = types_for_size(plan->header, reserved, options, maker);
+    Result<Sized> sized =
+        types_for_size(plan->header, sizer_for(model, options, layout, *plan), options, maker);
     if (!sized.ok()) return sized.status();
     plan->choices = std::move(sized->choices);
     plan->sensitivities = std::move(sized->sensitivities);
@@ -160,6 +189,18 @@ bool is_of_qsf(gguf::TensorType type) {
 
 class GgufLayout final : public Layout {
  public:
+  [[nodiscard]] uint64_t front_bytes(const Header& header) const override {
+    Header copy = header;
+    return gguf::place_and_write(&copy).size();
+  }
+  [[nodiscard]] Result<uint64_t> file_bytes(Header* header, uint64_t front) const override {
+    const auto whole = [header](uint64_t n) {
+      return (n + header->alignment - 1) / header->alignment * header->alignment;
+    };
+    uint64_t at = whole(front);
+    for (const Tensor& t : header->tensors) at += whole(t.bytes);
+    return at;
+  }
   [[nodiscard]] Status begin(Header* header, Output* output) override {
     header_ = header;
     output_ = output;
@@ -193,23 +234,12 @@ class GgufLayout final : public Layout {
 
 Result<Report> write_model(const Source& model, const Options& options, Layout* layout,
                            Sink* sink) {
-  Plan plan = in_order(model, *layout);
-  SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
-  const Tensor* head = head_of(model.header());
-  if (options.cluster_head && head == nullptr) {
-    return error(Code::kInvalidArgument,
-                 "the output vectors of this model cannot be put into clusters");
-  }
-  const uint64_t held = options.held + held_for(model.header()) + layout->memory(model.header()) +
-                        (options.importance != nullptr ? options.importance->bytes() : 0) +
-                        (options.cluster_head ? cluster_memory(*head) : 0);
-  Result<std::unique_ptr<PieceMaker>> maker =
-      PieceMaker::create(model, options.threads, options.memory_budget, held);
+  Result<Plan> begun = begin_plan(model, options, *layout);
+  if (!begun.ok()) return begun.status();
+  Plan& plan = *begun;
+  const Result<std::unique_ptr<PieceMaker>> maker = make_maker(model, options, *layout);
   if (!maker.ok()) return maker.status();
-  set_floats(gguf::kLayerImportance, options.layers, &plan.header);
-  set_floats(gguf::kExitWeights, options.exits, &plan.header);
-  const uint64_t clusters = options.cluster_head ? cluster_bytes(*head) : 0;
-  SLUICE_RETURN_IF_ERROR(choose(options, clusters, maker->get(), &plan));
+  SLUICE_RETURN_IF_ERROR(choose(model, options, *layout, maker->get(), &plan));
   SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker->get(), &plan));
   SLUICE_RETURN_IF_ERROR(write_by_cluster(model, options, *layout, &plan));
 
@@ -245,11 +275,12 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
 Status Output::write(std::span<const uint8_t> bytes) {
   SLUICE_RETURN_IF_ERROR(sink_->write(bytes));
   done_ += bytes.size();
-  if (options_.on_progress) options_.on_progress(done_, std::max(done_, total_));
+  if (options_->on_progress) options_->on_progress(done_, std::max(done_, total_));
   return {};
 }
 
 Status Output::pad_to(uint64_t offset) {
+  if (sink_ == nullptr) done_ = std::max(done_, offset);
   static constexpr uint8_t kZeros[4096] = {};
   while (done_ < offset) {
     SLUICE_RETURN_IF_ERROR(
@@ -258,9 +289,27 @@ Status Output::pad_to(uint64_t offset) {
   return {};
 }
 
+Status check_size(const Source& model, const Options& options, std::optional<Packing> qsf,
+                  bool reads) {
+  const std::unique_ptr<Layout> layout =
+      qsf.has_value() ? make_qsf_layout(*qsf) : make_gguf_layout();
+  const Result<Plan> plan = begin_plan(model, options, *layout);
+  if (!plan.ok()) return plan.status();
+  const Sizer sizer = sizer_for(model, options, *layout, *plan);
+  SLUICE_RETURN_IF_ERROR(check_size(plan->header, sizer, options, nullptr));
+  if (!reads) return {};
+  const Result<std::unique_ptr<PieceMaker>> maker = make_maker(model, options, *layout);
+  if (!maker.ok()) return maker.status();
+  return check_size(plan->header, sizer, options, maker->get());
+}
+
+std::unique_ptr<Layout> make_gguf_layout() {
+  return std::make_unique<GgufLayout>();
+}
+
 Result<Report> to_gguf(const Source& model, const Options& options, Sink* sink) {
-  GgufLayout layout;
-  return write_model(model, options, &layout, sink);
+  const std::unique_ptr<Layout> layout = make_gguf_layout();
+  return write_model(model, options, layout.get(), sink);
 }
 
 Result<Report> to_qsf(const Source& model, const Options& options, Packing packing, Sink* sink) {

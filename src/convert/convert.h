@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,12 @@ struct Report {
   uint64_t bytes = 0;                 // of the file
   uint64_t memory = 0;                // that was held
 };
+
+// Whether options.target_bytes can be reached, before anything is measured that takes longer: by
+// shapes, and where it `reads` by what small types lose of each tensor. `qsf`: as QSF, so
+// compressed. Errors: kInvalidArgument, naming the smallest size; those of reading.
+[[nodiscard]] Status check_size(const Source& model, const Options& options,
+                                std::optional<Packing> qsf, bool reads);
 
 // Writes `model` as GGUF.
 // Errors: those of reading and writing; kInvalidArgument for the type's name; kUnsupportedType for

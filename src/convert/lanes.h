@@ -85,6 +85,10 @@ bool any(const Mask& mask) {
   return found != 0;
 }
 
+inline float size_of(float x) {
+  return x < 0 ? -x : x;
+}
+
 // --- scales as f16
 
 inline uint32_t bits_of(float x) {
@@ -130,8 +134,8 @@ constexpr float kLeastNormal = 0x1p-14f, kLeastStep = 0x1p-24f;
 // it, but not too small: away from zero where f16 has few digits.
 inline float as_stored_away(float x) {
   const f16 h = to_f16(x);
-  const float stored = from_f16(h), size = x < 0 ? -x : x;
-  const bool less = (stored < 0 ? -stored : stored) < size && size < kLeastNormal;
+  const float stored = from_f16(h);
+  const bool less = size_of(stored) < size_of(x) && size_of(x) < kLeastNormal;
   return less ? from_f16(static_cast<f16>(h + 1)) : stored;
 }
 

@@ -50,7 +50,10 @@ Place place_of(std::string_view name, uint32_t index) {
     place.layer = layer_of(name);
   } else if (name.starts_with("output") || name.starts_with("cls") || name.starts_with("dense")) {
     place.stage = 3;
-    place.rank = name.find("norm") == std::string_view::npos ? 1 : 0;  // the norm comes first
+    const bool norm = name.find("norm") != std::string_view::npos;
+    place.rank = norm ? 0 : name == "output.weight" ? 1 : 2;
+  } else {
+    place.rank = name == "token_embd.weight" ? 0 : 1;
   }
   if (layer_of(name) >= 0) place.rank = rank_in_layer(name);
   return place;

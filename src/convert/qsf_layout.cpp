@@ -1,14 +1,12 @@
 // Writes QSF: the embedding, layer by layer, what no part of the format has a place for (the final
 // norm as it is, among others), the final section, and then the front, which was left free because
-// sizes and checksums are known last.
+// sizes and checksums are known last. How large a file will be is found by the same steps, with
+// bytes that are counted instead of written.
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <optional>
 
 #include "convert/layout.h"
-#include "gguf/layer_importance.h"
-#include "gguf/write.h"
+#include "convert/qsf_front.h"
 #include "kernels/reference/reference.h"
 #include "qsf/codec.h"
 #include "qsf/crc32.h"
@@ -22,34 +20,11 @@ using gguf::TensorType;
 using qsf::Compression;
 
 constexpr uint64_t kLayerAlignment = 4096;
-constexpr uint32_t kNone = UINT32_MAX;  // of a token id
-constexpr uint8_t kGgmlTypes = 32;      // the first of their codes; beyond 255 begin QSF's own
-constexpr uint8_t kMixed = 5;
 
 enum Part : int32_t { kEmbedding, kLayer, kElse, kHead };
 
-class Bytes {
- public:
-  template <typename T>
-  void put(T value) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof value);
-    std::memcpy(bytes_.data() + at, &value, sizeof value);
-  }
-  void put_text(std::string_view text) { bytes_.insert(bytes_.end(), text.begin(), text.end()); }
-  void pad_to(uint64_t n) { bytes_.resize(static_cast<size_t>(n)); }
-  [[nodiscard]] const std::vector<uint8_t>& all() const { return bytes_; }
-
- private:
-  std::vector<uint8_t> bytes_;
-};
-
 uint64_t aligned(uint64_t at, uint64_t to) {
   return (at + to - 1) / to * to;
-}
-
-uint8_t code_of(TensorType type) {
-  return static_cast<uint8_t>(kGgmlTypes + static_cast<uint32_t>(type));
 }
 
 // "blk.7." of "blk.7.attn_q.weight"; empty for a tensor of no layer.
@@ -67,7 +42,7 @@ Bytes tensor_header(const Tensor& t) {
                    : static_cast<uint32_t>(code));
   out.put(static_cast<uint32_t>(t.rows()));
   out.put(static_cast<uint32_t>(t.cols()));
-  out.put(code_of(t.type));
+  out.put(qsf_type_code(t.type));
   out.pad_to(qsf::kTensorHeaderBytes);
   if (code < 0) out.put_text(t.name);
   out.pad_to(qsf::tensor_header_bytes(t.name));
@@ -85,49 +60,49 @@ class QsfLayout final : public Layout {
   }
   [[nodiscard]] bool takes_clusters() const override { return true; }
   [[nodiscard]] uint64_t memory(const Header& source) const override;
+  [[nodiscard]] uint64_t front_bytes(const Header& header) const override {
+    return front_of(header).bytes();
+  }
+  [[nodiscard]] Result<uint64_t> file_bytes(Header* header, uint64_t front) const override;
   [[nodiscard]] Status begin(Header* header, Output* output) override;
   [[nodiscard]] Status start(size_t i) override;
   [[nodiscard]] Status write(std::span<const uint8_t> bytes) override;
   [[nodiscard]] Status finish() override;
 
  private:
-  struct Section {  // a layer, or one of the others
-    std::string_view key;
-    bool layer = false;
-    Compression compression = Compression::kNone;
-    uint64_t offset = 0, stored = 0, bytes = 0;
-    uint32_t crc = 0, tensors = 0;
-    uint8_t quantization = kMixed;
+  struct Counts {
+    uint32_t layers = 0, others = 1;  // the final section is always there
   };
-
+  [[nodiscard]] Counts counts_of(const Header& header) const;
+  [[nodiscard]] QsfFront front_of(const Header& header) const {
+    const Counts n = counts_of(header);
+    return {header, n.layers, n.others};
+  }
   [[nodiscard]] Status open(size_t i);
   [[nodiscard]] Status close();
+  [[nodiscard]] Status close_all();
   [[nodiscard]] Status put(std::span<const uint8_t> bytes);
+  void advance(uint64_t n);
   [[nodiscard]] Status put_zeros(uint64_t to);
   [[nodiscard]] Status store(std::span<const uint8_t> bytes);
   [[nodiscard]] Status pack(std::span<const uint8_t> bytes);
   [[nodiscard]] Status begin_final(const Tensor* head);
   [[nodiscard]] Compression compression_of(size_t first) const;
-  [[nodiscard]] std::vector<uint8_t> front();
-  [[nodiscard]] Bytes index() const;
-  [[nodiscard]] Bytes metadata(uint32_t sum_before) const;
   [[nodiscard]] uint64_t alignment() const {
     return std::max(header_->alignment, qsf::kTensorAlignment);
   }
   [[nodiscard]] uint32_t count(bool layers) const {
     return static_cast<uint32_t>(
         std::count_if(sections_.begin(), sections_.end(),
-                      [layers](const Section& s) { return s.layer == layers; }));
-  }
-  [[nodiscard]] uint64_t metadata_offset() const {
-    return qsf::kHeaderBytes + std::max<uint64_t>(1, n_layers_) * qsf::kEntryBytes;
+                      [layers](const QsfSection& s) { return s.layer == layers; }));
   }
 
   Packing packing_;
+  bool counts_alone_ = false;  // nothing is written
   Header* header_ = nullptr;
   Output* output_ = nullptr;
-  uint32_t n_layers_ = 0, n_sections_ = 0;
-  std::vector<Section> sections_;
+  std::optional<QsfFront> front_;
+  std::vector<QsfSection> sections_;
   bool opened_ = false, final_written_ = false;
   std::optional<qsf::Packer> packer_;
   std::vector<uint8_t> gathered_, packed_;
@@ -158,26 +133,53 @@ uint64_t QsfLayout::memory(const Header& source) const {
          (kind == Compression::kZstd ? most / qsf::kFrameBytes * 16 : 0);
 }
 
+QsfLayout::Counts QsfLayout::counts_of(const Header& header) const {
+  Counts n;
+  std::string_view key;
+  bool others[2] = {};
+  for (const Tensor& t : header.tensors) {
+    const std::string_view k = layer_key(t.name);
+    if (!k.empty() && k != key) ++n.layers;
+    if (!k.empty()) key = k;
+    if (k.empty() && place(t.name) != kHead) others[place(t.name) == kEmbedding] = true;
+  }
+  n.others += (others[0] ? 1u : 0) + (others[1] ? 1u : 0);
+  return n;
+}
+
 Status QsfLayout::begin(Header* header, Output* output) {
   header_ = header;
   output_ = output;
-  std::string_view key;
-  uint64_t weights = 0;
-  bool others[2] = {};
-  for (const Tensor& t : header->tensors) {
-    const std::string_view k = layer_key(t.name);
-    if (!k.empty() && k != key) ++n_layers_;
-    if (!k.empty()) key = k;
-    if (k.empty() && place(t.name) != kHead) others[place(t.name) == kEmbedding] = true;
-    weights += t.bytes;
-  }
-  if (n_layers_ > qsf::kMaxLayers) {
+  if (counts_of(*header).layers > qsf::kMaxLayers) {
     return error(Code::kInvalidArgument, "a QSF file has at most %u layers", qsf::kMaxLayers);
   }
-  n_sections_ = 1u + others[0] + others[1];  // the final section is always there
-  const uint64_t front = metadata_offset() + metadata(0).all().size();
+  front_.emplace(front_of(*header));
+  uint64_t weights = 0;
+  for (const Tensor& t : header->tensors) weights += t.bytes;
+  const uint64_t front = front_->bytes();
   output->expect(front + weights);
   return output->pad_to(front);
+}
+
+// The file in steps, without its bytes.
+Result<uint64_t> QsfLayout::file_bytes(Header* header, uint64_t front) const {
+  Output output;
+  output.count(front);
+  QsfLayout counter(packing_);
+  counter.counts_alone_ = true;
+  counter.header_ = header;
+  counter.output_ = &output;
+  for (size_t i = 0; i < header->tensors.size(); ++i) {
+    SLUICE_RETURN_IF_ERROR(counter.start(i));
+    const Tensor& t = header->tensors[i];
+    if (t.name.starts_with("output_norm.")) {  // it is there twice
+      SLUICE_RETURN_IF_ERROR(counter.write(std::vector<uint8_t>(t.bytes)));
+    } else {
+      counter.advance(t.bytes);
+    }
+  }
+  SLUICE_RETURN_IF_ERROR(counter.close_all());
+  return output.done();
 }
 
 // --- sections
@@ -193,7 +195,7 @@ Status QsfLayout::start(size_t i) {
     SLUICE_RETURN_IF_ERROR(close());
     SLUICE_RETURN_IF_ERROR(place(t.name) == kHead ? begin_final(&t) : open(i));
   }
-  Section& section = sections_.back();
+  QsfSection& section = sections_.back();
   if (section.layer || place(t.name) == kHead) {
     SLUICE_RETURN_IF_ERROR(put(tensor_header(t).all()));
     ++section.tensors;
@@ -209,13 +211,13 @@ Status QsfLayout::start(size_t i) {
 
 Status QsfLayout::open(size_t i) {
   const Tensor& t = header_->tensors[i];
-  Section& section = sections_.emplace_back();
+  QsfSection& section = sections_.emplace_back();
   section.key = layer_key(t.name);
   section.layer = !section.key.empty();
   opened_ = true;
   if (section.layer) {
     section.compression = compression_of(i);
-    section.quantization = code_of(t.type);
+    section.quantization = qsf_type_code(t.type);
     if (section.compression != Compression::kNone) packer_.emplace(section.compression);
     SLUICE_RETURN_IF_ERROR(
         output_->pad_to(aligned(output_->done(), std::max(kLayerAlignment, header_->alignment))));
@@ -228,7 +230,7 @@ Status QsfLayout::open(size_t i) {
     return error(Code::kInvalidArgument, "an embedding of more than 4 GB does not fit QSF");
   }
   Bytes head;
-  head.put<uint32_t>(code_of(t.type));
+  head.put<uint32_t>(qsf_type_code(t.type));
   head.put(static_cast<uint32_t>(t.bytes));
   head.put(static_cast<uint32_t>(t.rows()));
   head.put(static_cast<uint32_t>(t.cols()));
@@ -262,11 +264,25 @@ Status QsfLayout::begin_final(const Tensor* head) {
   return put(norm.all());
 }
 
+// Bytes that a layer may have when it is compressed.
+uint64_t most_of(const QsfSection& layer) {
+  const uint64_t once = layer.compression == Compression::kZstd ? qsf::kFrameBytes : layer.bytes;
+  const uint64_t whole = once > 0 ? layer.bytes / once : 0, rest = layer.bytes - whole * once;
+  qsf::Run run;
+  run.bytes = layer.bytes;
+  run.frame = layer.compression == Compression::kZstd ? qsf::kFrameBytes : 0;
+  return whole * qsf::Packer::most(layer.compression, once) +
+         (rest > 0 ? qsf::Packer::most(layer.compression, rest) : 0) + qsf::frame_list_bytes(run);
+}
+
 Status QsfLayout::close() {
   if (!opened_) return {};
   opened_ = false;
-  Section& section = sections_.back();
-  if (section.compression != Compression::kNone) {
+  QsfSection& section = sections_.back();
+  if (counts_alone_ && section.compression != Compression::kNone) {
+    section.stored = most_of(section);
+    output_->count(section.stored);
+  } else if (section.compression != Compression::kNone) {
     if (!gathered_.empty()) SLUICE_RETURN_IF_ERROR(pack(gathered_));
     gathered_.clear();
     if (frames_.size() > 1) SLUICE_RETURN_IF_ERROR(store(qsf::frame_list(frames_, section.bytes)));
@@ -306,8 +322,18 @@ Status QsfLayout::write(std::span<const uint8_t> bytes) {
   return put(bytes);
 }
 
+void QsfLayout::advance(uint64_t n) {
+  QsfSection& section = sections_.back();
+  section.bytes += n;
+  if (section.compression == Compression::kNone) output_->count(n);
+}
+
 Status QsfLayout::put(std::span<const uint8_t> bytes) {
-  Section& section = sections_.back();
+  if (counts_alone_) {
+    advance(bytes.size());
+    return {};
+  }
+  QsfSection& section = sections_.back();
   section.bytes += bytes.size();
   if (section.compression == Compression::kNone) return store(bytes);
   const size_t once = section.compression == Compression::kZstd ? qsf::kFrameBytes : SIZE_MAX;
@@ -339,130 +365,22 @@ Status QsfLayout::pack(std::span<const uint8_t> bytes) {
 }
 
 Status QsfLayout::store(std::span<const uint8_t> bytes) {
-  Section& section = sections_.back();
+  QsfSection& section = sections_.back();
   section.stored += bytes.size();
   section.crc = qsf::crc32(bytes, section.crc);
   return output_->write(bytes);
 }
 
-// --- the front
+Status QsfLayout::close_all() {
+  SLUICE_RETURN_IF_ERROR(close());
+  if (final_written_) return {};
+  SLUICE_RETURN_IF_ERROR(begin_final(nullptr));
+  return close();
+}
 
 Status QsfLayout::finish() {
-  SLUICE_RETURN_IF_ERROR(close());
-  if (!final_written_) {
-    SLUICE_RETURN_IF_ERROR(begin_final(nullptr));
-    SLUICE_RETURN_IF_ERROR(close());
-  }
-  return output_->patch(0, front());
-}
-
-Bytes QsfLayout::index() const {
-  Bytes out;
-  const gguf::Value* importance = header_->find(gguf::kLayerImportance);
-  for (const Section& s : sections_) {
-    if (!s.layer) continue;
-    out.put(s.offset);
-    out.put(static_cast<uint32_t>(s.stored));
-    out.put(static_cast<uint32_t>(s.bytes));
-    out.put(s.quantization);
-    out.put(s.compression);
-    out.put(static_cast<uint16_t>(s.tensors));
-    out.put(s.crc);
-    const int32_t layer = layer_of(s.key);
-    const bool known = importance != nullptr && layer >= 0;  // 1: nothing was measured
-    out.put(known ? static_cast<float>(importance->number_at(static_cast<uint64_t>(layer))) : 1.0f);
-    const bool framed = s.compression == Compression::kZstd && s.bytes > qsf::kFrameBytes;
-    out.put<uint32_t>(framed ? qsf::kFrameBytes : 0);
-  }
-  return out;
-}
-
-Bytes QsfLayout::metadata(uint32_t sum_before) const {
-  Bytes out;
-  out.put<uint64_t>(header_->metadata.size());
-  out.put_text(gguf::metadata_bytes(*header_));
-  for (const Tensor& t : header_->tensors) {
-    out.put<uint64_t>(t.name.size());
-    out.put_text(t.name);
-    out.put(t.n_dims);
-    for (uint32_t d = 0; d < t.n_dims; ++d) out.put(t.ne[d]);
-    out.put(static_cast<uint32_t>(t.type));
-    out.put(t.offset);
-  }
-  uint32_t listed = 0;
-  for (const Section& s : sections_) {
-    if (s.layer) continue;
-    out.put(s.offset);
-    out.put(s.bytes);
-    out.put(s.crc);
-    out.put<uint32_t>(0);
-    ++listed;
-  }
-  out.pad_to(out.all().size() + (n_sections_ - listed) * qsf::kSectionBytes);
-  out.put(static_cast<uint32_t>(header_->tensors.size()));
-  out.put(n_sections_);
-  out.put(qsf::crc32(out.all(), sum_before));
-  out.put(qsf::kTrailerMagic);
-  return out;
-}
-
-std::vector<uint8_t> QsfLayout::front() {
-  const Header& h = *header_;
-  const std::string arch(h.get_string("general.architecture").value_or(""));
-  const auto number = [&](const char* key) {
-    return static_cast<uint32_t>(h.get_u64(arch + key).value_or(0));
-  };
-  const auto token = [&](const char* key) {
-    return static_cast<uint32_t>(h.get_u64(key).value_or(kNone));
-  };
-  const Tensor* table = h.find_tensor("token_embd.weight");
-  const uint32_t hidden =
-      table != nullptr ? static_cast<uint32_t>(table->ne[0]) : number(".embedding_length");
-  const uint32_t heads = number(".attention.head_count");
-  const uint32_t head_size = number(".attention.key_length");
-  uint32_t code = 4;
-  for (uint32_t i = 0; const std::string_view name : {"gpt2", "llama", "mistral", "phi3"}) {
-    if (arch == name) code = i;
-    ++i;
-  }
-  const bool layer_norm = h.find(arch + ".attention.layer_norm_epsilon") != nullptr;
-  const bool alibi = h.find(arch + ".attention.max_alibi_bias") != nullptr;
-  Bytes out;
-  out.put(qsf::kMagic);
-  out.put<uint32_t>(1);
-  out.put(static_cast<uint32_t>(qsf::kHeaderBytes));
-  for (const uint32_t field : {code, n_layers_, hidden, heads, number(".attention.head_count_kv"),
-                               table != nullptr ? static_cast<uint32_t>(table->ne[1]) : 0,
-                               number(".context_length"), number(".feed_forward_length"),
-                               head_size != 0 || heads == 0 ? head_size : hidden / heads}) {
-    out.put(field);
-  }
-  out.put(kMixed);
-  out.put<uint8_t>(layer_norm ? 0 : 1);  // GELU goes with LayerNorm
-  out.put<uint8_t>(layer_norm ? 0 : 1);
-  out.put<uint8_t>(alibi ? 2 : h.find_tensor("position_embd.weight") != nullptr ? 0 : 1);
-  out.put(static_cast<float>(h.get_f64(arch + ".rope.freq_base").value_or(10000)));
-  out.put(qsf::kHeaderBytes);
-  out.put(table != nullptr ? sections_.front().offset : 0);
-  out.put(sections_.back().offset);
-  for (const char* key : {"bos", "eos", "padding"}) {
-    out.put(token(("tokenizer.ggml." + std::string(key) + "_token_id").c_str()));
-  }
-  out.put(static_cast<uint32_t>(output_->done()));
-  out.put(qsf::crc32(out.all()));
-  Bytes tail;
-  tail.put(metadata_offset());
-  tail.put(static_cast<uint32_t>(metadata(0).all().size()));
-  tail.pad_to(qsf::kHeaderBytes - 100);
-  const std::vector<uint8_t> entries = index().all();
-  const uint32_t sum = qsf::crc32(entries, qsf::crc32(tail.all()));
-  std::vector<uint8_t> all = out.all();
-  all.insert(all.end(), tail.all().begin(), tail.all().end());
-  all.insert(all.end(), entries.begin(), entries.end());
-  all.resize(static_cast<size_t>(metadata_offset()));
-  const Bytes keys = metadata(sum);
-  all.insert(all.end(), keys.all().begin(), keys.all().end());
-  return all;
+  SLUICE_RETURN_IF_ERROR(close_all());
+  return output_->patch(0, front_->write(sections_, output_->done()));
 }
 
 }  // namespace

@@ -73,8 +73,7 @@ void fit_parts(const Rows& rows, ScaledParts<Rows>* out) {
     out->codes[i] = Codes::code(rows.x[i] * inverse);
     length.add(rows.x[i], a * out->codes[i], rows.importance[i]);
   }
-  const float d = out->d < 0 ? -out->d : out->d;
-  if (d >= kLeastNormal) out->d = as_stored(out->d * length.stretch_together());
+  if (size_of(out->d) >= kLeastNormal) out->d = as_stored(out->d * length.stretch_together());
 }
 
 // x = d * scale[i / N] * code - dmin * lowest[i / N]

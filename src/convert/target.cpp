@@ -6,7 +6,6 @@
 #include <map>
 
 #include "convert/substitute.h"
-#include "gguf/write.h"
 
 namespace sluice::convert {
 namespace {
@@ -16,11 +15,11 @@ using T = gguf::TensorType;
 
 struct Form {
   T type;
-  uint64_t bytes = 0;  // in the file, aligned
+  uint64_t bytes = 0;  // aligned
   double error = 0;
 };
 
-uint64_t bytes_as(const Tensor& tensor, T type, uint64_t alignment) {
+uint64_t bytes_as(const Tensor& tensor, T type, uint64_t alignment = 1) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
   const uint64_t bytes = tensor.ne[0] * tensor.rows() / info.block_size * info.block_bytes;
   return (bytes + alignment - 1) / alignment * alignment;
@@ -73,15 +72,78 @@ std::vector<Form> forms_of(const Tensor& tensor, uint64_t alignment, const Optio
   return hull;
 }
 
-// Of everything but the tensors, keys of the file's types included.
-uint64_t front_bytes(const gguf::Header& header) {
-  gguf::Header copy = header;
-  return gguf::place_and_write(&copy).size() + 128;
+// The type of fewest bytes that `tensor` may have, by shape alone where there is no maker.
+Result<T> smallest(const Tensor& tensor, const Options& options, PieceMaker* maker) {
+  const T kept = kept_type(tensor);
+  const Result<const std::vector<float>*> importance = importance_of(options, tensor);
+  if (!importance.ok()) return importance.status();
+  for (const T type : types_for(tensor)) {  // the smallest come first
+    if (bytes_as(tensor, type) >= bytes_as(tensor, kept)) break;
+    if (maker == nullptr) return type;
+    Errors errors;
+    SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, &errors));
+    if (errors.cosine() >= options.least_cosine) return type;
+  }
+  return kept;
+}
+
+Status too_small(const Options& options, uint64_t least) {
+  return error(Code::kInvalidArgument,
+               "the smallest file of this model whose tensors keep a cosine of %.3g has %llu bytes",
+               options.least_cosine, static_cast<unsigned long long>(least));
 }
 
 struct Step {
   double saved;  // error by a byte
   size_t tensor, form;
+};
+
+using Forms = std::vector<std::vector<Form>>;  // by tensor
+
+// Takes as many of the steps, in their order, as the file has room for, and of those behind them
+// each that fits and follows one that was taken. Returns the form of each tensor.
+class Chooser {
+ public:
+  Chooser(const Forms& forms, const std::vector<Step>& steps, uint64_t most, Sizer* sizer)
+      : forms_(forms), steps_(steps), most_(most), sizer_(*sizer), chosen_(forms.size()) {}
+
+  [[nodiscard]] std::vector<size_t> choose() {
+    size_t taken = 0, most = steps_.size();
+    while (taken < most) {
+      const size_t middle = (taken + most + 1) / 2;
+      const bool fits = fits_with(middle);
+      (fits ? taken : most) = fits ? middle : middle - 1;
+    }
+    (void)fits_with(taken);
+    for (size_t i = taken; i < steps_.size(); ++i) {
+      const Step& step = steps_[i];
+      if (chosen_[step.tensor] + 1 != step.form) continue;  // one before it did not fit
+      set(step.tensor, step.form);
+      if (!fits()) set(step.tensor, step.form - 1);
+    }
+    return chosen_;
+  }
+
+ private:
+  void set(size_t tensor, size_t form) {
+    chosen_[tensor] = form;
+    sizer_.set(tensor, forms_[tensor][form].type);
+  }
+  [[nodiscard]] bool fits() const {
+    const Result<uint64_t> bytes = sizer_.bytes();
+    return bytes.ok() && *bytes <= most_;
+  }
+  [[nodiscard]] bool fits_with(size_t n_steps) {
+    for (size_t i = 0; i < forms_.size(); ++i) set(i, 0);
+    for (size_t i = 0; i < n_steps; ++i) set(steps_[i].tensor, steps_[i].form);
+    return fits();
+  }
+
+  const Forms& forms_;
+  const std::vector<Step>& steps_;
+  uint64_t most_;
+  Sizer& sizer_;
+  std::vector<size_t> chosen_;
 };
 
 }  // namespace
@@ -91,20 +153,29 @@ Result<const std::vector<float>*> importance_of(const Options& options, const Te
   return options.importance->find(tensor);
 }
 
-Status check_size(const gguf::Header& header, uint64_t target_bytes) {
-  uint64_t least = front_bytes(header);
-  for (const Tensor& t : header.tensors) {
-    uint64_t bytes = bytes_as(t, kept_type(t), header.alignment);
-    for (const T type : types_for(t)) bytes = std::min(bytes, bytes_as(t, type, header.alignment));
-    least += bytes;
-  }
-  if (least <= target_bytes) return {};
-  return error(Code::kInvalidArgument,
-               "the smallest file of this model has at least %llu bytes, whatever it loses",
-               static_cast<unsigned long long>(least));
+void Sizer::set(size_t tensor, T type) {
+  Tensor& t = header_.tensors[tensor];
+  t.type = type;
+  t.bytes = bytes_as(t, type);
 }
 
-Result<Sized> types_for_size(const gguf::Header& header, uint64_t reserved, const Options& options,
+Status check_size(const gguf::Header& header, Sizer sizer, const Options& options,
+                  PieceMaker* maker) {
+  for (size_t i = 0; i < header.tensors.size(); ++i) {
+    const Result<T> type = smallest(header.tensors[i], options, maker);
+    if (!type.ok()) return type.status();
+    sizer.set(i, *type);
+  }
+  const Result<uint64_t> least = sizer.bytes();
+  if (!least.ok()) return least.status();
+  if (*least <= options.target_bytes) return {};
+  if (maker != nullptr) return too_small(options, *least);
+  return error(Code::kInvalidArgument,
+               "the smallest file of this model has at least %llu bytes, whatever it loses",
+               static_cast<unsigned long long>(*least));
+}
+
+Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer, const Options& options,
                              PieceMaker* maker) {
   std::vector<std::map<T, Errors>> errors(header.tensors.size());
   std::vector<ErrorsByType> shares(header.tensors.size());
@@ -114,36 +185,24 @@ Result<Sized> types_for_size(const gguf::Header& header, uint64_t reserved, cons
   }
   Sized out;
   out.sensitivities = sensitivities_of(header, shares, options.probes);
-  std::vector<std::vector<Form>> forms;
+  Forms forms;
   std::vector<Step> steps;
-  uint64_t total = front_bytes(header) + reserved;
   for (size_t i = 0; i < header.tensors.size(); ++i) {
-    std::vector<Form> of =
-        forms_of(header.tensors[i], header.alignment, options, errors[i], out.sensitivities[i]);
+    forms.push_back(
+        forms_of(header.tensors[i], header.alignment, options, errors[i], out.sensitivities[i]));
+    const std::vector<Form>& of = forms.back();
     for (size_t f = 1; f < of.size(); ++f) {
       const Form &a = of[f - 1], &b = of[f];
       steps.push_back({(a.error - b.error) / static_cast<double>(b.bytes - a.bytes), i, f});
     }
-    total += of[0].bytes;
-    forms.push_back(std::move(of));
+    sizer.set(i, of[0].type);
   }
-  if (total > options.target_bytes) {
-    return error(
-        Code::kInvalidArgument,
-        "the smallest file of this model whose tensors keep a cosine of %.3g has %llu bytes",
-        options.least_cosine, static_cast<unsigned long long>(total));
-  }
+  const Result<uint64_t> least = sizer.bytes();
+  if (!least.ok()) return least.status();
+  if (*least > options.target_bytes) return too_small(options, *least);
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.saved > b.saved; });
-  std::vector<size_t> chosen(forms.size());
-  for (const Step& step : steps) {  // a step that does not fit also bars the tensor's later ones
-    const std::vector<Form>& of = forms[step.tensor];
-    if (chosen[step.tensor] + 1 != step.form) continue;
-    const uint64_t more = of[step.form].bytes - of[step.form - 1].bytes;
-    if (total + more > options.target_bytes) continue;
-    total += more;
-    chosen[step.tensor] = step.form;
-  }
+  const std::vector<size_t> chosen = Chooser(forms, steps, options.target_bytes, &sizer).choose();
   for (size_t i = 0; i < forms.size(); ++i) out.choices.push_back({forms[i][chosen[i]].type});
   return out;
 }
@@ -152,7 +211,7 @@ T commonest(const gguf::Header& header, const std::vector<Choice>& choices) {
   std::map<T, uint64_t> bytes;
   for (size_t i = 0; i < choices.size(); ++i) {
     if (is_quantizable(header.tensors[i])) {
-      bytes[choices[i].type] += bytes_as(header.tensors[i], choices[i].type, 1);
+      bytes[choices[i].type] += bytes_as(header.tensors[i], choices[i].type);
     }
   }
   const auto most = std::max_element(

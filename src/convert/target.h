@@ -2,6 +2,7 @@
 // go where they save most of it.
 #pragma once
 
+#include "convert/layout.h"
 #include "convert/pieces.h"
 #include "convert/sensitivity.h"
 
@@ -16,17 +17,36 @@ struct Sized {
   std::vector<Sensitivity> sensitivities;  // likewise
 };
 
-// Refuses by kInvalidArgument what no choice of types can reach: from the header, before anything
-// is measured.
-[[nodiscard]] Status check_size(const gguf::Header& header, uint64_t target_bytes);
+// A file whose tensors' types are to be chosen, and how large it is then.
+class Sizer {
+ public:
+  // `header` has its tensors in the file's order and all keys that the file will have, but for
+  // `reserved` bytes of them.
+  Sizer(const Layout& layout, const gguf::Header& header, uint64_t reserved)
+      : layout_(layout), header_(header), front_(layout.front_bytes(header) + reserved) {}
 
-// Types for header.tensors so that the file has at most options.target_bytes, `reserved` of them
-// for metadata that is yet to come, and the model's answers change least, by options.probes. Where
-// nothing was measured the error of a matrix is the share of its products' power, by the moments of
-// what it is multiplied with where these are known, and the sum over matrices becomes least.
-// Vectors and other small tensors stay. Errors: kInvalidArgument, naming the smallest size; those
-// of reading.
-[[nodiscard]] Result<Sized> types_for_size(const gguf::Header& header, uint64_t reserved,
+  void set(size_t tensor, gguf::TensorType type);
+  // Errors: the layout's, for a file that cannot be.
+  [[nodiscard]] Result<uint64_t> bytes() { return layout_.file_bytes(&header_, front_); }
+
+ private:
+  const Layout& layout_;
+  gguf::Header header_;
+  uint64_t front_;
+};
+
+// Refuses by kInvalidArgument, naming the smallest size, what no choice of types can reach: by
+// shapes alone where there is no `maker`, else of types that keep options.least_cosine.
+// Errors: those of reading.
+[[nodiscard]] Status check_size(const gguf::Header& header, Sizer sizer, const Options& options,
+                                PieceMaker* maker);
+
+// Types for header.tensors so that the file has at most options.target_bytes and the model's
+// answers change least, by options.probes. Where nothing was measured the error of a matrix is the
+// share of its products' power, by the moments of what it is multiplied with where these are known,
+// and the sum over matrices becomes least. Vectors and other small tensors stay. Errors:
+// kInvalidArgument, naming the smallest size; those of reading.
+[[nodiscard]] Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer,
                                            const Options& options, PieceMaker* maker);
 
 // The type that most bytes of matrices have.

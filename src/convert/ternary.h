@@ -7,10 +7,6 @@
 namespace sluice::convert {
 namespace {
 
-inline float size_of(float x) {
-  return x < 0 ? -x : x;
-}
-
 struct Weighed {
   float size, w;
 };

@@ -32,20 +32,7 @@ class Convert : public ProgramTest {
   [[nodiscard]] std::vector<float> logits(const std::string& model) const {
     const Ran ran = run({"logits", model, "--tokens", kTokens, "--out", at("logits")});
     EXPECT_EQ(ran.status, 0) << ran.err;
-    const std::string bytes = bytes_of(at("logits"));
-    std::vector<float> values(bytes.size() / 4);
-    std::memcpy(values.data(), bytes.data(), values.size() * 4);
-    return values;
-  }
-  [[nodiscard]] static double error_of(const std::vector<float>& got,
-                                       const std::vector<float>& wanted) {
-    if (got.size() != wanted.size() || got.empty()) return 1e9;
-    double error = 0, power = 0;
-    for (size_t i = 0; i < got.size(); ++i) {
-      error += std::pow(static_cast<double>(got[i]) - wanted[i], 2);
-      power += std::pow(static_cast<double>(wanted[i]), 2);
-    }
-    return error / power;
+    return floats_of(at("logits"));
   }
 };
 
@@ -124,10 +111,7 @@ TEST_F(Convert, DirectoriesBecomeFilesWithTheSameLogits) {
     const auto tokens = [&](const std::string& model) {
       const Ran some = run({"logits", model, "--tokens", "1,5,9,20,33,40,50", "--out", at("some")});
       EXPECT_EQ(some.status, 0) << some.err;
-      const std::string bytes = bytes_of(at("some"));
-      std::vector<float> values(bytes.size() / 4);
-      std::memcpy(values.data(), bytes.data(), values.size() * 4);
-      return values;
+      return floats_of(at("some"));
     };
     EXPECT_LE(error_of(tokens(at(name)), tokens(directory)), 1e-9) << name;
   }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,6 +19,25 @@ namespace sluice::tools {
 inline std::string bytes_of(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline std::vector<float> floats_of(const std::filesystem::path& path) {
+  const std::string bytes = bytes_of(path);
+  std::vector<float> values(bytes.size() / 4);
+  std::memcpy(values.data(), bytes.data(), values.size() * 4);
+  return values;
+}
+
+// |got - wanted|^2 / |wanted|^2.
+inline double error_of(const std::vector<float>& got, const std::vector<float>& wanted) {
+  if (got.size() != wanted.size() || got.empty()) return 1e9;
+  double error = 0, power = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const double by = static_cast<double>(got[i]) - wanted[i];
+    error += by * by;
+    power += static_cast<double>(wanted[i]) * wanted[i];
+  }
+  return error / power;
 }
 
 struct Ran {

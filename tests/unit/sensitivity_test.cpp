@@ -126,6 +126,7 @@ TEST_F(Weights, BytesGoWhereTheyMatter) {
   Options options;
   options.target_bytes = 3 * 256 * 16 * 5 / 8 + 512;
   options.least_cosine = 0.9;
+  const std::unique_ptr<Layout> form = make_gguf_layout();
   for (size_t matters = 0; matters < 3; ++matters) {
     options.probes.clear();
     for (size_t i = 0; i < 3; ++i) {
@@ -133,7 +134,7 @@ TEST_F(Weights, BytesGoWhereTheyMatter) {
                                 {TensorType::kQ4_0},
                                 i == matters ? 1.0 : 0.001});
     }
-    const Result<Sized> sized = types_for_size(header_, 0, options, maker_.get());
+    const Result<Sized> sized = types_for_size(header_, {*form, header_, 0}, options, maker_.get());
     ASSERT_TRUE(sized.ok()) << sized.status().message();
     const auto bits = [&](size_t i) {
       const gguf::TypeInfo& info = *gguf::type_info(sized->choices[i].type);
@@ -144,7 +145,8 @@ TEST_F(Weights, BytesGoWhereTheyMatter) {
         EXPECT_LT(bits(i), bits(matters)) << matters;
       }
     }
-    const Result<Sized> less = types_for_size(header_, 1 << 20, options, maker_.get());
+    const Result<Sized> less =
+        types_for_size(header_, {*form, header_, 1 << 20}, options, maker_.get());
     EXPECT_EQ(less.status().code(), Code::kInvalidArgument);
   }
 }
