@@ -37,7 +37,9 @@ class ReaderSource final : public io::ByteSource {
 
 // Of a draft that is none of the names: a model's path.
 bool guesses_by_model(const sluice_load_options& given) {
-  return given.draft != nullptr && std::string_view(given.draft) != "ngram";
+  if (given.draft == nullptr) return false;
+  const std::string_view name = given.draft;
+  return name != "ngram" && name != "nextn";
 }
 
 sluice_load_options default_load_options() {
@@ -65,6 +67,7 @@ Result<native::LoadOptions> load_options(const sluice_load_options& given) {
   out.engine.grammars = given.grammars != 0;
   SLUICE_RETURN_IF_ERROR(check_range(given.draft_max, 0, draft::kMostGuesses, "draft_max"));
   if (given.draft != nullptr) out.engine.draft_max = given.draft_max > 0 ? given.draft_max : -1;
+  out.engine.nextn = given.draft != nullptr && std::string_view(given.draft) == "nextn";
   if (given.kernels != nullptr) out.engine.kernels = given.kernels;
   if (given.kv_type != nullptr) {
     const Result<kv::KvTypes> types = kv::parse_kv_types(given.kv_type);

@@ -87,7 +87,8 @@ class Answer {
     cancelled_ = handle_.cancels != cancels_;
     if (cancelled_) return session::Step::kDone;
     session::Step step = generation.step(max_ops);
-    if (step == session::Step::kBlocked && generation.drafting()) {
+    if (step == session::Step::kBlocked && generation.drafting() &&
+        handle_.loaded->draft() != nullptr) {
       waited_ = handle_.loaded->draft()->wait();
       step = waited_.ok() ? session::Step::kProgress : session::Step::kDone;
     }

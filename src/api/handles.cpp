@@ -100,6 +100,9 @@ Status Loaded::open_swap(const std::string& directory) {
 
 Status Loaded::allow_drafts() {
   drafts_.ngram = true;
+  if (model().engine().nextn() != nullptr) {
+    drafts_.model = &nextn_draft_.emplace(model().engine());
+  }
   if (draft() == nullptr) return {};
   auto session = session::Session::create(draft()->engine());
   if (!session.ok()) return session.status();
@@ -161,6 +164,7 @@ void Loaded::note_plan() {
                    {"grammar", plan.grammar},
                    {"adapters", plan.adapters},
                    {"draft model", draft_total},
+                   {"draft head", plan.nextn},
                    {"other", plan.other}};
 }
 

@@ -19,6 +19,7 @@
 #include "api/sluice.h"
 #include "generate/draft_model.h"
 #include "generate/generation.h"
+#include "generate/nextn_draft.h"
 #include "native/draft_pair.h"
 #include "native/session_swap.h"
 
@@ -172,6 +173,7 @@ class Loaded {
   std::unique_ptr<native::SessionSwap> swap_;
   std::unique_ptr<session::Session> draft_session_;  // goes before its model
   std::optional<generate::DraftModel> draft_model_;  // of it
+  std::optional<generate::NextnDraft> nextn_draft_;
   generate::Drafts drafts_;
   std::string chat_template_;
   std::mutex turn_;

@@ -150,7 +150,8 @@ typedef struct sluice_load_options {
   const sluice_adapter* adapters; /* added to the weights; needed until loading returns */
   size_t n_adapters;
   const char* draft;     /* guesses the next tokens, several of which one pass then checks; answers
-                            stay the same: "ngram" (what the text repeats), or the path or URL of a
+                            stay the same: "ngram" (what the text repeats), "nextn" (that, and a head
+                            that the file has for it), or the path or URL of a
                             smaller model of the same vocabulary, within memory_budget; null: none */
   int32_t draft_max;     /* guesses of one pass, up to 31; 0: chosen */
   const char* kv_policy; /* of a session whose cache is full: "full", an error; "window", it goes on

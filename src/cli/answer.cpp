@@ -25,9 +25,11 @@ void add_sampling(CLI::App& app, sample::Params& s, std::string& seed) {
 }
 
 void add_drafting(CLI::App& app, Drafting& drafting) {
-  app.add_option("--draft", drafting.choice,
-                 "guess tokens ahead and check them together: ngram (from what the text repeats), "
-                 "a smaller MODEL with the same vocabulary, or off");
+  app.add_option(
+      "--draft", drafting.choice,
+      "guess tokens ahead and check them together: ngram (from what the text repeats), "
+      "nextn (by a head that the file has for it), a smaller MODEL with the same vocabulary, "
+      "or off");
   app.add_option("--draft-max", drafting.most, "guesses in one pass (default: chosen)")
       ->check(whole_number(1, draft::kMostGuesses));
 }
@@ -71,7 +73,8 @@ void Remembering::keep(const session::Session& session) {
 Result<native::DraftPair> open_models(const std::string& model, const Drafting& drafting,
                                       native::LoadOptions load) {
   load.engine.draft_max = drafting.choice == "off" ? 0 : drafting.most;
-  if (drafting.choice != "off" && drafting.choice != "ngram") {
+  load.engine.nextn = drafting.choice == "nextn";
+  if (drafting.choice != "off" && drafting.choice != "ngram" && !load.engine.nextn) {
     return native::open_pair(model, drafting.choice, load);
   }
   Result<std::unique_ptr<native::Model>> opened = native::Model::open(model, load);
@@ -90,6 +93,8 @@ Status open_sessions(Speakers& speakers, const Drafting& drafting, generate::Opt
     if (!second.ok()) return second.status();
     speakers.draft = std::move(*second);
     speakers.guesses = std::make_unique<generate::DraftModel>(*speakers.draft);
+  } else if (session::Engine& engine = speakers.models.model->engine(); engine.nextn() != nullptr) {
+    speakers.guesses = std::make_unique<generate::NextnDraft>(engine);
   }
   options->drafts.ngram = drafting.choice != "off";
   options->drafts.model = speakers.guesses.get();
@@ -114,7 +119,7 @@ Status drive_answer(native::DraftPair& models, generate::Generation& generation,
   Status waited;
   Status status = models.model->drive([&](int32_t max_ops) {
     session::Step step = generation.step(max_ops);
-    if (step == session::Step::kBlocked && generation.drafting()) {
+    if (step == session::Step::kBlocked && generation.drafting() && models.draft) {
       waited = models.draft->wait();
       step = waited.ok() ? session::Step::kProgress : session::Step::kDone;
     }

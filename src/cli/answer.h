@@ -9,13 +9,14 @@
 
 #include "generate/draft_model.h"
 #include "generate/generation.h"
+#include "generate/nextn_draft.h"
 #include "native/draft_pair.h"
 #include "native/prompt_cache.h"
 
 namespace sluice::cli {
 
 struct Drafting {
-  std::string choice = "off";  // ngram, or a model
+  std::string choice = "off";  // ngram, nextn, or a model
   int most = -1;               // guesses in one pass; -1: chosen
 };
 
@@ -41,7 +42,7 @@ void add_drafting(CLI::App& app, Drafting& drafting);
 struct Speakers {
   native::DraftPair models;
   std::unique_ptr<session::Session> session, draft;
-  std::unique_ptr<generate::DraftModel> guesses;  // of the draft
+  std::unique_ptr<generate::GuessingModel> guesses;  // of the draft, or of a head of the model
 };
 
 // Opens the models. Errors: Model::open's, open_pair's.

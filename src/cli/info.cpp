@@ -56,6 +56,7 @@ void print_text(const json& model, const session::MemoryPlan& plan) {
   }
   line("  activations", human_bytes(plan.activations));
   line("  tokenizer", human_bytes(plan.tokenizer));
+  if (plan.nextn > 0) line("  draft head", human_bytes(plan.nextn));
   if (plan.adapters > 0) line("  adapters", human_bytes(plan.adapters));
   line("  other", human_bytes(plan.vectors + plan.scratch + plan.other));
   line("  total", human_bytes(plan.total()));

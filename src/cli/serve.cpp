@@ -139,7 +139,8 @@ int serve_model(ServeOptions options) {
   load->engine.parallel = options.parallel;
   load->engine.grammars = !options.no_grammars;
   if (options.spills()) load->engine.base_bytes += native::kSwapBytes;
-  load->engine.draft_max = options.draft == "ngram" ? -1 : 0;
+  load->engine.draft_max = options.draft != "off" ? -1 : 0;
+  load->engine.nextn = options.draft == "nextn";
   Described described;
   load->on_header = [&](const gguf::Header& header) {
     described.name = header.get_string("general.name").value_or("");
@@ -175,7 +176,7 @@ int serve_model(ServeOptions options) {
                           .n_ctx = engine.plan().n_ctx,
                           .n_vocab = engine.program().hp.n_vocab,
                           .width = engine.program().embed_tail.width,
-                          .ngram_drafts = options.draft == "ngram"},
+                          .ngram_drafts = options.draft != "off"},
                          limits, options.api_key);
   serve::HttpServer server(service, options.http);
   const Result<int> port = server.bind();
@@ -222,8 +223,11 @@ void add_serve(CLI::App& app, int* status) {
   sub->add_option("--grace", options->grace,
                   "seconds for what is being answered at the end (default: 10)")
       ->check(whole_number(0, 3600));
-  sub->add_option("--draft", options->draft, "ngram: guess what was said before; off (default)")
-      ->check(CLI::IsMember({"ngram", "off"}));
+  sub->add_option(
+         "--draft", options->draft,
+         "ngram: guess what was said before; nextn: by a head that the file has for it, too, "
+         "for an answer that is alone; off (default)")
+      ->check(CLI::IsMember({"ngram", "nextn", "off"}));
   add_remembering(*sub, options->remembering);
   sub->add_flag("--no-grammars", options->no_grammars, "leave out the memory for response_format");
   sub->add_flag("--quiet", options->quiet, "no log of requests");

@@ -2,10 +2,6 @@
 #include "generate/draft_model.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include "base/clock.h"
-#include "sample/sampler.h"
 
 namespace sluice::generate {
 namespace {
@@ -19,14 +15,10 @@ constexpr double kLatePasses = 16;  // over which that is spread
 }  // namespace
 
 void DraftModel::start(session::Session& target, size_t most) {
-  target_ = &target;
-  known_ = session_.engine().guesses();
-  known_.trust.settle();
-  guess_.resize(most);
-  level_.resize(most);
-  chance_.resize(most);
+  start_with(target, session_.engine().guesses(), most);
+  forget();
   text_.reserve(static_cast<size_t>(target.engine().plan().n_ctx) + 1);
-  skipped_ = n_ = checked_ = 0;
+  skipped_ = 0;
   given_up_ = false;
 }
 
@@ -89,57 +81,14 @@ void DraftModel::weigh(std::span<const Token> upcoming) {
 bool DraftModel::begin(std::span<const Token> upcoming, const draft::Setting& setting, size_t most,
                        int32_t said, double rate) {
   if (given_up_) return false;
-  n_ = checked_ = 0;
+  forget();
   most_ = most;
   setting_ = setting;
   weigh(upcoming);
-  const draft::Choice choice = known_.attempts.plan(target_->engine().costs(), known_.trust,
-                                                    {chance_.data(), most_}, setting_, said);
-  if (choice.length == 0 || choice.rate <= rate) return false;
+  if (!pays(said, rate)) return false;
   computing_ = session_.sync(text_).ok();
   given_up_ = !computing_;
   return computing_;
-}
-
-// Of the guesses made so far and, from there on, as many more of the kind that chance_ tells.
-size_t DraftModel::wanted(size_t n) const {
-  return static_cast<size_t>(
-      draft::best_length(target_->engine().costs(), {chance_.data(), n}, setting_).length);
-}
-
-void DraftModel::take_guess() {
-  const double start = monotonic_ms();
-  computing_ = false;
-  const auto best = sample::top_logprobs(session_.logits(), 1, 0);
-  const Token token = best[0].token;
-  if (token < 0 || token >= target_->engine().program().hp.n_vocab) return;
-  const double p = std::exp(static_cast<double>(best[0].logprob));
-  guess_[n_] = token;
-  level_[n_] = draft::Trust::of_probability(p);
-  chance_[n_] = known_.trust.chance(level_[n_]);
-  ++n_;
-  const double ms = monotonic_ms() - start;
-  taking_ms_ = taking_ms_ == 0 ? ms : taking_ms_ + (ms - taking_ms_) / 4;
-  if (n_ == most_) return;
-  std::fill(chance_.begin() + static_cast<std::ptrdiff_t>(n_), chance_.end(),
-            known_.trust.chance(draft::Trust::kAny));
-  if (wanted(most_) > n_) computing_ = session_.begin({&token, 1}).ok();
-}
-
-Step DraftModel::step(int32_t max_ops) {
-  if (!computing_) return Step::kDone;
-  const Step step = session_.step(max_ops);
-  if (step != Step::kDone) return step;
-  take_guess();
-  if (computing_) return Step::kProgress;
-  setting_.first_ms = setting_.each_ms = 0;  // what was guessed is paid for
-  checked_ = wanted(n_);
-  return Step::kDone;
-}
-
-void DraftModel::cancel() {
-  if (computing_) session_.cancel();
-  computing_ = false;
 }
 
 }  // namespace sluice::generate

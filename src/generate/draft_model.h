@@ -2,11 +2,11 @@
 // on a timeline of its own, for as long as that promises to pay.
 #pragma once
 
-#include "generate/drafter.h"
+#include "generate/model_guesses.h"
 
 namespace sluice::generate {
 
-class DraftModel final : public GuessingModel {
+class DraftModel final : public ModelGuesses {
  public:
   // The session outlives this and does nothing else; its engine is not the target's.
   explicit DraftModel(session::Session& session) : session_(session) {}
@@ -15,31 +15,20 @@ class DraftModel final : public GuessingModel {
   void end() override;
   [[nodiscard]] bool begin(std::span<const Token> upcoming, const draft::Setting& setting,
                            size_t most, int32_t said, double rate) override;
-  [[nodiscard]] Step step(int32_t max_ops) override;
-  [[nodiscard]] std::span<const Token> guess() const override { return {guess_.data(), n_}; }
-  [[nodiscard]] size_t checked() const override { return checked_; }
-  void judge(size_t i, bool right) override { known_.trust.note(level_[i], right); }
   [[nodiscard]] Status failure() const override { return session_.failure(); }
-  void cancel() override;
 
  private:
   [[nodiscard]] size_t take_text(std::span<const Token> upcoming);
   void weigh(std::span<const Token> upcoming);
-  void take_guess();
-  [[nodiscard]] size_t wanted(size_t n) const;
+  [[nodiscard]] Step compute(int32_t max_ops) override { return session_.step(max_ops); }
+  [[nodiscard]] std::span<const float> logits() const override { return session_.logits(); }
+  [[nodiscard]] bool go_on(Token token) override { return session_.begin({&token, 1}).ok(); }
+  void abandon() override { session_.cancel(); }
 
   session::Session& session_;
-  session::Session* target_ = nullptr;
-  draft::Experience known_;
   std::vector<Token> text_;  // the target's, or its beginning and end
   size_t skipped_ = 0;       // tokens between them
-  std::vector<Token> guess_;
-  std::vector<int32_t> level_;
-  std::vector<double> chance_;
-  size_t n_ = 0, checked_ = 0, most_ = 0;
-  draft::Setting setting_;
-  bool computing_ = false, given_up_ = false;
-  double taking_ms_ = 0;  // running: to read a guess from the logits
+  bool given_up_ = false;
 };
 
 }  // namespace sluice::generate

@@ -28,6 +28,8 @@ void build_lfm2(Builder& b);
 void build_bert(Builder& b);
 void build_modern_bert(Builder& b);
 void build_moe(Builder& b);
+// One of its layers, with `rope`.
+void build_moe_layer(Builder& b, int64_t layer, int32_t rope);
 void build_smallthinker(Builder& b);
 void build_afmoe(Builder& b);
 void build_grovemoe(Builder& b);
@@ -35,6 +37,8 @@ void build_dense(Builder& b);
 void build_mamba(Builder& b);
 void build_hybrid_mamba(Builder& b);
 void build_qwen35(Builder& b);
+// One of its layers; `attends`: with attention, rotated by `rope`, else the gated delta rule.
+void build_qwen35_layer(Builder& b, int64_t layer, int32_t rope, bool attends);
 void build_rwkv6(Builder& b);
 void build_rwkv7(Builder& b);
 void build_plamo2(Builder& b);

@@ -67,38 +67,41 @@ const MoeRow& moe_row_of(const std::string& arch) {
 
 }  // namespace
 
-void build_moe(Builder& b) {
+void build_moe_layer(Builder& b, int64_t layer, int32_t rope) {
   const HParams& hp = b.hp();
   const MoeRow& row = moe_row_of(hp.arch);
   const int64_t period = hp.window_pattern > 0 ? hp.window_pattern : row.window_period;
-  MoeSpec moe = b.moe_spec(row.gating, row.normalize);
-  moe.act = row.act;
-  moe.scale = hp.residual_scale;
   AttentionSpec attention;
-  attention.rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
+  attention.rope = rope;
   attention.sinks = row.sinks;
   attention.qk_norm_wide = row.heads == MoeHeads::kWide;
   attention.norm_after_rope = row.heads == MoeHeads::kAfterRope;
-
-  b.embed(hp.embedding_scale);
-  for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    attention.qk_norm = row.heads == MoeHeads::kNormed || row.heads == MoeHeads::kAfterRope ||
-                        (row.heads == MoeHeads::kMayBe && b.has(layer, "attn_q_norm"));
-    const bool local = period > 0 && (layer + 1) % period != 0;
-    attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
-    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, row.norm, "attn_norm");
-    b.attention(layer, attention);
-    b.attention_output(layer, Buf::kX, true, hp.residual_scale);
-    b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
-    b.norm(layer, row.ffn_norm, Buf::kX, Buf::kH, row.norm, "ffn_norm");
-    if (b.has_experts(layer)) {
-      b.moe_ffn(layer, Buf::kX, moe);
-    } else {
-      b.gated_ffn(layer, Buf::kH, Buf::kX, row.act, true, hp.residual_scale);
-    }
-    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  attention.qk_norm = row.heads == MoeHeads::kNormed || row.heads == MoeHeads::kAfterRope ||
+                      (row.heads == MoeHeads::kMayBe && b.has(layer, "attn_q_norm"));
+  const bool local = period > 0 && (layer + 1) % period != 0;
+  attention.window = local ? static_cast<int32_t>(hp.sliding_window) : 0;
+  b.norm(layer, "attn_norm", Buf::kX, Buf::kH, row.norm, "attn_norm");
+  b.attention(layer, attention);
+  b.attention_output(layer, Buf::kX, true, hp.residual_scale);
+  b.mark("ffn_inp", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  b.norm(layer, row.ffn_norm, Buf::kX, Buf::kH, row.norm, "ffn_norm");
+  if (b.has_experts(layer)) {
+    MoeSpec moe = b.moe_spec(row.gating, row.normalize);
+    moe.act = row.act;
+    moe.scale = hp.residual_scale;
+    b.moe_ffn(layer, Buf::kX, moe);
+  } else {
+    b.gated_ffn(layer, Buf::kH, Buf::kX, row.act, true, hp.residual_scale);
   }
-  b.head(row.norm);
+  b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+}
+
+void build_moe(Builder& b) {
+  const HParams& hp = b.hp();
+  const int32_t rope = hp.rope_disabled ? -1 : b.add_rope(hp.rope);
+  b.embed(hp.embedding_scale);
+  for (int64_t layer = 0; layer < hp.n_layer; ++layer) build_moe_layer(b, layer, rope);
+  b.head(moe_row_of(hp.arch).norm);
 }
 
 // SmallThinker (https://arxiv.org/abs/2507.20984): the router reads what the block begins with,

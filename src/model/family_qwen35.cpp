@@ -1,9 +1,33 @@
 // Qwen3-Next and Qwen3.5: the gated delta rule in three layers of four, gated attention with norms
 // of queries and keys in the fourth; RoPE on a part of each head (of text, M-RoPE's sections are
 // all the same). Experts in Qwen3-Next and Qwen3.5-MoE.
+#include "model/families.h"
 #include "model/recurrent.h"
 
 namespace sluice::model {
+
+void build_qwen35_layer(Builder& b, int64_t layer, int32_t rope, bool attends) {
+  const HParams& hp = b.hp();
+  AttentionSpec attention;
+  attention.rope = rope;
+  attention.qk_norm = true;
+  attention.gated = true;
+  b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
+  if (!attends) {
+    gated_delta_layer(b, layer);
+  } else {
+    b.attention(layer, attention);
+    b.attention_output(layer, Buf::kX, true);
+  }
+  b.mark("attn_residual", "ADD", layer, Buf::kX, 0, hp.n_embd);
+  b.norm(layer, "post_attention_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_post_norm");
+  if (b.has_experts(layer)) {
+    b.moe_ffn(layer, Buf::kX, b.moe_spec());
+  } else {
+    b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
+  }
+  b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+}
 
 void build_qwen35(Builder& b) {
   const HParams& hp = b.hp();
@@ -11,28 +35,10 @@ void build_qwen35(Builder& b) {
     b.fail(error(Code::kBadHeader, "the metadata lacks %s.attention.head_count", hp.arch.c_str()));
     return;
   }
-  AttentionSpec attention;
-  attention.rope = b.add_rope(hp.rope);
-  attention.qk_norm = true;
-  attention.gated = true;
-
+  const int32_t rope = b.add_rope(hp.rope);
   b.embed(1);
   for (int64_t layer = 0; layer < hp.n_layer; ++layer) {
-    b.norm(layer, "attn_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_norm");
-    if ((layer + 1) % hp.recurrent.attention_interval != 0) {
-      gated_delta_layer(b, layer);
-    } else {
-      b.attention(layer, attention);
-      b.attention_output(layer, Buf::kX, true);
-    }
-    b.mark("attn_residual", "ADD", layer, Buf::kX, 0, hp.n_embd);
-    b.norm(layer, "post_attention_norm", Buf::kX, Buf::kH, NormKind::kRms, "attn_post_norm");
-    if (b.has_experts(layer)) {
-      b.moe_ffn(layer, Buf::kX, b.moe_spec());
-    } else {
-      b.gated_ffn(layer, Buf::kH, Buf::kX, Activation::kSiluMul, true);
-    }
-    b.mark("l_out", "ADD", layer, Buf::kX, 0, hp.n_embd);
+    build_qwen35_layer(b, layer, rope, (layer + 1) % hp.recurrent.attention_interval == 0);
   }
   b.head();
 }

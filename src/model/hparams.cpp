@@ -22,7 +22,7 @@ void read_by_layer(Reader& r, const HParams& hp, const char* key, int64_t most,
                  ll(static_cast<int64_t>(value->count)), ll(hp.n_layer)));
     return;
   }
-  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
+  for (uint64_t i = 0; i < value->count; ++i) {
     const double n = value->number_at(i);
     if (!(n >= 0 && n <= static_cast<double>(most))) {
       r.fail(error(Code::kBadHeader, "%s of layer %lld is impossible", key,

@@ -65,7 +65,7 @@ struct HParams {
   int64_t n_ctx_train = 0;
   int64_t n_embd = 0;
   int64_t n_layer = 0;
-  int64_t n_layer_nextn = 0;  // after these, which only predict further tokens: not run
+  int64_t n_layer_nextn = 0;  // after these, which only predict further tokens: nextn.h
   int64_t n_ff = 0;
   int64_t n_head = 0;
   int64_t n_head_kv = 0;
@@ -124,14 +124,15 @@ struct HParams {
   int32_t decoder_start = 0;
   int64_t n_relative_buckets = 0;  // of distances between tokens
 
-  [[nodiscard]] int64_t heads(int64_t layer) const {
-    return n_head_of.empty() ? n_head : n_head_of[static_cast<size_t>(layer)];
-  }
-  [[nodiscard]] int64_t kv_heads(int64_t layer) const {
-    return n_head_kv_of.empty() ? n_head_kv : n_head_kv_of[static_cast<size_t>(layer)];
-  }
-  [[nodiscard]] int64_t ff(int64_t layer) const {
-    return n_ff_of.empty() ? n_ff : n_ff_of[static_cast<size_t>(layer)];
+  [[nodiscard]] int64_t heads(int64_t layer) const { return of(n_head_of, layer, n_head); }
+  [[nodiscard]] int64_t kv_heads(int64_t layer) const { return of(n_head_kv_of, layer, n_head_kv); }
+  [[nodiscard]] int64_t ff(int64_t layer) const { return of(n_ff_of, layer, n_ff); }
+
+ private:
+  // What lists leave out of the layers behind the last is as the metadata has it for all.
+  [[nodiscard]] static int64_t of(const std::vector<int64_t>& list, int64_t layer, int64_t all) {
+    const auto i = static_cast<size_t>(layer);
+    return i < list.size() ? list[i] : all;
   }
 };
 

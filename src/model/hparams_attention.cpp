@@ -28,7 +28,7 @@ void read_head_counts(Reader& r, HParams& hp, bool recurrent) {
                  ll(static_cast<int64_t>(kv->count)), ll(hp.n_layer)));
     return;
   }
-  for (uint64_t i = 0; i < static_cast<uint64_t>(hp.n_layer); ++i) {
+  for (uint64_t i = 0; i < kv->count; ++i) {
     const double n = kv->number_at(i);
     if (!(n >= 0 && n <= static_cast<double>(hp.n_head))) {
       r.fail(error(Code::kBadHeader, "attention.head_count_kv of layer %lld is impossible",

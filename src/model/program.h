@@ -15,6 +15,7 @@
 #include "model/early_exit.h"
 #include "model/head_clusters.h"
 #include "model/hparams.h"
+#include "model/nextn.h"
 #include "model/op.h"
 
 namespace sluice::model {
@@ -30,7 +31,7 @@ struct Mat {
   // Of the tensor: the row that is row 0 here, all of its rows, those of one expert or head.
   int64_t row0 = 0, tensor_rows = 0, slice_rows = 0;
   int32_t layer = -1;
-  bool expert = false;  // read only when a token is routed to it
+  bool expert = false;  // read only when a token is routed to it, or a guess is made
 };
 
 inline constexpr size_t kMaxTables = 4;
@@ -164,6 +165,7 @@ struct Program {
   std::vector<int32_t> skipped;  // layers that have nothing here: their output is their input
   HeadClusters head_clusters;    // where not all of the head is multiplied
   EarlyExits exits;              // where tokens may leave before the last layer
+  Nextn nextn;                   // what guesses the token after the next
 };
 
 // Builds the program of the family that the header names, without the layers `skipped`, which are

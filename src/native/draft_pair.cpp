@@ -64,6 +64,7 @@ Result<DraftPair> open_pair(ModelHeader model, const std::string& draft,
   if (!smaller.ok()) return smaller.status();
   session::EngineOptions for_model = options, for_draft = options;
   for_draft.draft_max = 0;
+  for_draft.nextn = false;
   for_draft.grammars = false;
   for_draft.adapters = {};
   for_draft.quality = 1;

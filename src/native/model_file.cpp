@@ -368,6 +368,13 @@ Status Model::preload(Progress progress, void* context) {
   residency::FillQueue& queue = engine_->residency().queue();
   residency::Residency& residency = engine_->residency();
   const residency::Plan& plan = residency.plan();
+  std::vector<uint32_t> out_of_turn;  // what stays and has no place in the order: nobody else asks
+  for (uint32_t u = 0; u < plan.units.size(); ++u) {
+    const residency::Unit& unit = plan.units[u];
+    const bool wanted = unit.pinned && unit.kind == residency::MatrixKind::kExpert;
+    if (wanted && !residency.ready(u)) out_of_turn.push_back(u);
+  }
+  if (!out_of_turn.empty()) residency.set_demand(out_of_turn);
   for (;;) {
     const uint32_t seen = queue.completed.load(std::memory_order_acquire);
     engine_->poll();

@@ -214,6 +214,11 @@ bool Worker::begin_answer(Task& task) {
   }
   generate::Options options = job.options;
   options.sampling.seed += static_cast<decltype(options.sampling.seed)>(index);
+  std::unique_ptr<generate::NextnDraft> nextn;
+  if (model_.engine().nextn() != nullptr && options.drafts.ngram) {
+    nextn = std::make_unique<generate::NextnDraft>(model_.engine());
+    options.drafts.model = nextn.get();
+  }
   auto generation = generate::Generation::begin(slot.session(), prompt, options);
   if (!generation.ok()) {
     slots_.free(slot);
@@ -224,7 +229,7 @@ bool Worker::begin_answer(Task& task) {
   ++task.begun;
   ++task.running;
   scheduler_.add(**generation);
-  answers_.push_back({&task, index, &slot, std::move(*generation)});
+  answers_.push_back({&task, index, &slot, std::move(nextn), std::move(*generation)});
   return true;
 }
 

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "generate/nextn_draft.h"
 #include "native/model_file.h"
 #include "serve/job.h"
 #include "serve/metrics.h"
@@ -72,6 +73,7 @@ class Worker {
     Task* task = nullptr;
     int32_t index = 0;
     Slot* slot = nullptr;
+    std::unique_ptr<generate::NextnDraft> nextn;
     std::unique_ptr<generate::Generation> generation;
   };
 

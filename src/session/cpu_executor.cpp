@@ -68,6 +68,10 @@ void CpuExecutor::restart() {
   engine_.residency().set_demand({});
   replans_seen_ = engine_.replans();
   if constexpr (kPassParts) enter_part();
+  if constexpr (model::kNextn) {
+    note_states_begin();
+    if (in_nextn()) enter_nextn();
+  }
 }
 
 void CpuExecutor::next_op() {
@@ -122,6 +126,9 @@ Step CpuExecutor::step(int32_t* max_ops) {
     if (pc_ == ops.size() || cut || part_done) {
       active_ = false;
       if constexpr (kPassParts) leave_part();
+      if constexpr (model::kNextn) {
+        if (in_nextn()) leave_nextn();
+      }
       --*max_ops;
       expect_decoder();
       engine_.poll();  // prefetch for the next batch
@@ -167,6 +174,12 @@ size_t CpuExecutor::after(size_t pc) const {
   const model::Program& p = engine_.program();
   const size_t end = p.ops.size(), pool = static_cast<size_t>(p.pool);
   const size_t next = pc + 1;
+  if constexpr (model::kNextn) {
+    if (in_nextn()) {
+      const bool norms = next == static_cast<size_t>(p.nextn.state_norm);
+      return norms && is_normed() ? next + 1 : next;
+    }
+  }
   if (spec_.encode && next == static_cast<size_t>(p.decoder)) return end;
   if (!spec_.embed) return next == pool ? end : next;
   if (next == static_cast<size_t>(p.hidden)) return pool;

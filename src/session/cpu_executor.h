@@ -81,6 +81,13 @@ class CpuExecutor final : public Executor {
   void add_low_rank_rows(model::Buf out, float scale);
   void enter_part();
   void leave_part();
+  [[nodiscard]] bool in_nextn() const { return model::kNextn && spec_.nextn != nullptr; }
+  [[nodiscard]] bool is_normed() const;
+  void note_states_begin();
+  void note_states();
+  void enter_nextn();
+  void leave_nextn();
+  void demand_nextn();
   [[nodiscard]] bool in_part() const { return kPassParts && spec_.part != nullptr; }
   void next_op();
   void leave_out(int32_t layer);

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "model/skipping.h"
 #include "session/cpu_executor.h"
+#include "session/nextn.h"
 
 namespace sluice::session {
 namespace {
@@ -127,10 +128,11 @@ class TokenizerSource final : public grammar::TokenSource {
 Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& options) {
   Inspection out;
   const bool named = options.kernels != nullptr && options.kernels[0] != '\0';
-  out.table = named ? kernels::by_name(options.kernels) : &kernels::best();
+  const char* name = named ? options.kernels : kernels::best().name;
+  out.table = kernels::by_name(name);
   if (out.table == nullptr) {
     return error(Code::kInvalidArgument,
-                 "the instruction set \"%.32s\" is unknown or not available", options.kernels);
+                 "the instruction set \"%.32s\" is unknown or not available", name);
   }
   Result<model::Program> program = model::build_program(header, options.skip);
   if (!program.ok()) return program.status();
@@ -151,6 +153,10 @@ Result<Inspection> inspect(const gguf::Header& header, const EngineOptions& opti
   out.program.head_clusters = std::move(*clusters);
   if constexpr (model::kEarlyExit) {
     SLUICE_RETURN_IF_ERROR(model::add_early_exits(header, options.exits, &out.program));
+  }
+  if constexpr (model::kNextn) {
+    if (options.nextn) SLUICE_RETURN_IF_ERROR(check_nextn(options));
+    if (options.nextn) SLUICE_RETURN_IF_ERROR(model::add_nextn(header, &out.program));
   }
   for (const model::Mat& m : out.program.mats) {
     if (!out.table->supports(m.type)) {
@@ -212,6 +218,13 @@ Result<std::unique_ptr<Engine>> Engine::open(const gguf::Header& header,
       engine->working_.allocate(engine->program_, *engine->table_, plan.working()));
   SLUICE_RETURN_IF_ERROR(engine->timelines_.init(plan.kv_shape, plan.n_sessions));
   engine->executor_ = std::make_unique<CpuExecutor>(*engine);
+  if constexpr (model::kNextn) {
+    if (engine->program_.nextn.on()) {
+      Result<std::unique_ptr<NextnHead>> head = NextnHead::create(*engine);
+      if (!head.ok()) return head.status();
+      engine->nextn_ = std::move(*head);
+    }
+  }
   SLUICE_RETURN_IF_ERROR(
       engine->residency_.init(plan.weights, options.direct_reads, plan.n_threads));
   engine->weight_check_.reset(plan.weights.units.size());
@@ -287,6 +300,9 @@ Status Engine::adopt(MemoryPlan plan) {
   plan_ = std::move(plan);
   ++replans_;
   costs_.clear();
+  if constexpr (model::kNextn) {
+    if (nextn_ != nullptr) nextn_->costs().clear();
+  }
   SLUICE_RETURN_IF_ERROR(working_.allocate(program_, *table_, plan_.working()));
   SLUICE_RETURN_IF_ERROR(residency_.replan(plan_.weights));
   weight_check_.reset(plan_.weights.units.size());

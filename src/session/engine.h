@@ -22,6 +22,7 @@
 namespace sluice::session {
 
 class Executor;
+class NextnHead;
 
 // Logits that were computed for a part of the vocabulary, model/head_clusters.h.
 struct HeadCounts {
@@ -122,6 +123,8 @@ class Engine {
   [[nodiscard]] draft::PassCosts& costs() { return costs_; }
   // What is known of guesses for it, or of the ones that it makes for another model.
   [[nodiscard]] draft::Experience& guesses() { return guesses_; }
+  // What guesses by a head of the model's own; null where it was not asked for.
+  [[nodiscard]] NextnHead* nextn() { return nextn_.get(); }
   [[nodiscard]] HeadCounts& head_counts() { return head_counts_; }
   [[nodiscard]] ExitCounts& exit_counts() { return exit_counts_; }
   [[nodiscard]] ExitWatch& exit_watch() { return exit_watch_; }
@@ -176,6 +179,7 @@ class Engine {
   WorkingMemory working_;
   kv::KvPool timelines_;
   std::unique_ptr<Executor> executor_;
+  std::unique_ptr<NextnHead> nextn_;
   uint64_t last_pass_ = 0;
   bool pass_under_way_ = false;
   double pass_began_ms_ = 0;

@@ -23,6 +23,8 @@ struct BatchPart {
   int32_t first_row = 0, n_rows = 0;
 };
 
+struct NextnBatch;  // nextn.h
+
 // What a batch is computed for.
 struct BatchSpec {
   // Rows whose logits are wanted, [first_row, first_row + n_rows); none: the batch ends early.
@@ -39,7 +41,8 @@ struct BatchSpec {
   // Several timelines, the first of them the batch's own: their rows lie one after another, and
   // wanted logits likewise. Empty: one. Read by begin() alone.
   std::span<const BatchPart> parts;
-  const PassPart* part = nullptr;  // of the pass that is wanted alone; outlives the batch
+  const PassPart* part = nullptr;     // of the pass that is wanted alone; outlives the batch
+  const NextnBatch* nextn = nullptr;  // of the head that predicts further tokens; outlives it
 };
 
 // Observes a checkpoint: `name` such as "Qcur-0.ROPE"; row t at data + t * stride, [ne0 * ne1].

@@ -8,6 +8,7 @@
 #include "draft/ngram.h"
 #include "draft/policy.h"
 #include "grammar/matcher.h"
+#include "session/nextn.h"
 
 namespace sluice::session {
 namespace {
@@ -150,7 +151,7 @@ kv::KvShape kv_shape(const Program& p, int32_t n_ctx, const KvRoom& room,
   shape.leaving = room.leaving;
   shape.layers.resize(static_cast<size_t>(p.hp.n_layer));
   for (const model::Op& op : p.ops) {
-    if (op.layer < 0) continue;
+    if (op.layer < 0 || op.layer == p.nextn.layer) continue;
     kv::LayerShape& layer = shape.layers[static_cast<size_t>(op.layer)];
     const auto* own = op.get<model::AttentionOp>();
     if (own != nullptr && !own->att.causal) {
@@ -270,6 +271,9 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
         grammar::Vocabulary::memory_bytes(static_cast<uint64_t>(p.hp.n_vocab), plan.tokenizer) +
         static_cast<uint64_t>(plan.parallel) *
             (grammar::Matcher::memory_bytes(p.hp.n_vocab) + grammar::compile_memory());
+  }
+  if constexpr (model::kNextn) {
+    if (p.nextn.on()) plan.nextn = nextn_bytes(p, plan.n_ctx);
   }
   uint64_t directory = 0;
   for (const model::Mat& m : p.mats) {

@@ -52,6 +52,7 @@ struct EngineOptions {
   bool grammars = false;                      // room for generations that are bound to a grammar
   std::span<const adapter::Source> adapters;  // of the caller, read while the engine is opened
   int32_t draft_max = 0;  // tokens guessed ahead that one pass checks; 0: none, -1: chosen
+  bool nextn = false;     // room for a head of the model's own that guesses (model/nextn.h)
   // Sessions whose passes may be computed together, each with an answer under way: as many
   // timelines, at least.
   int32_t parallel = 1;
@@ -85,6 +86,7 @@ struct MemoryPlan {
   uint64_t request = 0;          // what generations hold: sampler, tokens, pieces
   uint64_t grammar = 0;          // the vocabulary's bytes sorted, each grammar and its states
   uint64_t adapters = 0;         // and what reading them takes
+  uint64_t nextn = 0;            // what the head that guesses has read, its weights apart
   uint64_t adapter_scratch = 0;  // part of each thread's
   uint64_t other = 0;            // stacks, directory, queue
   uint64_t minimum = 0;          // smallest budget for this context
@@ -102,7 +104,8 @@ struct MemoryPlan {
             adapter_scratch,   kv_room.forgets(), cached_rows, kv_room.leaving.block};
   }
   [[nodiscard]] uint64_t fixed() const {
-    return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + other;
+    return tokenizer + vectors + kv + activations + scratch + request + grammar + adapters + nextn +
+           other;
   }
   [[nodiscard]] uint64_t total() const {
     return fixed() + weights.pinned_bytes + weights.ring_bytes();

@@ -287,6 +287,9 @@ bool CpuExecutor::op_matmul(const Op& op) {
   if (!cursor_.started) {
     bool q8 = false;
     for (const model::MatPart& part : own.parts()) q8 = q8 || wants_q8(part.mat);
+    if constexpr (model::kNextn) {
+      if (in_nextn()) demand_nextn();
+    }
     if (q8) quantize(x, ld, op.n, rows_, engine_.working().q8());
     cursor_.started = true;
   }
@@ -427,6 +430,7 @@ void CpuExecutor::op_elementwise(const Op& op) {
 // Moves the rows whose logits are wanted to the front.
 void CpuExecutor::op_select() {
   if (spec_.embed || in_part()) return;
+  if constexpr (model::kNextn) note_states();
   float* x = buffer(Buf::kX);
   const int64_t width = engine_.width(Buf::kX);
   int32_t kept = spec_.logits_at;  // of a pass in several batches: its logits lie one after another

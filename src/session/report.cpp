@@ -27,7 +27,7 @@ TokenWork work_per_token(const model::Program& p) {
                                         : 1;
   for (size_t i = 0; i < p.mats.size(); ++i) {
     const model::Mat& m = p.mats[i];
-    if (p.by_rows(i)) continue;
+    if (p.by_rows(i) || m.layer >= p.hp.n_layer) continue;
     double share = m.expert ? used : 1;
     if constexpr (model::kHeadInOrder) {
       if (static_cast<int32_t>(i) == p.head) share = p.head_clusters.share();
@@ -111,6 +111,7 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("vectors", plan.vectors);
   number("adapters", plan.adapters);
   number("scratch", plan.scratch);
+  if constexpr (model::kNextn) number("nextn", plan.nextn);
   number("other", plan.other);
   number("units", plan.weights.units.size());
   number("bytesPerPass", plan.weights.streamed_bytes);

@@ -98,6 +98,7 @@ class Session {
   [[nodiscard]] std::span<float> embedding(int32_t i) const;
 
   [[nodiscard]] int32_t position() const { return timeline_.position(); }
+  [[nodiscard]] const Timeline& timeline() const { return timeline_; }
   // The tokens that are computed.
   [[nodiscard]] std::span<const Token> tokens() const { return timeline_.tokens(); }
   // Forgets what comes after the first n tokens, and a pass under way. Returns the position

@@ -29,7 +29,7 @@ struct Options {
   uint32_t faint_from = 0;
   float faint = 1;
   uint64_t seed = 1;
-  bool tied = false, pure = false, quiet = false;
+  bool tied = false, pure = false, quiet = false, nextn = false;
 };
 
 struct Chunk {
@@ -80,6 +80,7 @@ Shape wanted_shape(const Options& options) {
   set(&shape.n_vocab, options.n_vocab);
   set(&shape.n_ctx, options.n_ctx);
   shape.tied = shape.tied || options.tied;
+  shape.nextn = options.nextn;
   if (options.n_expert > 0) {
     shape.n_expert = options.n_expert;
     shape.n_expert_used = options.n_expert_used;
@@ -96,6 +97,9 @@ std::string complaint(const Shape& s) {
   }
   if (s.plan == nullptr && (s.n_expert > 0) != (s.arch == "qwen3moe") && s.arch != "llama") {
     return "--experts is for --arch llama and qwen3moe";
+  }
+  if (s.nextn && s.arch != "glm4moe" && s.arch != "qwen35") {
+    return "--nextn is for --arch glm4moe and the shape qwen3.5-0.8b";
   }
   if (s.n_expert_used > s.n_expert) return "--experts-used must be at most --experts";
   return "";
@@ -114,13 +118,6 @@ std::vector<Chunk> cut(const std::vector<PlannedTensor>& tensors,
     }
   }
   return chunks;
-}
-
-// FNV-1a
-uint64_t stream_of(const Chunk& chunk) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : chunk.tensor->name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-  return hash + chunk.first_block;
 }
 
 // What layers from `from` on add to the residual stream becomes `scale` times as large.
@@ -142,8 +139,7 @@ bool write_chunks(const platform::File& file, const std::vector<Chunk>& chunks, 
     for (size_t i = next++; i < chunks.size() && ok; i = next++) {
       const Chunk& chunk = chunks[i];
       const BlockType& block = block_type(chunk.tensor->type);
-      Random random(seed, stream_of(chunk));
-      block.fill(buffer.data(), chunk.n_blocks, chunk.tensor->sigma, chunk.tensor->mean, random);
+      fill_blocks(*chunk.tensor, chunk.first_block, chunk.n_blocks, seed, buffer.data());
       const uint64_t bytes = chunk.n_blocks * block.block_bytes;
       if (!file.write_at(chunk.file_offset, buffer.data(), bytes)) ok = false;
     }
@@ -238,12 +234,15 @@ int main(int argc, char** argv) {
   size("--experts", &o.n_expert, kMaxLayers, "Experts in each feed-forward");
   size("--experts-used", &o.n_expert_used, kMaxLayers, "Experts that a token uses");
   app.add_option("--arch", o.arch, "The family")
-      ->check(CLI::IsMember({"llama", "qwen3", "qwen3moe"}))
+      ->check(CLI::IsMember({"llama", "qwen3", "qwen3moe", "glm4moe"}))
       ->group("Dimensions");
   app.add_option("--faint", o.faint, "How much less the layers from --faint-from on add")
       ->check(CLI::Range(0.0f, 1.0f))
       ->group("Dimensions");
   size("--faint-from", &o.faint_from, kMaxLayers, "The first of those layers");
+  app.add_flag("--nextn", o.nextn,
+               "Add a layer that predicts further tokens: right where the others add nothing")
+      ->group("Dimensions");
   app.add_flag("--tied", o.tied, "Use the embedding as the output head")->group("Dimensions");
   app.add_option("--threads", o.threads, "Threads")->check(CLI::Range(1u, 64u));
   app.add_flag("-q,--quiet", o.quiet, "Print nothing");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numbers>
 
 #include "tools/planner.h"
@@ -299,7 +300,7 @@ void plan_attention(Planner* plan, const Shape& s, const std::string& prefix, Te
 
 // Where the norm before the feed-forward part stands among the names.
 std::string ffn_norm_name(const Shape& s) {
-  if (s.arch == "qwen35") return "post_attention_norm.weight";
+  if (s.arch == "qwen35" || s.arch == "glm4moe") return "post_attention_norm.weight";
   return s.arch == "falcon-h1" ? "ffn_norm" : "ffn_norm.weight";
 }
 
@@ -330,6 +331,20 @@ void plan_layer(Planner* plan, const Shape& s, uint32_t layer) {
   if (s.arch == "falcon-h1") plan_mamba2(plan, s, prefix);
 }
 
+// The layer behind the last: it has attention, its norms change nothing, and of its inputs it
+// reads the embedding. So a trunk whose layers add little is told right.
+void plan_nextn(Planner* plan, const Shape& shape) {
+  Shape attends = shape;
+  attends.recurrent.interval = 0;
+  plan_layer(plan, attends, shape.n_layer);
+  const std::string prefix = "blk." + std::to_string(shape.n_layer) + ".nextn.";
+  plan->values(prefix + "eh_proj.weight", {2 * uint64_t{shape.n_embd}, shape.n_embd}, 0, 0);
+  plan->tensors.back().picks = true;
+  for (const char* name : {"enorm.weight", "hnorm.weight"}) {
+    plan->values(prefix + name, {shape.n_embd}, 0, 1);
+  }
+}
+
 }  // namespace
 
 std::span<const Shape> shapes() {
@@ -351,7 +366,23 @@ std::vector<PlannedTensor> plan_tensors(const Shape& shape, const FileType& type
             shape.tied ? kLogitGain / (sigma * root) : 1.0f);
   plan.matrix("token_embd.weight", ne, shape.tied ? plan.head_type() : embedding, sigma * root);
   for (uint32_t layer = 0; layer < shape.n_layer; ++layer) plan_layer(&plan, shape, layer);
+  if (shape.nextn) plan_nextn(&plan, shape);
   return std::move(plan.tensors);
+}
+
+void fill_blocks(const PlannedTensor& tensor, uint64_t first, uint64_t n, uint64_t seed,
+                 uint8_t* out) {
+  if (tensor.picks) {
+    for (uint64_t i = 0; i < n; ++i) {
+      const float value = (first + i) / tensor.ne[0] == (first + i) % tensor.ne[0] ? 1.0f : 0.0f;
+      std::memcpy(out + i * sizeof value, &value, sizeof value);
+    }
+    return;
+  }
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
+  for (const char c : tensor.name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+  Random random(seed, hash + first);
+  block_type(tensor.type).fill(out, n, tensor.sigma, tensor.mean, random);
 }
 
 std::vector<float> llama3_rope_factors(const Shape& shape) {
@@ -378,7 +409,8 @@ void add_hyperparameters(GgufWriter* writer, const Shape& shape, const FileType&
   writer->add(key("vocab_size"), shape.n_vocab);
   writer->add(key("context_length"), shape.n_ctx);
   writer->add(key("embedding_length"), shape.n_embd);
-  writer->add(key("block_count"), shape.n_layer);
+  writer->add(key("block_count"), shape.n_layer + (shape.nextn ? 1 : 0));
+  if (shape.nextn) writer->add(key("nextn_predict_layers"), 1u);
   if (!shape.two_attentions) writer->add(key("feed_forward_length"), shape.n_ff);
   writer->add(key("attention.head_count"), shape.n_head);
   if (!shape.lists_kv_heads) writer->add(key("attention.head_count_kv"), shape.n_head_kv);

@@ -29,6 +29,7 @@ struct Shape {
   uint32_t n_expert = 0, n_expert_used = 0;  // > 0: a mixture in each layer; not arch qwen3
   uint32_t n_ff_expert = 0;                  // an expert's feed-forward size; 0: n_ff
   bool tied = false;                         // the output head is the embedding
+  bool nextn = false;  // one more layer predicts further tokens, from the embedding it is given
   float rms_eps = 1e-5f, rope_freq_base = 10000.0f;
   bool llama3_rope = false;  // rope_freqs.weight, as Llama 3.1 and later
   VocabularyKind vocabulary = VocabularyKind::kSentencePiece;
@@ -62,12 +63,17 @@ struct PlannedTensor {
   gguf::TensorType type;
   std::vector<uint64_t> ne;  // ne[0] is contiguous
   float sigma, mean;         // of the weights
+  bool picks = false;        // F32: row i is 1 in column i, and 0 elsewhere
   uint64_t n_weights = 0, bytes = 0;
 };
 
 // Every tensor but rope_freqs, in file order. `pure` gives the head the common type too.
 [[nodiscard]] std::vector<PlannedTensor> plan_tensors(const Shape& shape, const FileType& type,
                                                       bool pure);
+
+// Its blocks [first, first + n), of a stream that is the seed's and theirs.
+void fill_blocks(const PlannedTensor& tensor, uint64_t first, uint64_t n, uint64_t seed,
+                 uint8_t* out);
 
 // The llama3 factors by which RoPE frequencies are divided, head_dim / 2 of them.
 [[nodiscard]] std::vector<float> llama3_rope_factors(const Shape& shape);

@@ -22,9 +22,11 @@
 #include "file_limit_util.h"
 #include "file_sink_util.h"
 #include "fixtures_util.h"
+#include "generate/nextn_draft.h"
 #include "generate/scheduler.h"
 #include "gguf/early_exit.h"
 #include "native/session_swap.h"
+#include "nextn_util.h"
 
 namespace sluice::test {
 namespace {
@@ -112,6 +114,7 @@ class Operations {
     options_.parallel = 3;
     options_.n_checkpoints = static_cast<int32_t>(2 + random_() % 6);
     options_.draft_max = static_cast<int32_t>(random_() % 2 * 9);
+    options_.nextn = options_.draft_max > 0 && has_nextn(path, options_);
     least_ = smallest_budget(path, options_);
     options_.memory_budget = budget();
     native::LoadOptions load;
@@ -224,6 +227,28 @@ class Operations {
     return session::inspect(header->header, options).ok() ? exits : model::ExitPolicy();
   }
 
+  // Whether a head of its own can guess, with such options.
+  static bool has_nextn(const std::string& path, session::EngineOptions options) {
+    auto header = native::read_header(path, {});
+    if (!header.ok()) return false;
+    options.nextn = true;
+    return session::inspect(header->header, options).ok();
+  }
+
+  // The head that guesses, which is always promising; null: there is none.
+  generate::NextnDraft* head() {
+    session::Engine& engine = model_->engine();
+    if (engine.nextn() == nullptr) return nullptr;
+    engine.costs().clear();
+    engine.nextn()->costs().clear();
+    engine.nextn()->known() = {};
+    for (int32_t n = 1; n <= draft::kMostPass; ++n) {
+      engine.costs().note(n, 1000 + n);
+      engine.nextn()->costs().note(n, 1e-3);
+    }
+    return &nextn_.emplace(engine);
+  }
+
   // At and near the smallest, somewhat above it, or without a limit.
   uint64_t budget() {
     switch (random_() % 4) {
@@ -303,6 +328,7 @@ class Operations {
       options.max_tokens *= 3;
       options.drafts.ngram = how == 1;
       if (how == 2) options.drafts.source = &guesses;
+      if (how == 3) options.drafts.model = head();
     }
     auto generation = generate::Generation::begin(*live.session, text, options);
     ASSERT_TRUE(generation.ok()) << generation.status().message();
@@ -353,6 +379,7 @@ class Operations {
     session::Session* session = nullptr;
     Tokens text, tokens;
     std::unique_ptr<Guesses> guesses;
+    std::unique_ptr<generate::NextnDraft> nextn;
     std::unique_ptr<generate::Generation> generation;
     uint64_t begins = 0, cut = UINT64_MAX;  // after so many steps
   };
@@ -412,6 +439,11 @@ class Operations {
     options.max_tokens = static_cast<int64_t>(random_() % 6);
     a.guesses = std::make_unique<Guesses>(random_());
     if (options_.draft_max > 0 && random_() % 2 == 0) options.drafts.source = a.guesses.get();
+    if (options_.nextn && random_() % 2 == 0) {
+      static_cast<void>(head());
+      a.nextn = std::make_unique<generate::NextnDraft>(model_->engine());
+      options.drafts = {.model = a.nextn.get()};
+    }
     auto generation = generate::Generation::begin(*a.session, a.text, options);
     ASSERT_TRUE(generation.ok()) << generation.status().message();
     a.generation = std::move(*generation);
@@ -519,6 +551,7 @@ class Operations {
   uint64_t least_ = 0;
   std::unique_ptr<native::Model> model_;
   std::unique_ptr<native::SessionSwap> swap_;
+  std::optional<generate::NextnDraft> nextn_;  // goes before its model
   Live live_[5];
   std::vector<Saved> saved_;
   Token n_vocab_ = 0;
@@ -564,7 +597,16 @@ std::string model_by_cluster() {
   return path;
 }
 
+// With a head that predicts further tokens, rightly where nothing else happens.
+std::string model_with_nextn(bool recurrent) {
+  const std::string path = testing::TempDir() + "nextn-" + std::to_string(getpid()) + ".gguf";
+  const MadeNextn made({.recurrent = recurrent, .right = true, .n_ctx = 4096});
+  std::filesystem::copy_file(made.path, path, std::filesystem::copy_options::overwrite_existing);
+  return path;
+}
+
 std::string made_model(const std::string& name) {
+  if (name.starts_with("nextn")) return model_with_nextn(name == "nextn_states");
   return name == "exits" ? model_with_exits() : model_by_cluster();
 }
 
@@ -583,7 +625,10 @@ std::vector<OperationsCase> operations_cases() {
   exits.name = "exits";  // its path: made_model()
   Reference by_cluster;
   by_cluster.name = "by_cluster";
-  add({exits, by_cluster});
+  Reference nextn, nextn_states;
+  nextn.name = "nextn";
+  nextn_states.name = "nextn_states";
+  add({exits, by_cluster, nextn, nextn_states});
   // One of each recurrent kind: states are the hardest to take back.
   const std::vector<std::string> recurrent = {
       "mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "qwen35", "rwkv6",

@@ -54,7 +54,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     quality: +(options.quality ?? 1),
     headClusters: device === 'wasm' ? `${options.headClusters ?? ''}` : options.headClusters ? invalid('headClusters needs device wasm.') : 'off',
     grammars: options.grammars === true,
-    draft: (options.draft ?? 'ngram') === 'ngram' ? !!options.draft : invalid('draft must be ngram.'),
+    draft: (options.draft ?? 'ngram') === 'ngram' ? !!options.draft : invalid('draft must be ngram: others are of native engines.'),
     lora: await adapterSpecs(options.lora),
     device: /^(wasm|webgpu|auto)$/.test(device) ? device : invalid('device must be wasm, webgpu or auto.'),
     gpuBudget: count('gpuBudget', options.gpuBudget),

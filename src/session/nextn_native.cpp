@@ -1,0 +1,271 @@
+// The states that are kept, and the head's passes.
+#include <algorithm>
+#include <limits>
+
+#include "session/cpu_executor.h"
+#include "session/nextn.h"
+#include "session/session.h"
+
+namespace sluice::session {
+
+using model::Buf;
+
+Status check_nextn(const EngineOptions& options) {
+  const char* other = options.exits.on() ? "tokens that leave early"
+                      : options.kv_policy.window || options.kv_policy.heavy
+                          ? "a KV policy that forgets"
+                          : nullptr;
+  if (other == nullptr) return {};
+  return error(Code::kInvalidArgument, "the draft nextn does not go with %s", other);
+}
+
+kv::KvShape nextn_shape(const model::Program& p, int32_t n_ctx) {
+  kv::KvShape shape;
+  shape.n_ctx = n_ctx;
+  shape.layers.resize(static_cast<size_t>(p.nextn.layer) + 1);
+  for (int32_t i = p.nextn.first; i < p.nextn.end; ++i) {
+    const auto* attention = p.ops[static_cast<size_t>(i)].get<model::AttentionOp>();
+    if (attention == nullptr) continue;
+    kv::LayerShape& layer = shape.layers.back();
+    layer.heads = attention->att.kv_heads;
+    layer.dk = attention->att.dk;
+    layer.dv = attention->att.dv;
+    layer.values_in_keys = attention->att.values_in_keys;
+    layer.window = attention->window;
+    layer.capacity = n_ctx;
+  }
+  return shape;
+}
+
+uint64_t nextn_bytes(const model::Program& p, int32_t n_ctx) {
+  const auto width = static_cast<uint64_t>(p.hp.n_embd), positions = static_cast<uint64_t>(n_ctx);
+  return nextn_shape(p, n_ctx).bytes() + (kNextnStates + 1) * width * sizeof(float) +
+         (positions + 2 * kNextnStates) * sizeof(Token) + sizeof(NextnHead);
+}
+
+Result<std::unique_ptr<NextnHead>> NextnHead::create(Engine& engine) {
+  std::unique_ptr<NextnHead> head(new NextnHead(engine));
+  const model::Program& p = engine.program();
+  head->width_ = static_cast<size_t>(p.hp.n_embd);
+  head->states_.resize(kNextnStates * head->width_);
+  head->tokens_.resize(kNextnStates);
+  head->given_.resize(head->width_);
+  head->next_.reserve(kNextnStates);
+  SLUICE_RETURN_IF_ERROR(head->pool_.init(nextn_shape(p, engine.plan().n_ctx), 1));
+  kv::KvCache cache;
+  if (!head->pool_.acquire(&cache)) return error(Code::kOutOfMemory, "no room for a head's cache");
+  head->own_ = std::make_unique<Timeline>(cache);
+  return head;
+}
+
+uint64_t NextnHead::weights() const {
+  const model::Program& p = engine_.program();
+  const model::Mat& head = p.mats[static_cast<size_t>(p.head)];
+  return p.nextn.matrix_bytes + static_cast<uint64_t>(head.rows * head.row_bytes);
+}
+
+// States from `first` on are computed anew.
+void NextnHead::begin_rows(const Timeline& timeline, int32_t first) {
+  const bool goes_on = timeline_ == &timeline && restores_ == timeline.restores() &&
+                       first >= from_ && first <= until_;
+  timeline_ = &timeline;
+  restores_ = timeline.restores();
+  if (!goes_on) from_ = first;
+  until_ = first;
+}
+
+void NextnHead::keep_rows(const Timeline& timeline, int32_t first, int32_t n, const float* x,
+                          int64_t ld) {
+  if (timeline_ != &timeline || until_ != first) return;
+  for (int32_t t = std::max(0, n - kNextnStates); t < n; ++t) {
+    std::copy_n(x + t * ld, width_, state(first + t));
+    tokens_[static_cast<size_t>((first + t) % kNextnStates)] = timeline.token(first + t);
+  }
+  until_ = first + n;
+  from_ = std::max(from_, until_ - kNextnStates);
+}
+
+bool NextnHead::start(const void* guesser) {
+  if (guesser_ != nullptr && guesser_ != guesser) return false;
+  guesser_ = guesser;
+  return true;
+}
+
+void NextnHead::end(const void* guesser) {
+  if (guesser_ != guesser) return;
+  cancel();
+  guesser_ = nullptr;
+}
+
+int32_t NextnHead::missing(const Session& target, std::span<const Token> upcoming) {
+  const Timeline* const timeline = &target.timeline();
+  if (computing_ || engine_.pass_under_way() || target.sharing() > 1) return 0;
+  if (timeline_ != timeline || restores_ != timeline->restores()) return 0;
+  const std::span<const Token> held = target.tokens();
+  const auto size = static_cast<int32_t>(held.size() + upcoming.size());
+  const auto token = [&](int32_t i) {
+    const auto at = static_cast<size_t>(i);
+    return at < held.size() ? held[at] : upcoming[at - held.size()];
+  };
+  const int32_t last = size - 2;  // whose state and next token guess the one after
+  if (last < from_ || last >= until_) return 0;
+  // What a pass has computed beyond the timeline may be other guesses than what is upcoming.
+  const auto same = [&](int32_t i) {
+    return tokens_[static_cast<size_t>(i % kNextnStates)] == token(i);
+  };
+  for (int32_t i = from_; i <= last; ++i) {
+    if (!same(i)) return 0;
+  }
+  int32_t kept = read_ == timeline ? std::min({sure_, own_->position(), last - base_}) : 0;
+  for (int32_t q = 0; q < kept; ++q) {
+    if (own_->token(q) != token(base_ + q + 1)) kept = q;
+  }
+  if (kept <= 0 || base_ + kept < from_ ||
+      last + 2 + draft::kMostGuesses - base_ > engine_.plan().n_ctx) {
+    kept = 0;
+    base_ = from_;
+    // What is left of a context that is nearly full.
+    if (last + 1 - base_ + draft::kMostGuesses > engine_.plan().n_ctx) base_ = last;
+  }
+  static_cast<void>(own_->rewind(kept));
+  read_ = timeline;
+  sure_ = kept;
+  next_.clear();
+  for (int32_t i = base_ + kept; i <= last; ++i) next_.push_back(token(i + 1));
+  return static_cast<int32_t>(next_.size());
+}
+
+void NextnHead::begin() {
+  reading_ = true;
+  begin_pass(static_cast<int32_t>(next_.size()));
+}
+
+bool NextnHead::go_on(Token token) {
+  if (own_->position() >= engine_.plan().n_ctx || engine_.pass_under_way()) return false;
+  reading_ = false;
+  next_.assign(1, token);
+  begin_pass(1);
+  return true;
+}
+
+void NextnHead::begin_pass(int32_t n) {
+  failure_ = {};
+  computing_ = true;
+  rows_ = n;
+  own_->append(next_);
+  end_ = own_->position() + n;
+  static_cast<void>(engine_.begin_pass());
+  begin_batch();
+}
+
+void NextnHead::begin_batch() {
+  const int32_t at = own_->position();
+  batch_ = std::min(engine_.plan().n_batch, end_ - at);
+  now_.states = reading_ ? states_.data() : given_.data();
+  now_.rows = reading_ ? kNextnStates : 1;
+  now_.first = reading_ ? base_ + at : 0;
+  now_.normed = !reading_;
+  now_.given = given_.data();
+  own_->begin_batch(batch_);
+  BatchSpec spec;
+  spec.nextn = &now_;
+  if (at + batch_ == end_) {
+    spec.first_row = batch_ - 1;
+    spec.n_rows = 1;
+  }
+  engine_.executor().begin(*own_, batch_, spec);
+}
+
+Step NextnHead::step(int32_t max_ops) {
+  if (!computing_) return failure_.ok() ? Step::kDone : Step::kFailed;
+  int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
+  while (left > 0) {
+    if (!engine_.failure().ok()) {
+      cancel();
+      failure_ = engine_.failure();
+      return Step::kFailed;
+    }
+    if (batch_ > engine_.plan().n_batch) begin_batch();
+    const Step result = engine_.executor().step(&left);
+    if (result == Step::kFailed) {
+      const Status why = engine_.executor().failure();
+      cancel();
+      failure_ = why;
+    }
+    if (result != Step::kDone) return result;
+    own_->commit_batch(batch_);
+    if (reading_) sure_ = own_->position();
+    if (own_->position() == end_) {
+      computing_ = false;
+      costs_.note(rows_, engine_.pass_ms());
+      engine_.end_pass();
+      return Step::kDone;
+    }
+    begin_batch();
+  }
+  return Step::kProgress;
+}
+
+void NextnHead::cancel() {
+  failure_ = {};
+  if (!computing_) return;
+  computing_ = false;
+  engine_.executor().abandon();
+  engine_.end_pass();
+}
+
+// --- the executor's part
+
+void CpuExecutor::note_states_begin() {
+  NextnHead* const head = engine_.nextn();
+  if (head == nullptr || spec_.nextn != nullptr) return;
+  if (lanes_.size() > 1 || spec_.embed || spec_.encode || in_part()) return head->forget_rows();
+  head->begin_rows(*timeline_, first_);
+}
+
+// Before rows are selected: those of all tokens.
+void CpuExecutor::note_states() {
+  NextnHead* const head = engine_.nextn();
+  if (head == nullptr || spec_.nextn != nullptr || lanes_.size() > 1) return;
+  head->keep_rows(*timeline_, first_, rows_, buffer(Buf::kX), engine_.width(Buf::kX));
+}
+
+void CpuExecutor::enter_nextn() {
+  const NextnBatch& own = *spec_.nextn;
+  const auto n = static_cast<size_t>(engine_.program().hp.n_embd);
+  pc_ = static_cast<size_t>(engine_.program().nextn.first);
+  for (int32_t t = 0; t < rows_; ++t) {
+    const auto row = static_cast<size_t>((own.first + t) % own.rows);
+    std::copy_n(own.states + row * n, n, buffer(Buf::kT) + t * engine_.width(Buf::kT));
+  }
+}
+
+bool CpuExecutor::is_normed() const {
+  return spec_.nextn->normed;
+}
+
+void CpuExecutor::leave_nextn() {
+  if (rows_ == 0) return;
+  std::copy_n(buffer(Buf::kH), engine_.program().hp.n_embd, spec_.nextn->given);
+}
+
+// The weights of the products from here to the next mixture, in order: they have no turn.
+void CpuExecutor::demand_nextn() {
+  const model::Program& p = engine_.program();
+  residency::Residency& r = engine_.residency();
+  if (r.plan().streamed_bytes == 0 && r.pins_absent() == 0) return;
+  demand_.clear();
+  for (size_t i = pc_; i < p.ops.size() && !p.ops[i].is<model::MoeOp>(); ++i) {
+    const auto* product = p.ops[i].get<model::MatmulOp>();
+    if (product == nullptr) continue;
+    for (const model::MatPart& part : product->parts()) {
+      const int32_t item = engine_.item_of_mat(part.mat);
+      for (uint32_t unit = r.first_unit(item); unit < r.end_unit(item); ++unit) {
+        if (!r.plan().units[unit].pinned || !r.ready(unit)) demand_.push_back(unit);
+      }
+    }
+  }
+  r.set_demand(demand_);
+}
+
+}  // namespace sluice::session

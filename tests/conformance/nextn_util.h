@@ -1,0 +1,104 @@
+// Models with a head that predicts further tokens, made for tests: random weights, of a size that a
+// test computes by itself.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tools/gguf_writer.h"
+#include "tools/made_vocabulary.h"
+#include "tools/model_plan.h"
+#include "tools/random_blocks.h"
+
+namespace sluice::test {
+
+struct NextnModel {
+  bool recurrent = false;
+  bool right = false;     // the layers add nothing, so that the head is right; else it is random
+  bool own_norm = false;  // nextn.shared_head_norm
+  uint64_t seed = 1;
+  uint32_t n_ctx = 512;
+};
+
+inline tools::Shape nextn_shape_of(const NextnModel& wanted) {
+  const char* const like = wanted.recurrent ? "qwen3.5-0.8b" : "tiny";
+  tools::Shape shape;
+  for (const tools::Shape& s : tools::shapes()) {
+    if (s.name == like) shape = s;
+  }
+  shape.nextn = true;
+  shape.n_ctx = wanted.n_ctx;
+  shape.n_vocab = 1024;
+  shape.vocabulary = tools::VocabularyKind::kQwen;
+  if (!wanted.recurrent) {
+    shape.arch = "glm4moe";
+    shape.n_layer = 3;
+    shape.n_embd = 64;
+    shape.n_head = 4;
+    shape.n_head_kv = 2;
+    shape.head_dim = 16;
+    shape.n_ff = 96;
+    return shape;
+  }
+  shape.n_layer = 4;
+  shape.n_embd = 64;
+  shape.n_head = 2;
+  shape.n_head_kv = 1;
+  shape.head_dim = 32;
+  shape.n_rot = 16;
+  shape.n_ff = 96;
+  shape.recurrent.inner = 64;
+  shape.recurrent.heads = shape.recurrent.groups = 2;
+  shape.recurrent.state = 32;
+  return shape;
+}
+
+// Its file goes with it.
+class MadeNextn {
+ public:
+  explicit MadeNextn(const NextnModel& wanted) {
+    const tools::Shape shape = nextn_shape_of(wanted);
+    const tools::FileType& type = tools::file_types()[0];  // f32
+    tools::GgufWriter writer;
+    tools::add_hyperparameters(&writer, shape, type);
+    tools::add_vocabulary(&writer, shape.vocabulary, shape.n_vocab, wanted.seed);
+    std::vector<tools::PlannedTensor> tensors = tools::plan_tensors(shape, type, false);
+    if (wanted.own_norm) {
+      tools::PlannedTensor norm = tensors.back();
+      norm.name = "blk." + std::to_string(shape.n_layer) + ".nextn.shared_head_norm.weight";
+      tensors.push_back(norm);
+    }
+    std::string data;
+    for (tools::PlannedTensor& t : tensors) {
+      const bool adds = t.name.find("attn_output.") != std::string::npos ||
+                        t.name.find("ffn_down.") != std::string::npos ||
+                        t.name.find("ssm_out.") != std::string::npos;
+      if (wanted.right && adds) t.sigma = 0;
+      if (!wanted.right && t.name.find(".nextn.") != std::string::npos) {
+        t.sigma = t.picks ? 0.1f : 0.2f;
+        t.picks = false;
+      }
+      const uint64_t offset = writer.add_tensor(t.name, t.type, t.ne, t.bytes);
+      data.resize(offset + t.bytes);
+      fill_blocks(t, 0, t.n_weights / tools::block_type(t.type).block_size, wanted.seed,
+                  reinterpret_cast<uint8_t*>(&data[offset]));
+    }
+    static int made = 0;
+    const std::string name =
+        "sluice-nextn-" + std::to_string(getpid()) + "-" + std::to_string(made++) + ".gguf";
+    path = (std::filesystem::temp_directory_path() / name).string();
+    data.resize(writer.data_bytes());
+    std::ofstream(path, std::ios::binary) << writer.header() << data;
+  }
+  ~MadeNextn() { std::filesystem::remove(path); }
+  MadeNextn(const MadeNextn&) = delete;
+  MadeNextn& operator=(const MadeNextn&) = delete;
+
+  std::string path;
+};
+
+}  // namespace sluice::test
