@@ -13,6 +13,7 @@ import torch
 import corpus
 import gguf_reader
 import gguf_writer as gguf
+from model import Config
 
 NAME = "sluice-tales"
 HELD_OUT_BYTES = 36_000
@@ -45,11 +46,16 @@ def commit():
     return done.stdout.strip() or "unknown"
 
 
+def variant(config, words):
+    """Nothing for the sample model; for one of another depth, what its name says of it."""
+    return "" if config == Config() else words.format(config.n_layer)
+
+
 def metadata(config, tokenizer, summary, kind):
     ids = tokenizer.ids
     return {
         "general.architecture": "llama",
-        "general.name": "Sluice Tales",
+        "general.name": "Sluice Tales" + variant(config, ", {} layers"),
         "general.description": "A very small model of children's stories, trained from a generated "
                                "corpus; see examples/models/README.md.",
         "general.license": "MIT",
@@ -99,8 +105,9 @@ def tensors(model, kind):
 
 
 def write_models(out, model, tokenizer, summary):
+    name = NAME + variant(model.config, "-{}-layers")
     for label, kind in (("F16", gguf.F16), ("Q8_0", gguf.Q8_0), ("Q4_0", gguf.Q4_0)):
-        gguf.write(out / f"{NAME}-{label}.gguf", metadata(model.config, tokenizer, summary, kind),
+        gguf.write(out / f"{name}-{label}.gguf", metadata(model.config, tokenizer, summary, kind),
                    tensors(model, kind))
 
 

@@ -309,10 +309,19 @@ def prepare(work, spent):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=STEPS, help="optimizer steps of 2048 tokens")
-    parser.add_argument("--out", type=pathlib.Path, default=HERE, help="where the files go")
-    parser.add_argument("--work", type=pathlib.Path, default=HERE.parents[1] / "build/sample-model",
+    parser.add_argument("--layers", type=int, default=Config().n_layer,
+                        help="another number makes another model, kept out of this folder")
+    parser.add_argument("--out", type=pathlib.Path, help="where the files go")
+    parser.add_argument("--work", type=pathlib.Path,
                         help="checkpoint and cache; delete it for a fresh run")
     args = parser.parse_args()
+    config = Config(n_layer=args.layers)
+    sample = config == Config()
+    build = HERE.parents[1] / "build"
+    args.work = args.work or build / ("sample-model" if sample else f"{args.layers}-layers")
+    args.out = args.out or (HERE if sample else args.work)
+    if not sample and args.out.resolve() == HERE:
+        parser.error("--out: this folder is the sample model's")
     spent = Spent()
     args.work.mkdir(parents=True, exist_ok=True)
     args.out.mkdir(parents=True, exist_ok=True)
@@ -322,12 +331,13 @@ def main():
     tokenizer, train_rows, held_rows = prepare(args.work, spent)
     tokens = int((train_rows > 0).sum())
     print(f"{len(train_rows)} rows, {tokens / 1e6:.1f} million tokens", flush=True)
-    model = Model(Config())
+    model = Model(config)
     log = fit(model, train_rows, held_rows, args.steps, args.work, spent)
     bigram = bigram_loss(train_rows, held_rows, Config().n_vocab)
     draw_curve(log, bigram, args.out / "loss.svg")
     summary = dict(
         command="python3 examples/models/train.py"
+        + ("" if sample else f" --layers {args.layers}")
         + (f" --steps {args.steps}" if args.steps != STEPS else ""), seed=SEED, steps=args.steps,
         tokens_per_step=BATCH * Config().n_ctx, training_tokens=tokens,
         processes=2, wall_seconds=round(spent.now()[0]),
@@ -338,7 +348,8 @@ def main():
     (args.out / "training.json").write_text(json.dumps(summary) + "\n")
     export.write_models(args.out, model, tokenizer, summary)
     export.write_held_out(args.out)
-    export.write_reference(args.out)
+    if sample:
+        export.write_reference(args.out)
     return 0
 
 
