@@ -40,7 +40,7 @@ function drawPanel({ title, lines, most }, levels, left, top) {
     const points = line.map((v, at) => `${x(at).toFixed(1)},${y(v).toFixed(1)}`);
     out.push(`<polyline fill="none" stroke="${kColours[i]}" stroke-width="2" points="${points.join(' ')}"/>`);
     out.push(...points.map((p) => `<circle cx="${p.split(',')[0]}" cy="${p.split(',')[1]}" r="3" fill="${kColours[i]}"/>`));
-    out.push(text(left + width - 4, top + height - 8 - 14 * i, name, `text-anchor="end" fill="${kColours[i]}"`));
+    out.push(text(left + width - 4 - 60 * (lines.length - 1 - i), top + height - 5, name, `text-anchor="end" fill="${kColours[i]}"`));
   }
   return out;
 }
