@@ -51,8 +51,8 @@ const Table& best() {
   for (const Choice& choice : kChoices) {
     if (choice.runs_here()) return *choice.table;
   }
-  return *kChoices[kCount - 1]
-              .table;  // it always runs, or is a binary's only one: by_name refuses it
+  // The last one always runs, or is a binary's only one, which by_name refuses.
+  return *kChoices[kCount - 1].table;
 }
 
 const char* const* available() {

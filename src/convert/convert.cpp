@@ -194,11 +194,8 @@ class GgufLayout final : public Layout {
     return gguf::place_and_write(&copy).size();
   }
   [[nodiscard]] Result<uint64_t> file_bytes(Header* header, uint64_t front) const override {
-    const auto whole = [header](uint64_t n) {
-      return (n + header->alignment - 1) / header->alignment * header->alignment;
-    };
-    uint64_t at = whole(front);
-    for (const Tensor& t : header->tensors) at += whole(t.bytes);
+    uint64_t at = gguf::aligned(front, header->alignment);
+    for (const Tensor& t : header->tensors) at += gguf::aligned(t.bytes, header->alignment);
     return at;
   }
   [[nodiscard]] Status begin(Header* header, Output* output) override {

@@ -7,6 +7,7 @@
 
 #include "convert/layout.h"
 #include "convert/qsf_front.h"
+#include "gguf/write.h"
 #include "kernels/reference/reference.h"
 #include "qsf/codec.h"
 #include "qsf/crc32.h"
@@ -14,6 +15,7 @@
 namespace sluice::convert {
 namespace {
 
+using gguf::aligned;
 using gguf::Header;
 using gguf::Tensor;
 using gguf::TensorType;
@@ -22,10 +24,6 @@ using qsf::Compression;
 constexpr uint64_t kLayerAlignment = 4096;
 
 enum Part : int32_t { kEmbedding, kLayer, kElse, kHead };
-
-uint64_t aligned(uint64_t at, uint64_t to) {
-  return (at + to - 1) / to * to;
-}
 
 // "blk.7." of "blk.7.attn_q.weight"; empty for a tensor of no layer.
 std::string_view layer_key(std::string_view name) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "convert/substitute.h"
+#include "gguf/write.h"
 
 namespace sluice::convert {
 namespace {
@@ -21,8 +22,8 @@ struct Form {
 
 uint64_t bytes_as(const Tensor& tensor, T type, uint64_t alignment = 1) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
-  const uint64_t bytes = tensor.ne[0] * tensor.rows() / info.block_size * info.block_bytes;
-  return (bytes + alignment - 1) / alignment * alignment;
+  return gguf::aligned(tensor.ne[0] * tensor.rows() / info.block_size * info.block_bytes,
+                       alignment);
 }
 
 T kept_type(const Tensor& tensor) {

@@ -20,10 +20,6 @@ void put_text(std::string* out, std::string_view text) {
   out->append(text);
 }
 
-uint64_t aligned(uint64_t bytes, uint64_t to) {
-  return (bytes + to - 1) / to * to;
-}
-
 void put_metadata(std::string* out, const Header& header) {
   for (const KeyValue& kv : header.metadata) {
     put_text(out, kv.key);

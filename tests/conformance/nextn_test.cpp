@@ -231,19 +231,6 @@ Options option_set(int which) {
   return o;
 }
 
-// Whether it pays is for a clock to say, and no test is for that: costs are noted by which it does.
-void make_it_pay(session::Engine& engine) {
-  engine.costs().clear();
-  engine.nextn()->costs().clear();
-  engine.nextn()->known() = {};
-  for (int n = 1; n <= draft::kMostPass; ++n) {
-    for (int i = 0; i < 3; ++i) {
-      engine.costs().note(n, 1000 + n);
-      engine.nextn()->costs().note(n, 1e-3);
-    }
-  }
-}
-
 class NextnAnswers : public testing::TestWithParam<NextnModel> {};
 
 TEST_P(NextnAnswers, AreThoseWithout) {

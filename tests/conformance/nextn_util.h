@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "session/nextn.h"
 #include "tools/gguf_writer.h"
 #include "tools/made_vocabulary.h"
 #include "tools/model_plan.h"
@@ -100,5 +101,18 @@ class MadeNextn {
 
   std::string path;
 };
+
+// Whether it pays is for a clock to say, and no test is for that: costs are noted by which it does.
+inline void make_it_pay(session::Engine& engine) {
+  engine.costs().clear();
+  engine.nextn()->costs().clear();
+  engine.nextn()->known() = {};
+  for (int n = 1; n <= draft::kMostPass; ++n) {
+    for (int i = 0; i < 3; ++i) {
+      engine.costs().note(n, 1000 + n);
+      engine.nextn()->costs().note(n, 1e-3);
+    }
+  }
+}
 
 }  // namespace sluice::test

@@ -239,13 +239,7 @@ class Operations {
   generate::NextnDraft* head() {
     session::Engine& engine = model_->engine();
     if (engine.nextn() == nullptr) return nullptr;
-    engine.costs().clear();
-    engine.nextn()->costs().clear();
-    engine.nextn()->known() = {};
-    for (int32_t n = 1; n <= draft::kMostPass; ++n) {
-      engine.costs().note(n, 1000 + n);
-      engine.nextn()->costs().note(n, 1e-3);
-    }
+    make_it_pay(engine);
     return &nextn_.emplace(engine);
   }
 
