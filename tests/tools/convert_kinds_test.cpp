@@ -70,7 +70,8 @@ TEST_F(ConvertKinds, MixturesOfExperts) {
   expect_near(made, false,
               {{"f32", 0}, {"q8_0", 2e-3}, {"q6_k", 0.01}, {"q4_k_m", 0.06}, {"mxfp4", 0.15}});
   const Ran ran = run({"convert", made, at("out"), "--type", "q4_k_s", "--json"});
-  for (const auto& t : nlohmann::json::parse(ran.out)["tensors"]) {
+  const nlohmann::json report = nlohmann::json::parse(ran.out);
+  for (const auto& t : report["tensors"]) {
     const std::string name = t["name"];
     if (name.ends_with("_exps.weight")) {
       EXPECT_EQ(t["type"].get<std::string>().substr(1), "4_K") << name;
