@@ -85,8 +85,9 @@ SLUICE_INLINE void load_signed_factors(const uint8_t* s, int index, int row0, Fa
 }
 
 // Sub-blocks of 32 from `block` on, each with a scale in byte b; the block's own scale comes later.
-// codes(Int<part>, q, v, quad) as in dot_parts.
-template <int kCodeBytes, int kParts, int kMax, int NV, int T, class F>
+// codes(Int<part>, q, v, quad) as in dot_parts. kHigh: those of the second part, with one token, are
+// sixteen times as much.
+template <int kCodeBytes, int kParts, int kMax, bool kHigh = false, int NV, int T, class F>
 SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
                               int block, const F& codes, F32 (&part)[NV][T]) {
   using S = Sum<kMax, 8>;
@@ -95,6 +96,9 @@ SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, cons
     S sum[kParts][NV][1];
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) load_factors(s, block + p, row0, factors[p]);
     dot_parts<kCodeBytes, 0, 8, -1>(x, block, q, codes, factors, sum);
+    if constexpr (kHigh) {
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[1][v][0] = shr<4>(sum[1][v][0]);
+    }
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
       accumulate_sums(x, block + p, sum[p], factors[p], part);
     }
@@ -165,7 +169,7 @@ struct Q4_K {
     out.d = get_super(s, 16, 0, row);
     out.dmin = get_super(s, 16, 1, row);
   }
-  template <int NV, int T>
+  template <int NV, int T, bool kHigh = false>
   SLUICE_INLINE_METHOD static void mul(const uint8_t* q, const uint8_t* s, int row0,
                                        const Tokens& x, F32 (&acc)[NV][T]) {
     F32 d[NV], part[NV][T];
@@ -173,10 +177,12 @@ struct Q4_K {
     clear(part);
     for (int c = 0; c < 4; ++c) {
       const uint8_t* qs = q + kBytesStep * 8 * c;
-      mul_scaled<kCodeBytes, 2, 15>(
+      mul_scaled<kCodeBytes, 2, 15, kHigh>(
           qs, s, row0, x, 2 * c,
-          [](auto p, const uint8_t* at, int v, int j)
-              SLUICE_INLINE_LAMBDA { return plane<4 * decltype(p)::value, 15>(at, j, v); },
+          [](auto p, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
+            constexpr int kFrom = 4 * decltype(p)::value;
+            return plane<kHigh ? 0 : kFrom, kHigh ? 15 << kFrom : 15>(at, j, v);
+          },
           part);
     }
     load_supers(s, 16, 0, row0, d);

@@ -71,9 +71,16 @@ SLUICE_INLINE void fetch_scales(const uint8_t* scales) {
   SLUICE_UNROLL for (int i = 0; i < kScales; i += 64) prefetch(scales + kFetchAhead + i);
 }
 
+#if defined(SLUICE_HIGH_NIBBLES)
+// Types whose products have a form with high nibbles as they lie.
+template <class K>
+constexpr bool kHasHigh =
+    K::kType == Type::kQ4_0 || K::kType == Type::kQ4_1 || K::kType == Type::kQ4_K;
+#endif
+
 // A group of rows times T tokens from token t0. With one token all vectors of the group go together
 // and share the activation loads; with more, kTileVecs of them, as registers allow.
-template <class K, int NV, int T>
+template <class K, int NV, int T, bool kHigh = false>
 void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64_t t0) {
   const int64_t n_blocks = a.w.cols / K::kBlock;
   const size_t stride = q8_bytes(a.w.cols);
@@ -101,7 +108,11 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
       SLUICE_NO_UNROLL for (int i = 0; i < n; ++i) {
         if constexpr (T == 1 && kFetchesCodes<K>) fetch_scales<K>(s);
         if (from_memory) x.ahead = q + kFetchAhead;
-        K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
+        if constexpr (kHigh) {
+          K::template mul<NV, T, true>(q, s, kLanes * v0, x, acc);
+        } else {
+          K::template mul<NV, T>(q, s, kLanes * v0, x, acc);
+        }
         q += K::kCodeBytes * kRowGroup;
         s += K::kScaleBytes * kRowGroup;
         x.base += sizeof(ActBlock) * kSteps;
@@ -138,6 +149,11 @@ void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
   for_token_tiles<kTokenTile>(a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
     constexpr int kTokens = decltype(tokens)::value;
     constexpr int kTogether = kTokens == 1 ? kVecs : kTileVecsOf<K>;
+#if defined(SLUICE_HIGH_NIBBLES)
+    if constexpr (kTokens == 1 && kHasHigh<K>) {
+      if (takes_high()) return multiply_tile<K, kTogether, 1, true>(a, group, row, t);
+    }
+#endif
     multiply_tile<K, kTogether, kTokens>(a, group, row, t);
   });
 }

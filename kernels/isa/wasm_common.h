@@ -148,6 +148,10 @@ SLUICE_INLINE I32 shl(I32 a) {
   keep(a);
   return {wasm_i32x4_shl(a.v, kBits)};
 }
+template <int kBits>
+SLUICE_INLINE I32 shr(I32 a) {
+  return {wasm_i32x4_shr(a.v, kBits)};
+}
 SLUICE_INLINE F32 to_f32(I32 a) {
   return {wasm_f32x4_convert_i32x4(a.v)};
 }
@@ -167,9 +171,10 @@ SLUICE_INLINE I32 as_i32(F32 a) {
 // Sign extension puts the sign where f32 has it; the multiplication moves the exponent's bias and
 // makes subnormals right.
 SLUICE_INLINE F32 load_scale(const void* p) {
+  static constexpr uint32_t kKept[4] = {0x8fffe000, 0x8fffe000, 0x8fffe000, 0x8fffe000};
+  static constexpr float kRebias[4] = {0x1p112f, 0x1p112f, 0x1p112f, 0x1p112f};
   const v128_t bits = wasm_i32x4_shl(wasm_i32x4_load16x4(p), 13);
-  const v128_t kept = wasm_v128_and(bits, wasm_i32x4_const_splat(static_cast<int>(0x8fffe000u)));
-  return {wasm_f32x4_mul(kept, wasm_f32x4_const_splat(0x1p112f))};
+  return {wasm_f32x4_mul(wasm_v128_and(bits, opaque(kKept)), opaque(kRebias))};
 }
 SLUICE_INLINE F32 load_super(const void* p) {
   return {wasm_v128_load(p)};

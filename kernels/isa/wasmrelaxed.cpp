@@ -1,5 +1,6 @@
 // The wasmrelaxed table: flags come from kernels/CMakeLists.txt, everything else from the headers.
 #define SLUICE_TARGET wasmrelaxed
+#define SLUICE_HIGH_NIBBLES
 #include "kernels/isa/wasmrelaxed.h"
 
 #include "kernels/generic/table.h"

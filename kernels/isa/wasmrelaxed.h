@@ -175,6 +175,10 @@ SLUICE_INLINE SignedQuad signed_quad_of(Bytes tile, int token) {
 SLUICE_INLINE SignedCodes prepare_signed(Bytes a) {
   return {wasm_v128_xor(a.v, opaque(kSignedForm.flip))};
 }
+// Whether codes above 127 multiply as what they are.
+SLUICE_INLINE bool takes_high() {
+  return kSignedForm.flip[0] != 0;
+}
 SLUICE_INLINE I32 signed_offset(const int32_t& nsum) {
   return {wasm_v128_and(shl<7>(splat_i32(nsum)).v, opaque(kSignedForm.offset))};
 }
