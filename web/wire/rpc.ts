@@ -112,7 +112,8 @@ const resumes: (() => void)[] = [];
 let wake: (() => void) | null = null;
 
 /**
- * Lets the event loop run once. A MessageChannel, because timers are clamped to 4 ms; in Node
+ * Lets the event loop run once. Where tasks can be posted, by one: it stays in this thread, whereas a message
+ * to oneself goes through another. A MessageChannel elsewhere, because timers are clamped to 4 ms; in Node
  * setImmediate, because a port there is drained up to a thousand times before any other is heard.
  */
 export function yieldToEvents(): Promise<void> {
@@ -125,8 +126,12 @@ export function yieldToEvents(): Promise<void> {
 
 function makeWake(): () => void {
   const resume = (): void => resumes.shift()?.();
-  const { setImmediate } = globalThis as { setImmediate?: (run: () => void) => void };
+  const { setImmediate, scheduler } = globalThis as {
+    setImmediate?: (run: () => void) => void;
+    scheduler?: { postTask?(run: () => void): Promise<void> };
+  };
   if (setImmediate) return () => setImmediate(resume);
+  if (scheduler?.postTask) return () => void scheduler.postTask!(resume);
   const { port1, port2 } = new MessageChannel();
   port1.onmessage = resume;
   return () => port2.postMessage(0);
