@@ -37,6 +37,8 @@ EMSCRIPTEN_BINDINGS(sluice) {
       .function("adapter", &EngineBinding::adapter)
       .function("setAdapters", &EngineBinding::set_adapters)
       .function("forgetAdapters", &EngineBinding::forget_adapters)
+      .function("draft", &EngineBinding::draft, emscripten::allow_raw_pointers())
+      .function("drafting", &EngineBinding::drafting)
       .function("inspect", &EngineBinding::inspect)
       .function("open", &EngineBinding::open)
       .function("error", &EngineBinding::error)

@@ -20,7 +20,6 @@ using model::Program;
 constexpr int32_t kLeastCheckpoints = 2;
 constexpr int32_t kLeastDraft = 3;
 constexpr int32_t kObservers = 8;            // queries of a block that tell what stays of one
-constexpr int32_t kLeastContext = 128;       // that is chosen of itself
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
 constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
 constexpr uint64_t kThreadBytes = 66 << 10;  // stack pages that a worker touches, and its record

@@ -65,6 +65,7 @@ struct EngineOptions {
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
+inline constexpr int32_t kLeastContext = 128;          // that is chosen of itself
 inline constexpr int32_t kDefaultWholeContext = 2048;  // of models that read a text whole
 inline constexpr int32_t kMaxSessions = 64;
 inline constexpr int32_t kDefaultDraft = 15;  // guesses, while their logits take little of a budget
