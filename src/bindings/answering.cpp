@@ -20,7 +20,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
 }
 
 int EngineBinding::step(int max_ops) {
-  if (draft_) draft_->poll();  // it is loaded while the other computes
+  if (draft_) poll();  // each is loaded while the other computes
   const session::Step step = answer_     ? answer_->step(max_ops)
                              : embedder_ ? embedder_->step(max_ops)
                                          : session_->step(max_ops);

@@ -29,6 +29,7 @@ Result<MemoryPlan> plan_or_least(const gguf::Header& header, EngineOptions optio
 
 EngineOptions for_draft(EngineOptions options, uint64_t base) {
   options.base_bytes = base;
+  options.borrows_threads = true;
   options.draft_max = 0;
   options.nextn = false;
   options.grammars = false;
