@@ -20,6 +20,13 @@
 
 namespace sluice::bindings {
 
+// Whether a smaller model may guess. Not where a card computes: that engine is held to a size, too.
+#ifdef SLUICE_GPU
+inline constexpr bool kDraftModels = false;
+#else
+inline constexpr bool kDraftModels = true;
+#endif
+
 // The files that each thread has open (web/worker/glue.d.ts).
 class SharedFiles final : public session::RangeReader {
   bool read(uint32_t file, uint64_t offset, std::span<uint8_t> out) override;

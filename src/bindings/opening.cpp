@@ -141,7 +141,7 @@ bool EngineBinding::open(const val& options) {
   const Result<generate::PairOptions> with = pair_options(options);
   if (!with.ok()) return fail(with.status());
   if (!checked(start(with->model))) return false;
-  if (!draft_) return true;
+  if (!kDraftModels || !draft_) return true;
   pair_minimum_ = with->minimum;
   session::EngineOptions for_draft = with->draft;
   for_draft.pool = &engine_->pool();
@@ -168,7 +168,7 @@ Status EngineBinding::start(const session::EngineOptions& options) {
 Result<generate::PairOptions> EngineBinding::pair_options(const val& o) {
   const Result<session::EngineOptions> options = engine_options(o);
   if (!options.ok()) return options.status();
-  if (!draft_) return generate::PairOptions{.model = *options};
+  if (!kDraftModels || !draft_) return generate::PairOptions{.model = *options};
   // The draft's files are not among those that the threads have open.
   Result<generate::PairOptions> pair =
       generate::share_budget(opener_->header(), *options, draft_->opener_->header(), 0);
