@@ -9,7 +9,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   generate::Options chosen = answer_options(options);
   if (engine_->plan().draft_max > 0) {
     chosen.drafts.ngram = true;
-    if (guessing_) chosen.drafts.model = &*guessing_;
+    chosen.drafts.model = guessing_.get();
   }
   with_logprobs_ = chosen.logprobs >= 0;
   auto answer = generate::Generation::begin(*session_, to_tokens(prompt), chosen);

@@ -13,7 +13,6 @@
 #include "adapter/adapter.h"
 #include "bindings/values.h"
 #include "embed/embedder.h"
-#include "generate/draft_model.h"
 #include "generate/draft_pair.h"
 #include "open/opener.h"
 #include "session/session.h"
@@ -160,9 +159,9 @@ class EngineBinding {
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
   std::unique_ptr<session::Session> session_;
-  std::unique_ptr<EngineBinding> draft_;          // computes on this engine's threads
-  std::optional<generate::DraftModel> guessing_;  // by its session
-  uint64_t pair_minimum_ = 0;                     // the smallest budget for both
+  std::unique_ptr<EngineBinding> draft_;               // computes on this engine's threads
+  std::unique_ptr<generate::GuessingModel> guessing_;  // by its session
+  uint64_t pair_minimum_ = 0;                          // the smallest budget for both
   std::unique_ptr<generate::Generation> answer_;
   std::vector<Token> embed_tokens_, embed_ends_;  // of the texts under way
   std::optional<embed::Embedder> embedder_;       // goes before the session

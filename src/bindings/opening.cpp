@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bindings/engine_binding.h"
+#include "generate/draft_model.h"
 #include "session/speed.h"
 
 namespace sluice::bindings {
@@ -148,7 +149,7 @@ bool EngineBinding::open(const val& options) {
   for_draft.n_threads = engine_->plan().n_threads;
   const Status started = draft_->start(for_draft);
   if (!started.ok()) return fail(generate::of_draft(started));
-  guessing_.emplace(*draft_->session_);
+  guessing_ = std::make_unique<generate::DraftModel>(*draft_->session_);
   return checked(
       generate::check_same_vocabulary(engine_->tokenizer(), draft_->engine_->tokenizer()));
 }
