@@ -60,13 +60,9 @@ Status pair_too_small(uint64_t budget, uint64_t least) {
 }
 
 Status check_same_vocabulary(const tokenizer::Tokenizer& model, const tokenizer::Tokenizer& draft) {
-  if (model.n_vocab() != draft.n_vocab()) {
-    return error(Code::kInvalidArgument,
-                 "the draft model has another vocabulary: %d tokens, but the model has %d",
-                 draft.n_vocab(), model.n_vocab());
-  }
-  for (tokenizer::Token id = 0; id < model.n_vocab(); ++id) {
-    if (model.piece(id) != draft.piece(id)) {
+  const int32_t most = std::max(model.n_vocab(), draft.n_vocab());
+  for (tokenizer::Token id = 0; id < most; ++id) {
+    if (id >= model.n_vocab() || id >= draft.n_vocab() || model.piece(id) != draft.piece(id)) {
       return error(Code::kInvalidArgument,
                    "the draft model has another vocabulary: its token %d is not the model's", id);
     }

@@ -39,7 +39,7 @@ const piecesOf = async (generation) => {
 };
 
 const prompt = 'Once upon a time there was a girl. Once upon a time there was a girl';
-const long = Array.from({ length: 180 }, (_, i) => 5 + ((i * 31 + (i >> 2)) % 400));
+const long = Array.from({ length: 215 }, (_, i) => 5 + ((i * 31 + (i >> 2)) % 400));
 
 // A bias towards one token makes a text that repeats itself.
 const ways = [
@@ -48,7 +48,7 @@ const ways = [
 ];
 
 /** The same answers, however tokens are chosen. */
-async function agree(plain, drafting, label, maxTokens = 120) {
+async function agree(plain, drafting, label, maxTokens = 50) {
   for (const way of ways) {
     const expected = await plain.generate(prompt, { maxTokens, ...way }).result;
     const found = await drafting.generate(prompt, { maxTokens, ...way }).result;
@@ -60,7 +60,7 @@ async function agree(plain, drafting, label, maxTokens = 120) {
 describe('n-grams', () => {
   test('answers are the same, and the counters tell guesses from passes', () =>
     using([[model, options], [model, { ...options, draft: 'ngram' }]], async (plain, drafting) => {
-      await agree(plain, drafting, 'ngram');
+      await agree(plain, drafting, 'ngram', 120);
       const { draftedTokens, acceptedTokens, passes } = drafting.stats();
       assert.ok(draftedTokens >= acceptedTokens, `${draftedTokens} drafted, ${acceptedTokens} accepted`);
       assert.equal(passes + acceptedTokens, plain.stats().passes);
@@ -93,7 +93,7 @@ describe('a smaller model', () => {
     using([[model, options], [model, load]], async (plain, drafting) => {
       await agree(plain, drafting, 'in memory');
       const { plan } = await Engine.inspect(model, load);
-      await using([[model, { ...load, ...slow('sluice'), memoryBudget: plan.minimum }]], (tight) => agree(plain, tight, 'streaming', 40));
+      await using([[model, { ...load, ...slow('sluice'), memoryBudget: plan.minimum }]], (tight) => agree(plain, tight, 'streaming', 20));
     }));
 
   for (const threads of [1, 2]) {
@@ -106,7 +106,7 @@ describe('a smaller model', () => {
           await assert.rejects(Engine.load(sample(of), { ...how, memoryBudget }), told);
         }
         await using([[sample(of), { ...options, grammars: true }], [sample(of), { ...how, ...slow(`tales-${of}`), memoryBudget: plan.minimum }]], async (plain, tight) => {
-          for (const more of [{}, { logprobs: 3 }, { temperature: 1, seed: 1 }, { jsonSchema: true, maxTokens: 40 }]) {
+          for (const more of [{}, { logprobs: 3, maxTokens: 12 }, { temperature: 1, seed: 1, maxTokens: 12 }, { jsonSchema: true, maxTokens: 20 }]) {
             const how = { temperature: 0, ignoreEos: !more.jsonSchema, reusePrefix: false, ...more };
             const [expected, found] = [await plain.generate(long, how).result, await tight.generate(long, how).result];
             assert.equal(found.text, expected.text);
@@ -114,6 +114,7 @@ describe('a smaller model', () => {
           }
           await tight.setMemoryBudget(plan.minimum);
           assert.equal(await tight.generate(long, { temperature: 0 }).text(), await plain.generate(long, { temperature: 0 }).text());
+          if (of === 'F16') assert.ok(tight.stats().draftedTokens > 0);
           const { heap, total } = tight.memory();
           assert.ok(heap <= plan.minimum && total <= plan.minimum, `${heap} held, ${total} planned of ${plan.minimum}`);
           await assert.rejects(tight.setMemoryBudget(plan.minimum - 1), told);
@@ -123,7 +124,7 @@ describe('a smaller model', () => {
   }
 
   test('log-probabilities and answers bound to a grammar', () =>
-    using([[target, { ...options, grammars: true }], [target, { ...load, ...slow('F16'), grammars: true, memoryBudget: 20e6 }]], async (plain, drafting) => {
+    using([[target, { ...options, grammars: true }], [target, { ...load, ...slow('F16'), grammars: true, memoryBudget: 21e6 }]], async (plain, drafting) => {
       const schema = { type: 'array', items: { enum: ['Anna', 'Ben', 'Annabel'] }, minItems: 3 };
       for (const way of [{ logprobs: 2 }, { jsonSchema: schema }, { jsonSchema: schema, logprobs: 1, temperature: 1.5, seed: 4 }, { regex: '[a-f ]{20}' }, { choice: ['a mill', 'a river'] }]) {
         const how = { temperature: 0, maxTokens: 60, ...way };
@@ -205,8 +206,8 @@ describe('a smaller model', () => {
     await refused('no-such-model', { code: 'NOT_FOUND', message: /^The draft model: .*no-such-model/ });
     await refused(join(root, 'package.json'), { code: 'NOT_GGUF', message: /^The draft model: / });
     await refused(new Blob(['x'.repeat(100)]), { code: 'NOT_GGUF', message: /^The draft model: / });
-    await refused(foreign, { code: 'INVALID_ARGUMENT', message: /the draft model has another vocabulary: \d+ tokens/ });
-    await refused(draft, { code: 'INVALID_ARGUMENT', message: /draft model/ }, { device: 'webgpu' });
+    await refused(foreign, { code: 'INVALID_ARGUMENT', message: /the draft model has another vocabulary: its token \d+ is not the model's/ });
+    await refused(draft, { code: 'INVALID_ARGUMENT', message: /draft model.*device wasm/ }, { device: 'webgpu' });
     await using([[model, { ...load, device: 'auto' }]], (engine) => assert.equal(engine.stats().device, 'wasm'));
     await using([[model, { ...options, draft: false }]], (engine) => assert.equal(engine.memory().draft, 0));
   });
@@ -226,7 +227,7 @@ describe('in Chromium', () => {
           const { plan } = await Engine.inspect(at('F16'), { ...load, draft: at('Q4_0') });
           const answers = async (engine) => {
             const texts = [];
-            for (const way of ways) texts.push(await engine.generate(prompt, { maxTokens: 60, ...way }).text());
+            for (const way of ways) texts.push(await engine.generate(prompt, { maxTokens: 30, ...way }).text());
             return texts;
           };
           const plain = await Engine.load(at('F16'), { ...load, memoryBudget: 64e6 });

@@ -69,10 +69,8 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
 
 /** Where the model is that guesses. */
 function draftOf({ draft, device }: InspectOptions): SourceSpec | undefined {
-  if (draft === '') invalid('draft must be ngram or a model.');
-  if (!draft || draft === 'ngram') return undefined;
-  if (device === 'webgpu') invalid('A draft model needs device wasm or auto; ngram guesses for a card, too.');
-  return sourceSpec(draft);
+  if (draft === '' || (draft !== 'ngram' && draft && device === 'webgpu')) invalid('A draft model is an address, on device wasm.');
+  return !draft || draft === 'ngram' ? undefined : sourceSpec(draft);
 }
 
 export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<AdapterSpec[]> {

@@ -106,9 +106,7 @@ export class LocalIo implements Io {
   }
 
   get shared(): (SharedFile | undefined)[] {
-    const shared: (SharedFile | undefined)[] = [];
-    for (const [index, file] of this.#files) if (index < kDraftFiles) shared[index] = file.shared;
-    return shared;
+    return [...this.#files].filter(([index]) => index < kDraftFiles).map(([, file]) => file.shared);
   }
 
   get stats(): IoStats {

@@ -203,7 +203,7 @@ export class Loading {
 
   /** What was asked for, or what the device can give; no more than a wasm memory can have. */
   budget(bytes = this.#spec.memoryBudget): number {
-    const files = this.#opening.bytes + (this.#draft?.bytes ?? 0);
+    const files = this.#opening.bytes + (this.#draft ? this.#draft.bytes : 0);
     const chosen = Math.min(this.#platform.budgetCap, Math.ceil(files * 1.1) + (512 << 20));
     return Math.min(bytes || chosen, kMaxBudget);
   }
@@ -240,7 +240,8 @@ export function tooSmall(budget: number, { minimum, contextLength, draft }: Memo
 /** What is done for the model that guesses: its errors say so. */
 function ofDraft(work: Promise<void>): Promise<void> {
   return work.catch((error: unknown) => {
-    throw error instanceof SluiceError ? new SluiceError(error.code, `The draft model: ${error.message}`, { cause: error }) : error;
+    if (error instanceof SluiceError) error.message = `The draft model: ${error.message}`;
+    throw error;
   });
 }
 

@@ -57,9 +57,12 @@ export class Running {
   /** Lets the engine's read requests be served. */
   async attach(): Promise<void> {
     const { memory, binding, io, info } = this.#engine;
-    const addresses = [binding, ...(info.plan.draft ? [binding.draft()] : [])].map((engine) => engine.fillQueue());
-    this.#arriving = addresses.map((address) => ({ queue: new QueueView(memory, address), seen: -1 }));
-    for (const [i, address] of addresses.entries()) await io.attach(memory, address, i * kDraftFiles);
+    this.#arriving = [];
+    for (const engine of info.plan.draft ? [binding, binding.draft()] : [binding]) {
+      const first = this.#arriving.length * kDraftFiles;
+      this.#arriving.push({ queue: new QueueView(memory, engine.fillQueue()), seen: -1 });
+      await io.attach(memory, engine.fillQueue(), first);
+    }
   }
 
   /**
