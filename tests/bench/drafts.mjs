@@ -49,7 +49,7 @@ async function answerInTab({ url, draft, memoryBudget, threads, prompt, tokens, 
   const { Engine } = await import('/dist/index.js');
   const contextLength = prompt + tokens + 1;
   const at = (address) => new URL(address, location.href).href;
-  const engine = await Engine.load(at(url), { memoryBudget, threads, contextLength, draft: draft && (draft === 'ngram' ? draft : at(draft)) });
+  const engine = await Engine.load(at(url), { memoryBudget, threads, contextLength, draft: draft !== '' && (draft === 'ngram' ? draft : at(draft)) });
   await engine.downloaded;
   const ids = Array.from({ length: prompt }, (_, i) => (i * 7919 + 13) % 251);
   const told = () => new Promise((later) => setTimeout(() => later(engine.stats()), 200));
