@@ -46,8 +46,9 @@ constexpr Scales scales() {
   return {sizeof(Block), offsetof(Block, d), second};
 }
 
-// One loop for all types: it reads two numbers of a block that is ten times as long.
-bool blocks(const Scales& at, const void* src, int64_t n, int64_t block_values) {
+// One loop for all types, and not a copy of it for each: it reads two numbers of a block that is
+// ten times as long.
+[[gnu::noinline]] bool blocks(const Scales& at, const void* src, int64_t n, int64_t block_values) {
   const auto* bytes = static_cast<const uint8_t*>(src);
   bool found = false;  // no early end: bad weights are rare, and this loop has no branch
   for (int64_t i = 0; i < n / block_values; ++i, bytes += at.bytes) {

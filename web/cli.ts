@@ -44,7 +44,7 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
       [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
   serve MODEL          OpenAI's API over HTTP: chat, completions, embeddings, models
       [--port 8080] [--host 127.0.0.1] [--api-key K] [--cors ORIGIN] [--queue 64] [--max-body 4M] [--timeout S]
-      [--grace S] [--draft ngram] [--no-grammars] [--quiet]
+      [--grace S] [--draft ngram|MODEL|off] [--no-grammars] [--quiet]
   tokenize MODEL --text-file F [--no-bos] [--no-special]    token ids, a JSON array on one line
   info MODEL                                                the header and the memory plan
 
@@ -142,7 +142,7 @@ function within(values: Values, name: string, least: number, most: number, fallb
 async function serve(model: string, values: Values): Promise<void> {
   const maxBody = size(values, 'max-body') ?? 4 << 20;
   if (maxBody < 1024 || maxBody > 64 << 20) throw new UsageError('--max-body must be from 1k to 64M');
-  if (values['draft'] !== undefined && !/^(ngram|off)$/.test(String(values['draft']))) throw new UsageError('--draft must be ngram or off');
+  const draft = String(values['draft'] ?? 'off');
   const options = {
     port: within(values, 'port', 0, 65535, 8080), host: String(values['host'] ?? '127.0.0.1'),
     queue: within(values, 'queue', 1, 4096, 64), requestMs: 1000 * within(values, 'timeout', 1, 86400, 600),
@@ -150,7 +150,7 @@ async function serve(model: string, values: Values): Promise<void> {
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
   const grace = within(values, 'grace', 0, 3600, 10);
-  const engine = await Engine.load(model, { ...engineOptions(values), grammars: !values['no-grammars'], ...(values['draft'] === 'ngram' && { draft: 'ngram' as const }) });
+  const engine = await Engine.load(model, { ...engineOptions(values), grammars: !values['no-grammars'], draft: draft !== 'off' && draft });
   try {
     const name = engine.info.name || path.parse(model).name;
     const server = new Server(engine, { ...options, model: name });

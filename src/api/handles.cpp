@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "generate/draft_pair.h"
 #include "gguf/gguf.h"
 
 namespace sluice::api {
@@ -122,12 +123,7 @@ uint64_t Loaded::draft_share() const {
 Status Loaded::set_memory_budget(uint64_t budget) {
   const uint64_t beside = draft_share();
   const uint64_t least = model().engine().plan().minimum + beside;
-  if (beside > 0 && budget > 0 && budget < least) {
-    return error(Code::kBudgetTooSmall,
-                 "a memory budget of %llu bytes is too small for the model and its draft: the "
-                 "smallest that works is %llu bytes",
-                 static_cast<unsigned long long>(budget), static_cast<unsigned long long>(least));
-  }
+  if (beside > 0 && budget > 0 && budget < least) return generate::pair_too_small(budget, least);
   const Status status = model().set_memory_budget(budget == 0 ? 0 : budget - beside);
   note_plan();
   return status;

@@ -7,7 +7,10 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   drop_work();  // before the next one, so that there is memory for one at a time
   if (!fits(prompt)) return false;
   generate::Options chosen = answer_options(options);
-  chosen.drafts.ngram = engine_->plan().draft_max > 0;
+  if (engine_->plan().draft_max > 0) {
+    chosen.drafts.ngram = true;
+    chosen.drafts.model = guessing_.get();
+  }
   with_logprobs_ = chosen.logprobs >= 0;
   auto answer = generate::Generation::begin(*session_, to_tokens(prompt), chosen);
   if (!answer.ok()) return fail(answer.status());
@@ -17,6 +20,7 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
 }
 
 int EngineBinding::step(int max_ops) {
+  if (draft_) poll();  // each is loaded while the other computes
   const session::Step step = answer_     ? answer_->step(max_ops)
                              : embedder_ ? embedder_->step(max_ops)
                                          : session_->step(max_ops);

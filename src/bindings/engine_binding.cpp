@@ -69,6 +69,9 @@ EMSCRIPTEN_BINDINGS(sluice) {
 #ifdef SLUICE_GPU
       .function("attachCard", &EngineBinding::attach_card)
       .function("leaveLayers", &EngineBinding::leave_layers)
+#else
+      .function("draft", &EngineBinding::draft, emscripten::allow_raw_pointers())
+      .function("drafting", &EngineBinding::drafting)
 #endif
       .function("memory", &EngineBinding::memory)
       .function("stats", &EngineBinding::stats)

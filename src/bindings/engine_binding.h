@@ -1,7 +1,7 @@
 // The Embind surface of the engine, as web/worker/binding.ts types it. No logic: it converts
-// arguments, keeps the last error, and owns the header, the engine, its one session and the answer
-// under way. Members are defined by what they are about: opening.cpp, timeline.cpp, answering.cpp
-// and insight.cpp.
+// arguments, keeps the last error, and owns the header, the engine, its one session, the answer
+// under way, and the binding of a smaller model that guesses for it. Members are defined by what
+// they are about: opening.cpp, timeline.cpp, answering.cpp and insight.cpp.
 #pragma once
 
 #include <array>
@@ -13,10 +13,18 @@
 #include "adapter/adapter.h"
 #include "bindings/values.h"
 #include "embed/embedder.h"
+#include "generate/draft_pair.h"
 #include "open/opener.h"
 #include "session/session.h"
 
 namespace sluice::bindings {
+
+// Whether a smaller model may guess. Not where a card computes: that engine is held to a size, too.
+#ifdef SLUICE_GPU
+inline constexpr bool kDraftModels = false;
+#else
+inline constexpr bool kDraftModels = true;
+#endif
 
 // The files that each thread has open (web/worker/glue.d.ts).
 class SharedFiles final : public session::RangeReader {
@@ -39,6 +47,12 @@ class EngineBinding {
   bool set_adapters();
   void forget_adapters();
 
+  // --- a smaller model that guesses for this one: a binding whose header is read as this one's is,
+  // before inspect() and open(), which then are of both under one budget. It goes with this one.
+  EngineBinding* draft();
+  // The last step waits for the draft's weights.
+  bool drafting() const { return answer_ && answer_->drafting(); }
+
   std::string inspect(const val& options);
   bool open(const val& options);
   val error() const;
@@ -47,7 +61,10 @@ class EngineBinding {
   unsigned fill_queue() {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(&engine_->residency().queue()));
   }
-  void poll() { engine_->poll(); }
+  void poll() {
+    engine_->poll();
+    if (draft_) draft_->poll();
+  }
 
   // --- text, which comes as bytes, because a string is copied in without asking for room
   val tokenize(const val& bytes, unsigned how);
@@ -116,6 +133,8 @@ class EngineBinding {
   static constexpr size_t kStageBytes = 1 << 16;  // web/worker/binding.ts has it, too
 
   Result<session::EngineOptions> engine_options(const val& options);
+  Result<generate::PairOptions> pair_options(const val& options);
+  Status start(const session::EngineOptions& options);
   void drop_answer();  // its counts of guesses stay
   void drop_work();    // the answer, and the texts that are embedded
   void begin_counting();
@@ -140,6 +159,9 @@ class EngineBinding {
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
   std::unique_ptr<session::Session> session_;
+  std::unique_ptr<EngineBinding> draft_;               // computes on this engine's threads
+  std::unique_ptr<generate::GuessingModel> guessing_;  // by its session
+  uint64_t pair_minimum_ = 0;                          // the smallest budget for both
   std::unique_ptr<generate::Generation> answer_;
   std::vector<Token> embed_tokens_, embed_ends_;  // of the texts under way
   std::optional<embed::Embedder> embedder_;       // goes before the session

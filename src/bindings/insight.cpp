@@ -16,6 +16,7 @@ std::string EngineBinding::memory() {
                        [&out](const char*, const char* key, const session::ReportValue& value) {
                          put(out, key, value);
                        });
+  put_draft(out, engine_->plan(), draft_ ? &draft_->engine_->plan() : nullptr, pair_minimum_);
   put(out, "heap", static_cast<double>(__builtin_wasm_memory_size(0)) * 65536.0);
   return to_text(out);
 }

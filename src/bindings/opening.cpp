@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bindings/engine_binding.h"
+#include "generate/draft_model.h"
 #include "session/speed.h"
 
 namespace sluice::bindings {
@@ -92,17 +93,22 @@ void EngineBinding::forget_adapters() {
   adapters_.clear();
 }
 
+EngineBinding* EngineBinding::draft() {
+  if (!draft_) draft_ = std::make_unique<EngineBinding>();
+  return draft_.get();
+}
+
 std::string EngineBinding::inspect(const val& options) {
-  const Result<session::EngineOptions> engine_with = engine_options(options);
-  Result<session::Inspection> found = engine_with.ok()
-                                          ? session::inspect(opener_->header(), *engine_with)
-                                          : Result<session::Inspection>(engine_with.status());
   val out = val::object();
-  if (!found.ok()) {
-    fail(found.status());
+  const auto refuse = [&out, this](const Status& why) {
+    fail(why);
     put(out, "error", error());
     return to_text(out);
-  }
+  };
+  const Result<generate::PairOptions> with = pair_options(options);
+  if (!with.ok()) return refuse(with.status());
+  const Result<session::Inspection> found = session::inspect(opener_->header(), with->model);
+  if (!found.ok()) return refuse(found.status());
   const session::ReportSink sink = [&out](const char* section, const char* key,
                                           const session::ReportValue& value) {
     if (section == nullptr) return put(out, key, value);
@@ -112,6 +118,15 @@ std::string EngineBinding::inspect(const val& options) {
   };
   session::report_model(opener_->header(), *found, sink);
   session::report_plan(found->plan, sink);
+  val plan = field(out, "plan");
+  if (draft_) {
+    const Result<session::Inspection> second =
+        session::inspect(draft_->opener_->header(), with->draft);
+    if (!second.ok()) return refuse(generate::of_draft(second.status()));
+    put_draft(plan, found->plan, &second->plan, with->minimum);
+  } else {
+    put_draft(plan, found->plan, nullptr, 0);
+  }
   session::report_kv_types(*found, sink);
   if (const double rate = number_or(options, "storeBandwidth", -1); rate >= 0) {
     const bool shared = is_true(options, "directReads") && rate > 1e6 * residency::kMemorySpeed;
@@ -119,23 +134,47 @@ std::string EngineBinding::inspect(const val& options) {
   }
   val layers = val::array();
   for (const uint32_t unit : session::layer_units(*found)) push(layers, val(unit));
-  val plan = field(out, "plan");
   put(plan, "layerUnits", layers);
   return to_text(out);
 }
 
 bool EngineBinding::open(const val& options) {
-  const Result<session::EngineOptions> engine_with = engine_options(options);
-  if (!engine_with.ok()) return fail(engine_with.status());
+  const Result<generate::PairOptions> with = pair_options(options);
+  if (!with.ok()) return fail(with.status());
+  if (!checked(start(with->model))) return false;
+  if (!kDraftModels || !draft_) return true;
+  pair_minimum_ = with->minimum;
+  session::EngineOptions for_draft = with->draft;
+  for_draft.pool = &engine_->pool();
+  for_draft.n_threads = engine_->plan().n_threads;
+  const Status started = draft_->start(for_draft);
+  if (!started.ok()) return fail(generate::of_draft(started));
+  guessing_ = std::make_unique<generate::DraftModel>(*draft_->session_);
+  return checked(
+      generate::check_same_vocabulary(engine_->tokenizer(), draft_->engine_->tokenizer()));
+}
+
+Status EngineBinding::start(const session::EngineOptions& options) {
   Result<std::unique_ptr<session::Engine>> engine =
-      session::Engine::open(opener_->header(), *engine_with);
-  if (!engine.ok()) return fail(engine.status());
+      session::Engine::open(opener_->header(), options);
+  if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
   Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
-  if (!session.ok()) return fail(session.status());
+  if (!session.ok()) return session.status();
   session_ = std::move(*session);
   opener_.reset();
-  return true;
+  return {};
+}
+
+Result<generate::PairOptions> EngineBinding::pair_options(const val& o) {
+  const Result<session::EngineOptions> options = engine_options(o);
+  if (!options.ok()) return options.status();
+  if (!kDraftModels || !draft_) return generate::PairOptions{.model = *options};
+  // The draft's files are not among those that the threads have open.
+  Result<generate::PairOptions> pair =
+      generate::share_budget(opener_->header(), *options, draft_->opener_->header(), 0);
+  if (pair.ok()) pair->draft.direct_reads = residency::DirectReads::kNone;
+  return pair;
 }
 
 Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
@@ -157,7 +196,8 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.page_bytes = 65536;
   options.memory_budget = static_cast<uint64_t>(number_or(o, "memoryBudget", 0));
   options.memory_budget -= options.memory_budget % options.page_bytes;
-  options.base_bytes = base_bytes_ + static_cast<uint64_t>(number_or(o, "held", 0));
+  const uint64_t base = draft_ ? std::max(base_bytes_, draft_->base_bytes_) : base_bytes_;
+  options.base_bytes = base + static_cast<uint64_t>(number_or(o, "held", 0));
   options.quality = number_or(o, "quality", 1);
   const Result<model::HeadPolicy> head = model::parse_head_policy(text_or_none(o, "headClusters"));
   if (!head.ok()) return head.status();
@@ -175,8 +215,8 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   return options;
 }
 
-// What the heap holds once the header is parsed. The rest is what malloc loses to alignment and
-// to the holes that the header leaves.
+// What the heap holds once the header is parsed. The rest is what malloc loses to
+// alignment and to the holes that the header leaves.
 void EngineBinding::note_base() {
   base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
 }

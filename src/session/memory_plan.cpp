@@ -20,7 +20,6 @@ using model::Program;
 constexpr int32_t kLeastCheckpoints = 2;
 constexpr int32_t kLeastDraft = 3;
 constexpr int32_t kObservers = 8;            // queries of a block that tell what stays of one
-constexpr int32_t kLeastContext = 128;       // that is chosen of itself
 constexpr uint64_t kBaseBytes = 192 << 10;   // queue, directory, program, allocator's own
 constexpr uint64_t kUnitBytes = 192;         // its entries in the plan and in the residency
 constexpr uint64_t kThreadBytes = 66 << 10;  // stack pages that a worker touches, and its record
@@ -279,7 +278,8 @@ void size_fixed(const Program& p, const kernels::Table& table, bool grammars, Me
   for (const model::Mat& m : p.mats) {
     directory += sizeof(model::Mat) + m.name.capacity();
   }
-  plan.other = plan.base + kBaseBytes + (threads - 1) * kThreadBytes + directory;
+  plan.other =
+      plan.base + kBaseBytes + directory + static_cast<uint64_t>(plan.own_threads) * kThreadBytes;
 }
 
 // Rows of the tables that stream, in a sixty-fourth of the budget together.
@@ -386,6 +386,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   plan.budget = options.memory_budget;
   plan.base = options.base_bytes + program_bytes(program);
   plan.n_threads = options.n_threads > 0 ? options.n_threads : default_thread_count();
+  plan.own_threads = options.borrows_threads ? 0 : plan.n_threads - 1;
   if (options.n_ctx < 0 || options.n_ctx > model::kMaxContext) {
     return error(Code::kInvalidArgument, "a context of %d positions is not between 1 and %lld",
                  options.n_ctx, static_cast<long long>(model::kMaxContext));

@@ -38,6 +38,7 @@ struct EngineOptions {
   int32_t min_batch = 1;  // not fewer, however small the budget
   int32_t n_threads = 0;  // 0: chosen
   ThreadPool* pool = nullptr;     // with so many threads, outlives the engine; null: one of its own
+  bool borrows_threads = false;   // the pool will be another engine's, whose plan counts it
   int32_t logits_rows = 1;        // rows of logits kept by a pass that wants them all
   int32_t n_sessions = 1;         // timelines that are in memory at once
   int32_t n_checkpoints = -1;     // copies of recurrent states for going back; -1: chosen
@@ -65,6 +66,7 @@ struct EngineOptions {
 
 inline constexpr int32_t kMaxBatch = 256;
 inline constexpr int32_t kDefaultContext = 4096;
+inline constexpr int32_t kLeastContext = 128;          // that is chosen of itself
 inline constexpr int32_t kDefaultWholeContext = 2048;  // of models that read a text whole
 inline constexpr int32_t kMaxSessions = 64;
 inline constexpr int32_t kDefaultDraft = 15;  // guesses, while their logits take little of a budget
@@ -74,6 +76,7 @@ inline constexpr int32_t kMaxCheckpoints = 256;
 struct MemoryPlan {
   int32_t n_ctx = 0, n_batch = 0, n_threads = 0, logits_rows = 1, n_sessions = 1;
   int32_t parallel = 1;
+  int32_t own_threads = 0;  // that it starts, beside the caller's
   // Guesses that one pass may check, and the tokens of a pass that is one batch under any budget.
   int32_t draft_max = 0, draft_batch = 1;
   uint64_t budget = 0;  // 0: unlimited

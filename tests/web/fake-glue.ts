@@ -95,6 +95,13 @@ class FakeEngine implements EngineBinding {
     }
   }
 
+  draft(): never {
+    throw new Error('the fake engine takes no draft');
+  }
+  drafting(): boolean {
+    return false;
+  }
+
   source(address: string): void {
     this.address = address;
   }

@@ -62,17 +62,18 @@ class Operations {
   moves = 0;
   truth = Promise.resolve();
 
-  constructor({ Engine, source, foreign, contextLength, threads, seed, template = false }) {
-    Object.assign(this, { Engine, source, foreign, contextLength, threads, seed, template });
+  constructor({ Engine, source, draft, foreign, contextLength, threads, seed, template = false }) {
+    Object.assign(this, { Engine, source, draft, foreign, contextLength, threads, seed, template });
   }
 
   async open() {
     const dice = new Dice(this.seed);
     const load = { contextLength: this.contextLength, cache: 'none' };
     this.fresh = await this.Engine.load(this.source, { ...load, threads: 1 });
-    const { plan } = await this.Engine.inspect(this.source, { ...load, threads: this.threads });
+    const how = { ...load, threads: this.threads, draft: this.draft };
+    const { plan } = await this.Engine.inspect(this.source, how);
     this.least = plan.minimum;
-    this.engine = await this.Engine.load(this.source, { ...load, threads: this.threads, memoryBudget: this.budgetOf(dice) });
+    this.engine = await this.Engine.load(this.source, { ...how, memoryBudget: this.budgetOf(dice) });
   }
 
   async run(count) {

@@ -15,17 +15,19 @@ const total = (otherwise) => Number(process.env.SLUICE_RANDOM_OPERATIONS ?? othe
 
 const families = (name) => join(root, 'tests', 'data', 'families', `${name}.gguf`);
 const arch = (name) => join(root, 'tests', 'data', 'arch', `${name}.gguf`);
-// [file, share of the operations, threads, a chat template of its own]
+const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
+// [file, share of the operations, threads, a chat template of its own, a model that guesses]
 const cases = [
-  [families('lfm2'), 3, 1], [families('lfm2'), 3, 2], [join(root, 'examples', 'models', 'sluice-tales-Q4_0.gguf'), 3, 2, true],
+  [families('lfm2'), 3, 1], [families('lfm2'), 3, 2], [sample('Q4_0'), 3, 2, true],
   [arch('llama-gqa'), 1, 2], [arch('qwen3'), 1, 1], [arch('gemma2'), 1, 2], [families('mistral-window'), 1, 1], [families('gemma3-scaled'), 1, 2],
-  [families('qwen3moe'), 1, 1], [families('phi3-longrope-short'), 1, 2],
-].map(([path, share, threads, template = false], i) => ({ path, share, threads, template, name: basename(path, '.gguf'), contextLength: [700, 300, 1100][i % 3] }));
+  [families('qwen3moe'), 1, 1], [families('phi3-longrope-short'), 1, 2], [sample('F16'), 3, 2, true, sample('Q4_0')], [arch('llama-gqa'), 1, 1, false, arch('llama-gqa')],
+].map(([path, share, threads, template = false, draft], i) => ({ path, share, threads, template, draft, name: basename(path, '.gguf'), contextLength: [700, 300, 1100][i % 3] }));
 const shares = cases.reduce((sum, { share }) => sum + share, 0);
 
 /** A test for each model; `run` does the operations. */
 function sequences(count, run) {
-  for (const [i, { name, share, threads, ...rest }] of cases.entries()) {
+  for (const [i, { share, threads, ...rest }] of cases.entries()) {
+    const name = rest.draft ? `${rest.name}, guessed for` : rest.name;
     const settings = { ...rest, threads, seed: (seed + i) >>> 0, count: Math.ceil((count * share) / shares) };
     test(`${name}, ${threads} thread(s), SLUICE_RANDOM_SEED=${seed}`, async (t) => {
       const done = await run(settings).catch((error) => {
@@ -41,7 +43,7 @@ const other = (path) => (path === cases[0].path ? cases[3].path : cases[0].path)
 
 describe('in Node', () => {
   const foreign = new Map();
-  sequences(total(300), async ({ path, ...settings }) => {
+  sequences(total(330), async ({ path, ...settings }) => {
     if (!foreign.has(other(path))) foreign.set(other(path), await foreignState(Engine, other(path)));
     return randomOperations({ Engine, source: path, foreign: foreign.get(other(path)), ...settings });
   });
@@ -60,7 +62,7 @@ describe('in Chromium', () => {
   });
   const address = (path) => path.replace(root, '/data/').replaceAll('\\', '/');
 
-  sequences(total(150), async ({ path, ...settings }) => {
+  sequences(total(170), async ({ path, ...settings }) => {
     const page = await browser.newPage();
     page.on('pageerror', (error) => console.error('page error:', error.message));
     try {
@@ -69,7 +71,7 @@ describe('in Chromium', () => {
         const { Engine } = await import('/dist/index.js');
         const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
         return randomOperations({ Engine, source, foreign: await foreignState(Engine, stranger), ...settings });
-      }, { source: address(path), stranger: address(other(path)), settings });
+      }, { source: address(path), stranger: address(other(path)), settings: { ...settings, ...(settings.draft && { draft: address(settings.draft) }) } });
     } finally {
       await page.close();
     }

@@ -333,7 +333,7 @@ test('evictOldest takes nothing but a number', async () => {
 /** A LocalIo with one file open, and what it has said. */
 async function opened(url, store) {
   const said = { phases: [], downloaded: undefined };
-  const io = new LocalIo({ kind: 'url', url }, { cache: 'default', tuning: { ...quick, ...options } }, { store: async () => store }, {
+  const io = new LocalIo([{ kind: 'url', url }], { cache: 'default', tuning: { ...quick, ...options } }, { store: async () => store }, {
     onProgress: ({ phase, code }) => said.phases.push(code ?? phase),
     onError: assert.fail,
     onDownloaded: (error) => (said.downloaded = error?.code ?? 'stored'),

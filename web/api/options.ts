@@ -37,7 +37,9 @@ export function checkGenerate(options: GenerateOptions): void {
 
 export async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
   throwIfAborted(options.signal);
-  const { wasmUrl, kernels = '', kvType = 'f16', device = 'wasm', gpuLayers } = options;
+  const { wasmUrl, kernels = '', kvType = 'f16', gpuLayers } = options;
+  const draftSource = draftOf(options);
+  const device = (options.device === 'auto' && draftSource ? 'wasm' : options.device) ?? 'wasm';
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
@@ -54,7 +56,8 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     quality: +(options.quality ?? 1),
     headClusters: device === 'wasm' ? `${options.headClusters ?? ''}` : options.headClusters ? invalid('headClusters needs device wasm.') : 'off',
     grammars: options.grammars === true,
-    draft: (options.draft ?? 'ngram') === 'ngram' ? !!options.draft : invalid('draft must be ngram: others are of native engines.'),
+    draft: !!options.draft,
+    draftSource,
     lora: await adapterSpecs(options.lora),
     device: /^(wasm|webgpu|auto)$/.test(device) ? device : invalid('device must be wasm, webgpu or auto.'),
     gpuBudget: count('gpuBudget', options.gpuBudget),
@@ -62,6 +65,12 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     cardFrom: 1,
     ioWorker: !nestedInFirefox && (options.ioWorker ?? true),
   };
+}
+
+/** Where the model is that guesses. */
+function draftOf({ draft, device }: InspectOptions): SourceSpec | undefined {
+  if (draft === '' || (draft !== 'ngram' && draft && device === 'webgpu')) invalid('A draft model is an address, on device wasm.');
+  return !draft || draft === 'ngram' ? undefined : sourceSpec(draft);
 }
 
 export async function adapterSpecs(list: InspectOptions['lora'] = []): Promise<AdapterSpec[]> {

@@ -8,10 +8,10 @@ import { RpcClient, serveRpc, Transferred } from '../wire/rpc.js';
 import type { ProgressEvent } from '../wire/types.js';
 import type { SharedFile } from './files.js';
 import { QueueView } from './fill-server.js';
-import { LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type OpenedFile } from './io.js';
+import { kDraftFiles, LocalIo, type Io, type IoEvents, type IoPlatform, type IoStats, type OpenedFile } from './io.js';
 
 /** The calls of Io as they travel. */
-type IoCalls = { start(source: SourceSpec, options: IoOptions): void } & {
+type IoCalls = { start(sources: SourceSpec[], options: IoOptions): void } & {
   [Name in 'openFile' | 'addFile' | 'readText' | 'read' | 'attach' | 'poke' | 'retry' | 'startDownload' | 'close' | 'reopen']: (
     ...args: Parameters<Io[Name]>
   ) => Awaited<ReturnType<Io[Name]>>;
@@ -40,20 +40,20 @@ export function runIoWorker(port: Port, platform: IoPlatform): void {
     onDownloaded: (error) => post({ event: 'downloaded', error }),
   };
   serveRpc<IoCalls>(port, {
-    start: (source, options) => {
-      io = new LocalIo(source, options, platform, events);
+    start: (sources, options) => {
+      io = new LocalIo(sources, options, platform, events);
     },
     openFile: (index, address, choice) => io.openFile(index, address, choice),
     addFile: async (index, bytes, derived) => {
       await io.addFile(index, bytes, derived);
       post({ event: 'stats' });
     },
-    readText: async (address, choice, most, optional) =>
-      moved(await io.readText(address, choice, most, optional)),
+    readText: async (index, address, choice, most, optional) =>
+      moved(await io.readText(index, address, choice, most, optional)),
     read: async (index, offset, length, weights) => moved(await io.read(index, offset, length, weights)),
-    attach: async (memory, address) => {
-      await io.attach(memory, address);
-      void io.serveForever();
+    attach: async (memory, address, first) => {
+      await io.attach(memory, address, first);
+      void io.serveForever(first);
       let last = '';
       clearInterval(reporting);
       reporting = setInterval(() => {
@@ -76,10 +76,9 @@ export class RemoteIo implements Io {
   stats: IoStats = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0, held: 0 };
   readonly shared: (SharedFile | undefined)[] = [];
   readonly #rpc: RpcClient<IoCalls, IoMessage>;
-  #queue: QueueView | null = null;
-  #poked = 0;
+  readonly #queues = new Map<number, { queue: QueueView; poked: number }>();
 
-  constructor(port: WorkerPort, source: SourceSpec, options: IoOptions, events: IoEvents) {
+  constructor(port: WorkerPort, sources: SourceSpec[], options: IoOptions, events: IoEvents) {
     const onEvent = (message: IoMessage): void => {
       this.stats = message.stats;
       if (message.event === 'progress') events.onProgress(message.progress);
@@ -87,35 +86,36 @@ export class RemoteIo implements Io {
       if (message.event === 'downloaded') events.onDownloaded(message.error);
     };
     this.#rpc = new RpcClient(port, onEvent, (error) => events.onError(error));
-    this.#rpc.call('start', source, options).catch(() => {});
+    this.#rpc.call('start', sources, options).catch(() => {});
   }
 
   async openFile(index: number, address: string, choice: number): Promise<OpenedFile> {
     const file = await this.#rpc.call('openFile', index, address, choice);
-    this.shared[index] = file.shared;
+    if (index < kDraftFiles) this.shared[index] = file.shared;
     return file;
   }
   addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void> {
     return this.#rpc.call('addFile', index, bytes, derived);
   }
-  readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
-    return this.#rpc.call('readText', address, choice, most, optional);
+  readText(index: number, address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
+    return this.#rpc.call('readText', index, address, choice, most, optional);
   }
   read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array> {
     return this.#rpc.call('read', index, offset, length, weights);
   }
-  async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
-    await this.#rpc.call('attach', memory, queueAddress);
-    this.#queue = new QueueView(memory, queueAddress);
-    this.#poked = 0;
+  async attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void> {
+    await this.#rpc.call('attach', memory, queueAddress, first);
+    this.#queues.set(first, { queue: new QueueView(memory, queueAddress), poked: 0 });
     this.poke();
   }
 
   poke(): void {
-    if (!this.#queue || this.#queue.pushed === this.#poked) return;
-    this.#poked = this.#queue.pushed;
-    this.#queue.notifyPushed();
-    if (QueueView.needsMessages) this.#fire('poke');
+    for (const seen of this.#queues.values()) {
+      if (seen.queue.pushed === seen.poked) continue;
+      seen.poked = seen.queue.pushed;
+      seen.queue.notifyPushed();
+      if (QueueView.needsMessages) this.#fire('poke');
+    }
   }
   retry(): void {
     this.#fire('retry');

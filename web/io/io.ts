@@ -1,6 +1,8 @@
 // All I/O of one engine behind one interface: opening the model's files, their first bytes for the
-// header, the fill queue, the background download and its progress. LocalIo does the work in the
-// thread that it is in; RemoteIo (io-worker.ts) is the same thing in a worker of its own.
+// header, the fill queue, the background download and its progress. A smaller model that guesses for
+// it has files and a queue beside them, so that both are one download, and one thread reads for both.
+// LocalIo does the work in the thread that it is in; RemoteIo (io-worker.ts) is the same thing in a
+// worker of its own.
 
 import { isAbort, serializeError, SluiceError, type PlainError } from '../wire/errors.js';
 import type { IoOptions, SourceSpec } from '../wire/protocol.js';
@@ -11,6 +13,9 @@ import { FillServer } from './fill-server.js';
 import { BlobFile, type FileProgress, type ModelFile } from './model-file.js';
 import { RateMeter } from './rate-meter.js';
 import { RemoteFile } from './remote-file.js';
+
+/** Files from this number on are those of the model that guesses. */
+export const kDraftFiles = 1 << 20;
 
 export interface OpenedFile {
   name: string;
@@ -45,18 +50,18 @@ export interface Io {
   /** True when a read can make progress while the engine's thread is blocked. */
   readonly concurrent: boolean;
   readonly stats: IoStats;
-  /** Of the files opened last, by number: what the engine's threads may open too. */
+  /** Of the model's files opened last, by number: what the engine's threads may open too. */
   readonly shared: (SharedFile | undefined)[];
   /** Opens file `index` of the model: the one at this address, or of chosen files number `choice`. */
   openFile(index: number, address: string, choice: number): Promise<OpenedFile>;
   /** Takes bytes that were computed as file `index`, or those that say what it is derived from. */
   addFile(index: number, bytes: Uint8Array, derived?: boolean): Promise<void>;
-  /** The whole of a small file of at most `most` bytes; when it is not there, what says so. */
-  readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
+  /** The whole of a small file beside file `index`, of at most `most` bytes; when it is not there, what says so. */
+  readText(index: number, address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string>;
   /** Bytes of an open file, of its header unless they are `weights`. */
   read(index: number, offset: number, length: number, weights?: boolean): Promise<Uint8Array>;
-  /** Serves this queue from now on, and no other. */
-  attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void>;
+  /** Serves this queue from now on in place of the one before, where its file 0 is file `first`. */
+  attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void>;
   /** The engine may have pushed requests. */
   poke(): void;
   /** Tries the failed requests again. */
@@ -68,16 +73,18 @@ export interface Io {
 }
 
 const kReportMs = 100;
+/** The number of the first file of the same model. */
+const firstOf = (index: number): number => (index < kDraftFiles ? 0 : kDraftFiles);
 const kAbsent = / answered 4(0[134]|10)\b/; // what hubs and stores say of a file that is not there
 
 export class LocalIo implements Io {
   readonly concurrent = false;
-  #files: ModelFile[] = [];
-  readonly #ways: (() => Promise<ModelFile>)[] = [];
+  readonly #files = new Map<number, ModelFile>();
+  readonly #ways = new Map<number, () => Promise<ModelFile>>();
   readonly #opening: Promise<ModelFile>[] = [];
   #abort = new AbortController();
   #backend: Promise<StoreBackend | null> | undefined;
-  #server: FillServer | null = null;
+  readonly #servers = new Map<number, FillServer>();
   #offline = false;
   #downloading = false;
   #timer: ReturnType<typeof setTimeout> | undefined;
@@ -85,25 +92,26 @@ export class LocalIo implements Io {
   #lastReport = 0;
   #filled = 0;
   #lastUnit = 0;
-  readonly #source: SourceSpec;
+  readonly #sources: SourceSpec[];
   readonly #options: IoOptions;
   readonly #platform: IoPlatform;
   readonly #events: IoEvents;
 
-  constructor(source: SourceSpec, options: IoOptions, platform: IoPlatform, events: IoEvents) {
-    this.#source = source;
+  /** `sources`: of the model, and of the one that guesses for it. */
+  constructor(sources: SourceSpec[], options: IoOptions, platform: IoPlatform, events: IoEvents) {
+    this.#sources = sources;
     this.#options = options;
     this.#platform = platform;
     this.#events = events;
   }
 
   get shared(): (SharedFile | undefined)[] {
-    return this.#files.map((file) => file.shared);
+    return [...this.#files].filter(([index]) => index < kDraftFiles).map(([, file]) => file.shared);
   }
 
   get stats(): IoStats {
     const sum = { bytesLocal: 0, bytesFetched: 0, bytesFromStore: 0, bytesTotal: 0, held: 0 };
-    for (const file of this.#files) {
+    for (const file of this.#files.values()) {
       const progress = file.progress();
       sum.bytesLocal += progress.bytesLocal;
       sum.bytesFetched += progress.bytesFetched;
@@ -115,25 +123,28 @@ export class LocalIo implements Io {
   }
 
   async openFile(index: number, address: string, choice: number): Promise<OpenedFile> {
-    this.#ways[index] = () => this.#open(address, choice);
-    const file = await this.#ways[index]();
-    this.#files[index]?.close();
-    this.#files[index] = file;
+    const open = (): Promise<ModelFile> => this.#open(index, address, choice);
+    this.#ways.set(index, open);
+    const file = await open();
+    this.#files.get(index)?.close();
+    this.#files.set(index, file);
     return { name: file.name, size: file.size, shared: file.shared };
   }
 
   async addFile(index: number, bytes: Uint8Array, derived = false): Promise<void> {
-    this.#ways[index] = async () =>
+    const first = firstOf(index);
+    const open = async (): Promise<ModelFile> =>
       derived
-        ? (await this.#platform.safetensors()).derivedFile(bytes, (file) => this.#files[file]!)
+        ? (await this.#platform.safetensors()).derivedFile(bytes, (file) => this.#files.get(first + file)!)
         : new BlobFile(new Blob([bytes as BlobPart]), 'computed');
-    this.#files[index] = await this.#ways[index]();
+    this.#ways.set(index, open);
+    this.#files.set(index, await open());
   }
 
-  async readText(address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
+  async readText(index: number, address: string, choice: number, most: number, optional: boolean): Promise<Uint8Array | string> {
     let file: ModelFile | null = null;
     try {
-      file = await this.#open(address, choice, optional);
+      file = await this.#open(index, address, choice, optional);
       if (file.size > most) throw new SluiceError('BAD_HEADER', `${file.name} is too large (${file.size} bytes).`);
       const bytes = new Uint8Array(file.size);
       await file.read(0, bytes);
@@ -148,14 +159,14 @@ export class LocalIo implements Io {
   }
 
   async read(index: number, offset: number, length: number, weights = false): Promise<Uint8Array> {
-    const file = this.#files[index]!;
+    const file = this.#files.get(index)!;
     const bytes = new Uint8Array(length);
     await file.read(offset, bytes);
     if (!offset && !file.held && String.fromCharCode(...bytes.subarray(0, 4)) === 'QSF1') {
-      const open = this.#ways[index]!;
+      const open = this.#ways.get(index)!;
       const { openQsf } = await this.#platform.qsf();
-      this.#ways[index] = async () => openQsf(await open());
-      this.#files[index] = await openQsf(file);
+      this.#ways.set(index, async () => openQsf(await open()));
+      this.#files.set(index, await openQsf(file));
     }
     if (!weights) this.#events.onProgress({ phase: 'header', bytesLoaded: offset + length, bytesTotal: file.size });
     return bytes;
@@ -164,7 +175,7 @@ export class LocalIo implements Io {
   /** What reading and fetching have shown so far, for an estimate. */
   async rates(): Promise<{ storeBandwidth: number } & Pick<SpeedEstimate, 'networkBytesPerSecond' | 'downloadSeconds'>> {
     const { bytesLocal, bytesTotal } = this.stats;
-    const [local, network] = await this.#files[0]!.rates();
+    const [local, network] = await this.#files.get(0)!.rates();
     const missing = bytesTotal - bytesLocal;
     return {
       storeBandwidth: local || (bytesLocal ? 0 : network),
@@ -173,35 +184,35 @@ export class LocalIo implements Io {
     };
   }
 
-  async attach(memory: WebAssembly.Memory, queueAddress: number): Promise<void> {
-    this.#server?.stop();
-    this.#server = new FillServer(memory, queueAddress, {
-      file: (index) => this.#files[index]!,
+  async attach(memory: WebAssembly.Memory, queueAddress: number, first: number): Promise<void> {
+    this.#servers.get(first)?.stop();
+    this.#servers.set(first, new FillServer(memory, queueAddress, {
+      file: (index) => this.#files.get(first + index)!,
       onFilled: (unit, bytes, network) => this.#onFilled(unit, bytes, network),
       onError: (error) => this.#events.onError(error),
-    });
+    }));
   }
 
   poke(): void {
-    void this.#server?.serve(false);
+    for (const server of this.#servers.values()) void server.serve(false);
   }
 
   /** Serves for ever, for a thread that has nothing else to do. */
-  async serveForever(): Promise<void> {
-    const server = this.#server!;
-    while (!this.#abort.signal.aborted && server === this.#server) {
+  async serveForever(first: number): Promise<void> {
+    const server = this.#servers.get(first)!;
+    while (!this.#abort.signal.aborted && server === this.#servers.get(first)) {
       await server.serve(true);
       await server.queue.waitPushed(server.taken, 500);
     }
   }
 
   retry(): void {
-    this.#server?.retry();
+    for (const server of this.#servers.values()) server.retry();
   }
 
   startDownload(): void {
     this.#downloading = true;
-    Promise.all(this.#files.map((file) => file.download())).then(
+    Promise.all([...this.#files.values()].map((file) => file.download())).then(
       (stored) => {
         this.#downloading = false;
         this.#report(true);
@@ -218,20 +229,21 @@ export class LocalIo implements Io {
   async close(): Promise<void> {
     this.#abort.abort();
     clearTimeout(this.#timer);
-    this.#server?.stop();
-    this.#server = null;
-    for (const file of this.#files) file.close();
+    for (const server of this.#servers.values()) server.stop();
+    this.#servers.clear();
+    for (const file of this.#files.values()) file.close();
     // Those that are being opened give the store back when they hear of the abort.
     for (const file of await Promise.allSettled(this.#opening)) if (file.status === 'fulfilled') file.value.close();
   }
 
   async reopen(): Promise<void> {
     this.#abort = new AbortController();
-    this.#files = await Promise.all(this.#ways.map((open) => open()));
+    const opened = await Promise.all([...this.#ways].map(async ([index, open]) => [index, await open()] as const));
+    for (const [index, file] of opened) this.#files.set(index, file);
   }
 
-  async #open(address: string, choice: number, optional = false): Promise<ModelFile> {
-    const source = this.#source;
+  async #open(index: number, address: string, choice: number, optional = false): Promise<ModelFile> {
+    const source = this.#sources[firstOf(index) && 1]!;
     if (source.kind === 'blob') return new BlobFile(source.blobs[choice]!, address);
     if (source.kind === 'path') {
       if (!this.#platform.openPath) throw new SluiceError('NOT_SUPPORTED', 'No file paths here.');

@@ -91,8 +91,13 @@ export interface InspectOptions {
   onProgress?: (event: ProgressEvent) => void;
   /** Sets memory aside, some 15 MB of the budget, so that answers can be bound to grammars. Default false. */
   grammars?: boolean;
-  /** ngram: guesses tokens from what the text repeats and checks several in one pass. The answers are the same. */
-  draft?: 'ngram';
+  /**
+   * Tokens are guessed and several of them checked in one pass; the answers are the same. ngram: from what the text
+   * repeats. A model: also by that one, smaller and with the same vocabulary, wherever it promises more. It is read and
+   * stored as any other, holds what keeps it in memory whole, but at most half of `memoryBudget`, and computes on the
+   * same threads; on the CPU alone. Default: none.
+   */
+  draft?: 'ngram' | ModelSource | false;
   /** Adapters over the model, which count in the budget; what does not fit the model is refused by name. */
   lora?: readonly (LoraAdapter | string)[];
   /** The engine's wasm, where it is not next to the script. */

@@ -65,6 +65,8 @@ export interface LoadSpec {
   kernels: string;
   grammars: boolean;
   draft: boolean;
+  /** Of a smaller model that guesses. */
+  draftSource?: SourceSpec | undefined;
   lora: AdapterSpec[];
   device: Device;
   /** Bytes on the graphics card; 0: choose. */

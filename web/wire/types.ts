@@ -135,7 +135,7 @@ export interface EngineStats {
   bytesFromStore: number;
   /** Bytes of the model that are in the store, and its whole size. */
   bytesStored: number;
-  /** Size of the model. */
+  /** Size of the model, and of the one that guesses for it. */
   bytesTotal: number;
   /** Time that Engine.load took in the worker. */
   loadMs: number;
@@ -195,6 +195,8 @@ export interface MemoryReport {
   scratch: number;
   /** LoRA adapters. */
   adapters: number;
+  /** All that the model holds which guesses for it; 0: there is none. */
+  draft: number;
   /** Everything else. */
   other: number;
   /** What the wasm memory holds now. */
@@ -244,6 +246,8 @@ export interface MemoryPlan {
   vectors: number;
   /** Working memory of the kernels. */
   scratch: number;
+  /** All that the model would hold which guesses for it; 0: there is none. */
+  draft: number;
   /** Everything else. */
   other: number;
   /** Units that the weights are loaded in. */

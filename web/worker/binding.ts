@@ -1,5 +1,5 @@
 // The Embind surface of the wasm engine, typed by hand: the one place where TypeScript and C++ agree.
-// One wasm instance holds one engine. No call blocks on I/O: the engine writes read requests into the
+// One wasm instance holds one engine, or two of which one guesses for the other. No call blocks on I/O: the engine writes read requests into the
 // fill queue (src/residency/fill_queue.h gives its layout) and step() says when it must wait for one.
 
 import type { FinishReason, Piece, SamplingOptions } from '../wire/types.js';
@@ -52,7 +52,7 @@ export interface OpenOptions {
   kernels: string;
   /** Answers may be bound to grammars: their memory is in the plan. */
   grammars: boolean;
-  /** Answers are guessed ahead from what their text repeats. */
+  /** Answers are guessed ahead: from what their text repeats, and by the draft where there is one. */
   draft: boolean;
   /** Bytes of the budget that reading files takes beside the memory. */
   held?: number;
@@ -145,6 +145,11 @@ export interface EngineBinding {
   /** In place of those before. No read may be under way. false: error(), and everything is as before. */
   setAdapters(): boolean;
   forgetAdapters(): void;
+  /**
+   * The binding of a smaller model that guesses for this one, and goes with it: its header is read before inspect()
+   * and open() of this one, which then are of both under one budget.
+   */
+  draft(): EngineBinding;
   /** JSON of what the header says (architecture, sizes, types, chat template, special tokens) and of the memory plan; needs no weights. Before open() only. On failure {"error": {code, message}}. */
   inspect(options: OpenOptions): string;
   /** Allocates everything within the budget. false: error(). */
@@ -154,8 +159,10 @@ export interface EngineBinding {
   // --- I/O ---------------------------------------------------------------------------------------
   /** Address of the FillQueue. */
   fillQueue(): number;
-  /** Lets the engine take over completed fills and push further requests (also done by step). */
+  /** Lets the engine and its draft take over completed fills and push further requests (also done by step). */
   poll(): void;
+  /** The last step is blocked for weights of the draft. */
+  drafting(): boolean;
 
   // --- text ----------------------------------------------------------------------------------------
   /** Of UTF-8; `how`: the sum of TokenizeFlags. null: error(), after which nothing is held. */
@@ -212,7 +219,7 @@ export interface EngineBinding {
   embedInfo(): string;
 
   // --- insight -----------------------------------------------------------------------------------------
-  /** JSON: budget, weights, pinned, ring, kv, activations, tokenizer, scratch, other, total, heap. */
+  /** JSON: budget, weights, pinned, ring, kv, activations, tokenizer, scratch, draft, other, total, heap. */
   memory(): string;
   /** JSON of counters: tokens, bytes per pass, stalls, compute and wait milliseconds. */
   stats(): string;

@@ -104,9 +104,9 @@ export class Host {
 
   /** Closes what another engine is to open, unless that cannot be. */
   async #release(budget: number): Promise<Left> {
-    const { minimum, contextLength, threads } = this.#engine.info.plan;
+    const { plan } = this.#engine.info;
     const least = this.#opening.budget(budget);
-    if (least < minimum && this.#opening.threads(least) >= threads) throw tooSmall(budget, minimum, contextLength);
+    if (least < plan.minimum && this.#opening.threads(least) >= plan.threads) throw tooSmall(budget, plan);
     const timelines = await this.#timelines.leave();
     const { bytesFetched, bytesFromStore } = this.#reporter.counters(this.#engine);
     this.#released = true;

@@ -5,10 +5,10 @@
 import type { Gpu, GpuModule } from '../gpu/gpu.js';
 import type { SharedFile, SwapFiles, SyncFile } from '../io/files.js';
 import { RemoteIo } from '../io/io-worker.js';
-import { LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
+import { kDraftFiles, LocalIo, type Io, type IoEvents, type IoPlatform } from '../io/io.js';
 import { SluiceError, type PlainError } from '../wire/errors.js';
 import type { AdapterSpec, LoadSpec, Role, WasmSource, WorkerPort } from '../wire/protocol.js';
-import type { ModelInfo } from '../wire/types.js';
+import type { MemoryPlan, ModelInfo } from '../wire/types.js';
 import type { EngineBinding, OpenOptions } from './binding.js';
 import { initialMemory } from './glue.js';
 import { errorOf, Opening } from './opening.js';
@@ -48,6 +48,8 @@ const kHeaderRoom = 1 << 30;
 export class Loading {
   #io!: Io;
   #opening!: Opening;
+  /** Of the model that guesses. */
+  #draft: Opening | null = null;
   readonly #spec: LoadSpec;
   readonly #platform: HostPlatform;
   readonly #reporter: Reporter;
@@ -70,9 +72,9 @@ export class Loading {
     const options = openOptions(spec, budget, threads);
     let wasm!: WasmInstance;
     try {
-      const room = this.#opening.room <= budget;
+      const room = this.#room <= budget;
       wasm = await this.#instantiate(compiled, room ? budget : 0, threads);
-      await this.#opening.read(wasm);
+      await this.#read(wasm);
     } catch (error) {
       const room = error instanceof SluiceError && error.code === 'OUT_OF_MEMORY';
       if (!room || !spec.memoryBudget) throw error;
@@ -93,6 +95,7 @@ export class Loading {
       throw error;
     }
     this.#opening.over();
+    this.#draft?.over();
     binding.forgetAdapters();
     const io = this.#io;
     const gpu = await card?.open({ binding, memory, spec, io, progress: this.#reporter.progress });
@@ -107,7 +110,7 @@ export class Loading {
     const headerRoom = Math.max(budget, kHeaderRoom);
     const threads = this.threads(budget);
     const wasm = await this.#instantiate(compiled, headerRoom, threads);
-    await this.#opening.read(wasm);
+    await this.#read(wasm);
     const { storeBandwidth, ...network } = await (this.#io as LocalIo).rates();
     const directReads = spec.ioWorker && this.#platform.isolated && this.#readsOwn(threads);
     const given = { ...openOptions(spec, budget, threads), held: this.#io.stats.held, directReads, storeBandwidth };
@@ -130,7 +133,22 @@ export class Loading {
     compiling.catch(() => {}); // reported below, unless the file's error comes first
     this.#opening = new Opening(this.#io, spec.source);
     await this.#opening.first(platform, spec.memoryBudget);
+    if (spec.draftSource) {
+      const draft = (this.#draft = new Opening(this.#io, spec.draftSource, kDraftFiles));
+      await ofDraft(draft.first(platform, spec.memoryBudget));
+    }
     return compiling;
+  }
+
+  /** Has the headers in the engine's memory: the draft's last, so that what is taken by then counts both. */
+  async #read(wasm: WasmInstance): Promise<void> {
+    await this.#opening.read(wasm);
+    if (this.#draft) await ofDraft(this.#draft.read({ binding: wasm.binding.draft(), memory: wasm.memory }));
+  }
+
+  /** Memory that describing directories has taken, one after the other. */
+  get #room(): number {
+    return Math.max(this.#opening.room, this.#draft?.room ?? 0);
   }
 
   #makeIo(ioWorker: boolean): Io {
@@ -138,14 +156,15 @@ export class Loading {
     const platform = this.#platform;
     const reporter = this.#reporter;
     const onError = this.#onError;
+    const sources = spec.draftSource ? [spec.source, spec.draftSource] : [spec.source];
     const events: IoEvents = {
       onProgress: reporter.progress,
       onError,
       onDownloaded: (error) => reporter.post({ event: 'downloaded', error }),
     };
     return ioWorker && platform.isolated
-      ? new RemoteIo(this.#startWorker('io'), spec.source, spec.io, events)
-      : new LocalIo(spec.source, spec.io, platform, events);
+      ? new RemoteIo(this.#startWorker('io'), sources, spec.io, events)
+      : new LocalIo(sources, spec.io, platform, events);
   }
 
   #instantiate(wasm: WebAssembly.Module, budget: number, threads: number): Promise<WasmInstance> {
@@ -167,9 +186,10 @@ export class Loading {
   /** Not even the header fits: asks an engine with more room what the smallest budget would be. */
   async #refuseBudget(compiled: WebAssembly.Module, options: OpenOptions): Promise<never> {
     const wasm = await this.#instantiate(compiled, kHeaderRoom, 1);
-    await this.#opening.read(wasm);
+    await this.#read(wasm);
     const { plan } = await this.#describe(wasm.binding, { ...options, memoryBudget: 0, held: this.#io.stats.held });
-    throw tooSmall(options.memoryBudget, Math.max(plan.minimum, initialMemory), plan.contextLength);
+    plan.minimum = Math.max(plan.minimum, initialMemory);
+    throw tooSmall(options.memoryBudget, plan);
   }
 
   /** What the header says; must come before open(), which lets the header go. */
@@ -177,13 +197,14 @@ export class Loading {
     await giveAdapters(binding, this.#spec.lora);
     const info = JSON.parse(binding.inspect(options)) as ModelInfo & { error?: PlainError };
     if (info.error) throw new SluiceError(info.error.code ?? 'INTERNAL', info.error.message);
-    info.plan.minimum = Math.max(info.plan.minimum, this.#opening.room);
+    info.plan.minimum = Math.max(info.plan.minimum, this.#room);
     return info;
   }
 
   /** What was asked for, or what the device can give; no more than a wasm memory can have. */
   budget(bytes = this.#spec.memoryBudget): number {
-    const chosen = Math.min(this.#platform.budgetCap, Math.ceil(this.#opening.bytes * 1.1) + (512 << 20));
+    const files = this.#opening.bytes + (this.#draft ? this.#draft.bytes : 0);
+    const chosen = Math.min(this.#platform.budgetCap, Math.ceil(files * 1.1) + (512 << 20));
     return Math.min(bytes || chosen, kMaxBudget);
   }
 
@@ -210,9 +231,18 @@ export async function giveAdapters(binding: EngineBinding, lora: AdapterSpec[]):
   }
 }
 
-export function tooSmall(budget: number, least: number, context: number): SluiceError {
-  const text = `a memory budget of ${budget} bytes is too small for this model with a context of ${context}: the smallest that works is ${least} bytes`;
+export function tooSmall(budget: number, { minimum, contextLength, draft }: MemoryPlan): SluiceError {
+  const what = draft ? 'the model and its draft' : `this model with a context of ${contextLength}`;
+  const text = `a memory budget of ${budget} bytes is too small for ${what}: the smallest that works is ${minimum} bytes`;
   return new SluiceError('BUDGET_TOO_SMALL', text);
+}
+
+/** What is done for the model that guesses: its errors say so. */
+function ofDraft(work: Promise<void>): Promise<void> {
+  return work.catch((error: unknown) => {
+    if (error instanceof SluiceError) error.message = `The draft model: ${error.message}`;
+    throw error;
+  });
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {

@@ -21,9 +21,12 @@ export class Opening {
   readonly #names: string;
   readonly #directory: boolean;
   readonly #io: Io;
+  /** The number that the I/O has for the first file. */
+  readonly #first: number;
 
-  constructor(io: Io, source: SourceSpec) {
+  constructor(io: Io, source: SourceSpec, first = 0) {
     this.#io = io;
+    this.#first = first;
     const names = source.kind === 'blob' ? source.names.map((name) => name.replace(/.*\//s, '')) : [];
     this.#names = names.map((name) => `${name}/`).join('');
     this.#address = source.kind === 'blob' ? source.names[0]! : source.kind === 'url' ? source.url : source.path;
@@ -47,14 +50,14 @@ export class Opening {
     const { describe } = await platform.safetensors();
     const { header, made, derived, room } = await describe(this.#address, this.#names, budget, {
       open: (file, name, choice) => this.#open(file, name, choice),
-      read: (file, offset, length) => this.#io.read(file, offset, length),
-      text: (name, choice, most, optional) => this.#io.readText(name, choice, most, optional),
+      read: (file, offset, length) => this.#io.read(this.#first + file, offset, length),
+      text: (name, choice, most, optional) => this.#io.readText(this.#first, name, choice, most, optional),
     });
     this.#header = header;
     this.room = room;
     this.#described = this.#files.length;
-    if (made.length) await this.#io.addFile(this.#described++, made);
-    if (derived.length) await this.#io.addFile(this.#described++, derived, true);
+    if (made.length) await this.#io.addFile(this.#first + this.#described++, made);
+    if (derived.length) await this.#io.addFile(this.#first + this.#described++, derived, true);
   }
 
   /** Answers what the engine wants until its header is there. */
@@ -72,7 +75,7 @@ export class Opening {
       if (want === Want.File) {
         check(binding.opened(header?.length ?? (await this.#open(file, name, choice)).size));
       } else {
-        const bytes = header?.subarray(offset, offset + length) ?? (await this.#io.read(file, offset, length));
+        const bytes = header?.subarray(offset, offset + length) ?? (await this.#io.read(this.#first + file, offset, length));
         const address = binding.reserve(length);
         check(address);
         new Uint8Array(memory.buffer, address, length).set(bytes);
@@ -88,7 +91,7 @@ export class Opening {
 
   async #open(file: number, address: string, choice: number): Promise<OpenedFile> {
     if (this.#files[file]?.address !== address) {
-      this.#files[file] = { ...(await this.#io.openFile(file, address, choice)), address };
+      this.#files[file] = { ...(await this.#io.openFile(this.#first + file, address, choice)), address };
     }
     return this.#files[file]!;
   }

@@ -3,6 +3,7 @@
 // layer, so that the event loop is never blocked and a cancel is heard at once.
 
 import { QueueView } from '../io/fill-server.js';
+import { kDraftFiles } from '../io/io.js';
 import { SluiceError } from '../wire/errors.js';
 import type { GenerateSpec } from '../wire/protocol.js';
 import { yieldToEvents } from '../wire/rpc.js';
@@ -28,13 +29,20 @@ export interface AnswerEvents {
   pieces(pieces: Piece[]): void;
 }
 
+/** The weights of an engine on their way, as far as this thread has looked. */
+interface Arriving {
+  queue: QueueView;
+  /** Completed reads that a blocked step has seen; -1: none. */
+  seen: number;
+}
+
 export class Running {
   /** A read that failed; it waits for begin(). */
   ioError: unknown = null;
   closed = false;
-  #queue!: QueueView;
+  /** Of the model, and of the one that guesses for it. */
+  #arriving: Arriving[] = [];
   #lastYield = 0;
-  #lastCompleted = -1;
   #opsPerStep = kLayerOps;
   #idling = false;
   #working = false;
@@ -48,10 +56,13 @@ export class Running {
 
   /** Lets the engine's read requests be served. */
   async attach(): Promise<void> {
-    const { memory, binding, io } = this.#engine;
-    this.#queue = new QueueView(memory, binding.fillQueue());
-    this.#lastCompleted = -1;
-    await io.attach(memory, binding.fillQueue());
+    const { memory, binding, io, info } = this.#engine;
+    this.#arriving = [];
+    for (const engine of info.plan.draft ? [binding, binding.draft()] : [binding]) {
+      const first = this.#arriving.length * kDraftFiles;
+      this.#arriving.push({ queue: new QueueView(memory, engine.fillQueue()), seen: -1 });
+      await io.attach(memory, engine.fillQueue(), first);
+    }
   }
 
   /**
@@ -116,26 +127,29 @@ export class Running {
     this.#idling = true;
     const { binding, io } = this.#engine;
     while (!this.closed && !this.#working && this.ioError === null) {
-      const { completed } = this.#queue; // all that poll() takes over, and perhaps some more
+      // All that poll() takes over, and perhaps some more.
+      const before = this.#arriving.map(({ queue }) => ({ queue, completed: queue.completed }));
       binding.poll();
       io.poke();
-      if (completed === this.#queue.pushed) {
+      const going = before.filter(({ queue, completed }) => completed !== queue.pushed);
+      if (going.length === 0) {
         this.#reporter.publish(this.#engine, true);
         break;
       }
-      await this.#queue.waitCompleted(completed, kReportMs);
+      await Promise.race(going.map(({ queue, completed }) => queue.waitCompleted(completed, kReportMs)));
       await yieldToEvents();
       if (!this.closed) this.#reporter.publish(this.#engine, false);
     }
     this.#idling = false;
   }
 
-  /** Waits for the reads under way. */
+  /** Waits for the model's reads under way. */
   async quiet(): Promise<void> {
-    for (let seen = 0; (seen = this.#queue.completed) !== this.#queue.pushed; ) {
+    const { queue } = this.#arriving[0]!;
+    for (let seen = 0; (seen = queue.completed) !== queue.pushed; ) {
       if (this.ioError !== null) throw this.ioError;
       this.#engine.io.poke();
-      await this.#queue.waitCompleted(seen, kReportMs);
+      await queue.waitCompleted(seen, kReportMs);
       await yieldToEvents();
     }
   }
@@ -169,14 +183,15 @@ export class Running {
   }
 
   async #waitForBytes(): Promise<void> {
-    const seen = this.#queue.completed;
-    if (seen !== this.#lastCompleted) {
-      this.#lastCompleted = seen; // something arrived since the engine looked
-      return;
-    }
+    const { binding, io } = this.#engine;
+    const [own, draft] = this.#arriving;
+    const waiting = draft && binding.drafting() ? draft : own!;
+    const { queue, seen } = waiting;
+    waiting.seen = queue.completed;
+    if (waiting.seen !== seen) return; // something arrived since the engine looked
     if (this.ioError !== null) throw this.ioError;
-    if (this.#engine.io.concurrent) this.#queue.blockCompleted(seen, kBlockMs);
-    else await this.#queue.waitCompleted(seen, 5 * kBlockMs);
+    if (io.concurrent) queue.blockCompleted(seen, kBlockMs);
+    else await queue.waitCompleted(seen, 5 * kBlockMs);
   }
 
   /** Progress of the answer under way. */
