@@ -203,12 +203,18 @@ Line<F> fit_line(const Rows& rows, bool below) {
   const auto flat = high - low < all<F>(kNothing);
   const F width = flat ? all<F>(1) : high - low;
   // Where the codes lie among the values tells more than how far apart they are: either end of the
-  // values is tried on the last code, beyond it and short of it.
-  constexpr float kAside[] = {-0.6f, 0, 0.6f};  // codes
+  // values is tried beyond the last code and short of it, more finely where codes are many, and
+  // farther beyond where they are few.
+  constexpr int kTries = MOST > 3 && MOST <= 15 ? 3 : 4;
+  constexpr float kShort = MOST > 15 ? 0.7f : MOST > 3 ? 0.6f : 0.3f;  // codes
+  constexpr float kBeyond = MOST > 15 ? 0.7f : MOST > 3 ? 0.6f : 0.9f;
+  constexpr float kStep = (kShort + kBeyond) / (kTries - 1);
   Line<F> best{F{}, low};
   F least = all<F>(3e38f);
-  for (const float first : kAside) {
-    for (const float last : kAside) {
+  for (int i = 0; i < kTries; ++i) {
+    for (int k = 0; k < kTries; ++k) {
+      const float first = kStep * static_cast<float>(i) - kBeyond;
+      const float last = kStep * static_cast<float>(k) - kBeyond;
       Line<F> line{width * (1 / (MOST - first - last)), low};
       line.m -= line.a * first;
       if (below) line.m = line.m > F{} ? F{} : line.m;
