@@ -57,7 +57,7 @@ struct Small {
   }
   template <int MOST>
   void fit_line_alone() {
-    rows.weigh_by_importance();
+    rows.weigh_by_importance(false);
     const Line<F> line = fit_line<MOST>(rows, false);
     m = as_stored(line.m);
     d = stored_by([&](const F& a) { return error_of<MOST>(rows, Line<F>{a, m}); }, line.a);
@@ -82,8 +82,8 @@ Small<kSmallBlock> small_codes(const Input& in, int first, Moments moments = Mom
   return fit;
 }
 template <int MOST, int N>
-Small<N> small_line(const Input& in, Moments moments) {
-  Small<N> fit(in, moments);
+Small<N> small_line(const Input& in) {
+  Small<N> fit(in, Moments::kWhole);
   fit.template fit_line_alone<MOST>();
   fit.restore_length();
   return fit;
@@ -117,7 +117,7 @@ void write_small_codes(const Input& in, Moments moments, Block* b) {
 }
 template <int BITS, class Block>
 void write_small_line(const Input& in, Block* b) {
-  const auto fit = small_line<(1 << BITS) - 1, kSmallBlock>(in, Moments::kWhole);
+  const auto fit = small_line<(1 << BITS) - 1, kSmallBlock>(in);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
     b[l].m = fit.offset(l);
@@ -140,7 +140,7 @@ inline void write(const Input& in, kernels::BlockQ5_1* b) {
 // Eight bits lose so little that least squares alone, plainly weighed, are nearest.
 inline void write(const Input& in, kernels::BlockQ8_0* b) {
   Small<kSmallBlock> fit(in);
-  fit.rows.weigh_by_importance();
+  fit.rows.weigh_by_importance(false);
   fit.fit_scale_alone<Whole<-127, 127, 98, 4>>(0);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
@@ -215,10 +215,17 @@ inline void write(const Input& in, kernels::BlockMXFP4* b) {
 template <int N>
 using Parts = Columns<kSuper / N, N>;
 
+// For scales alone.
 template <int N>
 void load_parts(const Input& in, Parts<N>* parts) {
   parts->load(in.x, in.w, kSuper / N, Moments::kRoot);
   parts->weigh(true);
+}
+// For scales and offsets.
+template <int N>
+void load_line_parts(const Input& in, Parts<N>* parts) {
+  parts->load(in.x, in.w, kSuper / N, Moments::kWhole);
+  parts->weigh_by_importance(true);
 }
 
 inline void pack_two_bits(const uint8_t* q, uint8_t* out) {
@@ -240,7 +247,7 @@ inline void pack_high_bits(const uint8_t* q, int shift, uint8_t* out) {
 
 inline void write(const Input& in, kernels::BlockQ2_K* b) {
   Parts<16> parts;
-  load_parts<16>(in, &parts);
+  load_line_parts<16>(in, &parts);
   LineParts<Parts<16>> fit;
   fit_line_parts<3, 15>(parts, &fit);
   b->d = to_f16(fit.d);
@@ -289,7 +296,7 @@ inline void pack_k_nibbles(const uint8_t* q, uint8_t* out) {
 template <int kMost, class Block>
 void write_k_lines(const Input& in, Block* b, uint8_t (&q)[kSuper]) {
   Parts<32> parts;
-  load_parts<32>(in, &parts);
+  load_line_parts<32>(in, &parts);
   LineParts<Parts<32>> fit;
   fit_line_parts<kMost, 63>(parts, &fit);
   b->d = to_f16(fit.d);
@@ -376,7 +383,7 @@ inline void write(const Input& in, kernels::BlockTQ1_0* b) {
 
 template <int BITS, class Block>
 void write_qsf(const Input& in, Block* b) {
-  const auto fit = small_line<(1 << BITS) - 1, kQsfBlock>(in, Moments::kRoot);
+  const auto fit = small_line<(1 << BITS) - 1, kQsfBlock>(in);
   for (int l = 0; l < in.count; ++l) {
     b[l].d = fit.scale(l);
     b[l].m = fit.offset(l);

@@ -2,8 +2,8 @@
 // matters by how large the activations are that it meets, and somewhat more where the value itself
 // is large, because the model was trained to lean on it; where a block has an offset, logits came
 // nearer without that. Of the activations' second moments the root counts, because one text is not
-// all texts and logits of another one came nearer so, but for small blocks of five bits or with an
-// offset, which they serve as they are.
+// all texts and logits of another one came nearer so, but for Q5_0 and where a block has an offset,
+// which they serve as they are.
 #pragma once
 
 #include "convert/lanes.h"
@@ -49,10 +49,11 @@ struct Columns {
     const F share = ratio(all<F>(N / 2.0f), power), unit = ratio(all<F>(N), total);
     for (int i = 0; i < N; ++i) w[i] = importance[i] * unit * root(1.0f + x[i] * x[i] * share);
   }
-  // w = importance, with a mean of 1; of every row apart.
-  void weigh_by_importance() {
+  // w = importance, with a mean of 1.
+  void weigh_by_importance(bool one_block) {
     F total{};
     for (int i = 0; i < N; ++i) total += importance[i];
+    if (one_block) total = all<F>(sum_of(total) / L);
     const F unit = ratio(all<F>(N), total);
     for (int i = 0; i < N; ++i) w[i] = importance[i] * unit;
   }

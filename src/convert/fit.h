@@ -202,22 +202,31 @@ Line<F> fit_line(const Rows& rows, bool below) {
   if (below) low = low > F{} ? F{} : low;
   const auto flat = high - low < all<F>(kNothing);
   const F width = flat ? all<F>(1) : high - low;
-  constexpr int kTries = MOST > 7 ? 10 : 14;
-  constexpr float kFrom = MOST > 15 ? 0.8f : MOST > 7 ? 0.65f : 0.4f, kTo = 1.08f;
+  // Where the codes lie among the values tells more than how far apart they are: either end of the
+  // values is tried beyond the last code and short of it, more finely where codes are many, and
+  // farther beyond where they are few.
+  constexpr int kTries = MOST > 3 && MOST <= 15 ? 3 : 4;
+  constexpr float kShort = MOST > 15 ? 0.7f : MOST > 3 ? 0.6f : 0.3f;  // codes
+  constexpr float kBeyond = MOST > 15 ? 0.7f : MOST > 3 ? 0.6f : 0.9f;
+  constexpr float kStep = (kShort + kBeyond) / (kTries - 1);
   Line<F> best{F{}, low};
   F least = all<F>(3e38f);
   for (int i = 0; i < kTries; ++i) {
-    const float share = kFrom + (kTo - kFrom) * static_cast<float>(i) / (kTries - 1);
-    Line<F> line{width * (share / MOST), low + width * ((1 - share) / 2)};
-    if (below) line.m = line.m > F{} ? F{} : line.m;
-    F error;
-    line = best_line(line, measure<MOST>(rows, line), below, &error);
-    const auto better = (error < least) & (line.a > F{});
-    least = better ? error : least;
-    best.a = better ? line.a : best.a;
-    best.m = better ? line.m : best.m;
+    for (int k = 0; k < kTries; ++k) {
+      const float first = kStep * static_cast<float>(i) - kBeyond;
+      const float last = kStep * static_cast<float>(k) - kBeyond;
+      Line<F> line{width * (1 / (MOST - first - last)), low};
+      line.m -= line.a * first;
+      if (below) line.m = line.m > F{} ? F{} : line.m;
+      F error;
+      line = best_line(line, measure<MOST>(rows, line), below, &error);
+      const auto better = (error < least) & (line.a > F{});
+      least = better ? error : least;
+      best.a = better ? line.a : best.a;
+      best.m = better ? line.m : best.m;
+    }
   }
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 2; ++round) {
     F error;
     const Line<F> line = best_line(best, measure<MOST>(rows, best), below, &error);
     best.m = line.a > F{} ? line.m : best.m;
