@@ -83,7 +83,7 @@ struct KvValues {
 };
 constexpr float kOnes[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
 
-SLUICE_INLINE KvValues load_block(const float* x, int32_t from, int32_t n) {
+SLUICE_NOINLINE KvValues load_block(const float* x, int32_t from, int32_t n) {
   KvValues out;
   F32 peak = splat(0.0f);
   unroll<kKvVectors>([&](auto j) SLUICE_INLINE_LAMBDA {
@@ -184,7 +184,7 @@ void quantize_row_q4(const float* x, int32_t n, Q4Places at) {
 void quantize_row_q2(const float* x, int32_t n, uint8_t* out) {
   for (int32_t c = 0; c < n; c += 2 * kKvBlock, out += 20) {
     int32_t codes[2][kKvBlock];
-    for (int half = 0; half < 2; ++half) {
+    SLUICE_NO_UNROLL for (int half = 0; half < 2; ++half) {
       quantize_levels<Levels2>(load_block(x, c + half * kKvBlock, n), out + 2 * half, codes[half]);
     }
     for (int i = 0; i < 16; ++i) {
@@ -214,7 +214,7 @@ SLUICE_INLINE Channels fit(const F32* x) {
   const F32 mid = (low + high) * splat(0.5f);
   Channels best{splat(0.0f), mid};
   F32 least = splat(3e38f);
-  for (int t = 0; t < 4; ++t) {
+  SLUICE_NO_UNROLL for (int t = 0; t < 4; ++t) {
     const Channels tried{(high - low) * splat(0.34f - 0.04f * static_cast<float>(t)), mid};
     F32 sum = splat(0.0f);
     for (int i = 0; i < kKvGroup; ++i) {

@@ -146,7 +146,8 @@ function functionEnd(text, at) {
 // Emscripten leaves in what a program might call; a bundler cannot see that nobody does, because all
 // of it lies in one function. Names are removed until every one that is left is used somewhere.
 function dropUnused(glue) {
-  const declared = /(?<=[;{}\n])(?:function ([A-Za-z_$][\w$]*)\(|var (\w+)(?:=(?:[\w.]+|\[\]|\{\}|"[^"]*"))?;)/g;
+  const simple = /[\w.]+|\[\]|\{\}|"[^"]*"|\(\.\.\.args\)=>Module\["asm"\]\["\w+"\]\(\.\.\.args\)/.source;
+  const declared = new RegExp(`(?<=[;{}\\n])(?:function ([A-Za-z_$][\\w$]*)\\(|var (\\w+)(?:=(?:${simple}))?;)`, 'g');
   for (;;) {
     const unused = [...glue.matchAll(declared)].find(([, called, held]) =>
       glue.split(new RegExp(`(?<![\\w$"])${(called ?? held).replaceAll('$', '\\$')}(?![\\w$])`)).length === 2);
@@ -254,6 +255,8 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, /else if\(cmd==="spawnThread"\)\{spawnThread\(d\)\}/, '');
   glue = patch(glue, /else if\(cmd==="killThread"\).*?(?=else if\(cmd==="loaded"\))/s, '');
   glue = patch(glue, /else if\(cmd==="print"\).*?(?=PThread\.currentProxied)/s, '');
+  glue = patch(glue, 'Module["preloadedImages"]={};Module["preloadedAudios"]={};', '');
+  glue = patch(glue, /var SYSCALLS=\{.*?(?=function _fd_close)/s, ''); // of files, and there are none
   // The memory and the instance are the caller's.
   glue = patch(glue, /(?<=var read_,readAsync,readBinary,setWindowTitle;)if\(.*?\}else\{\}/s, '');
   glue = patch(glue, /var wasmBinaryFile;.*?(?=function createWasm)/s, '');
