@@ -215,8 +215,8 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   return options;
 }
 
-// What the heap holds once the header is parsed. The rest is what malloc loses to
-// alignment and to the holes that the header leaves.
+// What the heap holds once the header is parsed. The rest is what malloc loses to alignment and
+// to the holes that the header leaves.
 void EngineBinding::note_base() {
   base_bytes_ = reinterpret_cast<uintptr_t>(sbrk(0)) + (128 << 10);
 }

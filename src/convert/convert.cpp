@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
 #include "convert/head_clusters.h"
 #include "convert/layout.h"
 #include "convert/pieces.h"
@@ -194,8 +195,8 @@ class GgufLayout final : public Layout {
     return gguf::place_and_write(&copy).size();
   }
   [[nodiscard]] Result<uint64_t> file_bytes(Header* header, uint64_t front) const override {
-    uint64_t at = gguf::aligned(front, header->alignment);
-    for (const Tensor& t : header->tensors) at += gguf::aligned(t.bytes, header->alignment);
+    uint64_t at = round_up(front, header->alignment);
+    for (const Tensor& t : header->tensors) at += round_up(t.bytes, header->alignment);
     return at;
   }
   [[nodiscard]] Status begin(Header* header, Output* output) override {

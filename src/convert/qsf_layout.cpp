@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/round_up.h"
 #include "convert/layout.h"
 #include "convert/qsf_front.h"
-#include "gguf/write.h"
 #include "kernels/reference/reference.h"
 #include "qsf/codec.h"
 #include "qsf/crc32.h"
@@ -15,7 +15,6 @@
 namespace sluice::convert {
 namespace {
 
-using gguf::aligned;
 using gguf::Header;
 using gguf::Tensor;
 using gguf::TensorType;
@@ -199,7 +198,7 @@ Status QsfLayout::start(size_t i) {
     ++section.tensors;
   }
   const uint64_t base = section.layer ? 0 : section.offset;
-  SLUICE_RETURN_IF_ERROR(put_zeros(aligned(base + section.bytes, alignment()) - base));
+  SLUICE_RETURN_IF_ERROR(put_zeros(round_up(base + section.bytes, alignment()) - base));
   const uint64_t layer = count(true) - 1;
   t.offset = section.bytes + (section.compression == Compression::kNone
                                   ? section.offset
@@ -218,9 +217,9 @@ Status QsfLayout::open(size_t i) {
     section.quantization = qsf_type_code(t.type);
     if (section.compression != Compression::kNone) packer_.emplace(section.compression);
     SLUICE_RETURN_IF_ERROR(
-        output_->pad_to(aligned(output_->done(), std::max(kLayerAlignment, header_->alignment))));
+        output_->pad_to(round_up(output_->done(), std::max(kLayerAlignment, header_->alignment))));
   } else if (place(t.name) == kEmbedding) {
-    SLUICE_RETURN_IF_ERROR(output_->pad_to(aligned(output_->done() + 16, alignment()) - 16));
+    SLUICE_RETURN_IF_ERROR(output_->pad_to(round_up(output_->done() + 16, alignment()) - 16));
   }
   section.offset = output_->done();
   if (place(t.name) != kEmbedding) return {};
@@ -257,7 +256,7 @@ Status QsfLayout::begin_final(const Tensor* head) {
   final_written_ = opened_ = true;
   const uint64_t before =
       norm.all().size() + (head == nullptr ? 0 : qsf::tensor_header_bytes(head->name));
-  SLUICE_RETURN_IF_ERROR(output_->pad_to(aligned(output_->done() + before, alignment()) - before));
+  SLUICE_RETURN_IF_ERROR(output_->pad_to(round_up(output_->done() + before, alignment()) - before));
   sections_.emplace_back().offset = output_->done();
   return put(norm.all());
 }

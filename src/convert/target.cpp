@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/round_up.h"
 #include "convert/substitute.h"
-#include "gguf/write.h"
 
 namespace sluice::convert {
 namespace {
@@ -22,8 +22,7 @@ struct Form {
 
 uint64_t bytes_as(const Tensor& tensor, T type, uint64_t alignment = 1) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
-  return gguf::aligned(tensor.ne[0] * tensor.rows() / info.block_size * info.block_bytes,
-                       alignment);
+  return round_up(tensor.ne[0] * tensor.rows() / info.block_size * info.block_bytes, alignment);
 }
 
 T kept_type(const Tensor& tensor) {

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/round_up.h"
+
 namespace sluice::generate {
 namespace {
 
@@ -40,10 +42,6 @@ EngineOptions for_draft(EngineOptions options, uint64_t base) {
   options.head = {.kind = model::HeadPolicy::Kind::kWhole};
   options.n_sessions = options.parallel = options.logits_rows = 1;
   return options;
-}
-
-uint64_t in_pages(uint64_t bytes, uint64_t page) {
-  return (bytes + page - 1) / page * page;
 }
 
 }  // namespace
@@ -103,7 +101,7 @@ Result<PairOptions> share_budget(const gguf::Header& model, const EngineOptions&
   if (!most.ok()) return of_draft(most.status());
 
   const auto spare = [&options, page](uint64_t budget) {
-    return options.spare == nullptr ? 0 : in_pages(options.spare(budget), page);
+    return options.spare == nullptr ? 0 : round_up(options.spare(budget), page);
   };
   const uint64_t needed = plan->minimum + least->minimum;
   out.minimum = needed;
@@ -114,7 +112,7 @@ Result<PairOptions> share_budget(const gguf::Header& model, const EngineOptions&
   // Left free of the whole, and so once.
   const uint64_t left = spare(budget);
   out.draft.memory_budget =
-      draft_share(budget - left, plan->minimum, least->minimum, in_pages(most->total(), page));
+      draft_share(budget - left, plan->minimum, least->minimum, round_up(most->total(), page));
   out.model.memory_budget = budget - out.draft.memory_budget;
   out.model.base_bytes += left;
   return out;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/round_up.h"
 #include "base/sort.h"
 #include "gguf/gguf.h"
 #include "gguf/printable.h"
@@ -98,8 +99,7 @@ class Parser {
     for (uint64_t i = 0; i < n_tensors; i++) {
       if (Step s = parse_tensor(); s != Step::kOk) return s;
     }
-    const uint64_t a = out_->alignment;
-    out_->data_offset = (in_.pos + a - 1) / a * a;
+    out_->data_offset = round_up(in_.pos, out_->alignment);
     if (Status s = index_tensors(out_); !s.ok()) return fail(std::move(s));
     return place_tensors();
   }

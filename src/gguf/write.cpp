@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "base/round_up.h"
 #include "gguf/printable.h"
 
 namespace sluice::gguf {
@@ -59,7 +60,7 @@ std::string header_bytes(const Header& header) {
     put(&out, static_cast<uint32_t>(t.type));
     put(&out, t.offset);
   }
-  out.resize(static_cast<size_t>(aligned(out.size(), header.alignment)));
+  out.resize(static_cast<size_t>(round_up(out.size(), header.alignment)));
   return out;
 }
 
@@ -76,7 +77,7 @@ std::string place_and_write(Header* header) {
   for (Tensor& t : header->tensors) {
     t.file = 0;
     t.offset = data;
-    data += aligned(t.bytes, header->alignment);
+    data += round_up(t.bytes, header->alignment);
   }
   std::string out = header_bytes(*header);
   header->data_offset = out.size();

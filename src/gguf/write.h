@@ -8,11 +8,6 @@
 
 namespace sluice::gguf {
 
-// The least multiple of `to` that is no less than `bytes`.
-[[nodiscard]] constexpr uint64_t aligned(uint64_t bytes, uint64_t to) {
-  return (bytes + to - 1) / to * to;
-}
-
 // The key-value part of a header: each key, type and value, without their count.
 [[nodiscard]] std::string metadata_bytes(const Header& header);
 

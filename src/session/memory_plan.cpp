@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/round_up.h"
 #include "base/thread_pool.h"
 #include "draft/ngram.h"
 #include "draft/policy.h"
@@ -446,7 +447,7 @@ Result<MemoryPlan> plan_memory(const Program& program, const kernels::Table& tab
   };
   plan.minimum = bare;
   while (plan.minimum < bare + spare(plan.minimum)) plan.minimum = bare + spare(plan.minimum);
-  plan.minimum = (plan.minimum + options.page_bytes - 1) / options.page_bytes * options.page_bytes;
+  plan.minimum = round_up(plan.minimum, options.page_bytes);
   if (plan.budget > 0 && plan.budget < plan.minimum) {
     // A context that was chosen here may have been too long after all.
     EngineOptions shorter = options;

@@ -3,6 +3,8 @@
 
 #include <bit>
 
+#include "base/round_up.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -16,9 +18,6 @@ void put(std::string* out, T value) {
 void put_string(std::string* out, std::string_view text) {
   put<uint64_t>(out, text.size());
   out->append(text);
-}
-uint64_t aligned(uint64_t bytes) {
-  return (bytes + kGgufAlignment - 1) / kGgufAlignment * kGgufAlignment;
 }
 
 }  // namespace
@@ -73,7 +72,7 @@ uint64_t GgufWriter::add_tensor(std::string_view name, gguf::TensorType type,
   put(&directory_, static_cast<uint32_t>(type));
   put(&directory_, offset);
   ++n_tensors_;
-  data_bytes_ += aligned(bytes);
+  data_bytes_ += round_up(bytes, kGgufAlignment);
   return offset;
 }
 
@@ -84,7 +83,7 @@ std::string GgufWriter::header() const {
   put(&out, n_values_);
   out += metadata_;
   out += directory_;
-  out.resize(aligned(out.size()), '\0');
+  out.resize(round_up(out.size(), kGgufAlignment), '\0');
   return out;
 }
 
