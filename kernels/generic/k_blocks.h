@@ -85,8 +85,8 @@ SLUICE_INLINE void load_signed_factors(const uint8_t* s, int index, int row0, Fa
 }
 
 // Sub-blocks of 32 from `block` on, each with a scale in byte b; the block's own scale comes later.
-// codes(Int<part>, q, v, quad) as in dot_parts. kHigh: those of the second part, with one token, are
-// sixteen times as much.
+// codes(Int<part>, q, v, quad) as in dot_parts. kHigh: those of the second part, with one token,
+// are sixteen times as much.
 template <int kCodeBytes, int kParts, int kMax, bool kHigh = false, int NV, int T, class F>
 SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
                               int block, const F& codes, F32 (&part)[NV][T]) {
@@ -181,7 +181,8 @@ struct Q4_K {
           qs, s, row0, x, 2 * c,
           [](auto p, const uint8_t* at, int v, int j) SLUICE_INLINE_LAMBDA {
             constexpr int kFrom = 4 * decltype(p)::value;
-            return plane<kHigh ? 0 : kFrom, kHigh ? 15 << kFrom : 15>(at, j, v);
+            constexpr int kShift = kHigh ? 0 : kFrom, kMask = kHigh ? 15 << kFrom : 15;
+            return plane<kShift, kMask>(at, j, v);
           },
           part);
     }
