@@ -43,6 +43,14 @@ function check(holds, what, ...shown) {
   if (!holds) throw new Error([what, ...shown.map((value) => JSON.stringify(value)?.slice(0, 600))].join(' '));
 }
 
+const contentOf = ({ choices }) => choices[0].message.content;
+const kTooLong = 'PROMPT_TOO_LONG';
+/** What a chat answers, or that its messages do not fit the context. */
+const orTooLong = (chat) => chat.catch((error) => {
+  if (error.code !== kTooLong) throw error;
+  return kTooLong;
+});
+
 /** A saved state of the model at `source`, for others to refuse. */
 export async function foreignState(Engine, source) {
   const engine = await Engine.load(source, { contextLength: 100, threads: 1, cache: 'none' });
@@ -484,8 +492,14 @@ class Operations {
     const params = { messages, max_tokens: 1 + dice.below(30), temperature: dice.of([0, 1]), seed: dice.below(1000), logprobs: dice.chance(0.2) };
     const how = dice.of(['whole', 'stream', 'left', 'aborted']);
     note(how);
+    const content = await orTooLong(this.chatted(dice, params, how));
+    if (how === 'whole' || how === 'stream' || content === kTooLong) await this.agreeChat(params, content);
+  }
+
+  /** What a chat said: all of it only as a whole and as a stream that is read to its end. */
+  async chatted(dice, params, how) {
     const { completions } = this.engine.chat;
-    if (how === 'whole') return this.agreeChat(params, (await completions.create(params)).choices[0].message.content);
+    if (how === 'whole') return contentOf(await completions.create(params));
     const stream = await completions.create({ ...params, max_tokens: how === 'stream' ? params.max_tokens : 300, stream: true });
     let content = '';
     if (how === 'aborted') void sleep(dice.below(20)).then(() => stream.controller.abort());
@@ -493,13 +507,13 @@ class Operations {
       content += choices[0]?.delta.content ?? '';
       if (how === 'left') break;
     }
-    if (how === 'stream') await this.agreeChat(params, content);
+    return content;
   }
 
   async agreeChat(params, content) {
     const truth = await this.fairly(async (fresh) => {
       await fresh.generate([fresh.info.vocabulary - 1], { maxTokens: 0, reusePrefix: false }).result; // nothing is reused
-      return (await fresh.chat.completions.create(params)).choices[0].message.content;
+      return orTooLong(fresh.chat.completions.create(params).then(contentOf));
     });
     check(content === truth, 'a chat differs', content, truth);
   }
