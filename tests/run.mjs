@@ -61,7 +61,8 @@ const none = () => ({ passed: 0, failed: 0, skipped: 0 });
 async function cmake(preset, targets = [], variables = []) {
   await must('cmake', ['--preset', preset, ...variables]);
   const chosen = targets.length ? ['--target', ...targets] : [];
-  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen], { idle: true });
+  // Behind the tests before: on a slow machine it gets little time until they are over.
+  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen], { idle: true, timeoutMs: 85 * minute });
 }
 
 // One GoogleTest program; `wrapper` runs it (qemu, wine), `filter` chooses tests.

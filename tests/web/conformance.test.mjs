@@ -1,4 +1,4 @@
-// Every fixture of model family and weight type through the package, in Node and in Chromium, on
+// Every fixture of model family and weight type through the package, in Node and (of further families a part) in Chromium, on
 // each kernel table that runs there: logits of every position and greedy tokens against the
 // reference, with everything resident on two threads and streamed at the smallest budget,
 // which must not change a bit. The native suite asks the same in tests/conformance.
@@ -170,7 +170,9 @@ describe('in Chromium', () => inChromium([], (run) => {
   before(async () => (best = await chosen(run)));
   everything(['wasm128', 'wasmrelaxed', 'wasmrelaxed16'], run,
     (kernels) => (kernels === 'wasmrelaxed' && best !== kernels ? saturates : undefined));
-  test(`${families.length + further.length} further families`, () => checkFamilies([...families, ...further], best, run));
+  // What a browser's code makes of another family is the kernels' matter, and they have met every shape by now.
+  const some = [...families, ...further.filter((_, i) => i % 3 === 0)];
+  test(`${some.length} further families`, () => checkFamilies(some, best, run));
 }));
 
 describe('in Chromium, where the CPU has no instruction for the dot product', { skip: process.arch !== 'x64' && 'V8 has a flag for x64' },
