@@ -94,13 +94,19 @@ SLUICE_INLINE void mul_scaled(const uint8_t* q, const uint8_t* s, int row0, cons
   if constexpr (T == 1 && kParts <= kMaxTogether) {
     Factor factors[kParts][NV];
     S sum[kParts][NV][1];
-    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) load_factors(s, block + p, row0, factors[p]);
-    dot_parts<kCodeBytes, 0, 8, -1>(x, block, q, codes, factors, sum);
+    const Tokens from = x.from(block);
+    const uint8_t* scales = anchor(s + kRowGroup * block + row0);
+    const auto load_all = [&]() SLUICE_INLINE_LAMBDA {
+      SLUICE_UNROLL for (int p = 0; p < kParts; ++p) load_factors(scales, p, 0, factors[p]);
+    };
+    if constexpr (!kFactorsLate) load_all();
+    dot_parts<kCodeBytes, 0, 8, -1>(from, q, codes, factors_of(factors), sum);
+    if constexpr (kFactorsLate) load_all();
     if constexpr (kHigh) {
       SLUICE_UNROLL for (int v = 0; v < NV; ++v) sum[1][v][0] = shr<4>(sum[1][v][0]);
     }
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
-      accumulate_sums(x, block + p, sum[p], factors[p], part);
+      accumulate_sums(from, p, sum[p], factors[p], part);
     }
   } else {
     unroll<kParts>([&](auto p) SLUICE_INLINE_LAMBDA {
@@ -122,18 +128,46 @@ template <int kCodeBytes, int kParts, int kMax, int kOffsetShift, int NV, int T,
 SLUICE_INLINE void mul_signed_halves(const uint8_t* q, const uint8_t* s, int row0, const Tokens& x,
                                      int block, const F& codes, F32 (&part)[NV][T]) {
   using S = Sum<kMax, 4>;
-  if constexpr (T == 1 && kParts <= kMaxTogether) {
-    Factor factors[2][kParts][NV];
-    S sum[2][kParts][NV][1];
+  if constexpr (T == 1 && kFactorsLate && kParts <= kMaxTogether) {
+    F32 both[kParts][NV];
+    const Tokens from = x.from(block);
+    const uint8_t* scales = anchor(s + kRowGroup * 2 * block + row0);
     unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
+      S sum[kParts][NV][1];
+      dot_parts<kCodeBytes, 4 * half, 4, kOffsetShift>(from, q, codes, Ones{}, sum);
       SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
-        load_signed_factors(s, 2 * (block + p) + half, row0, factors[half][p]);
+        Factor factors[NV];
+        load_signed_factors(scales, 2 * p + half, 0, factors);
+        SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+          F32& b = both[p][v];
+          if constexpr (half == 0) {
+            b = finish(sum[p][v][0], factors[v]);
+          } else {
+            b = finish_second(b, sum[p][v][0], factors[v]);
+          }
+          keep(b);
+        }
       }
-      dot_parts<kCodeBytes, 4 * half, 4, kOffsetShift>(x, block, q, codes, factors[half],
-                                                       sum[half]);
     });
     SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
-      accumulate_halves(x, block + p, sum[0][p], sum[1][p], factors[0][p], factors[1][p], part);
+      const F32 d = splat(from.at(0, p).m.d);
+      SLUICE_UNROLL for (int v = 0; v < NV; ++v) {
+        part[v][0] = mul_add(both[p][v], d, part[v][0]);
+      }
+    }
+  } else if constexpr (T == 1 && kParts <= kMaxTogether) {
+    Factor factors[2][kParts][NV];
+    S sum[2][kParts][NV][1];
+    const Tokens from = x.from(block);
+    const uint8_t* scales = anchor(s + kRowGroup * 2 * block + row0);
+    unroll<2>([&](auto half) SLUICE_INLINE_LAMBDA {
+      SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
+        load_signed_factors(scales, 2 * p + half, 0, factors[half][p]);
+      }
+      dot_parts<kCodeBytes, 4 * half, 4, kOffsetShift>(from, q, codes, factors[half], sum[half]);
+    });
+    SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
+      accumulate_halves(from, p, sum[0][p], sum[1][p], factors[0][p], factors[1][p], part);
     }
   } else {
     unroll<kParts>([&](auto p) SLUICE_INLINE_LAMBDA {

@@ -64,6 +64,9 @@ constexpr int kLeastTile = 2;
 template <class K>
 constexpr bool kFetchesCodes = K::kType == Type::kQ3_K || K::kType == Type::kQ4_K ||
                                K::kType == Type::kQ5_K || K::kType == Type::kQ6_K;
+// Sub-blocks that share bytes there, with one token.
+template <class K>
+constexpr int kSumsTogether = K::kType == Type::kQ3_K || K::kType == Type::kQ6_K ? 4 : 2;
 // Their scales, with one token: see kFetchAhead.
 template <class K>
 SLUICE_INLINE void fetch_scales(const uint8_t* scales) {
@@ -108,7 +111,13 @@ void multiply_tile(const MatmulArgs& a, const uint8_t* group, int64_t row, int64
       SLUICE_NO_UNROLL for (int i = 0; i < n; ++i) {
         if constexpr (T == 1 && kFetchesCodes<K>) fetch_scales<K>(s);
         if (from_memory) x.ahead = q + kFetchAhead;
-        if constexpr (kHigh) {
+        if constexpr (T == 1 && kFetchesCodes<K> && NV * kSumsTogether < K >> kMostSums) {
+          SLUICE_NO_UNROLL for (int v = 0; v < NV; ++v) {
+            F32 one[1][1] = {{acc[v][0]}};
+            K::template mul<1, 1>(q + 4 * kLanes * v, s, kLanes * (v0 + v), x, one);
+            acc[v][0] = one[0][0];
+          }
+        } else if constexpr (kHigh) {
           K::template mul<NV, T, true>(q, s, kLanes * v0, x, acc);
         } else {
           K::template mul<NV, T>(q, s, kLanes * v0, x, acc);

@@ -21,6 +21,10 @@ struct Tokens {
     return *reinterpret_cast<const ActBlock*>(base + static_cast<size_t>(t) * stride +
                                               static_cast<size_t>(block) * sizeof(ActBlock));
   }
+  // One token's activations from `block` on.
+  SLUICE_INLINE_METHOD Tokens from(int block) const {
+    return {anchor(base + static_cast<size_t>(block) * sizeof(ActBlock)), stride};
+  }
   SLUICE_INLINE_METHOD void fetch(int block) const {
     if (ahead == nullptr) return;
     SLUICE_UNROLL for (int i = 0; i < step; i += 64) prefetch(ahead + step * block + i);
@@ -55,6 +59,15 @@ SLUICE_INLINE void dot_quad(const X& x, int block, int j, const F& codes, S (&su
 struct Ones {
   SLUICE_INLINE_METHOD Ones operator[](int) const { return {}; }
 };
+// What dot_parts takes, where factors are loaded behind it.
+template <class W>
+SLUICE_INLINE decltype(auto) factors_of(const W& factors) {
+  if constexpr (kFactorsLate) {
+    return Ones{};
+  } else {
+    return (factors);
+  }
+}
 template <class S>
 SLUICE_INLINE void settle(S& sum, Ones) {
   settle(sum);
@@ -118,15 +131,15 @@ SLUICE_INLINE void dot_codes(const Tokens& x, int block, const F& codes, I32 (&o
 constexpr int kFetchAhead = 4096;
 
 // Sub-blocks whose codes share bytes, for one token: each byte is read once, in the order of
-// memory. kCodeBytes: of a block of 256. codes(Int<part>, q, v, quad) belong to activation
-// block `block` + part; the sums are those of dot_sums.
+// memory. kCodeBytes: of a block of 256. codes(Int<part>, q, v, quad) belong to activation block
+// `part` of x; the sums are those of dot_sums.
 template <int kCodeBytes, int kFirst, int kQuads, int kOffsetShift, int kParts, int NV, class S,
-          class F>
-SLUICE_INLINE void dot_parts(const Tokens& x, int block, const uint8_t* q, const F& codes,
-                             const Factor (&factors)[kParts][NV], S (&sum)[kParts][NV][1]) {
+          class W, class F>
+SLUICE_INLINE void dot_parts(const Tokens& x, const uint8_t* q, const F& codes, const W& factors,
+                             S (&sum)[kParts][NV][1]) {
   constexpr int kEvery = kSettleEvery<S> < kQuads ? kSettleEvery<S> : kQuads;
   SLUICE_UNROLL for (int p = 0; p < kParts; ++p) {
-    start_all<kFirst, kQuads, kOffsetShift>(x, block + p, sum[p]);
+    start_all<kFirst, kQuads, kOffsetShift>(x, p, sum[p]);
   }
   constexpr int kDwords = kCodeBytes * kParts / kActValues;  // of eight quads
   SLUICE_UNROLL for (int j = kFirst; j < kFirst + kQuads; ++j) {
@@ -137,8 +150,8 @@ SLUICE_INLINE void dot_parts(const Tokens& x, int block, const uint8_t* q, const
     }
     unroll<kParts>([&](auto part) SLUICE_INLINE_LAMBDA {
       dot_quad(
-          x, block + part, j,
-          [&](int v, int quad) SLUICE_INLINE_LAMBDA { return codes(part, q, v, quad); }, sum[part]);
+          x, part, j, [&](int v, int quad) SLUICE_INLINE_LAMBDA { return codes(part, q, v, quad); },
+          sum[part]);
     });
     if ((j + 1) % kEvery == 0) {
       SLUICE_UNROLL for (int p = 0; p < kParts; ++p) settle_all(factors[p], sum[p]);

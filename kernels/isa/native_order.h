@@ -20,5 +20,10 @@ SLUICE_INLINE const uint8_t* again(const uint8_t* p) {
   return p;
 }
 
+SLUICE_INLINE const uint8_t* anchor(const uint8_t* p) {
+  return p;
+}
+constexpr int kMostSums = 16;
+
 }  // namespace
 }  // namespace sluice::kernels::SLUICE_TARGET

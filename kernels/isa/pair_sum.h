@@ -51,6 +51,7 @@ SLUICE_INLINE I32 finish(const PairSum<kEvery>& sum) {
 // A sub-block's integer scale in both halves of a lane: it multiplies where a sum is widened
 // anyway.
 using Factor = I16;
+constexpr bool kFactorsLate = false;
 template <int kEvery>
 SLUICE_INLINE void settle(PairSum<kEvery>& sum, Factor factor) {
   sum.wide = sum.wide + pair_dot(sum.narrow, factor);

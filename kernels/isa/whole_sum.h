@@ -39,8 +39,13 @@ SLUICE_INLINE I32 finish(I32 sum) {
 SLUICE_INLINE F32 finish(I32 sum, Factor factor) {
   return to_f32(sum) * factor;
 }
+// Factors are used when sums are complete, and need not be loaded before.
+constexpr bool kFactorsLate = true;
+SLUICE_INLINE F32 finish_second(F32 first, I32 sum, Factor factor) {
+  return mul_add(to_f32(sum), factor, first);
+}
 SLUICE_INLINE F32 finish_two(I32 a, Factor factor_a, I32 b, Factor factor_b) {
-  return mul_add(to_f32(b), factor_b, to_f32(a) * factor_a);
+  return finish_second(finish(a, factor_a), b, factor_b);
 }
 // The same for sums that lie apart from their scales, row by row.
 SLUICE_INLINE F32 scaled(I32 sum, I32 factor) {
