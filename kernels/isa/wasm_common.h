@@ -51,8 +51,6 @@ SLUICE_INLINE const uint8_t* anchor(const uint8_t* p) {
   asm("" : "+r"(p));
   return p;
 }
-// Four sums, their masks and codes fill the registers of x86: more vectors of rows go one by one.
-constexpr int kMostSums = 4;
 template <int kByte>
 struct Repeated {
   static constexpr int8_t b = static_cast<int8_t>(kByte);
