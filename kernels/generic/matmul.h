@@ -52,14 +52,6 @@ SLUICE_INLINE void for_each_block(Byte* group, int64_t n_blocks, const F& f) {
 }
 
 static_assert(!kTiledActs || kTokenTile == kActTile);
-// Tokens that make no tile of so many go one by one. A tile of two is not worth its bytes where
-// these travel.
-#if defined(__wasm__)
-constexpr int kLeastTile = 4;
-#else
-constexpr int kLeastTile = 2;
-#endif
-
 // Types that go through dot_parts, where their codes are fetched ahead.
 template <class K>
 constexpr bool kFetchesCodes = K::kType == Type::kQ3_K || K::kType == Type::kQ4_K ||
@@ -146,25 +138,35 @@ constexpr int kTileVecsOf = K::kType == Type::kQ4_0 || K::kType == Type::kQ8_0 |
                                 ? kTileVecs
                                 : 1;
 
+// Tokens that make no tile of so many go one by one. A tile of two, with which a pass of two costs
+// little more than one, is worth its bytes for those types alone where they travel.
+template <class K>
+#if defined(__wasm__)
+constexpr int kLeastTile = kTileVecsOf<K> > 1 && kTiledActs ? 2 : 4;
+#else
+constexpr int kLeastTile = 2;
+#endif
+
 // All tokens of a product, in tiles as large as can be: f(Int<T>, first token).
-template <int T, class F>
+template <int T, int kLeast, class F>
 SLUICE_INLINE void for_token_tiles(int32_t n_tokens, int64_t t, const F& f) {
   for (; t + T <= n_tokens; t += T) f(Int<T>{}, t);
-  if constexpr (T > 1) for_token_tiles<(T / 2 < kLeastTile ? 1 : T / 2)>(n_tokens, t, f);
+  if constexpr (T > 1) for_token_tiles<(T / 2 < kLeast ? 1 : T / 2), kLeast>(n_tokens, t, f);
 }
 
 template <class K>
 void multiply_group(const MatmulArgs& a, const uint8_t* group, int64_t row) {
-  for_token_tiles<kTokenTile>(a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
-    constexpr int kTokens = decltype(tokens)::value;
-    constexpr int kTogether = kTokens == 1 ? kVecs : kTileVecsOf<K>;
+  for_token_tiles<kTokenTile, kLeastTile<K>>(
+      a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
+        constexpr int kTokens = decltype(tokens)::value;
+        constexpr int kTogether = kTokens == 1 ? kVecs : kTileVecsOf<K>;
 #if defined(SLUICE_HIGH_NIBBLES)
-    if constexpr (kTokens == 1 && kHasHigh<K>) {
-      if (takes_high()) return multiply_tile<K, kTogether, 1, true>(a, group, row, t);
-    }
+        if constexpr (kTokens == 1 && kHasHigh<K>) {
+          if (takes_high()) return multiply_tile<K, kTogether, 1, true>(a, group, row, t);
+        }
 #endif
-    multiply_tile<K, kTogether, kTokens>(a, group, row, t);
-  });
+        multiply_tile<K, kTogether, kTokens>(a, group, row, t);
+      });
 }
 
 template <class K>
