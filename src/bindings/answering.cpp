@@ -11,9 +11,15 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   generate::Options chosen = answer_options(options);
   if (engine_->plan().draft_max > 0) {
     chosen.drafts.ngram = true;
-    const std::span<const Slot> all = slots();
-    const bool guides = std::any_of(all.begin(), all.end(), [](auto& s) { return s.guided; });
-    chosen.drafts.model = guides ? nullptr : guessing_.get();
+    chosen.drafts.model = guessing_.get();
+    for (Slot& slot : slots()) {
+      if (!slot.guided) continue;
+      if (slot.answer->finish() == generate::Finish::kNone) {
+        chosen.drafts.model = nullptr;
+      } else {
+        drop_answer(slot);
+      }
+    }
   }
   if (scheduler() && !checked(scheduler()->add(session()))) return false;
   auto answer = generate::Generation::begin(session(), to_tokens(prompt), chosen);

@@ -1,6 +1,8 @@
 // From a request's path and body to an answer of the engine: the package's own calls, which have OpenAI's shapes
 // already; several prompts and several answers are asked for at once, and wait for each other in the engine.
 
+import { setMaxListeners } from 'node:events';
+
 import type { Engine } from '../api/engine.js';
 import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, Completion, CompletionChunk, CompletionParams, CompletionUsage } from '../chat/openai.js';
 import { HttpError } from './errors.js';
@@ -107,6 +109,7 @@ type Create = (params: Params, options: { signal: AbortSignal }) => Promise<Whol
 /** What ends answers: the request's signal, and one of them that fails. */
 function joined(signal: AbortSignal): AbortController {
   const control = new AbortController();
+  setMaxListeners(0, control.signal); // each answer has some
   const follow = (): void => control.abort(signal.reason);
   if (signal.aborted) follow();
   signal.addEventListener('abort', follow);

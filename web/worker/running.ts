@@ -58,6 +58,7 @@ export class Running {
   /** Pieces of work under way, and the answers among them. */
   #working = 0;
   readonly #answers = new Set<Answering>();
+  #driving = false;
   #reported = 0;
   readonly #engine: Opened;
   readonly #reporter: Reporter;
@@ -109,13 +110,14 @@ export class Running {
     this.#reported = 0;
     return new Promise((resolve, reject) => {
       this.#answers.add({ ...heard, slot, text: '', resolve, reject });
-      if (this.#answers.size === 1) void this.#drive();
+      if (!this.#driving) void this.#drive();
     });
   }
 
   /** Steps the answers, for as long as there are any. What fails for none of them alone fails for all. */
   async #drive(): Promise<void> {
     const all = this.#answers;
+    this.#driving = true;
     while (all.size) {
       try {
         const wanted = await this.#turn(() => [...all].every(({ ticket }) => ticket.cancelled), () => {
@@ -127,6 +129,7 @@ export class Running {
         for (const answering of all) this.#end(answering, error);
       }
     }
+    this.#driving = false;
   }
 
   /** Delivers what there is of an answer, and ends it where it has ended. */

@@ -61,7 +61,7 @@ export class Timelines {
     return this.#select(slot);
   }
 
-  /** Of the engine's own timelines, one that is not taken: the one that holds most of `tokens`, and loses little by them. */
+  /** Of the engine's own timelines, one that is not taken: the one that holds most of `tokens`, and loses least by them. */
   best(tokens: Int32Array, taken: ReadonlySet<number>): number {
     let best = 0;
     let most = -Infinity;
@@ -71,7 +71,7 @@ export class Timelines {
       const held = (slot ? slot.missing ?? this.#tokens(slot) : this.#waiting.get(id)?.tokens) ?? new Int32Array(0);
       const end = held.findIndex((token, i) => token !== tokens[i]);
       const shared = end < 0 ? held.length : end;
-      const worth = 2 * shared < held.length ? -held.length : shared;
+      const worth = shared - held.length / 2 ** 24;
       if (worth > most) [best, most] = [id, worth];
     }
     return best;
