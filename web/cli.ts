@@ -27,7 +27,7 @@ const commands: Record<string, { options: ParseArgsConfig['options']; run: (mode
   },
   serve: {
     options: {
-      ...common, port: text, host: text, queue: text, 'api-key': text, cors: text, 'max-body': text, timeout: text, grace: text,
+      ...common, port: text, host: text, parallel: text, queue: text, 'api-key': text, cors: text, 'max-body': text, timeout: text, grace: text,
       draft: text, 'no-grammars': flag, quiet: flag,
     },
     run: serve,
@@ -43,8 +43,8 @@ MODEL is a GGUF file, an http(s) URL or hf:owner/repo/file.gguf[@revision].
       [-n N] [--temp T] [--top-k K] [--top-p P] [--min-p P] [--seed S] [--stop TEXT]… [--ignore-eos]
       [--repeat-penalty R] [--frequency-penalty F] [--presence-penalty P] [--repeat-last-n N]
   serve MODEL          OpenAI's API over HTTP: chat, completions, embeddings, models
-      [--port 8080] [--host 127.0.0.1] [--api-key K] [--cors ORIGIN] [--queue 64] [--max-body 4M] [--timeout S]
-      [--grace S] [--draft ngram|MODEL|off] [--no-grammars] [--quiet]
+      [--port 8080] [--host 127.0.0.1] [--parallel N] [--api-key K] [--cors ORIGIN] [--queue 64] [--max-body 4M]
+      [--timeout S] [--grace S] [--draft ngram|MODEL|off] [--no-grammars] [--quiet]
   tokenize MODEL --text-file F [--no-bos] [--no-special]    token ids, a JSON array on one line
   info MODEL                                                the header and the memory plan
 
@@ -150,7 +150,8 @@ async function serve(model: string, values: Values): Promise<void> {
     ...(!values['quiet'] && { log: (line: string) => void process.stderr.write(`${line}\n`) }),
   };
   const grace = within(values, 'grace', 0, 3600, 10);
-  const engine = await Engine.load(model, { ...engineOptions(values), grammars: !values['no-grammars'], draft: draft !== 'off' && draft });
+  const parallel = within(values, 'parallel', 1, 64, 1);
+  const engine = await Engine.load(model, { ...engineOptions(values), parallel, grammars: !values['no-grammars'], draft: draft !== 'off' && draft });
   try {
     const name = engine.info.name || path.parse(model).name;
     const server = new Server(engine, { ...options, model: name });

@@ -1,4 +1,6 @@
 // Answers and vectors: what is computed in steps, so that the worker can listen between them.
+#include <algorithm>
+
 #include "bindings/engine_binding.h"
 
 namespace sluice::bindings {
@@ -10,47 +12,80 @@ bool EngineBinding::begin(const val& prompt, const val& options) {
   if (engine_->plan().draft_max > 0) {
     chosen.drafts.ngram = true;
     chosen.drafts.model = guessing_.get();
+    for (Slot& slot : slots()) {
+      if (!slot.guided) continue;
+      if (slot.answer->finish() == generate::Finish::kNone) {
+        chosen.drafts.model = nullptr;
+      } else {
+        drop_answer(slot);
+      }
+    }
   }
-  with_logprobs_ = chosen.logprobs >= 0;
-  auto answer = generate::Generation::begin(*session_, to_tokens(prompt), chosen);
-  if (!answer.ok()) return fail(answer.status());
-  answer_ = std::move(*answer);
+  if (scheduler() && !checked(scheduler()->add(session()))) return false;
+  auto answer = generate::Generation::begin(session(), to_tokens(prompt), chosen);
+  if (!answer.ok()) {
+    drop_answer(*slot_);  // its place among the others, too
+    return fail(answer.status());
+  }
+  slot_->with_logprobs = chosen.logprobs >= 0;
+  slot_->guided = chosen.drafts.model != nullptr;
+  slot_->answer = std::move(*answer);
+  if (scheduler()) scheduler()->add(*slot_->answer);
   begin_counting();
   return true;
 }
 
 int EngineBinding::step(int max_ops) {
   if (draft_) poll();  // each is loaded while the other computes
-  const session::Step step = answer_     ? answer_->step(max_ops)
-                             : embedder_ ? embedder_->step(max_ops)
-                                         : session_->step(max_ops);
-  count(step);
+  const bool alone = !scheduler() || (session().busy() && !session().in_batcher());
+  const session::Step step = embedder_       ? embedder_->step(max_ops)
+                             : !alone        ? scheduler()->step(max_ops)
+                             : slot_->answer ? slot_->answer->step(max_ops)
+                                             : session().step(max_ops);
+  ++steps_;
+  if (step == session::Step::kBlocked) ++blocked_;
+  if (alone || embedder_) count();
   if (step == session::Step::kFailed) {
-    fail(answer_ ? answer_->failure() : session_->failure());
+    fail(slot_->answer ? slot_->answer->failure() : session().failure());
   }
   return static_cast<int>(step);
 }
 
+int EngineBinding::outcome() {
+  const generate::Finish finish = slot_->answer->finish();
+  if (finish == generate::Finish::kNone) return static_cast<int>(session::Step::kProgress);
+  if (finish != generate::Finish::kFailed) return static_cast<int>(session::Step::kDone);
+  fail(slot_->answer->failure());
+  return static_cast<int>(session::Step::kFailed);
+}
+
+bool EngineBinding::drafting() const {
+  const std::span<const Slot> all = slots();
+  return std::any_of(all.begin(), all.end(),
+                     [](const Slot& slot) { return slot.answer && slot.answer->drafting(); });
+}
+
 void EngineBinding::cancel() {
-  if (answer_) answer_->cancel();
-  if (embedder_) session_->clear();
+  if (slot_->answer) slot_->answer->cancel();
+  if (embedder_) session().clear();
   embedder_.reset();
 }
 
 val EngineBinding::take_pieces() {
   val list = val::array();
-  if (!answer_) return list;
-  for (const generate::Piece& piece : answer_->take_pieces()) push(list, to_val(piece));
+  if (!slot_->answer) return list;
+  for (const generate::Piece& piece : slot_->answer->take_pieces()) push(list, to_val(piece));
   return list;
 }
 
 val EngineBinding::answer() const {
   val out = val::object();
-  if (!answer_) return out;
-  const generate::Counts& counts = answer_->counts();
-  put(out, "finish", std::string(finish_name(answer_->finish())));
-  put(out, "stopString", answer_->stop_string());
-  put_flag(out, "inPrompt", answer_->in_prompt());
+  if (!slot_->answer) return out;
+  const generate::Generation& answer = *slot_->answer;
+  const generate::Counts& counts = answer.counts();
+  put(out, "finish", std::string(finish_name(answer.finish())));
+  put(out, "stopString", answer.stop_string());
+  put_flag(out, "inPrompt", answer.in_prompt());
   put(out, "promptTokens", static_cast<double>(counts.prompt));
   put(out, "cachedTokens", static_cast<double>(counts.cached));
   put(out, "completionTokens", static_cast<double>(counts.generated));
@@ -72,7 +107,7 @@ bool EngineBinding::begin_embed(const val& tokens, const val& ends, const val& o
   if (pooling >= 0) chosen.pooling = static_cast<model::Pooling>(pooling);
   chosen.normalize = !field(options, "normalize").isFalse();
   chosen.dimensions = static_cast<int32_t>(number_or(options, "dimensions", 0));
-  embedder_.emplace(*session_);
+  embedder_.emplace(session());
   begin_counting();
   return checked(embedder_->begin(embed_tokens_, embed_ends_, chosen));
 }
@@ -106,16 +141,19 @@ std::string EngineBinding::embed_info() const {
   return to_text(out);
 }
 
-void EngineBinding::drop_answer() {
-  if (answer_) {
-    guesses_.drafted += answer_->counts().drafted;
-    guesses_.accepted += answer_->counts().accepted;
+void EngineBinding::drop_answer(Slot& slot) {
+  if (slot.answer) {
+    guesses_.drafted += slot.answer->counts().drafted;
+    guesses_.accepted += slot.answer->counts().accepted;
+    if (scheduler()) scheduler()->remove(*slot.answer);
   }
-  answer_ = {};
+  slot.answer = {};
+  slot.guided = false;
+  if (scheduler()) scheduler()->remove(*slot.session);
 }
 
 void EngineBinding::drop_work() {
-  drop_answer();
+  drop_answer(*slot_);
   embedder_.reset();
 }
 
@@ -123,7 +161,7 @@ val EngineBinding::to_val(const generate::Piece& piece) const {
   val out = val::object();
   put(out, "token", piece.token);
   put(out, "text", piece.text);
-  if (!with_logprobs_) return out;
+  if (!slot_->with_logprobs) return out;
   put(out, "logprob", piece.logprob);
   val top = val::array();
   for (const sample::Candidate& c : piece.top) {

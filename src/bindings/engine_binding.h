@@ -1,7 +1,7 @@
 // The Embind surface of the engine, as web/worker/binding.ts types it. No logic: it converts
-// arguments, keeps the last error, and owns the header, the engine, its one session, the answer
-// under way, and the binding of a smaller model that guesses for it. Members are defined by what
-// they are about: opening.cpp, timeline.cpp, answering.cpp and insight.cpp.
+// arguments, keeps the last error, and owns the header, the engine, its slots (each a session and
+// the answer under way on it), and the binding of a smaller model that guesses for it. Members are
+// defined by what they are about: opening.cpp, timeline.cpp, answering.cpp and insight.cpp.
 #pragma once
 
 #include <array>
@@ -14,16 +14,18 @@
 #include "bindings/values.h"
 #include "embed/embedder.h"
 #include "generate/draft_pair.h"
+#include "generate/scheduler.h"
 #include "open/opener.h"
 #include "session/session.h"
 
 namespace sluice::bindings {
 
-// Whether a smaller model may guess. Not where a card computes: that engine is held to a size, too.
+// Whether a smaller model may guess, and several answers be computed at once. Not where a card
+// computes: its passes are of one session, and that engine is held to a size, too.
 #ifdef SLUICE_GPU
-inline constexpr bool kDraftModels = false;
+inline constexpr bool kDraftModels = false, kSeveral = false;
 #else
-inline constexpr bool kDraftModels = true;
+inline constexpr bool kDraftModels = true, kSeveral = true;
 #endif
 
 // The files that each thread has open (web/worker/glue.d.ts).
@@ -51,7 +53,7 @@ class EngineBinding {
   // before inspect() and open(), which then are of both under one budget. It goes with this one.
   EngineBinding* draft();
   // The last step waits for the draft's weights.
-  bool drafting() const { return answer_ && answer_->drafting(); }
+  bool drafting() const;
 
   std::string inspect(const val& options);
   bool open(const val& options);
@@ -75,27 +77,34 @@ class EngineBinding {
     return engine_->tokenizer().decode(to_tokens(tokens), special);
   }
 
+  // --- slots, as many as the plan's `parallel`: which one all calls about a timeline, its state,
+  // an answer or embeddings mean from now on
+  void select(unsigned slot) { slot_ = &slots_[slot]; }
+
   // --- the timeline
-  int position() const { return session_->position(); }
-  val tokens() const { return copy_out(session_->tokens()); }
+  int position() const { return session().position(); }
+  val tokens() const { return copy_out(session().tokens()); }
   void clear();
   bool append(const val& tokens);
   // The same for the logits of token `row` of a text that is read whole.
   bool append_whole(const val& tokens, int row);
-  val logits() { return copy_out(std::span<const float>(session_->logits())); }
+  val logits() { return copy_out(std::span<const float>(session().logits())); }
 
   // --- its state
   unsigned state_stage() const {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(stage_.data()));
   }
-  double state_bytes() const { return static_cast<double>(session_->state_bytes()); }
+  double state_bytes() const { return static_cast<double>(session().state_bytes()); }
   bool read_state(double offset, unsigned length);
   bool begin_restore(double bytes);
   bool write_state(unsigned length);
 
   // --- answers
   bool begin(const val& prompt, const val& options);
+  // Of all answers under way, or of the pass or the embeddings that were begun.
   int step(int max_ops);
+  // Of the slot's answer: kProgress, kDone or kFailed.
+  int outcome();
   void cancel();
   val take_pieces();
   val answer() const;
@@ -132,13 +141,31 @@ class EngineBinding {
  private:
   static constexpr size_t kStageBytes = 1 << 16;  // web/worker/binding.ts has it, too
 
+  // A timeline, and the answer under way on it.
+  struct Slot {
+    std::unique_ptr<session::Session> session;
+    std::unique_ptr<generate::Generation> answer;
+    bool with_logprobs = false;
+    bool guided = false;  // by the smaller model, which guesses for one text at a time
+  };
+
+  std::span<Slot> slots() const {
+    return {slots_.get(), static_cast<size_t>(engine_->plan().parallel)};
+  }
+  session::Session& session() const {
+    return *slot_->session;
+  }
+  // Null: one answer at a time.
+  generate::Scheduler* scheduler() const {
+    return kSeveral ? batches_.get() : nullptr;
+  }
   Result<session::EngineOptions> engine_options(const val& options);
   Result<generate::PairOptions> pair_options(const val& options);
   Status start(const session::EngineOptions& options);
-  void drop_answer();  // its counts of guesses stay
-  void drop_work();    // the answer, and the texts that are embedded
+  void drop_answer(Slot& slot);  // its counts of guesses stay
+  void drop_work();              // the selected slot's answer, and the texts that are embedded
   void begin_counting();
-  void count(session::Step step);
+  void count();
   bool copy_bytes(const val& bytes, AlignedBuffer* out);
   bool fits(const val& tokens);
   val to_val(const generate::Piece& piece) const;
@@ -158,15 +185,15 @@ class EngineBinding {
   SharedFiles shared_files_;
   std::string kernels_;
   std::unique_ptr<session::Engine> engine_;
-  std::unique_ptr<session::Session> session_;
   std::unique_ptr<EngineBinding> draft_;               // computes on this engine's threads
   std::unique_ptr<generate::GuessingModel> guessing_;  // by its session
   uint64_t pair_minimum_ = 0;                          // the smallest budget for both
-  std::unique_ptr<generate::Generation> answer_;
+  std::unique_ptr<generate::Scheduler> batches_;       // where there are several slots
+  std::unique_ptr<Slot[]> slots_;
+  Slot* slot_ = nullptr;
   std::vector<Token> embed_tokens_, embed_ends_;  // of the texts under way
   std::optional<embed::Embedder> embedder_;       // goes before the session
-  bool with_logprobs_ = false;
-  generate::Counts guesses_;  // of all answers before
+  generate::Counts guesses_;                      // of all answers before
   std::array<uint8_t, kStageBytes> stage_;
   std::vector<uint8_t> states_;
   Status error_;

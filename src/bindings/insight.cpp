@@ -24,16 +24,20 @@ std::string EngineBinding::memory() {
 std::string EngineBinding::stats() {
   const residency::Residency& r = engine_->residency();
   const auto guesses = [this](int32_t generate::Counts::*count) {
-    return guesses_.*count + (answer_ ? answer_->counts().*count : 0);
+    int32_t sum = guesses_.*count;
+    for (const Slot& slot : slots()) sum += slot.answer ? slot.answer->counts().*count : 0;
+    return sum;
   };
+  const session::Batcher::Counts batches =
+      scheduler() ? scheduler()->counts() : session::Batcher::Counts();
   val out = val::object();
   put(out, "drafted", guesses(&generate::Counts::drafted));
   put(out, "accepted", guesses(&generate::Counts::accepted));
-  put(out, "passes", static_cast<double>(passes_));
-  put(out, "tokens", static_cast<double>(tokens_));
+  put(out, "passes", static_cast<double>(passes_ + batches.passes));
+  put(out, "tokens", static_cast<double>(tokens_ + batches.tokens));
   put(out, "steps", static_cast<double>(steps_));
   put(out, "blocked", static_cast<double>(blocked_));
-  put(out, "computeMs", compute_ms_);
+  put(out, "computeMs", compute_ms_ + batches.compute_ms);
   put(out, "fills", static_cast<double>(r.fills()));
   put(out, "filledBytes", static_cast<double>(r.filled_bytes()));
   put(out, "ownBytes", static_cast<double>(r.own_bytes()));
@@ -68,7 +72,7 @@ val EngineBinding::unit_states() {
         break;
     }
   }
-  if (n > 0 && session_->busy()) states_[r.cursor_unit()] |= 16;
+  if (n > 0 && engine_->pass_under_way()) states_[r.cursor_unit()] |= 16;
   return copy_out(std::span<const uint8_t>(states_));
 }
 
@@ -78,10 +82,8 @@ void EngineBinding::begin_counting() {
 }
 
 // What a session counts of a pass begins anew with the next one.
-void EngineBinding::count(session::Step step) {
-  const session::PassStats& stats = session_->stats();
-  ++steps_;
-  if (step == session::Step::kBlocked) ++blocked_;
+void EngineBinding::count() {
+  const session::PassStats& stats = session().stats();
   if (stats.compute_ms < pass_ms_ || stats.tokens < pass_tokens_) begin_counting();
   if (stats.tokens > 0 && pass_tokens_ == 0) ++passes_;
   compute_ms_ += stats.compute_ms - pass_ms_;

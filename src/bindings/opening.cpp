@@ -83,7 +83,8 @@ bool EngineBinding::adapter(const val& bytes, float scale) {
 }
 
 bool EngineBinding::set_adapters() {
-  drop_work();
+  for (Slot& slot : slots()) drop_answer(slot);
+  embedder_.reset();
   engine_->residency().collect();
   return checked(engine_->set_adapters(sources_));
 }
@@ -149,7 +150,7 @@ bool EngineBinding::open(const val& options) {
   for_draft.n_threads = engine_->plan().n_threads;
   const Status started = draft_->start(for_draft);
   if (!started.ok()) return fail(generate::of_draft(started));
-  guessing_ = std::make_unique<generate::DraftModel>(*draft_->session_);
+  guessing_ = std::make_unique<generate::DraftModel>(draft_->session());
   return checked(
       generate::check_same_vocabulary(engine_->tokenizer(), draft_->engine_->tokenizer()));
 }
@@ -159,9 +160,16 @@ Status EngineBinding::start(const session::EngineOptions& options) {
       session::Engine::open(opener_->header(), options);
   if (!engine.ok()) return engine.status();
   engine_ = std::move(*engine);
-  Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
-  if (!session.ok()) return session.status();
-  session_ = std::move(*session);
+  slots_ = std::make_unique<Slot[]>(static_cast<size_t>(engine_->plan().parallel));
+  slot_ = slots_.get();
+  if (kSeveral && engine_->plan().parallel > 1) {
+    batches_ = std::make_unique<generate::Scheduler>(*engine_);
+  }
+  for (Slot& slot : slots()) {
+    Result<std::unique_ptr<session::Session>> session = session::Session::create(*engine_);
+    if (!session.ok()) return session.status();
+    slot.session = std::move(*session);
+  }
   opener_.reset();
   return {};
 }
@@ -204,6 +212,7 @@ Result<session::EngineOptions> EngineBinding::engine_options(const val& o) {
   options.head = *head;
   options.grammars = is_true(o, "grammars");
   options.draft_max = is_true(o, "draft") ? -1 : 0;
+  options.parallel = kSeveral ? static_cast<int32_t>(number_or(o, "parallel", 1)) : 1;
   options.spare = beside_heap;
   options.n_ctx = static_cast<int32_t>(number_or(o, "contextLength", 0));
   options.n_threads = static_cast<int32_t>(number_or(o, "threads", 0));

@@ -39,34 +39,34 @@ std::string EngineBinding::control_texts() {
 
 void EngineBinding::clear() {
   drop_work();
-  session_->clear();
+  session().clear();
 }
 
 bool EngineBinding::append(const val& tokens) {
   drop_work();
   begin_counting();
-  return fits(tokens) && checked(session_->begin(to_tokens(tokens)));
+  return fits(tokens) && checked(session().begin(to_tokens(tokens)));
 }
 
 bool EngineBinding::append_whole(const val& tokens, int row) {
   clear();
   begin_counting();
-  return fits(tokens) && checked(session_->begin_rows(to_tokens(tokens), row, 1));
+  return fits(tokens) && checked(session().begin_rows(to_tokens(tokens), row, 1));
 }
 
 bool EngineBinding::read_state(double offset, unsigned length) {
   if (length > stage_.size()) return fail(too_long(stage_.size()));
-  return checked(session_->read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));
+  return checked(session().read_state(static_cast<uint64_t>(offset), {stage_.data(), length}));
 }
 
 bool EngineBinding::begin_restore(double bytes) {
-  drop_answer();
-  return checked(session_->begin_restore(static_cast<uint64_t>(bytes)));
+  drop_answer(*slot_);
+  return checked(session().begin_restore(static_cast<uint64_t>(bytes)));
 }
 
 bool EngineBinding::write_state(unsigned length) {
   if (length > stage_.size()) return fail(too_long(stage_.size()));
-  return checked(session_->write_state({stage_.data(), length}));
+  return checked(session().write_state({stage_.data(), length}));
 }
 
 // Bytes of JavaScript's, as a copy.

@@ -27,6 +27,7 @@ class Scheduler {
 
   // Whether a pass is to be computed.
   [[nodiscard]] bool waiting() const { return batcher_.waiting(); }
+  [[nodiscard]] const session::Batcher::Counts& counts() const { return batcher_.counts(); }
   // Works on: at most `max_ops` operations of a pass, and one token of each answer. Answers that
   // have ended, by failure or not, stay until they are removed. kBlocked: weights are missing.
   // kDone: no answer has anything to do.

@@ -156,6 +156,7 @@ Step Batcher::step(int32_t max_ops) {
   int32_t left = max_ops > 0 ? max_ops : std::numeric_limits<int32_t>::max();
   const Step result = engine_.executor().step(&left);
   const double ms = monotonic_ms() - start;
+  counts_.compute_ms += ms;
   for (size_t i = 0; i < taken_.size(); ++i) {
     if (taken_[i] == nullptr) continue;
     taken_[i]->stats_.compute_ms += ms * parts_[i].n / tokens_;
@@ -168,6 +169,8 @@ Step Batcher::step(int32_t max_ops) {
 
 void Batcher::commit() {
   int32_t row = 0;
+  ++counts_.passes;
+  counts_.tokens += static_cast<uint64_t>(tokens_);
   for (size_t i = 0; i < taken_.size(); ++i) {
     const BatchPart& part = parts_[i];
     Session* s = taken_[i];

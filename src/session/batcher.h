@@ -40,6 +40,12 @@ class Batcher {
   [[nodiscard]] bool waiting() const;
   // Rows of logits for one session's pass, so that those of the last batch find room together.
   [[nodiscard]] int32_t rows_share() const;
+  // What was computed: batches, their tokens, and the time inside step().
+  struct Counts {
+    uint64_t passes = 0, tokens = 0;
+    double compute_ms = 0;
+  };
+  [[nodiscard]] const Counts& counts() const { return counts_; }
   // Sessions in the last batch.
   [[nodiscard]] int32_t sharing() const { return shared_by_; }
 
@@ -68,6 +74,7 @@ class Batcher {
   size_t turn_ = 0;
   int32_t beside_;  // tokens of prompts in a batch with answers
   double answers_ms_ = 0;
+  Counts counts_;
 };
 
 }  // namespace sluice::session

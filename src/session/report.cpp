@@ -98,6 +98,7 @@ void report_plan(const MemoryPlan& plan, const ReportSink& sink) {
   number("contextLength", plan.n_ctx);
   number("batch", plan.n_batch);
   number("threads", plan.n_threads);
+  number("parallel", plan.parallel);
   number("weights", plan.weights.pinned_bytes + plan.weights.ring_bytes());
   number("pinned", plan.weights.pinned_bytes);
   number("ring", plan.weights.ring_bytes());

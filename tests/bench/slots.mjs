@@ -3,6 +3,7 @@
 // together.
 //   npm run bench:slots -- [--model SHAPE:TYPE|FILE] [--threads 2] [--slots 8] [--clients 8] [-p 64] [-n 48]
 //                          [--answers 3] [--rounds 2] [--no-build]
+// --tab: one session and as many as there are slots in a Chromium tab instead (slots-tab.mjs).
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { parseArgs } from 'node:util';
@@ -10,20 +11,25 @@ import { build } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { setup } from '../../web/scripts/setup.mjs';
 import { Client, at, listening, told } from './client.mjs';
+import { measureTab } from './slots-tab.mjs';
 import { installPeer, modelFile, modelLabel, promptWords, table } from './lib.mjs';
 
 const { values } = parseArgs({ options: {
   model: { type: 'string', default: 'tinyllama-1.1b:q4_0' }, threads: { type: 'string', default: '2' },
   slots: { type: 'string', default: '8' }, clients: { type: 'string', default: '8' },
   prompt: { type: 'string', short: 'p', default: '64' }, generate: { type: 'string', short: 'n', default: '48' },
-  answers: { type: 'string', default: '3' }, rounds: { type: 'string', default: '2' }, 'no-build': { type: 'boolean' },
+  answers: { type: 'string', default: '3' }, rounds: { type: 'string', default: '2' }, tab: { type: 'boolean' }, 'no-build': { type: 'boolean' },
 } });
 const [slots, clients, length, most, answers] =
   ['slots', 'clients', 'prompt', 'generate', 'answers'].map((name) => Number(values[name]));
 setup('bench');
-if (!values['no-build']) await build(['native']);
-installPeer('node-llama-cpp');
+if (!values['no-build']) await build(values.tab ? ['wasm', 'web'] : ['native']);
 const file = modelFile(values.model);
+if (values.tab) {
+  await measureTab({ file, label: modelLabel(file), threads: Number(values.threads), slots, length, most, rounds: Number(values.rounds) });
+  process.exit();
+}
+installPeer('node-llama-cpp');
 const context = String(4 * length + most);  // a word is a few tokens at most
 
 const sides = [

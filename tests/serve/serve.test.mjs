@@ -105,7 +105,7 @@ let client;
 let endless; // logit biases with which an answer goes on until its length is reached
 
 before(async () => {
-  server = await Server.start(...(inNode ? [] : ['--parallel', '2']), '--ctx', `${context}`);
+  server = await Server.start('--parallel', '2', '--ctx', `${context}`);
   client = new OpenAI({ baseURL: `${server.url}/v1`, apiKey: 'none', maxRetries: 0 });
   const { tokens } = await server.json('/tokenize', { content: '<|endoftext|><|end|>', add_special: false });
   assert.equal(tokens.length, 2);
@@ -129,7 +129,7 @@ test('health, models, tokens and metrics', async () => {
   const text = await metrics.text();
   for (const line of text.trim().split('\n')) assert.match(line, /^(# (HELP|TYPE) sluice_\w+ .+|sluice_\w+(\{[^}]*\})? [\d.e+-]+)$/);
   assert.match(text, /^sluice_requests_total\{path="\/tokenize",status="200"\} [1-9]/m);
-  assert.match(text, inNode ? /^sluice_sessions 1$/m : /^sluice_sessions 2$/m);
+  assert.match(text, /^sluice_sessions 2$/m);
 });
 
 test('a completion is what the terminal says, whole and in pieces', async () => {
@@ -262,7 +262,7 @@ test('32 clients at once, some of which leave, are each told what one alone is',
   assert.ok(outcomes.filter(([, text]) => text !== null).length >= 24);
 });
 
-test('eight streams in one pass, and the choices of one', { skip: inNode && 'Node gives one answer after the other' }, async () => {
+test('eight streams in one pass, and the choices of one', async () => {
   const wide = await Server.start('--parallel', '8', '--ctx', `${context}`);
   const wanted = prompts.map((prompt) => alone(prompt, 24));
   const ask = { max_tokens: 24, temperature: 0, stream: true };
@@ -430,7 +430,7 @@ test('prompts outlive the server', { skip: inNode && 'the terminal program alone
 
 test('what cannot be served is an error', () => {
   for (const [options, says] of [
-    [['--port', '70000'], /70000/], [['--max-body', '1'], /--max-body/], [[inNode ? '--queue' : '--parallel', '0'], /from 1 to/],
+    [['--port', '70000'], /70000/], [['--max-body', '1'], /--max-body/], [['--parallel', '0'], /from 1 to/],
     [['--host', 'no.such.host.invalid', '--port', '0'], /cannot listen/], [['--port', `${server.port}`], /cannot listen.*\[IO\]/],
     [['--memory-budget', '1k'], /BUDGET_TOO_SMALL/],
   ]) {

@@ -157,7 +157,7 @@ class FakeEngine implements EngineBinding {
       architecture: 'fake', name: 'A fake', parameters: bytes / 4, bytes, types: { F32: bytes },
       layers: this.units.length, vocabulary: 1000, trainedContext: 4096, macsPerToken: bytes / 4,
       kernels: 'fake', plan: {
-        budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1,
+        budget: options.memoryBudget, minimum, contextLength: options.contextLength || 64, threads: 1, parallel: 1,
         units: this.units.length, pinned: bytes, bytesPerPass: 0, resident: true,
       },
       speed: options.storeBandwidth === undefined ? undefined : { storeBytesPerSecond: options.storeBandwidth || undefined },
@@ -316,6 +316,11 @@ class FakeEngine implements EngineBinding {
     };
     return true;
   }
+  select(): void {}
+  outcome(): number {
+    return this.state.finish ? Step.Done : Step.Progress;
+  }
+
   cancel(): void {
     if (this.asked === null) return;
     this.rewind(this.held.length);

@@ -1,5 +1,5 @@
 // Random sequences of public calls on one engine, in Node or in a page: several conversations and the
-// engine's own text, up to three calls at a time, answers left at random moments, budgets that move
+// engine's own text, up to six calls at a time, answers left at random moments, budgets that move
 // under them. Every answer is held against a roomy engine that computes the same tokens anew; what
 // fails must fail with the code that belongs to it, and everything goes on. What an operation does
 // is drawn from the seed and its own number, so that a run can be repeated as far as time allows.
@@ -70,15 +70,15 @@ class Operations {
   moves = 0;
   truth = Promise.resolve();
 
-  constructor({ Engine, source, draft, foreign, contextLength, threads, seed, template = false }) {
-    Object.assign(this, { Engine, source, draft, foreign, contextLength, threads, seed, template });
+  constructor({ Engine, source, draft, parallel = 1, foreign, contextLength, threads, seed, template = false }) {
+    Object.assign(this, { Engine, source, draft, parallel, foreign, contextLength, threads, seed, template });
   }
 
   async open() {
     const dice = new Dice(this.seed);
     const load = { contextLength: this.contextLength, cache: 'none' };
     this.fresh = await this.Engine.load(this.source, { ...load, threads: 1 });
-    const how = { ...load, threads: this.threads, draft: this.draft };
+    const how = { ...load, threads: this.threads, draft: this.draft, parallel: this.parallel };
     const { plan } = await this.Engine.inspect(this.source, how);
     this.least = plan.minimum;
     this.engine = await this.Engine.load(this.source, { ...how, memoryBudget: this.budgetOf(dice) });
@@ -91,7 +91,7 @@ class Operations {
       const dice = new Dice(Math.imul(this.seed, 7919) + i);
       let name = dice.of(deck);
       if (!this.template && (name === 'send' || name === 'chat')) name = 'say';
-      const atOnce = dice.of([1, 1, 2, 3]);
+      const atOnce = dice.of(this.parallel > 1 ? [1, 3, 6] : [1, 1, 2, 3]);
       const entry = { i, name, note: '', over: false };
       this.log.push(entry);
       const work = this.watched(this[name](dice, (note) => (entry.note += ` ${note}`)))

@@ -16,18 +16,18 @@ const total = (otherwise) => Number(process.env.SLUICE_RANDOM_OPERATIONS ?? othe
 const families = (name) => join(root, 'tests', 'data', 'families', `${name}.gguf`);
 const arch = (name) => join(root, 'tests', 'data', 'arch', `${name}.gguf`);
 const sample = (type) => join(root, 'examples', 'models', `sluice-tales-${type}.gguf`);
-// [file, share of the operations, threads, a chat template of its own, a model that guesses]
+// [file, share of the operations, threads, answers at once, a chat template of its own, a model that guesses]
 const cases = [
-  [families('lfm2'), 3, 1], [families('lfm2'), 3, 2], [sample('Q4_0'), 3, 2, true],
-  [arch('llama-gqa'), 1, 2], [arch('qwen3'), 1, 1], [arch('gemma2'), 1, 2], [families('mistral-window'), 1, 1], [families('gemma3-scaled'), 1, 2],
-  [families('qwen3moe'), 1, 1], [families('phi3-longrope-short'), 1, 2], [sample('F16'), 3, 2, true, sample('Q4_0')], [arch('llama-gqa'), 1, 1, false, arch('llama-gqa')],
-].map(([path, share, threads, template = false, draft], i) => ({ path, share, threads, template, draft, name: basename(path, '.gguf'), contextLength: [700, 300, 1100][i % 3] }));
+  [families('lfm2'), 3, 1], [families('lfm2'), 3, 2, 3], [sample('Q4_0'), 3, 2, 4, true],
+  [arch('llama-gqa'), 1, 2], [arch('qwen3'), 1, 1, 2], [arch('gemma2'), 1, 2], [families('mistral-window'), 1, 1, 5], [families('gemma3-scaled'), 1, 2],
+  [families('qwen3moe'), 1, 1, 3], [families('phi3-longrope-short'), 1, 2], [sample('F16'), 3, 2, 3, true, sample('Q4_0')], [arch('llama-gqa'), 1, 1, 1, false, arch('llama-gqa')],
+].map(([path, share, threads, parallel = 1, template = false, draft], i) => ({ path, share, threads, parallel, template, draft, name: basename(path, '.gguf'), contextLength: [700, 300, 1100][i % 3] }));
 const shares = cases.reduce((sum, { share }) => sum + share, 0);
 
 /** A test for each model; `run` does the operations. */
 function sequences(count, run) {
   for (const [i, { share, threads, ...rest }] of cases.entries()) {
-    const name = rest.draft ? `${rest.name}, guessed for` : rest.name;
+    const name = `${rest.name}${rest.parallel > 1 ? `, ${rest.parallel} at once` : ''}${rest.draft ? ', guessed for' : ''}`;
     const settings = { ...rest, threads, seed: (seed + i) >>> 0, count: Math.ceil((count * share) / shares) };
     test(`${name}, ${threads} thread(s), SLUICE_RANDOM_SEED=${seed}`, async (t) => {
       const done = await run(settings).catch((error) => {

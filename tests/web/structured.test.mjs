@@ -165,12 +165,12 @@ const tools = ['weather', 'time_of-day'].map((name) => ({ type: 'function', func
 /** The engine behind other prompts, which are as short as can be: what is asked of the answer is the same. */
 function shortPrompts() {
   const asked = [];
-  const generate = (prompt, options) => {
+  const answer = (prompt, options) => {
     asked.push({ prompt, options });
     return engine.generate('Once', { ...options, marked: false });
   };
   const chat = new ChatCompletions({
-    info: engine.info, grammars: true, generate, tokenize: (...given) => engine.tokenize(...given),
+    info: engine.info, grammars: true, answer, tokenize: (...given) => engine.tokenize(...given),
     prompts: new PromptRenderer(engine.info, () => {}, () => engine.prompts.controls()),
   });
   return { chat, asked };
@@ -235,7 +235,7 @@ test('what a form cannot promise is refused by its keyword, and strict needs gra
     await assert.rejects(create({ a: own }), { code: 'SCHEMA_UNSUPPORTED' }, JSON.stringify(own));
   }
   await assert.rejects(chat.create({ messages, tools, tool_choice: 'auto', chat_template: '{{ messages }}' }), { code: 'INVALID_ARGUMENT', message: /strict/ });
-  const without = new ChatCompletions({ info: engine.info, generate: assert.fail, prompts: engine.prompts });
+  const without = new ChatCompletions({ info: engine.info, answer: assert.fail, prompts: engine.prompts });
   await assert.rejects(without.create({ messages, tools, chat_template: hermesTemplate }), { code: 'INVALID_ARGUMENT', message: /grammars: true/ });
 });
 

@@ -124,7 +124,7 @@ function scripted(text, { template = chatTemplate, finishReason = 'stop' } = {})
   const warnings = [];
   const info = { name: 'script', chatTemplate: template };
   const usage = { promptTokens: 1, cachedTokens: 0, completionTokens: 1, totalTokens: 2 };
-  const generate = (prompt, options) => {
+  const answer = (prompt, options) => {
     asked.push({ prompt, options });
     return {
       async *[Symbol.asyncIterator]() {
@@ -133,7 +133,7 @@ function scripted(text, { template = chatTemplate, finishReason = 'stop' } = {})
       result: Promise.resolve({ text, finishReason, usage, timings: {} }),
     };
   };
-  const engine = { info, generate, prompts: new PromptRenderer(info, (message) => warnings.push(message)) };
+  const engine = { info, answer, prompts: new PromptRenderer(info, (message) => warnings.push(message)) };
   return { chat: new ChatCompletions(engine), asked, warnings };
 }
 

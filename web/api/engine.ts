@@ -124,9 +124,14 @@ export class Engine {
     }
   }
 
-  /** Continues a text or a sequence of tokens. Generations of one engine run one after another. */
+  /** Continues a text or a sequence of tokens, on the engine's own timeline: one such generation after another. */
   generate(prompt: string | ArrayLike<number>, options: GenerateOptions = {}): Generation {
     return begun(options, () => this.start(() => prompt, options));
+  }
+
+  /** @internal Of a chat: on whichever timeline knows most of it, beside others where the engine is `parallel`. */
+  answer(prompt: string | ArrayLike<number>, options: GenerateOptions): Generation {
+    return begun(options, () => this.start(() => prompt, options, -1));
   }
 
   /** The vectors of texts (or of lists of token ids), which are packed into as few passes as hold them. */

@@ -12,7 +12,7 @@ import { platform } from './platform.js';
 import { schemaOf } from '../wire/schema.js';
 import { kNumbers, seedText } from './sampling.js';
 
-const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress grammars draft lora wasmUrl wasmBinary workerUrl ioWorker';
+const kLoad = 'memoryBudget contextLength kvType kvPolicy kvKeep kvSize quality headClusters threads device gpuBudget gpuLayers kernels signal cache cacheDir onProgress grammars draft parallel lora wasmUrl wasmBinary workerUrl ioWorker';
 const kGenerate = 'maxTokens stop temperature topK topP minP repeatPenalty frequencyPenalty presencePenalty penaltyLastN seed logitBias signal logprobs addBos parseSpecial marked continues special reusePrefix ignoreEos grammar regex choice jsonSchema';
 true satisfies Same<Words<typeof kLoad> | 'tuning', keyof InspectOptions>;
 true satisfies Same<Words<typeof kGenerate>, keyof GenerateOptions>;
@@ -37,9 +37,10 @@ export function checkGenerate(options: GenerateOptions): void {
 
 export async function loadSpec(source: ModelSource, options: InspectOptions): Promise<LoadSpec> {
   throwIfAborted(options.signal);
-  const { wasmUrl, kernels = '', kvType = 'f16', gpuLayers } = options;
+  const { wasmUrl, kernels = '', kvType = 'f16', gpuLayers, parallel = 1 } = options;
   const draftSource = draftOf(options);
-  const device = (options.device === 'auto' && draftSource ? 'wasm' : options.device) ?? 'wasm';
+  const device = (options.device === 'auto' && (draftSource || parallel > 1) ? 'wasm' : options.device) ?? 'wasm';
+  if (!(parallel >= 1 && parallel <= 64 && (parallel === 1 || device === 'wasm')) || parallel % 1) invalid('parallel is a whole number from 1 to 64, on device wasm.');
   const own = wasmUrl || options.wasmBinary ? undefined : platform().wasmBinary?.(kernels);
   return {
     source: sourceSpec(source),
@@ -58,6 +59,7 @@ export async function loadSpec(source: ModelSource, options: InspectOptions): Pr
     grammars: options.grammars === true,
     draft: !!options.draft,
     draftSource,
+    parallel,
     lora: await adapterSpecs(options.lora),
     device: /^(wasm|webgpu|auto)$/.test(device) ? device : invalid('device must be wasm, webgpu or auto.'),
     gpuBudget: count('gpuBudget', options.gpuBudget),

@@ -57,7 +57,7 @@ export async function answerChat(
   // The name in it is the caller's; an ordinary one is part of no control token.
   const quoted = opening?.map((text, i) => (i === 1 && prompt.marked && !/^[\w.-]*$/.test(text) ? marked(text) : text)).join('') ?? '';
   const sampling = samplingOptions(params, call.controller.signal);
-  const generation = engine.generate(prompt.text + closing + quoted, {
+  const generation = engine.answer(prompt.text + closing + quoted, {
     ...sampling,
     ...bound,
     marked: prompt.marked,
@@ -263,7 +263,7 @@ export async function answerText(
   check('completions.create()', params, kText, 'echo suffix');
   if ((params as { best_of?: number }).best_of! > 1) invalid('best_of must be 1.');
   throwIfAborted(call.controller.signal);
-  const generation = engine.generate(onePrompt(params.prompt), {
+  const generation = engine.answer(onePrompt(params.prompt), {
     ...samplingOptions(params, call.controller.signal),
     maxTokens: params.max_tokens ?? 16,
     logprobs: params.logprobs ?? undefined,

@@ -68,7 +68,7 @@ export interface ChatEngine {
   /** Answers can be bound to grammars. */
   readonly grammars: boolean;
   tokenize(text: string, options: TokenizeOptions): Promise<Int32Array>;
-  generate(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
+  answer(prompt: string | ArrayLike<number>, options: GenerateOptions): TextStream;
 }
 
 /** A call under way: what aborts it, and what it follows to its end. */

@@ -134,7 +134,7 @@ export async function timePrompt({ binding, memory }: SampleEngine, type: number
     read(offset, new Uint8Array(memory.buffer, address, length));
     check(binding.supply());
   }
-  check(binding.open({ ...options, memoryBudget: 0, contextLength: 2 * kTokens, kvType: 'f16', kvPolicy: undefined, quality: 1, grammars: false, draft: false, held: 0, directReads: false }));
+  check(binding.open({ ...options, memoryBudget: 0, contextLength: 2 * kTokens, kvType: 'f16', kvPolicy: undefined, quality: 1, grammars: false, draft: false, parallel: 1, held: 0, directReads: false }));
   let failed: unknown;
   const server = new FillServer(memory, binding.fillQueue(), {
     file: () => ({ read }) as unknown as ModelFile,

@@ -88,6 +88,7 @@ const embind = {
     'destructors?.push(_free,ptr);return ptr},argPackAdvance:8,' +
     'readValueFromPointer:simpleReadValueFromPointer,destructorFunction:_free})',
   requireRegisteredType: 'return registeredTypes[rawType]',
+  getStringOrSymbol: 'return UTF8ToString(address)',
   __emval_get_method_caller: 'const[result,...takes]=__emval_lookupTypes(argCount,argTypes);' +
     'return __emval_addMethodCaller((handle,name,destructors,args)=>{' +
     'const made=handle[name](...takes.map((type,i)=>type.readValueFromPointer(args+8*i)));' +
@@ -103,9 +104,20 @@ const shorter = {
   _abort: 'throw noRoom()',
   callRuntimeCallbacks: 'while(callbacks.length)callbacks.shift()(Module)',
   ___pthread_create_js: 'return spawnThread({pthread_ptr,startRoutine:start_routine,arg})',
-  abort: 'const e=new WebAssembly.RuntimeError("Aborted("+what+")");err(e.message);ABORT=true;' +
-    'EXITSTATUS=1;readyPromiseReject(e);throw e',
   _emscripten_check_blocking_allowed: '',
+  updateGlobalBufferAndViews: 'buffer=buf;HEAP8=new Int8Array(buf);HEAP16=new Int16Array(buf);HEAP32=new Int32Array(buf);' +
+    'HEAPU8=new Uint8Array(buf);HEAPU16=new Uint16Array(buf);HEAPU32=new Uint32Array(buf);' +
+    'HEAPF32=new Float32Array(buf);HEAPF64=new Float64Array(buf)',
+  // Steps of growth are pages.
+  _emscripten_resize_heap: 'requestedSize>>>=0;return requestedSize>GROWABLE_HEAP_U8().length&&' +
+    'requestedSize<=_emscripten_get_heap_max()&&!!emscripten_realloc_buffer(Math.ceil(requestedSize/65536)*65536)',
+  // It runs once, when the binary and the workers are there; nothing ends but with its worker.
+  removeRunDependency: '--runDependencies||run()',
+  run: 'if(runDependencies)return;ENVIRONMENT_IS_PTHREAD?Module["port"].postMessage({"cmd":"loaded"}):' +
+    'callRuntimeCallbacks(__ATINIT__);readyPromiseResolve(Module)',
+  _exit: 'throw"unwind"',
+  warnOnce: '',
+  ExitStatus: '',
   // The engine writes and exits nowhere, so no thread asks another to.
   _fd_write: 'return 52',
   _fd_seek: 'return 52',
@@ -201,7 +213,6 @@ export function serveThread(port, open) {
   const load = (data) => factory({
     files,
     ENVIRONMENT_IS_PTHREAD: true, variant: data.variant, port, wasmMemory: data.wasmMemory,
-    buffer: data.wasmMemory.buffer,
     instantiateWasm: (imports, receive) => {
       const instance = new WebAssembly.Instance(data.wasmModule, imports);
       receive(instance);
@@ -214,23 +225,16 @@ export function serveThread(port, open) {
     module.establishStackSpace();
     module.PThread.threadInit();
     try {
-      const result = module.invokeEntryPoint(data.start_routine, data.arg);
-      if (module.keepRuntimeAlive()) module.PThread.setExitStatus(result);
-      else module.__emscripten_thread_exit(result);
+      module.__emscripten_thread_exit(module.invokeEntryPoint(data.start_routine, data.arg));
     } catch (e) {
-      if (e === 'unwind') return;
-      if (!(e instanceof module.ExitStatus)) throw e;
-      if (!module.keepRuntimeAlive()) module.__emscripten_thread_exit(e.status);
+      if (e !== 'unwind') throw e;
     }
   };
   port.onmessage = ({ data }) => {
     if (data.cmd === 'load') return load(data);
     if (data.cmd === 'run') return run(data);
     if (data.cmd === 'files') return share(data);
-    if (!module?._pthread_self()) return;
-    if (data.cmd === 'cancel') module.__emscripten_thread_exit(-1);
-    else if (data.cmd === 'processThreadQueue') module._emscripten_current_thread_process_queued_calls();
-    else if (data.cmd === 'processProxyingQueue') module._emscripten_proxy_execute_queue(data.queue);
+    if (data.cmd === 'processThreadQueue' && module?._pthread_self()) module._emscripten_current_thread_process_queued_calls();
   };
 }
 `;
@@ -255,14 +259,34 @@ function patchOne(file, relaxedNames) {
   glue = patch(glue, /else if\(cmd==="spawnThread"\)\{spawnThread\(d\)\}/, '');
   glue = patch(glue, /else if\(cmd==="killThread"\).*?(?=else if\(cmd==="loaded"\))/s, '');
   glue = patch(glue, /else if\(cmd==="print"\).*?(?=PThread\.currentProxied)/s, '');
+  for (const name of ['initWorker', 'setExitStatus', 'terminateAllThreads', 'receiveObjectTransfer']) {
+    const at = patch(glue, `${name}:function(`, `${name}:function(`).indexOf(`${name}:function(`);
+    glue = glue.slice(0, at) + glue.slice(functionEnd(glue, at) + 1); // and its comma
+  }
+  glue = patch(glue, 'if(ENVIRONMENT_IS_PTHREAD){PThread.initWorker()}else{PThread.initMainThread()}', 'if(!ENVIRONMENT_IS_PTHREAD)PThread.initMainThread()');
+  glue = patch(glue, /PThread\.currentProxiedOperationCallerThread=undefined;?/, '');
+  glue = patch(glue, /if\(worker\.pthread\)PThread\.currentProxiedOperationCallerThread=.*?;/, '');
+  glue = patch(glue, /var proxiedFunctionTable=.*?;/, '');
+  glue = patch(glue, /dependenciesFulfilled=function runCaller\(\)\{.*?\};/, '');
+  glue = patch(glue, 'Module["run"]=run;', '');
+  glue = patch(glue, 'Module["ExitStatus"]=ExitStatus;', '');
+  glue = patch(glue, 'Module["keepRuntimeAlive"]=keepRuntimeAlive;', '');
+  for (const name of ['out', 'err']) glue = patch(glue, new RegExp(`var ${name}=.*?;`), '');
+  glue = patch(glue, 'var quit_=(status,toThrow)=>{throw toThrow};', '');
+  glue = patch(glue, 'if(ENVIRONMENT_IS_PTHREAD){buffer=Module["buffer"]}', '');
+  glue = patch(glue, /var moduleOverrides=.*?;/, '');
+  glue = patch(glue, 'Object.assign(Module,moduleOverrides);moduleOverrides=null;', '');
+  glue = patch(glue, /if\(typeof WebAssembly!="object"\)\{.*?\}/, '');
+  glue = patch(glue, ',BigInt64Array,BigUint64Array]', ']');
+  glue = glue.replaceAll('name=readLatin1String(name);registerType', 'registerType');
   glue = patch(glue, 'Module["preloadedImages"]={};Module["preloadedAudios"]={};', '');
   glue = patch(glue, /var SYSCALLS=\{.*?(?=function _fd_close)/s, ''); // of files, and there are none
   // The memory and the instance are the caller's.
-  glue = patch(glue, /(?<=var read_,readAsync,readBinary,setWindowTitle;)if\(.*?\}else\{\}/s, '');
+  glue = patch(glue, /var read_,readAsync,readBinary,setWindowTitle;if\(.*?\}else\{\}/s, '');
   glue = patch(glue, /var wasmBinaryFile;.*?(?=function createWasm)/s, '');
   glue = patch(glue, /if\(Module\["instantiateWasm"\]\)\{try.*?return\{\}/s,
     'return Module["instantiateWasm"](info,receiveInstance)');
-  glue = patch(glue, /if\(ENVIRONMENT_IS_PTHREAD\)\{wasmMemory=.*?(?=INITIAL_MEMORY=buffer)/s,
+  glue = patch(glue, /if\(ENVIRONMENT_IS_PTHREAD\)\{wasmMemory=.*?INITIAL_MEMORY=buffer\.byteLength;/s,
     'wasmMemory=Module["wasmMemory"];buffer=wasmMemory.buffer;');
   glue = patch(glue, /var UTF8Decoder=.*?;/, 'var UTF8Decoder=new TextDecoder;');
   glue = patch(glue, /var UTF16Decoder=.*?;/, '');
@@ -277,7 +301,7 @@ function patchOne(file, relaxedNames) {
 /** For each binary, by its number, the path of its engine.mjs and its relaxed functions. Returns JavaScript. */
 export function makeGlue(binaries) {
   const glue = mergeVariants(binaries.map(({ file, names }) => patchOne(file, names)));
-  const initial = /INITIAL_MEMORY=(\d+)[,;]/.exec(glue);
+  const initial = /INITIAL_MEMORY=(\d+)[,;]/.exec(readFileSync(binaries[0].file, 'utf8'));
   if (!initial) throw new Error('glue: INITIAL_MEMORY not found');
   // A page without cross-origin isolation has shared memories but not the name SharedArrayBuffer;
   // Node 20 has no navigator, and is told the number of threads.

@@ -1,5 +1,7 @@
 // From a request's path and body to an answer of the engine: the package's own calls, which have OpenAI's shapes
-// already; several prompts and several answers are asked for one after another.
+// already; several prompts and several answers are asked for at once, and wait for each other in the engine.
+
+import { setMaxListeners } from 'node:events';
 
 import type { Engine } from '../api/engine.js';
 import type { ChatCompletion, ChatCompletionChunk, ChatCompletionParams, Completion, CompletionChunk, CompletionParams, CompletionUsage } from '../chat/openai.js';
@@ -104,6 +106,16 @@ export function routeOf(method: string, path: string, model: string): { name: st
 
 type Create = (params: Params, options: { signal: AbortSignal }) => Promise<Whole | AsyncIterable<Chunk>>;
 
+/** What ends answers: the request's signal, and one of them that fails. */
+function joined(signal: AbortSignal): AbortController {
+  const control = new AbortController();
+  setMaxListeners(0, control.signal); // each answer has some
+  const follow = (): void => control.abort(signal.reason);
+  if (signal.aborted) follow();
+  signal.addEventListener('abort', follow);
+  return control;
+}
+
 /** Every answer that is asked for: so many of each prompt, with seeds that follow one another. */
 function asked(list: Params[]): Params[] {
   const { n: given } = list[0] ?? {};
@@ -138,13 +150,16 @@ async function answers({ queue, metrics }: Served, list: Params[], signal: Abort
   record.stream = each[0]!['stream'] === true;
   if (record.stream) return { chunks: await begun(queue, each, signal, create, note, over) };
   return queue.run(signal, async () => {
-    const wholes: Whole[] = [];
+    const control = joined(signal);
+    let wholes: Whole[];
     try {
-      for (const params of each) {
-        wholes.push((await create(params, { signal })) as Whole);
-        note(wholes.at(-1)!);
-      }
+      wholes = await Promise.all(each.map(async (params) => {
+        const whole = (await create(params, control)) as Whole;
+        note(whole);
+        return whole;
+      }));
     } finally {
+      control.abort();
       over();
     }
     const choices = wholes.map(({ choices: [choice] }, index) => ({ ...choice!, index }));
@@ -163,7 +178,7 @@ function summed(usages: CompletionUsage[]): CompletionUsage {
 }
 
 /**
- * The chunks of all answers, one after another; the request holds its turn until the last of them has been taken
+ * The chunks of all answers, as they come; the request holds its turn until the last of them has been taken
  * or left. Resolves with the first chunk there, so that what is wrong with the request is still a status.
  */
 async function begun(queue: Queue, each: Params[], signal: AbortSignal, create: Create, note: (chunk: Chunk) => void, over: () => void): Promise<AsyncIterable<Chunk>> {
@@ -171,9 +186,22 @@ async function begun(queue: Queue, each: Params[], signal: AbortSignal, create: 
   const source = async function* (): AsyncGenerator<Chunk, void> {
     const usages: CompletionUsage[] = [];
     let head: Chunk | undefined;
-    for (const [index, params] of each.entries()) {
-      const chunks = (await create({ ...params, stream_options: { include_usage: true } } as Params, { signal })) as AsyncIterable<Chunk>;
-      for await (const chunk of chunks) {
+    const control = joined(signal);
+    type Taken = { index: number; chunks: AsyncIterator<Chunk>; step: IteratorResult<Chunk> };
+    const take = async (index: number, chunks: AsyncIterator<Chunk>): Promise<Taken> => ({ index, chunks, step: await chunks.next() });
+    const next = new Map(each.map((params, index) => [index, (async () => {
+      const chunks = await create({ ...params, stream_options: { include_usage: true } } as Params, control);
+      return take(index, (chunks as AsyncIterable<Chunk>)[Symbol.asyncIterator]());
+    })()]));
+    try {
+      while (next.size > 0) {
+        const { index, chunks, step } = await Promise.race(next.values());
+        if (step.done) {
+          next.delete(index);
+          continue;
+        }
+        next.set(index, take(index, chunks));
+        const chunk = step.value;
         note(chunk);
         head ??= chunk;
         if (chunk.usage) usages.push(chunk.usage);
@@ -181,6 +209,9 @@ async function begun(queue: Queue, each: Params[], signal: AbortSignal, create: 
         const { usage: _, ...rest } = chunk;
         yield { ...rest, id: head.id, created: head.created, choices: chunk.choices.map((choice) => ({ ...choice, index })), ...(withUsage && { usage: null }) } as Chunk;
       }
+    } finally {
+      for (const left of next.values()) left.catch(() => {}); // told by the first that fails
+      control.abort();
     }
     if (withUsage && head) yield { ...head, choices: [], usage: summed(usages) } as Chunk;
   };

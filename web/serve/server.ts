@@ -55,11 +55,11 @@ export class Server {
 
   constructor(engine: Engine, options: ServeOptions) {
     this.#options = options;
-    const queue = new Queue(options.queue);
     const plan = engine.info.plan;
+    const queue = new Queue(options.queue, plan.parallel);
     const metrics = new Metrics(() => ({
       sluice_queued: queue.queued, sluice_running: queue.running, sluice_connections: this.#connections,
-      sluice_context_tokens: plan.contextLength, sluice_memory_budget_bytes: plan.budget, sluice_memory_total_bytes: plan.total, sluice_sessions: 1,
+      sluice_context_tokens: plan.contextLength, sluice_memory_budget_bytes: plan.budget, sluice_memory_total_bytes: plan.total, sluice_sessions: plan.parallel,
     }));
     this.#served = { engine, model: options.model, queue, metrics, open: () => !this.#closed, failure: '' };
     this.#http = http.createServer({ maxHeaderSize: kMaxHead, requestTimeout: kReadMs, headersTimeout: kReadMs, keepAliveTimeout: kIdleMs, connectionsCheckingInterval: 1000 });

@@ -98,6 +98,12 @@ export interface InspectOptions {
    * same threads; on the CPU alone. Default: none.
    */
   draft?: 'ngram' | ModelSource | false;
+  /**
+   * Answers of so many sessions and chats (1 to 64) are computed at once, each weight being read once for all of them;
+   * each is what it would be alone. Each has its keys and values in the budget. On the CPU alone; models that read
+   * texts whole answer one at a time. Default 1.
+   */
+  parallel?: number;
   /** Adapters over the model, which count in the budget; what does not fit the model is refused by name. */
   lora?: readonly (LoraAdapter | string)[];
   /** The engine's wasm, where it is not next to the script. */

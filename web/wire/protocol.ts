@@ -65,6 +65,7 @@ export interface LoadSpec {
   kernels: string;
   grammars: boolean;
   draft: boolean;
+  parallel: number;
   /** Of a smaller model that guesses. */
   draftSource?: SourceSpec | undefined;
   lora: AdapterSpec[];
@@ -82,7 +83,7 @@ export interface LoadSpec {
 }
 
 export interface GenerateSpec extends Omit<SamplingOptions, 'seed'> {
-  /** 0: the engine's own; a session's. */
+  /** 0: the engine's own; a session's; below: whichever of the engine's knows most of the prompt. */
   timeline: number;
   /** In decimal. */
   seed: string;

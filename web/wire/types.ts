@@ -222,6 +222,8 @@ export interface MemoryPlan {
   batch: number;
   /** Threads that compute. */
   threads: number;
+  /** Answers that can be computed at once. */
+  parallel: number;
   /** Room for weights: pinned ones and the ring. */
   weights: number;
   /** Weights that stay. */

@@ -54,6 +54,8 @@ export interface OpenOptions {
   grammars: boolean;
   /** Answers are guessed ahead: from what their text repeats, and by the draft where there is one. */
   draft: boolean;
+  /** Answers that are computed at once, each in a slot. */
+  parallel: number;
   /** Bytes of the budget that reading files takes beside the memory. */
   held?: number;
   /** The engine's threads have the model's files too (glue.d.ts) and may read units that a fill was marked local for. */
@@ -174,7 +176,11 @@ export interface EngineBinding {
   /** Whole-sequence decode. */
   detokenize(tokens: Int32Array, special: boolean): string;
 
-  // --- the timeline that the engine holds ----------------------------------------------------------
+  // --- slots, as many as the plan's `parallel` -------------------------------------------------------
+  /** Which slot all that follows is about: its timeline, its answer. */
+  select(slot: number): void;
+
+  // --- the timeline that a slot holds ----------------------------------------------------------------
   /** Number of tokens in its KV cache, and the tokens. */
   position(): number;
   tokens(): Int32Array;
@@ -188,8 +194,10 @@ export interface EngineBinding {
   logits(): Float32Array;
   /** Begins the answer to `prompt`, which becomes the timeline; what the two share stays. false: error(). */
   begin(prompt: Int32Array, options: AnswerOptions): boolean;
-  /** Works on the answer or the pass: up to maxOps operations (about ten a layer); returns a Step. */
+  /** Works on the answers of all slots, or on the pass: up to maxOps operations (about ten a layer); returns a Step. */
   step(maxOps: number): number;
+  /** Step.Done where the slot's answer has ended, Failed where by error(), else Progress. */
+  outcome(): number;
   /** Ends the answer where it stands. */
   cancel(): void;
   /** The pieces that have become certain since the last call. */

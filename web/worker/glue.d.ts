@@ -17,8 +17,6 @@ export interface GlueOptions {
   createThread?(): WorkerPort;
   /** Files that the engine reads in this thread, by number. */
   files?: (SyncFile | null)[];
-  print?(line: string): void;
-  printErr?(line: string): void;
 }
 
 export function createEngine(options: GlueOptions): Promise<EngineModule>;

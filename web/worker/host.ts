@@ -10,6 +10,7 @@ import { serveRpc, Transferred } from '../wire/rpc.js';
 import type { GenerationResult, SavedState } from '../wire/types.js';
 import type { EmbedInfo } from './binding.js';
 import { embed } from './embedding.js';
+import { Line, type Choice } from './line.js';
 import { giveAdapters, Loading, tooSmall, type HostPlatform, type Opened } from './loading.js';
 import { errorOf } from './opening.js';
 import { Reporter } from './reporter.js';
@@ -25,7 +26,7 @@ export class Host {
   #engine!: Opened;
   #running!: Running;
   #timelines!: Timelines;
-  #line: Promise<unknown> = Promise.resolve();
+  readonly #line = new Line(() => this.#engine.info.plan.parallel);
   readonly #tickets = new Map<number, Ticket>();
   /** The files are closed, since another engine was to read them. */
   #released = false;
@@ -95,7 +96,7 @@ export class Host {
     const reporter = this.#reporter;
     const { threads, kernels } = reporter.stats;
     if (left) reporter.stats = { ...left.stats, threads, kernels };
-    this.#timelines = new Timelines(engine.binding, engine.memory, new SessionSwap(() => this.#platform.swapFiles()), left?.timelines);
+    this.#timelines = new Timelines(engine.binding, engine.memory, new SessionSwap(() => this.#platform.swapFiles()), left?.timelines, engine.info.plan.parallel);
     await this.#running.attach();
     if (download) engine.io.startDownload();
     void this.#running.idle();
@@ -128,7 +129,7 @@ export class Host {
   /** Closes what is open. The owner ends all of the engine's workers next. */
   async #dispose(handedOver: boolean): Promise<void> {
     if (this.#running) this.#running.closed = true;
-    await this.#line;
+    await this.#line.do(null, async () => {});
     this.#engine?.gpu?.close();
     if (!handedOver) await this.#timelines?.forgetAll();
     await this.#io?.close();
@@ -138,33 +139,35 @@ export class Host {
 
   // --- work ----------------------------------------------------------------------------------
 
-  /** In line behind the work before. */
-  #work<T>(work: () => Promise<T>): Promise<T> {
-    const run = this.#line.then(() =>
+  /** In line behind the work before, alone or on a timeline. */
+  #work<T>(work: (timeline: number, begun: () => void) => Promise<T>, choice: Choice | null = null): Promise<T> {
+    return this.#line.do(choice, (timeline, begun) =>
       this.#running.withLock(async () => {
         if (this.#released) await this.#reopen();
-        return work();
+        return work(timeline, begun);
       }),
     );
-    this.#line = run.catch(() => {});
-    return run;
   }
 
   async #generate(id: number, spec: GenerateSpec): Promise<GenerationResult> {
     const ticket = { cancelled: false };
     this.#tickets.set(id, ticket);
-    const { binding } = this.#engine;
     try {
-      return await this.#work(async () => {
-        const { prompt, timeline } = spec;
-        if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
-        const tokens = typeof prompt === 'string' ? tokenize(binding, prompt, spec) : prompt;
-        await this.#timelines.use(timeline);
-        return this.#running.answer(tokens, spec, ticket, {
-          begun: () => this.#timelines.settle(),
+      const { prompt, timeline } = spec;
+      if (prompt.length === 0) throw new SluiceError('PROMPT_EMPTY', 'The prompt is empty.');
+      const tokens = typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
+      const choice: Choice = (taken) => (timeline < 0 ? this.#timelines.best(tokens, taken) : timeline);
+      return await this.#work(async (timeline, begun) => {
+        const slot = await this.#timelines.use(timeline, this.#line.taken);
+        return this.#running.answer(slot, tokens, spec, {
+          ticket,
+          begun: () => {
+            this.#timelines.settle();
+            begun();
+          },
           pieces: (pieces) => this.#reporter.post({ event: 'piece', generation: id, pieces }),
         });
-      });
+      }, choice);
     } finally {
       this.#tickets.delete(id);
     }

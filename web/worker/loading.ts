@@ -246,6 +246,6 @@ function ofDraft(work: Promise<void>): Promise<void> {
 }
 
 function openOptions(spec: LoadSpec, budget: number, threads: number): OpenOptions {
-  const { contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, kernels, grammars, draft } = spec;
-  return { memoryBudget: budget, contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, threads, kernels, grammars, draft };
+  const { contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, kernels, grammars, draft, parallel } = spec;
+  return { memoryBudget: budget, contextLength, kvType, kvPolicy, kvKeep, kvSize, quality, headClusters, threads, kernels, grammars, draft, parallel };
 }

@@ -23,10 +23,20 @@ export interface Ticket {
   cancelled: boolean;
 }
 
-export interface AnswerEvents {
+/** What is heard of an answer, and whether it is still wanted. */
+interface Heard {
+  ticket: Ticket;
   /** The prompt was accepted: the timeline is what it says. */
   begun(): void;
   pieces(pieces: Piece[]): void;
+}
+
+/** An answer under way, in its slot. */
+interface Answering extends Heard {
+  slot: number;
+  text: string;
+  resolve(result: GenerationResult): void;
+  reject(error: unknown): void;
 }
 
 /** The weights of an engine on their way, as far as this thread has looked. */
@@ -45,7 +55,11 @@ export class Running {
   #lastYield = 0;
   #opsPerStep = kLayerOps;
   #idling = false;
-  #working = false;
+  /** Pieces of work under way, and the answers among them. */
+  #working = 0;
+  readonly #answers = new Set<Answering>();
+  #driving = false;
+  #reported = 0;
   readonly #engine: Opened;
   readonly #reporter: Reporter;
 
@@ -70,7 +84,7 @@ export class Running {
    * an operation on a prompt may take a hundred times as long as the last one on a token did.
    */
   async withLock<T>(work: () => Promise<T>): Promise<T> {
-    this.#working = true;
+    this.#working++;
     try {
       await yieldToEvents(); // a cancel that came while waiting in line is heard first
       if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
@@ -81,44 +95,78 @@ export class Running {
       }
       return await work();
     } finally {
-      this.#working = false;
+      this.#working--;
       if (!this.closed) this.#reporter.publish(this.#engine, true);
       void this.idle();
     }
   }
 
-  /** One answer, from the prompt to its last token, on the timeline that the engine holds. */
-  async answer(tokens: Int32Array, spec: GenerateSpec, ticket: Ticket, on: AnswerEvents): Promise<GenerationResult> {
+  /** One answer, from the prompt to its last token, on the timeline that is in `slot`; those of other slots go on beside it. */
+  answer(slot: number, tokens: Int32Array, spec: GenerateSpec, heard: Heard): Promise<GenerationResult> {
     const { binding } = this.#engine;
+    binding.select(slot);
     if (!binding.begin(tokens, spec)) throw errorOf(binding);
-    on.begun();
-    let text = '';
-    const deliver = (): void => {
-      const pieces = binding.takePieces();
-      if (pieces.length === 0) return;
-      for (const piece of pieces) text += piece.text;
-      on.pieces(pieces);
-    };
-    let reported = 0;
-    const report = (): void => {
-      const now = performance.now();
-      if (now - reported < kReportMs) return;
-      reported = now;
-      this.#tell(tokens.length);
-    };
-    try {
-      if (!(await this.#steps(ticket, () => (deliver(), report())))) binding.cancel();
-      deliver();
-    } catch (error) {
-      binding.cancel();
-      throw error;
+    heard.begun();
+    this.#reported = 0;
+    return new Promise((resolve, reject) => {
+      this.#answers.add({ ...heard, slot, text: '', resolve, reject });
+      if (!this.#driving) void this.#drive();
+    });
+  }
+
+  /** Steps the answers, for as long as there are any. What fails for none of them alone fails for all. */
+  async #drive(): Promise<void> {
+    const all = this.#answers;
+    this.#driving = true;
+    while (all.size) {
+      try {
+        const wanted = await this.#turn(() => [...all].every(({ ticket }) => ticket.cancelled), () => {
+          this.#report();
+          all.forEach(this.#hear);
+        });
+        if (!wanted) all.forEach((answering) => this.#end(answering));
+      } catch (error) {
+        for (const answering of all) this.#end(answering, error);
+      }
     }
-    return this.#result(text);
+    this.#driving = false;
+  }
+
+  /** Delivers what there is of an answer, and ends it where it has ended. */
+  readonly #hear = (answering: Answering): void => {
+    const { binding } = this.#engine;
+    binding.select(answering.slot);
+    this.#deliver(answering);
+    const outcome = binding.outcome();
+    if (outcome === Step.Failed) this.#end(answering, errorOf(binding));
+    else if (outcome === Step.Done || answering.ticket.cancelled) this.#end(answering);
+  };
+
+  #deliver(answering: Answering): void {
+    const pieces = this.#engine.binding.takePieces();
+    if (pieces.length === 0) return;
+    for (const piece of pieces) answering.text += piece.text;
+    answering.pieces(pieces);
+  }
+
+  #end(answering: Answering, error?: unknown): void {
+    const { binding } = this.#engine;
+    this.#answers.delete(answering);
+    binding.select(answering.slot);
+    binding.cancel(); // what has ended stays as it is
+    this.#deliver(answering);
+    if (error === undefined) answering.resolve(this.#result(answering.text));
+    else answering.reject(error);
   }
 
   /** The pass that append() has begun. False when it was cancelled. */
-  pass(ticket: Ticket): Promise<boolean> {
-    return this.#steps(ticket, () => {});
+  async pass(ticket: Ticket): Promise<boolean> {
+    let step = Step.Progress as Step;
+    while (step !== Step.Done) {
+      if (!(await this.#turn(() => ticket.cancelled, (reached) => (step = reached)))) return false;
+      if (step === Step.Failed) throw errorOf(this.#engine.binding);
+    }
+    return true;
   }
 
   /** Lets weights arrive, while there is nothing else to do. */
@@ -154,26 +202,23 @@ export class Running {
     }
   }
 
-  /** Steps to the end; false when `ticket` was cancelled before. */
-  async #steps(ticket: Ticket, onStep: () => void): Promise<boolean> {
+  /** Lets events in when it is time for them, steps, has `heard` look at what it gave, and waits where weights are missing. False: nobody wants it. */
+  async #turn(unwanted: () => boolean, heard: (step: Step) => void): Promise<boolean> {
     const { binding, io, gpu } = this.#engine;
-    for (;;) {
-      const before = performance.now();
-      if (before - this.#lastYield > kSliceMs) {
-        this.#reporter.publish(this.#engine, false);
-        await yieldToEvents();
-        this.#lastYield = performance.now();
-      }
-      if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
-      if (ticket.cancelled) return false;
-      const step = binding.step(this.#opsPerStep);
-      io.poke();
-      if (step === Step.Failed) throw errorOf(binding);
-      onStep();
-      if (step === Step.Done) return true;
-      if (step === Step.Blocked) (await gpu?.serve(() => ticket.cancelled || this.closed)) || (await this.#waitForBytes());
-      else this.#adapt(performance.now() - before);
+    const before = performance.now();
+    if (before - this.#lastYield > kSliceMs) {
+      this.#reporter.publish(this.#engine, false);
+      await yieldToEvents();
+      this.#lastYield = performance.now();
     }
+    if (this.closed) throw new SluiceError('DISPOSED', 'The engine was disposed of.');
+    if (unwanted()) return false;
+    const step: Step = binding.step(this.#opsPerStep);
+    io.poke();
+    heard(step);
+    if (step === Step.Blocked) (await gpu?.serve(() => unwanted() || this.closed)) || (await this.#waitForBytes());
+    else if (step === Step.Progress) this.#adapt(performance.now() - before);
+    return true;
   }
 
   /** Keeps one step() at around half a slice, whatever the model's size. */
@@ -194,16 +239,24 @@ export class Running {
     else await queue.waitCompleted(seen, 5 * kBlockMs);
   }
 
-  /** Progress of the answer under way. */
-  #tell(promptTokens: number): void {
-    const { inPrompt, completionTokens, cachedTokens, generateRate } = this.#note();
-    if (inPrompt) {
-      const units = this.#engine.binding.unitStates();
-      const layer = Math.max(0, units.findIndex((state) => state >= 16));
-      this.#reporter.progress({ phase: 'prefill', tokens: promptTokens - cachedTokens, layer, layers: units.length });
-    } else {
-      this.#reporter.progress({ phase: 'generate', tokens: completionTokens, tokensPerSecond: generateRate });
+  /** Progress of the answers under way, of several together. */
+  #report(): void {
+    const now = performance.now();
+    if (now - this.#reported < kReportMs) return;
+    this.#reported = now;
+    const { binding } = this.#engine;
+    let [prompt, tokens, tokensPerSecond] = [0, 0, 0];
+    for (const { slot } of this.#answers) {
+      binding.select(slot);
+      const answer = this.#note();
+      if (answer.inPrompt) prompt += answer.promptTokens - answer.cachedTokens;
+      tokens += answer.completionTokens;
+      tokensPerSecond += answer.generateRate;
     }
+    if (tokens || !prompt) return this.#reporter.progress({ phase: 'generate', tokens, tokensPerSecond });
+    const units = binding.unitStates();
+    const layer = Math.max(0, units.findIndex((state) => state >= 16));
+    this.#reporter.progress({ phase: 'prefill', tokens: prompt, layer, layers: units.length });
   }
 
   /** The answer's figures, which become the counters'. */

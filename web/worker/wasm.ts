@@ -88,7 +88,6 @@ export async function instantiateWasm(
       threads.push(thread);
       return thread;
     },
-    printErr: (line) => console.error(line),
   });
   const shareFiles = async (files: (SharedFile | undefined)[]): Promise<void> => {
     const answers = threads.map((thread) => {
