@@ -111,6 +111,26 @@ test('no #include climbs out of its folder', () => {
 
 // --- web/ ---------------------------------------------------------------------------------------
 
+test('messages of the engine are of the few forms that the browser\'s printing knows (src/bindings/libc.cpp)', () => {
+  const rooms = new Set(['bindings', 'generate', 'embed', 'open', 'gpu'].flatMap((room) => [room, ...closure(direct, room)]));
+  const known = /^%(0?\d*)(\.(\d+|\*))?(ll|l|z)?[dusxX%]$/;
+  const wrong = [];
+  let seen = 0;
+  for (const file of [...rooms].flatMap((room) => sourceFiles(room === 'kernels' ? room : `src/${room}`))) {
+    if (/_(native|posix|windows)\.|\/safetensors\//.test(file)) continue;
+    const text = readFileSync(join(root, file), 'utf8').replace(/^\s*\/\/.*/gm, '');
+    for (const [literal] of text.matchAll(/"(?:[^"\\\n]|\\.)*"/g)) {
+      if (literal.includes('%json')) continue; // of the grammar's, and no form
+      for (const [form] of literal.matchAll(/%[-+ #0-9.*]*(?:hh|h|ll|l|z|j|t|L)?[a-zA-Z%]/g)) {
+        seen++;
+        if (!known.test(form)) wrong.push(`${file}: ${form} in ${literal}`);
+      }
+    }
+  }
+  assert.ok(seen > 200, `${seen} forms`);
+  assert.deepEqual(wrong, []);
+});
+
 // A room imports from those of lower numbers; the entries beside the rooms from all of them.
 const webLevels = { wire: 0, io: 1, gpu: 2, worker: 3, chat: 3, api: 4, serve: 5, entries: 6 };
 const webRoom = (file) => (file.includes('/') ? file.split('/')[0] : 'entries');
