@@ -49,7 +49,7 @@ const measured = (model, options, more) =>
 
 /** Other models of the fixtures are split behind their first layer; those that cannot be are refused by name. */
 const others = process.env.SLUICE_GPU_MODELS === 'all' ? [...arch, ...families].filter((model) => ![llama, lfm2, mixture].includes(model)) : [];
-for (const [model, ...cuts] of [[llama, 1, 2], [lfm2, 1, 2], [mixture, 1], ...others.map((model) => [model, 1])]) {
+for (const [model, ...cuts] of [[llama, 1], [lfm2, 2], [mixture, 1], ...others.map((model) => [model, 1])]) {
   for (const gpuLayers of cuts) {
     test(`the first ${gpuLayers} layers of ${model.name} on the card`, async (t) => {
       const result = await measured(model, { gpuLayers }).catch((error) => error.message);
