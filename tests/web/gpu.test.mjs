@@ -190,7 +190,7 @@ for (const model of [llama, lfm2]) {
   });
 
   test(`sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`, async () => {
-    checkTwins(await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 7, operations: 12 }));
+    checkTwins(await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 7, operations: 24 }));
   });
 }
 
@@ -199,7 +199,7 @@ for (const int8 of [{ few: true, many: false }, { few: false, many: true }]) {
   test(`sessions with activations as codes (${JSON.stringify(int8)}) say the same as the CPU's wherever codes tell tokens apart`, async () => {
     const model = quant.find(({ name }) => name === 'Q4_0');
     const options = { contextLength: 160 };
-    const told = await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 5, operations: 10, options, kernels: { ...kCodes, int8 }, gap: kCodesGap });
+    const told = await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 5, operations: 20, options, kernels: { ...kCodes, int8 }, gap: kCodesGap });
     assert.deepEqual(told.cardKernels.int8, int8);
     checkTwins(told);
   });
