@@ -73,12 +73,6 @@ void multiply_float_tile(const MatmulArgs& a, const uint8_t* group, int64_t row,
   }
 }
 
-#if defined(__wasm__)
-constexpr int kLeastFloatTile = 4;
-#else
-constexpr int kLeastFloatTile = 2;
-#endif
-
 template <class K>
 struct Float {
   using Element = typename K::Element;
@@ -117,7 +111,7 @@ struct Float {
     }
   }
   static void multiply(const MatmulArgs& a, const uint8_t* group, int64_t row) {
-    for_token_tiles<4, kLeastFloatTile>(
+    for_token_tiles<4, kLeastTile>(
         a.x.n_tokens, 0, [&](auto tokens, int64_t t) SLUICE_INLINE_LAMBDA {
           constexpr int kTokens = decltype(tokens)::value;
           multiply_float_tile<K, kTokens == 1 ? kVecs : 1, kTokens>(a, group, row, t);
