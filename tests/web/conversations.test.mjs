@@ -3,7 +3,7 @@
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { launch, servePages, testMounts } from './chromium.mjs';
+import { inTab, launch, testMounts } from './chromium.mjs';
 import { manyConversations } from './conversations.mjs';
 import { root } from './helpers.mjs';
 
@@ -20,27 +20,15 @@ for (const [kvType, count] of [['f16', 100], ['q4_0', 20]]) {
 
 describe('in Chromium', () => {
   let browser;
-  let server;
-  before(async () => {
-    browser = await launch();
-    server = await servePages(join(root, 'dist'), { mounts: testMounts });
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  before(async () => (browser = await launch()));
+  after(() => browser?.close());
 
   for (const [budget, count] of [[null, 11], [256 << 20, 100]]) {
-    test(`${count} ${budget ? 'in 256 MB' : 'at the smallest budget'}`, async (t) => {
-      const page = await browser.newPage();
-      await page.goto(`${server.url}/`);
-      const measured = await page.evaluate(async (given) => {
-        const { Engine } = await import('/dist/index.js');
+    test(`${count} ${budget ? 'in 256 MB' : 'at the smallest budget'}`, (t) => inTab(browser, join(root, 'dist'), { mounts: testMounts }, async ({ page }) => {
+      print(t, await page.evaluate(async (given) => {
         const { manyConversations } = await import('/tests/conversations.mjs');
         return manyConversations({ Engine, ...given });
-      }, { source: `/data/${model.join('/')}`, budget, count, ...settings });
-      print(t, measured);
-      await page.close();
-    });
+      }, { source: `/data/${model.join('/')}`, budget, count, ...settings }));
+    }));
   }
 });

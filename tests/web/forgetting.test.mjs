@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { cmakeBuild } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
-import { launch, servePages, testMounts } from './chromium.mjs';
+import { inTab, launch, testMounts } from './chromium.mjs';
 import { contextLength, forgettingSession, story } from './forgetting.mjs';
 import { root } from './helpers.mjs';
 
@@ -16,16 +16,11 @@ const model = ['examples', 'models', 'sluice-tales-Q8_0.gguf'];
 const cases = [['heavy', 'f16', 128], ['heavy', 'q8_0', 128], ['heavy', 'q4_0', 192], ['window', 'f16', 128]];
 
 let browser;
-let server;
 before(async () => {
   cmakeBuild('native', { targets: ['sluice'] });
   browser = await launch();
-  server = await servePages(join(root, 'dist'), { mounts: testMounts });
 });
-after(async () => {
-  await browser?.close();
-  await server?.close();
-});
+after(() => browser?.close());
 
 function nativeAnswer(kvPolicy, kvType, kvSize) {
   const options = ['--kv-policy', kvPolicy, '--kv-type', kvType, '--kv-size', kvSize, '--ctx', contextLength];
@@ -39,15 +34,11 @@ for (const [kvPolicy, kvType, kvSize] of cases) {
     const expected = nativeAnswer(kvPolicy, kvType, kvSize);
     const inNode = await forgettingSession({ Engine, source: join(root, ...model), ...options });
     assert.equal(inNode.said, expected);
-    const page = await browser.newPage();
-    await page.goto(`${server.url}/`);
-    const inPage = await page.evaluate(async (given) => {
-      const { Engine } = await import('/dist/index.js');
+    const inPage = await inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) => page.evaluate(async (given) => {
       const { forgettingSession } = await import('/tests/forgetting.mjs');
       return forgettingSession({ Engine, ...given });
-    }, { source: `/data/${model.join('/')}`, ...options });
+    }, { source: `/data/${model.join('/')}`, ...options }));
     assert.deepEqual(inPage, inNode);
-    await page.close();
     t.diagnostic(`${inPage.tokens} tokens, ${kvSize} positions: "${inPage.said}"`);
   });
 }

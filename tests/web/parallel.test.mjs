@@ -2,7 +2,7 @@
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { launch, servePages, testMounts } from './chromium.mjs';
+import { inTab, launch, testMounts } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import * as checks from './parallel.mjs';
 
@@ -30,29 +30,13 @@ describe('in Node', async () => {
 
 describe('in Chromium', () => {
   let browser;
-  let server;
-  before(async () => {
-    browser = await launch();
-    server = await servePages(join(root, 'dist'), { mounts: testMounts });
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  before(async () => (browser = await launch()));
+  after(() => browser?.close());
   const address = (text) => text.replaceAll(root, '/data/').replaceAll('\\', '/');
 
   for (const [what, name, settings] of cases) {
-    test(what, async () => {
-      const page = await browser.newPage();
-      try {
-        await page.goto(`${server.url}/`);
-        await page.evaluate(async ({ name, settings }) => {
-          const { Engine } = await import('/dist/index.js');
-          await (await import('/tests/parallel.mjs'))[name]({ Engine, ...settings });
-        }, { name, settings: JSON.parse(address(JSON.stringify(settings))) });
-      } finally {
-        await page.close();
-      }
-    });
+    test(what, () => inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) => page.evaluate(async ({ name, settings }) => {
+      await (await import('/tests/parallel.mjs'))[name]({ Engine, ...settings });
+    }, { name, settings: JSON.parse(address(JSON.stringify(settings))) })));
   }
 });

@@ -4,7 +4,7 @@
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { launch, servePages, testMounts } from './chromium.mjs';
+import { inTab, launch, testMounts } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { foreignState, randomOperations } from './random-operations.mjs';
 
@@ -51,29 +51,13 @@ describe('in Node', () => {
 
 describe('in Chromium', () => {
   let browser;
-  let server;
-  before(async () => {
-    browser = await launch();
-    server = await servePages(join(root, 'dist'), { mounts: testMounts });
-  });
-  after(async () => {
-    await browser?.close();
-    await server?.close();
-  });
+  before(async () => (browser = await launch()));
+  after(() => browser?.close());
   const address = (path) => path.replace(root, '/data/').replaceAll('\\', '/');
 
-  sequences(total(170), async ({ path, ...settings }) => {
-    const page = await browser.newPage();
-    page.on('pageerror', (error) => console.error('page error:', error.message));
-    try {
-      await page.goto(`${server.url}/`);
-      return await page.evaluate(async ({ source, stranger, settings }) => {
-        const { Engine } = await import('/dist/index.js');
-        const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
-        return randomOperations({ Engine, source, foreign: await foreignState(Engine, stranger), ...settings });
-      }, { source: address(path), stranger: address(other(path)), settings: { ...settings, ...(settings.draft && { draft: address(settings.draft) }) } });
-    } finally {
-      await page.close();
-    }
-  });
+  sequences(total(170), ({ path, ...settings }) => inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
+    page.evaluate(async ({ source, stranger, settings }) => {
+      const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
+      return randomOperations({ Engine, source, foreign: await foreignState(Engine, stranger), ...settings });
+    }, { source: address(path), stranger: address(other(path)), settings: { ...settings, ...(settings.draft && { draft: address(settings.draft) }) } })));
 });
