@@ -17,7 +17,8 @@ constexpr double kTryShare = 0.01;  // of the time, for sources that did not pay
 constexpr int32_t kTryPasses = 16;  // after which a try was worth it
 constexpr int32_t kMostWait = 1 << 14;
 // What a source is taken for that has not been asked, and how many guesses that is worth.
-constexpr double kHope = 0.75, kHopeful = 3;
+constexpr double kHope = 0.75, kHopeful = 2;
+constexpr size_t kFirstGuesses = 2;  // at most, where a try begins: hope alone speaks for them
 
 }  // namespace
 
@@ -135,8 +136,10 @@ Choice best_length(const PassCosts& costs, std::span<const double> chances,
 Choice Attempts::plan(const PassCosts& costs, Trust& trust, std::span<double> chances,
                       const Setting& setting, int32_t said) {
   const auto choose = [&] {
-    std::fill(chances.begin(), chances.end(), trust.chance(Trust::kAny));
-    return best_length(costs, chances, setting);
+    const auto likely =
+        passes_ == 1 && chances.size() > kFirstGuesses ? chances.first(kFirstGuesses) : chances;
+    std::fill(likely.begin(), likely.end(), trust.chance(Trust::kAny));
+    return best_length(costs, likely, setting);
   };
   const Choice best = choose();
   if (best.length > 0) {
