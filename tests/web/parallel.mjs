@@ -141,6 +141,31 @@ export async function ordered({ Engine, source }) {
   });
 }
 
+/** A chat that begins as another one begins with a copy of it, and takes nothing from it. */
+export async function beginnings({ Engine, source, recurrent = false }) {
+  const common = 'The king had three sons and a mill by the river, and every morning the miller told them a story. ';
+  await using(Engine, [[source, {}], [source, { parallel: 3 }]], async (roomy, engine) => {
+    const say = async (prompt) => {
+      const how = { max_tokens: 40, temperature: 0, logit_bias: { 2: -100 } };
+      const { choices: [{ text }], usage } = await engine.completions.create({ prompt, ...how });
+      same(text, (await roomy.completions.create({ prompt, ...how })).choices[0].text, prompt);
+      return { text, all: usage.prompt_tokens, cached: usage.prompt_tokens_details?.cached_tokens ?? 0 };
+    };
+    const shared = (await engine.tokenize(common)).length - 2;
+    const prompts = ['Once upon a time', 'The fox', 'In the wood'].map((text) => common + text);
+    const texts = [];
+    for (const [i, prompt] of prompts.entries()) {
+      const { text, cached } = await say(prompt);
+      check(recurrent || cached >= (i > 0 && shared), `chat ${i} has ${cached} of ${shared} tokens from another`);
+      texts.push(text);
+    }
+    for (const [i, prompt] of prompts.entries()) {
+      const { all, cached } = await say(`${prompt + texts[i]} and then`);
+      check(recurrent || cached >= all - 6, `chat ${i} goes on with ${cached} of ${all} tokens`);
+    }
+  });
+}
+
 /** The smallest budget is told, holds, and moves; what is disposed of ends everything at once. */
 export async function budgets({ Engine, source }) {
   const how = { ...kOptions, parallel: 3 };

@@ -19,6 +19,8 @@ const cases = [
   ['guesses of a smaller model', 'together', { source: sample('F16'), parallel: 3, count: 5, how: { draft: sample('Q4_0') } }],
   ['an answer that is cut or fails disturbs no other, a save waits', 'apart', { source: sample('Q4_0') }],
   ['one session keeps its order, chats go side by side', 'ordered', { source: sample('Q4_0') }],
+  ['a chat begins as another did', 'beginnings', { source: sample('Q4_0') }],
+  ['a recurrent chat begins as another did', 'beginnings', { source: data('families', 'lfm2.gguf'), recurrent: true }],
   ['one pass is of all', 'shared', { source: sample('Q4_0') }],
   ['budgets', 'budgets', { source: sample('Q4_0') }],
 ];

@@ -181,3 +181,24 @@ test('a wrong state is an error, and every timeline stays what it was', async ()
   assert.deepEqual(binding.held, [1, 2, 3]);
   assert.equal(timelines.owed, null);
 });
+
+test('a chat goes on where most of it is its own, and begins elsewhere as a copy of another', async () => {
+  const binding = new FakeBinding();
+  const timelines = new Timelines(binding, binding.memory, new SessionSwap(async () => null), [], 3);
+  const chat = async (prompt, taken = new Set()) => {
+    const id = timelines.best(Int32Array.from(prompt), taken);
+    await timelines.use(id, taken, Int32Array.from(prompt));
+    const begun = [...binding.held];
+    binding.held = prompt;
+    return [id, begun];
+  };
+  const [system, long] = [[1, 2, 3], [1, 2, 3, 10, 11, 12, 13]];
+  assert.deepEqual(await chat(long), [0, []]);
+  assert.deepEqual(await chat([...system, 20, 21, 22, 23]), [-1, long], 'another one with the same system prompt');
+  assert.deepEqual(await chat([...long, 14]), [0, long], 'the first goes on');
+  assert.deepEqual(await chat([7, 8, 9], new Set([0, -1])), [-2, []], 'what is taken is not looked into');
+  assert.deepEqual(await chat([5, 5, 5, 5]), [-1, [...system, 20, 21, 22, 23]], 'the one that was idle for longest');
+  assert.deepEqual(await chat([5, 5, 5, 6]), [-1, [5, 5, 5, 5]], 'another end of most of it');
+  await chat([...long, 14]);
+  assert.deepEqual(await chat([1, 2, 3, 10, 30, 31, 32]), [-2, [...long, 14]], 'a copy in place of what shares less');
+});

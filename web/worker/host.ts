@@ -158,7 +158,7 @@ export class Host {
       const tokens = typeof prompt === 'string' ? tokenize(this.#engine.binding, prompt, spec) : prompt;
       const choice: Choice = (taken) => (timeline < 0 ? this.#timelines.best(tokens, taken) : timeline);
       return await this.#work(async (timeline, begun) => {
-        const slot = await this.#timelines.use(timeline, this.#line.taken);
+        const slot = await this.#timelines.use(timeline, this.#line.taken, spec.timeline < 0 ? tokens : undefined);
         return this.#running.answer(slot, tokens, spec, {
           ticket,
           begun: () => {

@@ -21,6 +21,13 @@ interface Slot {
 
 const kNone: ReadonlySet<number> = new Set();
 
+/** How many tokens both begin with. */
+function sharedBy(a: Int32Array, b: Int32Array): number {
+  let n = 0;
+  while (n < a.length && a[n] === b[n]) n++;
+  return n;
+}
+
 export class Timelines {
   readonly #waiting = new Map<number, Waiting>();
   /** The one that was used last comes last. */
@@ -42,9 +49,11 @@ export class Timelines {
 
   /**
    * Has a slot hold timeline `id`, or `owed` tell what it would have to compute for that, and selects it; its
-   * number. Slots of timelines that are `taken` stay as they are. One call at a time.
+   * number. Slots of timelines that are `taken` stay as they are. One that shares less with `prompt` than
+   * another does begins as a copy of that. One call at a time.
    */
-  async use(id: number, taken = kNone): Promise<number> {
+  async use(id: number, taken = kNone, prompt?: Int32Array): Promise<number> {
+    if (prompt) await this.#inherit(id, taken, prompt);
     const slot = this.#slotOf(id) ?? (await this.#vacate(taken));
     this.#last(slot);
     if (slot.id !== id) {
@@ -61,17 +70,19 @@ export class Timelines {
     return this.#select(slot);
   }
 
-  /** Of the engine's own timelines, one that is not taken: the one that holds most of `tokens`, and loses least by them. */
+  /**
+   * Of the engine's own timelines, one that is not taken, for a chat of `tokens`: the one that holds most of them
+   * if that is most of what it holds; or else another chat begins, in the one that was idle for longest.
+   */
   best(tokens: Int32Array, taken: ReadonlySet<number>): number {
     let best = 0;
     let most = -Infinity;
     for (let id = 0; id > -this.#slots.length; id--) {
       if (taken.has(id)) continue;
-      const slot = this.#slotOf(id);
-      const held = (slot ? slot.missing ?? this.#tokens(slot) : this.#waiting.get(id)?.tokens) ?? new Int32Array(0);
-      const end = held.findIndex((token, i) => token !== tokens[i]);
-      const shared = end < 0 ? held.length : end;
-      const worth = shared - held.length / 2 ** 24;
+      const held = this.#heldBy(id);
+      const shared = sharedBy(held, tokens);
+      // Nothing speaks against an empty one, little against one that waits.
+      const worth = 2 * shared > held.length ? shared - held.length / 1e7 : held.length && -2 - this.#slots.indexOf(this.#slotOf(id)!);
       if (worth > most) [best, most] = [id, worth];
     }
     return best;
@@ -167,9 +178,14 @@ export class Timelines {
     return number;
   }
 
-  #tokens(slot: Slot): Int32Array {
+  #held(slot: Slot): Int32Array {
     this.#select(slot);
-    return this.#binding.tokens().slice();
+    return slot.missing ?? this.#binding.tokens().slice();
+  }
+
+  #heldBy(id: number): Int32Array {
+    const slot = this.#slotOf(id);
+    return slot ? this.#held(slot) : this.#waiting.get(id)?.tokens ?? new Int32Array();
   }
 
   #clear(slot: Slot): void {
@@ -193,11 +209,19 @@ export class Timelines {
 
   /** Has timeline `id` wait as what the slot holds. */
   async #keep(slot: Slot, id: number): Promise<void> {
-    const { missing } = slot;
-    const tokens = missing ?? this.#tokens(slot);
+    const tokens = this.#held(slot);
     if (tokens.length === 0) return;
-    const copy = missing ? null : this.#swap.put(this.#binding.stateBytes(), (at, length) => this.#piece(slot, at, length));
+    const copy = slot.missing ? null : this.#swap.put(this.#binding.stateBytes(), (at, length) => this.#piece(slot, at, length));
     this.#waiting.set(id, { tokens, swapped: await copy });
+  }
+
+  /** Copying a state takes about a hundredth of what computing it took. */
+  async #inherit(id: number, taken: ReadonlySet<number>, prompt: Int32Array): Promise<void> {
+    const from = this.#slots.find((slot) => !taken.has(slot.id!) && sharedBy(this.#held(slot), prompt) > sharedBy(this.#heldBy(id), prompt) + this.#held(slot).length / 32);
+    if (!from) return;
+    await this.forget(id);
+    await this.#keep(from, id);
+    if (!this.#waiting.get(id)?.swapped) this.#waiting.delete(id);
   }
 
   async #drop(id: number): Promise<void> {
