@@ -27,7 +27,7 @@ constexpr Choice kChoices[] = {
     {&neondot::kTable, platform::has_dotprod}, {&neon::kTable, always}, {&scalar::kTable, always}};
 #elif defined(SLUICE_WASM_TABLE)    // the page has chosen a binary: web/worker/variant.ts
 constexpr Choice kChoices[] = {{&SLUICE_WASM_TABLE::kTable, SLUICE_WASM_TABLE::runs_here}};
-#elif defined(SLUICE_WASM_RELAXED)  // the kernels' tests hold both
+#elif defined(SLUICE_WASM_RELAXED)  // a program of the kernels' tests holds both
 constexpr Choice kChoices[] = {{&wasmrelaxed::kTable, wasmrelaxed::runs_here},
                                {&wasmrelaxed16::kTable, wasmrelaxed16::runs_here}};
 #elif defined(__wasm_simd128__)

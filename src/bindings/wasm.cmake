@@ -1,4 +1,4 @@
-# Links the engine into build/wasm*/engine-*.{mjs,wasm}; web/scripts/build.mjs merges the relaxed
+# Links the engine into build/wasm/engine-*.{mjs,wasm}; web/scripts/build.mjs merges the relaxed
 # instructions in and turns the glue into the module that the worker imports.
 #  - The memory comes from JavaScript and its maximum is the caller's budget, so growth is exact and
 #    malloc answers null at the limit instead of aborting.
@@ -11,8 +11,13 @@ if(NOT binding_sources)
   return()
 endif()
 
+# Which table runs is all that most binaries differ in.
+add_library(sluice_binding OBJECT ${binding_sources})
+target_link_libraries(sluice_binding PUBLIC sluice_generate sluice_embed sluice_open)
+target_compile_options(sluice_binding PRIVATE -Oz)
+
 function(sluice_engine name)
-  add_executable(${name} ${binding_sources} ${ARGN})
+  add_executable(${name} ${CMAKE_SOURCE_DIR}/kernels/dispatch.cpp ${ARGN})
   target_link_libraries(${name} PRIVATE sluice_generate sluice_embed sluice_open)
   target_compile_options(${name} PRIVATE -Oz)
   target_link_options(${name} PRIVATE
@@ -37,19 +42,17 @@ function(sluice_engine name)
     LINK_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/library.js)
 endfunction()
 
-if(SLUICE_WASM_RELAXED)
-  # Two tables run everywhere with equal results, and which is faster is a matter of the CPU behind
-  # WebAssembly: an engine for each, so that a page fetches one.
-  foreach(table wasmrelaxed wasmrelaxed16)
-    string(REPLACE wasm engine- name ${table})
-    sluice_engine(${name} ${CMAKE_SOURCE_DIR}/kernels/dispatch.cpp)
-    target_compile_definitions(${name} PRIVATE SLUICE_WASM_TABLE=${table})
-  endforeach()
-else()
-  sluice_engine(engine-simd128)
-  # The same with a second executor, for pages that ask for a graphics card: no other page fetches it.
-  sluice_engine(engine-gpu)
-  target_link_libraries(engine-gpu PRIVATE sluice_gpu)
-  target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)
-  include(${CMAKE_CURRENT_LIST_DIR}/safetensors/wasm.cmake)
-endif()
+# Two relaxed tables run everywhere with equal results, and which is faster is a matter of the CPU
+# behind WebAssembly: an engine for each, so that a page fetches one.
+foreach(name simd128 relaxed relaxed16)
+  sluice_engine(engine-${name})
+  target_link_libraries(engine-${name} PRIVATE sluice_binding)
+  if(name MATCHES relaxed)
+    target_compile_definitions(engine-${name} PRIVATE SLUICE_WASM_TABLE=wasm${name})
+  endif()
+endforeach()
+# The plain one with a second executor, for pages that ask for a graphics card: no other page fetches it.
+sluice_engine(engine-gpu ${binding_sources})
+target_link_libraries(engine-gpu PRIVATE sluice_gpu)
+target_compile_definitions(engine-gpu PRIVATE SLUICE_GPU)
+include(${CMAKE_CURRENT_LIST_DIR}/safetensors/wasm.cmake)

@@ -1,5 +1,5 @@
 // Runs a GoogleTest program compiled to WebAssembly, in Node or in a browser, for either binary:
-// build/<preset>/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged in. Node 20
+// build/wasm/tests/<name>.{js,wasm} as linked, after the relaxed functions are merged in. Node 20
 // can be told to accept relaxed SIMD, but its dot product forgets the accumulator, and Debian's WebKit
 // does not know it, so that binary runs in Chromium and Firefox. 'strict' has the same tables with
 // functions of plain SIMD: it runs anywhere, with signed products.
@@ -8,13 +8,13 @@ import { cmakeBuild, finishBinary } from '../../web/scripts/build.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 
-const presets = { simd128: 'wasm', relaxed: 'wasm-relaxed', strict: 'wasm-relaxed' };
-const folder = (variant) => inRoot('build', presets[variant], 'tests');
+const folder = inRoot('build', 'wasm', 'tests');
+const linked = (name, variant) => (variant === 'simd128' ? name : `${name}_relaxed`);
 
 /** Builds one variant of the program; its finished binary lies beside the linked one. */
 export function buildProgram(name, variant, { below = '', variables = [] } = {}) {
-  cmakeBuild(presets[variant], { targets: [name], variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
-  const program = `${folder(variant)}/${below}${name}`;
+  cmakeBuild('wasm', { targets: [linked(name, variant)], variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
+  const program = `${folder}/${below}${linked(name, variant)}`;
   finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
 }
 
@@ -38,7 +38,7 @@ async function start(createProgram, wasmModule, args, print) {
 }
 
 export async function runInNode(name, variant, args = []) {
-  const base = `${folder(variant)}/${name}`;
+  const base = `${folder}/${linked(name, variant)}`;
   globalThis.self ??= { location: { href: '' } };
   const createProgram = new Function(`${readFileSync(`${base}.js`, 'utf8')};return createProgram`)();
   const lines = [];
@@ -49,13 +49,14 @@ export async function runInNode(name, variant, args = []) {
 
 /** `launch` is one of tests/web/drivers.mjs. */
 export async function runInBrowser(launch, name, variant, args = []) {
+  const program = linked(name, variant);
   const worker = `${start}
-    importScripts('/${name}.js');
+    importScripts('/${program}.js');
     onmessage = async ({ data }) => {
       const lines = [];
       let code;
       try {
-        const wasmModule = await WebAssembly.compileStreaming(fetch('/${name}.${variant}.wasm'));
+        const wasmModule = await WebAssembly.compileStreaming(fetch('/${program}.${variant}.wasm'));
         code = await start(createProgram, wasmModule, data, (line) => lines.push(line));
       } catch (e) {
         code = 1;
@@ -63,7 +64,7 @@ export async function runInBrowser(launch, name, variant, args = []) {
       }
       postMessage({ code, output: lines.join('\\n') });
     };`;
-  const server = await serve([['/', folder(variant)]], {
+  const server = await serve([['/', folder]], {
     onRequest(request, response) {
       if (request.url === '/') response.setHeader('Content-Type', 'text/html').end('<!doctype html>');
       else if (request.url === '/run.js') response.setHeader('Content-Type', 'text/javascript').end(worker);

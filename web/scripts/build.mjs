@@ -29,12 +29,12 @@ function relaxedImports(wasmFile) {
   return WebAssembly.Module.imports(module).filter((i) => i.module === 'relaxed').map((i) => i.name);
 }
 
-/** The engine's binaries by number: what each is called, and where it is linked. */
+/** The engine's binaries by number: what each is called, and whether it has relaxed instructions. */
 export const variants = [
-  { name: 'relaxed', preset: 'wasm-relaxed' },
-  { name: 'relaxed16', preset: 'wasm-relaxed' },
-  { name: 'simd128', preset: 'wasm' },
-  { name: 'gpu', preset: 'wasm' },
+  { name: 'relaxed', relaxed: true },
+  { name: 'relaxed16', relaxed: true },
+  { name: 'simd128', relaxed: false },
+  { name: 'gpu', relaxed: false },
 ];
 
 /** A custom section, by which the glue knows which of the binaries it was given. */
@@ -77,15 +77,12 @@ export function finishBinary(linked, relaxed, final, number = null) {
 
 function buildWasm() {
   mkdirSync(inRoot('build', 'wasm-glue'), { recursive: true });
-  for (const preset of new Set(variants.map((v) => v.preset))) {
-    const engines = variants.filter((v) => v.preset === preset).map((v) => `engine-${v.name}`);
-    cmakeBuild(preset, { targets: [...engines, ...(preset === 'wasm' ? ['safetensors'] : [])] });
-  }
+  cmakeBuild('wasm', { targets: [...variants.map(({ name }) => `engine-${name}`), 'safetensors'] });
   finishSafetensors();
-  write(inRoot('build', 'wasm-glue', 'glue.js'), makeGlue(variants.map(({ name, preset }, number) => {
-    const linked = inRoot('build', preset, `engine-${name}`);
+  write(inRoot('build', 'wasm-glue', 'glue.js'), makeGlue(variants.map(({ name, relaxed }, number) => {
+    const linked = inRoot('build', 'wasm', `engine-${name}`);
     const final = inRoot('build', 'wasm-glue', `engine.${name}.wasm`);
-    const names = finishBinary(`${linked}.wasm`, preset === 'wasm-relaxed', final, number);
+    const names = finishBinary(`${linked}.wasm`, relaxed, final, number);
     const missing = missingFunctions(readFileSync(`${linked}.mjs`, 'utf8')).filter((f) => !names.includes(f));
     if (missing.length) throw new Error(`undefined in ${name}: ${missing.join(', ')}`);
     return { file: `${linked}.mjs`, names };
