@@ -129,7 +129,7 @@ async function fuzzRegressions(preset) {
   return total;
 }
 
-async function nodeTests(folder, env = {}, timeoutMs = 40 * minute) {
+async function nodeTests(folder, env = {}, timeoutMs = 60 * minute) {
   const files = existsSync(inRoot('tests', folder))
     ? readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('.test.mjs')).sort()
     : [];
