@@ -11,6 +11,7 @@ import type { Engine } from './api/engine.js';
 import type { SavedSession, Session } from './api/session.js';
 import { xxh32 } from './io/xxh32.js';
 import { invalid, onlyKnown, SluiceError } from './wire/errors.js';
+import { sharedPrefix } from './wire/prefix.js';
 import type { SavedState } from './wire/types.js';
 
 /** How saved sessions are kept. */
@@ -65,12 +66,6 @@ function fileOf(name: string): string {
   const bytes = new TextEncoder().encode(name);
   if (typeof name !== 'string' || bytes.length === 0 || bytes.length > kMostName) invalid(`A name has 1 to ${kMostName} bytes.`);
   return `${[...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('')}.session`;
-}
-
-function shared(a: Int32Array, b: Int32Array): number {
-  let n = 0;
-  while (n < a.length && n < b.length && a[n] === b[n]) n++;
-  return n;
 }
 
 const isSession = (from: Engine | Session): from is Session => 'messages' in from;
@@ -144,7 +139,7 @@ export class SavedSessions {
     const tokens = typeof prompt === 'string' ? await engine.tokenize(prompt) : Int32Array.from(prompt);
     const found: { entry: Entry; length: number }[] = [];
     for await (const entry of this.#entries()) {
-      const length = shared(entry.tokens, tokens);
+      const length = sharedPrefix(entry.tokens, tokens);
       if (length >= kLeastReuse) found.push({ entry, length });
     }
     found.sort((a, b) => b.length - a.length);

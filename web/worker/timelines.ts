@@ -6,6 +6,7 @@
 
 import type { LeftTimelines, Waiting } from '../wire/calls.js';
 import { SluiceError } from '../wire/errors.js';
+import { sharedPrefix } from '../wire/prefix.js';
 import type { EngineBinding } from './binding.js';
 import { errorOf } from './opening.js';
 import { eachPiece, type SessionSwap } from './session-swap.js';
@@ -20,13 +21,6 @@ interface Slot {
 }
 
 const kNone: ReadonlySet<number> = new Set();
-
-/** How many tokens both begin with. */
-function sharedBy(a: Int32Array, b: Int32Array): number {
-  let n = 0;
-  while (n < a.length && a[n] === b[n]) n++;
-  return n;
-}
 
 export class Timelines {
   readonly #waiting = new Map<number, Waiting>();
@@ -80,7 +74,7 @@ export class Timelines {
     for (let id = 0; id > -this.#slots.length; id--) {
       if (taken.has(id)) continue;
       const held = this.#heldBy(id);
-      const shared = sharedBy(held, tokens);
+      const shared = sharedPrefix(held, tokens);
       // Nothing speaks against an empty one, little against one that waits.
       const worth = 2 * shared > held.length ? shared - held.length / 1e7 : held.length && -2 - this.#slots.indexOf(this.#slotOf(id)!);
       if (worth > most) [best, most] = [id, worth];
@@ -217,7 +211,11 @@ export class Timelines {
 
   /** Copying a state takes about a hundredth of what computing it took. */
   async #inherit(id: number, taken: ReadonlySet<number>, prompt: Int32Array): Promise<void> {
-    const from = this.#slots.find((slot) => !taken.has(slot.id!) && sharedBy(this.#held(slot), prompt) > sharedBy(this.#heldBy(id), prompt) + this.#held(slot).length / 32);
+    const own = sharedPrefix(this.#heldBy(id), prompt);
+    const from = this.#slots.find((slot) => {
+      const held = this.#held(slot);
+      return !taken.has(slot.id!) && sharedPrefix(held, prompt) > own + held.length / 32;
+    });
     if (!from) return;
     await this.forget(id);
     await this.#keep(from, id);
