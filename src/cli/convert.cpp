@@ -121,6 +121,9 @@ void print_report(const convert::Report& report, const Measured& measured) {
     if (t.mean_squared_error > 0) {
       std::printf("  mse %.3e  cosine %.6f", t.mean_squared_error, t.cosine);
     }
+    if (t.outliers != convert::Outliers::kNone) {
+      std::printf("  outliers %.2f %% %s", 100 * t.outlier_share, name_of(t.outliers));
+    }
     if (t.sensitivity.known() != Known::kNot && t.bytes < t.bytes_before) {
       std::printf("  sensitivity %.3g (%s)", t.sensitivity.slope(), name_of(t.sensitivity.known()));
     }
@@ -171,6 +174,10 @@ void print_report_json(const convert::Report& report, const Measured& measured) 
                        {"bytes", t.bytes},
                        {"mse", t.mean_squared_error},
                        {"cosine", t.cosine}});
+    if (t.outliers != convert::Outliers::kNone) {
+      tensors.back()["outliers"] = {
+          {"share", t.outlier_share}, {"error", t.outlier_error}, {"are", name_of(t.outliers)}};
+    }
     if (t.sensitivity.known() == Known::kNot) continue;
     tensors.back()["sensitivity"] = t.sensitivity.slope();
     tensors.back()["sensitivityOf"] = name_of(t.sensitivity.known());

@@ -230,6 +230,12 @@ class GgufLayout final : public Layout {
   Output* output_ = nullptr;
 };
 
+Outliers outliers_of(const TensorReport& line, const Choice& choice, const Options& options) {
+  if (line.outlier_share == 0) return Outliers::kNone;
+  if (!outliers_kept(line.outlier_error, options)) return Outliers::kClamped;
+  return choice.raised ? Outliers::kRaised : Outliers::kKept;
+}
+
 Result<Report> write_model(const Source& model, const Options& options, Layout* layout,
                            Sink* sink) {
   Result<Plan> begun = begin_plan(model, options, *layout);
@@ -261,6 +267,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
         from, to, *importance,
         [layout](std::span<const uint8_t> bytes) { return layout->write(bytes); }, &line,
         line.name == gguf::kHeadByCluster ? &plan.by_cluster : nullptr));
+    line.outliers = outliers_of(line, plan.choices[i], options);
     report.bytes_before += line.bytes_before;
   }
   SLUICE_RETURN_IF_ERROR(layout->finish());
@@ -269,6 +276,11 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
 }
 
 }  // namespace
+
+const char* name_of(Outliers outliers) {
+  constexpr const char* kNames[] = {"", "kept", "clamped", "raised"};
+  return kNames[static_cast<size_t>(outliers)];
+}
 
 Status Output::write(std::span<const uint8_t> bytes) {
   SLUICE_RETURN_IF_ERROR(sink_->write(bytes));

@@ -55,6 +55,16 @@ struct Options {
   std::function<void(uint64_t done, uint64_t total)> on_progress;
 };
 
+// What became of values further than three deviations from their tensor's mean.
+enum class Outliers : uint8_t {
+  kNone,     // there are none, or the type rounds each value for itself
+  kKept,     // by the scales of their blocks, as well as the tensor may be
+  kClamped,  // they are not: few, or the type was asked for
+  kRaised,   // kept, for which the type is larger than the smallest that the tensor could have
+};
+// "kKept" as reports have it; empty for kNone.
+[[nodiscard]] const char* name_of(Outliers outliers);
+
 struct TensorReport {
   std::string name;
   gguf::TensorType from, to;
@@ -62,6 +72,8 @@ struct TensorReport {
   bool weighted = false;  // by an importance matrix
   uint64_t values = 0, bytes_before = 0, bytes = 0;
   double mean_squared_error = 0, cosine = 1;
+  double outlier_share = 0, outlier_error = 0;  // of values; of their power
+  Outliers outliers = Outliers::kNone;
   Sensitivity sensitivity;  // under target_bytes
 };
 struct Report {

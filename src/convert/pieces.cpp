@@ -11,9 +11,11 @@ namespace {
 
 constexpr uint64_t kLeastPiece = 1 << 12;
 constexpr uint64_t kMostThreads = 64;
-constexpr float kMostInBlocks = 1e6;    // an f16 scale could not hold much more
-constexpr uint64_t kMostWindows = 512;  // of kLeastPiece values, that tell a tensor's error
-constexpr uint64_t kSlotsAThread = 4;   // so that nobody waits long for the others
+constexpr float kMostInBlocks = 1e6;     // an f16 scale could not hold much more
+constexpr uint64_t kErrorWindows = 512;  // of kLeastPiece values, that tell a tensor's error
+constexpr uint64_t kBoundsWindows = 64;  // likewise its deviation
+constexpr double kDeviations = 3;        // beyond which a value is an outlier
+constexpr uint64_t kSlotsAThread = 4;    // so that nobody waits long for the others
 
 // Bytes held for pieces of so many values: stored values in and out for each slot, three rows of
 // f32 for each thread.
@@ -81,7 +83,7 @@ Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put, const RowOrd
 
 void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, uint64_t first, uint64_t n,
-                            const RowOrder* order, Slot* slot, Room* room) {
+                            const RowOrder* order, const Bounds& bounds, Slot* slot, Room* room) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
   const auto kernel_type = static_cast<kernels::Type>(type);
   slot->errors = {};
@@ -95,7 +97,8 @@ void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
       info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
   quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
   kernels::best().dequantize(kernel_type, slot->out.data(), count, room->y.data());
-  quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, &slot->errors);
+  quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, bounds,
+                         &slot->errors);
   if (!held || !std::isfinite(slot->errors.yy)) {
     slot->status = error(Code::kBadWeights, "tensor \"%s\" has values beyond the range of %s",
                          gguf::printable(tensor.name).c_str(), info.name);
@@ -112,6 +115,12 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
   if (type == tensor.type && model_.as_stored(tensor)) return copy(tensor, put, order);
   report->weighted = importance != nullptr;
   if (importance == nullptr) forget_weights();
+  Bounds bounds;
+  if (gguf::type_info(type)->block_size > 1) {
+    const Result<Bounds> found = bounds_of(tensor);
+    if (!found.ok()) return found.status();
+    bounds = *found;
+  }
   Errors all;
   const uint64_t batch = slots_.size() * piece_;
   for (uint64_t first = 0; first < report->values; first += batch) {
@@ -121,7 +130,7 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
       const auto at = static_cast<size_t>(i);
       const uint64_t from = first + at * piece_;
       make_piece(tensor, type, importance, from, std::min(piece_, report->values - from), order,
-                 &slots_[at], &rooms_[static_cast<size_t>(thread)]);
+                 bounds, &slots_[at], &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
       const Slot& slot = slots_[i];
@@ -132,6 +141,8 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
   }
   report->mean_squared_error = all.squared / static_cast<double>(report->values);
   report->cosine = all.cosine();
+  report->outlier_share = all.outlier_share();
+  report->outlier_error = all.outlier_error();
   return {};
 }
 
@@ -139,12 +150,11 @@ void PieceMaker::forget_weights() {
   for (Room& room : rooms_) std::fill(room.w.begin(), room.w.end(), 1.0f);
 }
 
-Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
-                           const std::vector<float>* importance, Errors* errors) {
-  if (importance == nullptr) forget_weights();
+Status PieceMaker::sample(const gguf::Tensor& tensor, uint64_t windows, const One& one,
+                          const std::function<void(const Slot&)>& then) {
   const uint64_t values = tensor.ne[0] * tensor.rows();
   const uint64_t n_windows = (values + kLeastPiece - 1) / kLeastPiece;
-  const uint64_t stride = std::max<uint64_t>(1, n_windows / kMostWindows);
+  const uint64_t stride = std::max<uint64_t>(1, n_windows / windows);
   const uint64_t batch = slots_.size() * stride;
   for (uint64_t window = 0; window < n_windows; window += batch) {
     const uint64_t left = std::min(batch, n_windows - window);
@@ -152,15 +162,50 @@ Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
     pool_.parallel_for(n, [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
       const uint64_t from = (window + at * stride) * kLeastPiece;
-      make_piece(tensor, type, importance, from, std::min(kLeastPiece, values - from), nullptr,
-                 &slots_[at], &rooms_[static_cast<size_t>(thread)]);
+      one(from, std::min(kLeastPiece, values - from), &slots_[at],
+          &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
       SLUICE_RETURN_IF_ERROR(slots_[i].status);
-      errors->add(slots_[i].errors);
+      then(slots_[i]);
     }
   }
   return {};
+}
+
+Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
+                           const std::vector<float>* importance, const Bounds& bounds,
+                           Errors* errors) {
+  if (importance == nullptr) forget_weights();
+  return sample(
+      tensor, kErrorWindows,
+      [&](uint64_t first, uint64_t n, Slot* slot, Room* room) {
+        make_piece(tensor, type, importance, first, n, nullptr, bounds, slot, room);
+      },
+      [errors](const Slot& slot) { errors->add(slot.errors); });
+}
+
+Result<Bounds> PieceMaker::bounds_of(const gguf::Tensor& tensor) {
+  double sum = 0, squares = 0, values = 0;
+  const auto look = [&](uint64_t first, uint64_t n, Slot* slot, Room* room) {
+    slot->status = model_.read(tensor, first, n, slot->in, room->x.data());
+    if (!slot->status.ok()) return;
+    slot->sum = slot->squares = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const auto x = static_cast<double>(room->x[i]);
+      slot->sum += x;
+      slot->squares += x * x;
+    }
+    slot->values = static_cast<double>(n);
+  };
+  SLUICE_RETURN_IF_ERROR(sample(tensor, kBoundsWindows, look, [&](const Slot& slot) {
+    sum += slot.sum;
+    squares += slot.squares;
+    values += slot.values;
+  }));
+  const double mean = sum / values;
+  const double reach = kDeviations * std::sqrt(std::max(0.0, squares / values - mean * mean));
+  return Bounds{static_cast<float>(mean - reach), static_cast<float>(mean + reach)};
 }
 
 }  // namespace sluice::convert

@@ -33,7 +33,10 @@ class PieceMaker {
   // The errors of `type`, measured on a few thousand blocks that lie evenly in the tensor: the same
   // ones whatever the budget and the threads.
   [[nodiscard]] Status measure(const gguf::Tensor& tensor, gguf::TensorType type,
-                               const std::vector<float>* importance, Errors* errors);
+                               const std::vector<float>* importance, const Bounds& bounds,
+                               Errors* errors);
+  // Three deviations from the mean, by values that lie as evenly.
+  [[nodiscard]] Result<Bounds> bounds_of(const gguf::Tensor& tensor);
   // What all of it takes, `held` included.
   [[nodiscard]] uint64_t memory() const { return memory_; }
 
@@ -42,6 +45,7 @@ class PieceMaker {
     std::vector<uint8_t> in, out;
     uint64_t bytes = 0;
     Errors errors;
+    double values = 0, sum = 0, squares = 0;  // of what bounds are found by
     Status status;
   };
   struct Room {  // of a thread
@@ -49,10 +53,15 @@ class PieceMaker {
   };
 
   PieceMaker(const Source& model, int threads, uint64_t piece, uint64_t slots);
+  // Runs `one` for so many places that lie evenly in `tensor`, in several threads, and `then` for
+  // its slot, in their order.
+  using One = std::function<void(uint64_t first, uint64_t n, Slot* slot, Room* room)>;
+  [[nodiscard]] Status sample(const gguf::Tensor& tensor, uint64_t windows, const One& one,
+                              const std::function<void(const Slot&)>& then);
   [[nodiscard]] Status copy(const gguf::Tensor& tensor, const Put& put, const RowOrder* order);
   void make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                   const std::vector<float>* importance, uint64_t first, uint64_t n,
-                  const RowOrder* order, Slot* slot, Room* room);
+                  const RowOrder* order, const Bounds& bounds, Slot* slot, Room* room);
   void forget_weights();
 
   const Source& model_;

@@ -1,8 +1,6 @@
 // Plain quantizers, and the choice of an instruction set.
 #include "convert/quantize.h"
 
-#include <cmath>
-
 #define SLUICE_QUANTIZERS plain_quantizers
 #include "convert/quantizers.h"
 
@@ -28,6 +26,10 @@ void Errors::add(const Errors& other) {
   xy += other.xy;
   counted += other.counted;
   power += other.power;
+  values += other.values;
+  outliers += other.outliers;
+  outlier_counted += other.outlier_counted;
+  outlier_power += other.outlier_power;
 }
 
 double Errors::cosine() const {

@@ -2,6 +2,7 @@
 // the least weighted error of what is decoded from it. The same bytes on every instruction set.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -13,19 +14,33 @@ namespace sluice::convert {
 // it is ones where nothing is known. Values must be finite.
 using Quantize = void(const float* x, const float* w, int64_t n, uint8_t* out);
 
+// Values outside are outliers.
+struct Bounds {
+  float low = -HUGE_VALF, high = HUGE_VALF;
+};
+
 // Sums over pairs of a value and what is decoded from its code.
 struct Errors {
   double squared = 0;             // of (x - y)^2
   double xx = 0, yy = 0, xy = 0;  // of x^2, y^2, x y
   double counted = 0, power = 0;  // of w (x - y)^2 and w x^2
+  double values = 0, outliers = 0;
+  double outlier_counted = 0, outlier_power = 0;  // of w (x - y)^2 and w x^2 of outliers
 
   void add(const Errors& other);
   [[nodiscard]] double cosine() const;
+  [[nodiscard]] double outlier_share() const { return values > 0 ? outliers / values : 0; }
+  // Of the power that outliers have.
+  [[nodiscard]] double outlier_error() const {
+    return outlier_power > 0 ? outlier_counted / outlier_power : 0;
+  }
 };
 
 struct Quantizers {
   Quantize* (*of)(kernels::Type type);
-  void (*add_errors)(const float* x, const float* y, const float* w, int64_t n, Errors* errors);
+  // n is a multiple of 16 where there are bounds.
+  void (*add_errors)(const float* x, const float* y, const float* w, int64_t n,
+                     const Bounds& bounds, Errors* errors);
 };
 
 // Those for the instruction set that kernels::best() has, or one by name; they differ in speed

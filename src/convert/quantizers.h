@@ -56,7 +56,26 @@ struct LaneErrors {
     }
   }
 };
-void add_errors(const float* x, const float* y, const float* w, int64_t n, Errors* errors) {
+// Outliers are few: most steps have none.
+void add_outliers(const float* x, const float* y, const float* w, int64_t n, const Bounds& bounds,
+                  Errors* errors) {
+  constexpr int kStep = LaneErrors::kLanes;
+  const float low = bounds.low, high = bounds.high;
+  for (int64_t i = 0; i + kStep <= n; i += kStep) {
+    int any = 0;
+    for (int l = 0; l < kStep; ++l) any |= (x[i + l] < low) | (x[i + l] > high);
+    if (any == 0) continue;
+    for (int64_t l = i; l < i + kStep; ++l) {
+      if (x[l] >= low && x[l] <= high) continue;
+      const double a = x[l], c = w[l], r = a - static_cast<double>(y[l]);
+      errors->outliers += 1;
+      errors->outlier_counted += c * r * r;
+      errors->outlier_power += c * a * a;
+    }
+  }
+}
+void add_errors(const float* x, const float* y, const float* w, int64_t n, const Bounds& bounds,
+                Errors* errors) {
   constexpr int kStep = LaneErrors::kLanes;
   LaneErrors sums;
   int64_t i = 0;
@@ -74,6 +93,8 @@ void add_errors(const float* x, const float* y, const float* w, int64_t n, Error
     errors->counted += sums.counted[l];
     errors->power += sums.power[l];
   }
+  errors->values += static_cast<double>(n);
+  add_outliers(x, y, w, n, bounds, errors);
 }
 
 Quantize* quantizer(kernels::Type type) {

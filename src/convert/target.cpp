@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/round_up.h"
 #include "convert/substitute.h"
@@ -30,13 +31,28 @@ T kept_type(const Tensor& tensor) {
   return tensor.n_dims < 2 && is_float ? T::kF32 : tensor.type;
 }
 
+// Beyond this share of a tensor they are no accidents that may be cut off.
+constexpr double kFewOutliers = 0.001;
+
+// A type has to hold what makes a tensor more than few outliers as well as all of it.
+bool holds_outliers(const Errors& errors, const Options& options) {
+  return errors.outlier_share() <= kFewOutliers || outliers_kept(errors.outlier_error(), options);
+}
+bool near(const Errors& errors, const Options& options) {
+  return errors.cosine() >= options.least_cosine;
+}
+
 // By type, of all that a tensor may become; as it is it loses nothing.
 Status errors_of(const Tensor& tensor, const Options& options, PieceMaker* maker,
                  std::map<T, Errors>* errors) {
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
-  for (const T type : types_for(tensor)) {
-    SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, &(*errors)[type]));
+  const std::vector<T> types = types_for(tensor);
+  if (types.empty()) return {};
+  const Result<Bounds> bounds = maker->bounds_of(tensor);
+  if (!bounds.ok()) return bounds.status();
+  for (const T type : types) {
+    SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, *bounds, &(*errors)[type]));
   }
   return {};
 }
@@ -45,14 +61,24 @@ double relative(const Errors& errors) {
   return errors.power > 0 ? errors.counted / errors.power : 0;
 }
 
-// What a tensor may become, ascending in bytes and on the hull.
-std::vector<Form> forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
-                           const std::map<T, Errors>& errors, const Sensitivity& sensitivity) {
+struct Forms {
+  std::vector<Form> all;  // ascending in bytes and on the hull
+  bool raised = false;    // the first one would be smaller, were it not for outliers
+};
+
+// What a tensor may become.
+Forms forms_of(const Tensor& tensor, uint64_t alignment, const Options& options,
+               const std::map<T, Errors>& errors, const Sensitivity& sensitivity) {
   const T kept = kept_type(tensor);
   std::vector<Form> forms = {{kept, bytes_as(tensor, kept, alignment), 0}};
+  uint64_t cut = UINT64_MAX;  // bytes of the smallest type that outliers refuse
   for (const auto& [type, e] : errors) {
     const uint64_t bytes = bytes_as(tensor, type, alignment);
-    if (bytes >= forms[0].bytes || e.cosine() < options.least_cosine) continue;
+    if (bytes >= forms[0].bytes || !near(e, options)) continue;
+    if (!holds_outliers(e, options)) {
+      cut = std::min(cut, bytes);
+      continue;
+    }
     forms.push_back({type, bytes, sensitivity.change(type, relative(e))});
   }
   std::sort(forms.begin(), forms.end(), [](const Form& a, const Form& b) {
@@ -69,7 +95,7 @@ std::vector<Form> forms_of(const Tensor& tensor, uint64_t alignment, const Optio
     }
     hull.push_back(f);
   }
-  return hull;
+  return {hull, cut < hull[0].bytes};
 }
 
 // The type of fewest bytes that `tensor` may have, by shape alone where there is no maker.
@@ -77,19 +103,26 @@ Result<T> smallest(const Tensor& tensor, const Options& options, PieceMaker* mak
   const T kept = kept_type(tensor);
   const Result<const std::vector<float>*> importance = importance_of(options, tensor);
   if (!importance.ok()) return importance.status();
+  std::optional<Bounds> bounds;
   for (const T type : types_for(tensor)) {  // the smallest come first
     if (bytes_as(tensor, type) >= bytes_as(tensor, kept)) break;
     if (maker == nullptr) return type;
+    if (!bounds.has_value()) {
+      const Result<Bounds> found = maker->bounds_of(tensor);
+      if (!found.ok()) return found.status();
+      bounds = *found;
+    }
     Errors errors;
-    SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, &errors));
-    if (errors.cosine() >= options.least_cosine) return type;
+    SLUICE_RETURN_IF_ERROR(maker->measure(tensor, type, *importance, *bounds, &errors));
+    if (near(errors, options) && holds_outliers(errors, options)) return type;
   }
   return kept;
 }
 
 Status too_small(const Options& options, uint64_t least) {
   return error(Code::kInvalidArgument,
-               "the smallest file of this model whose tensors keep a cosine of %.3g has %llu bytes",
+               "the smallest file of this model whose tensors keep a cosine of %.3g, and their "
+               "outliers, has %llu bytes",
                options.least_cosine, static_cast<unsigned long long>(least));
 }
 
@@ -98,13 +131,12 @@ struct Step {
   size_t tensor, form;
 };
 
-using Forms = std::vector<std::vector<Form>>;  // by tensor
-
 // Takes as many of the steps, in their order, as the file has room for, and of those behind them
 // each that fits and follows one that was taken. Returns the form of each tensor.
 class Chooser {
  public:
-  Chooser(const Forms& forms, const std::vector<Step>& steps, uint64_t most, Sizer* sizer)
+  Chooser(const std::vector<Forms>& forms, const std::vector<Step>& steps, uint64_t most,
+          Sizer* sizer)
       : forms_(forms), steps_(steps), most_(most), sizer_(*sizer), chosen_(forms.size()) {}
 
   [[nodiscard]] std::vector<size_t> choose() {
@@ -127,7 +159,7 @@ class Chooser {
  private:
   void set(size_t tensor, size_t form) {
     chosen_[tensor] = form;
-    sizer_.set(tensor, forms_[tensor][form].type);
+    sizer_.set(tensor, forms_[tensor].all[form].type);
   }
   [[nodiscard]] bool fits() const {
     const Result<uint64_t> bytes = sizer_.bytes();
@@ -139,7 +171,7 @@ class Chooser {
     return fits();
   }
 
-  const Forms& forms_;
+  const std::vector<Forms>& forms_;
   const std::vector<Step>& steps_;
   uint64_t most_;
   Sizer& sizer_;
@@ -147,6 +179,10 @@ class Chooser {
 };
 
 }  // namespace
+
+bool outliers_kept(double error, const Options& options) {
+  return error <= 1 - options.least_cosine * options.least_cosine;
+}
 
 Result<const std::vector<float>*> importance_of(const Options& options, const Tensor& tensor) {
   if (options.importance == nullptr) return nullptr;
@@ -185,12 +221,12 @@ Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer, const Opti
   }
   Sized out;
   out.sensitivities = sensitivities_of(header, shares, options.probes);
-  Forms forms;
+  std::vector<Forms> forms;
   std::vector<Step> steps;
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     forms.push_back(
         forms_of(header.tensors[i], header.alignment, options, errors[i], out.sensitivities[i]));
-    const std::vector<Form>& of = forms.back();
+    const std::vector<Form>& of = forms.back().all;
     for (size_t f = 1; f < of.size(); ++f) {
       const Form &a = of[f - 1], &b = of[f];
       steps.push_back({(a.error - b.error) / static_cast<double>(b.bytes - a.bytes), i, f});
@@ -203,7 +239,10 @@ Result<Sized> types_for_size(const gguf::Header& header, Sizer sizer, const Opti
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.saved > b.saved; });
   const std::vector<size_t> chosen = Chooser(forms, steps, options.target_bytes, &sizer).choose();
-  for (size_t i = 0; i < forms.size(); ++i) out.choices.push_back({forms[i][chosen[i]].type});
+  for (size_t i = 0; i < forms.size(); ++i) {
+    const bool raised = forms[i].raised && chosen[i] == 0;
+    out.choices.push_back({.type = forms[i].all[chosen[i]].type, .raised = raised});
+  }
   return out;
 }
 

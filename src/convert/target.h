@@ -12,6 +12,10 @@ namespace sluice::convert {
 [[nodiscard]] Result<const std::vector<float>*> importance_of(const Options& options,
                                                               const gguf::Tensor& tensor);
 
+// Whether a type holds outliers whose error is such a share of their power: the share that a tensor
+// may lose which keeps options.least_cosine.
+[[nodiscard]] bool outliers_kept(double error, const Options& options);
+
 struct Sized {
   std::vector<Choice> choices;             // by tensor
   std::vector<Sensitivity> sensitivities;  // likewise

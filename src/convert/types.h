@@ -25,6 +25,7 @@ struct Recipe {
 struct Choice {
   gguf::TensorType type;
   bool fallback = false;  // the wanted type's blocks do not fit the rows
+  bool raised = false;    // a smaller type does not hold the outliers
 };
 
 // Types for header.tensors, which are in the order of use. pure: every matrix gets recipe.type.

@@ -307,6 +307,12 @@ TEST_F(Convert, FitsTheSizeThatIsAskedFor) {
     const auto report = nlohmann::json::parse(ran.out);
     for (const auto& t : report["tensors"]) {
       EXPECT_GE(t["cosine"].get<double>(), 0.989) << t["name"];
+      const bool rounds = t["type"] == "F32" || t["type"] == "F16";  // each value for itself
+      ASSERT_EQ(t.contains("outliers"), !rounds) << t["name"];
+      if (!rounds) {
+        EXPECT_GT(t["outliers"]["share"].get<double>(), 0.001) << t["name"];
+        EXPECT_EQ(t["outliers"]["are"], "kept") << t["name"];
+      }
     }
     const double error = error_of(logits(at("out")), wanted);
     EXPECT_LT(error, before) << size;

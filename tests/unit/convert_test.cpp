@@ -343,6 +343,72 @@ TEST(ConvertFile, IsTheSameForAnyThreadsAndBudget) {
   EXPECT_EQ(convert_file(source_file(), options).status.code(), Code::kBudgetTooSmall);
 }
 
+// Values of one size, and in every so many groups of 16 ten that are larger, none like another.
+std::vector<uint8_t> file_with_outliers(size_t every) {
+  std::mt19937 random(7);
+  std::vector<float> values(size_t{256} * 1024);
+  for (float& x : values) x = random() % 2 == 0 ? 0.02f : -0.02f;
+  for (size_t group = 0; group < values.size() / 16; group += every) {
+    for (size_t i = 0; i < 10; ++i) {
+      const auto size = 0.14f + 0.02f * static_cast<float>(random() % 20);
+      values[group * 16 + i] = random() % 2 == 0 ? size : -size;
+    }
+  }
+  std::vector<uint8_t> bytes(values.size() * 4);
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  test::GgufBuilder file;
+  file.string("general.architecture", "llama").tensor("blk.0.ffn_up.weight", 0, {256, 1024}, bytes);
+  return file.build();
+}
+
+TEST(ConvertOutliers, AreCountedAndKeptOrClamped) {
+  for (const size_t every : {200, 1000}) {
+    const double n = 1 + (16384 - 1) / static_cast<double>(every);
+    for (const auto& [type, wanted] : {std::pair("q8_0", Outliers::kKept),
+                                       {"q4_0", Outliers::kKept},
+                                       {"tq2_0", Outliers::kClamped}}) {
+      Options options;
+      options.type = type;
+      const Converted made = convert_file(file_with_outliers(every), options);
+      ASSERT_TRUE(made.status.ok()) << made.status.message();
+      const TensorReport& line = made.report.tensors[0];
+      EXPECT_DOUBLE_EQ(line.outlier_share, 10 * std::floor(n) / (256 * 1024)) << type;
+      EXPECT_EQ(line.outliers, wanted) << type << " " << every << " " << line.outlier_error;
+    }
+  }
+  Options options;
+  options.type = "f16";  // rounds each value for itself
+  EXPECT_EQ(convert_file(file_with_outliers(200), options).report.tensors[0].outliers,
+            Outliers::kNone);
+}
+
+TEST(ConvertOutliers, RaiseTheTypeWhereTheyAreMany) {
+  const std::vector<uint8_t> few = file_with_outliers(1000), many = file_with_outliers(500);
+  Options options;
+  options.target_bytes = 90 << 10;  // as Q2_K
+  const Converted clamped = convert_file(few, options);
+  ASSERT_TRUE(clamped.status.ok()) << clamped.status.message();
+  EXPECT_EQ(clamped.report.tensors[0].to, TensorType::kQ2_K);
+  EXPECT_EQ(clamped.report.tensors[0].outliers, Outliers::kClamped);
+  EXPECT_LT(clamped.report.tensors[0].outlier_share, 0.001);
+  EXPECT_EQ(convert_file(many, options).status.code(), Code::kInvalidArgument);
+
+  options.target_bytes = 115 << 10;  // as Q3_K
+  const Converted raised = convert_file(many, options);
+  ASSERT_TRUE(raised.status.ok()) << raised.status.message();
+  EXPECT_EQ(raised.report.tensors[0].to, TensorType::kQ3_K);
+  EXPECT_EQ(raised.report.tensors[0].outliers, Outliers::kRaised);
+  EXPECT_GT(raised.report.tensors[0].outlier_share, 0.001);
+
+  options.target_bytes = 90 << 10;
+  options.least_cosine = 0.9;
+  const Converted forced = convert_file(many, options);
+  ASSERT_TRUE(forced.status.ok()) << forced.status.message();
+  EXPECT_EQ(forced.report.tensors[0].to, TensorType::kQ2_K);
+  EXPECT_GT(forced.report.tensors[0].cosine, 0.99);  // it is outliers that refused the type
+  EXPECT_EQ(forced.report.tensors[0].outliers, Outliers::kKept);
+}
+
 TEST(ConvertFile, OwnTypesAreCopied) {
   Options options;
   options.type = "q4_k_m";
