@@ -21,8 +21,9 @@ using Known = convert::Sensitivity::Known;
 
 struct ConvertOptions {
   std::string in, out, type, imatrix, save_imatrix, calibrate, memory_budget, cache_dir,
-      target_size, compress;
+      target_size, compress, cluster_embedding;
   std::string sensitivity;
+  std::vector<std::string> tensor_types;
   double least_cosine = 0.99;
   int threads = 0;
   bool pure = false, json = false, cluster_head = false;
@@ -266,13 +267,22 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   wanted.type = options.type;
   wanted.pure = options.pure;
   wanted.cluster_head = options.cluster_head;
+  wanted.cluster_embedding = options.cluster_embedding;
   wanted.threads = options.threads;
+  for (const std::string& text : options.tensor_types) {
+    const size_t equals = text.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      return error(Code::kInvalidArgument, "--tensor-type is NAME=TYPE, such as attn_v=q6_k");
+    }
+    wanted.tensor_types.push_back({text.substr(0, equals), text.substr(equals + 1)});
+  }
   if (!options.type.empty()) {
     const auto recipe = convert::find_recipe(options.type);
     if (!recipe.ok()) return recipe.status();
-  } else if (options.pure || (options.target_size.empty() && !options.imatrix.empty())) {
+  } else if (options.pure || (options.target_size.empty() && options.tensor_types.empty() &&
+                              !options.imatrix.empty())) {
     return error(Code::kInvalidArgument,
-                 "--pure needs --type, --imatrix needs --type or --target-size");
+                 "--pure needs --type, --imatrix one of --type, --tensor-type and --target-size");
   }
   convert::Importance importance;
   if (!options.imatrix.empty()) {
@@ -292,7 +302,8 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     from.cache_dir = options.cache_dir;
     from.memory_budget = wanted.memory_budget;
     from.threads = options.threads;
-    const bool quantizes = !options.type.empty() || !options.target_size.empty();
+    const bool quantizes =
+        !options.type.empty() || !options.target_size.empty() || !options.tensor_types.empty();
     from.moments = quantizes || !options.save_imatrix.empty();
     ProgressLine line;
     from.on_progress = [&line](double share) { line.show(share, "of the text is read"); };
@@ -345,9 +356,16 @@ void add_convert(CLI::App& app, int* status) {
   CLI::Option* type =
       sub->add_option("--type", options->type,
                       "a weight type or mixture, such as q8_0 or q4_k_m (default: as they are)");
-  sub->add_option("--target-size", options->target_size,
-                  "most bytes of the file; types are chosen by what they lose, tensor by tensor")
-      ->excludes(type);
+  CLI::Option* target =
+      sub->add_option(
+             "--target-size", options->target_size,
+             "most bytes of the file; types are chosen by what they lose, tensor by tensor")
+          ->excludes(type);
+  sub->add_option("--tensor-type", options->tensor_types,
+                  "NAME=TYPE: the type of all matrices with NAME in their names, such as "
+                  "attn_v=q6_k; may be given several times")
+      ->allow_extra_args(false)
+      ->excludes(target);
   sub->add_option("--sensitivity", options->sensitivity,
                   "whether what each tensor's loss does to the answers is measured for "
                   "--target-size, on the text of --calibrate or one that the model writes: auto "
@@ -371,6 +389,9 @@ void add_convert(CLI::App& app, int* status) {
       ->needs(calibrate);
   sub->add_flag("--cluster-head", options->cluster_head,
                 "the file says how its output vectors lie in clusters, for --head-clusters");
+  sub->add_option("--cluster-embedding", options->cluster_embedding,
+                  "the embedding's rows as the centre of one of up to 256 clusters and a rest of "
+                  "this type, in a QSF file");
   sub->add_option("--compress", options->compress,
                   "of a QSF file's layers: none (default), lz4, lz4hc, zstd, or auto, which is "
                   "zstd where it pays: for bf16");

@@ -3,8 +3,10 @@
 #include "convert/convert.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/round_up.h"
+#include "convert/embedding_clusters.h"
 #include "convert/head_clusters.h"
 #include "convert/layout.h"
 #include "convert/pieces.h"
@@ -30,6 +32,7 @@ struct Plan {
   std::vector<Choice> choices;
   std::vector<Sensitivity> sensitivities;  // where a size was asked for
   RowOrder by_cluster;  // of the output vectors that are written once more; empty: they are not
+  std::optional<gguf::EmbeddingClusters> embedding;  // of the header; where it is written as a rest
 };
 
 uint64_t held_for(const Header& header) {
@@ -40,23 +43,12 @@ uint64_t held_for(const Header& header) {
   return bytes;
 }
 
-// Adds to the metadata; what the rest of it points into lives on.
-template <class Add>
-void add_keys(Header* header, const Add& add) {
-  const std::shared_ptr<const void> owned = header->owned;
-  gguf::MetadataWriter writer(header);
-  add(writer);
-  header->owned =
-      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
-          owned, header->owned);
-}
-
 // What the file says of its types, instead of what the source said.
 void set_file_type(uint32_t file_type, Header* header) {
   std::erase_if(header->metadata, [](const gguf::KeyValue& kv) {
     return kv.key == "general.file_type" || kv.key == "general.quantization_version";
   });
-  add_keys(header, [file_type](gguf::MetadataWriter& writer) {
+  gguf::add_keys(header, [file_type](gguf::MetadataWriter& writer) {
     writer.number("general.file_type", file_type);
     writer.number("general.quantization_version", kQuantizationVersion);
   });
@@ -65,15 +57,14 @@ void set_file_type(uint32_t file_type, Header* header) {
 void set_floats(std::string_view key, std::span<const float> values, Header* header) {
   if (values.empty()) return;
   std::erase_if(header->metadata, [key](const gguf::KeyValue& kv) { return kv.key == key; });
-  add_keys(header, [&](gguf::MetadataWriter& writer) { writer.floats(key, values); });
+  gguf::add_keys(header, [&](gguf::MetadataWriter& writer) { writer.floats(key, values); });
 }
 
 // Clusters are of the vectors that the file will have.
 Status set_head_clusters(const Source& model, const Options& options, PieceMaker* maker,
                          Plan* plan) {
-  const Tensor* head = head_of(model.header());
+  const Tensor *head = head_of(model.header()), *written = head_of(plan->header);
   if (head == nullptr) return {};
-  const Tensor* written = plan->header.find_tensor(head->name);
   if (options.cluster_head) {
     const Result<const std::vector<float>*> importance = importance_of(options, *head);
     if (!importance.ok()) return importance.status();
@@ -88,7 +79,7 @@ Status write_by_cluster(const Source& model, const Options& options, const Layou
                         Plan* plan) {
   if (!options.cluster_head || options.target_bytes > 0 || !layout.takes_clusters()) return {};
   const Tensor* head = head_of(model.header());
-  Tensor copy = *plan->header.find_tensor(head->name);
+  Tensor copy = *head_of(plan->header);
   copy.name = gguf::kHeadByCluster;
   const auto behind = [&layout, &copy](const Tensor& t) {
     return layout.place(t.name) > layout.place(copy.name);
@@ -109,25 +100,76 @@ Status check_readable(const Tensor& tensor, gguf::TensorType to) {
                gguf::printable(tensor.name).c_str(), gguf::type_info(tensor.type)->name);
 }
 
-Plan in_order(const Source& model, const Layout& layout) {
+// An embedding that is written as a rest cannot be the head too: that is a tensor of its own then.
+Plan in_order(const Source& model, const Options& options, const Layout& layout) {
+  struct Entry {
+    Tensor as, from;
+  };
+  std::vector<Entry> entries;
+  for (const uint32_t i : order_of_use(model.header())) {
+    const Tensor& t = model.header().tensors[i];
+    Tensor as = t;
+    if (!options.cluster_embedding.empty() && t.name == "token_embd.weight") {
+      if (model.header().find_tensor("output.weight") == nullptr) {
+        as.name = "output.weight";
+        entries.push_back({as, t});
+      }
+      as.name = gguf::kEmbeddingRest;
+    }
+    entries.push_back({as, t});
+  }
+  std::stable_sort(entries.begin(), entries.end(), [&layout](const Entry& a, const Entry& b) {
+    return layout.place(a.as.name) < layout.place(b.as.name);
+  });
   Plan plan;
   plan.header = model.header();
   plan.header.tensors.clear();
-  for (const uint32_t i : order_of_use(model.header())) {
-    plan.header.tensors.push_back(model.header().tensors[i]);
+  for (const Entry& e : entries) {
+    plan.header.tensors.push_back(e.as);
+    plan.from.push_back(e.from);
   }
-  std::stable_sort(plan.header.tensors.begin(), plan.header.tensors.end(),
-                   [&layout](const Tensor& a, const Tensor& b) {
-                     return layout.place(a.name) < layout.place(b.name);
-                   });
-  plan.from = plan.header.tensors;
   return plan;
+}
+
+// Whether an embedding may be written as a rest.
+Status check_cluster_embedding(const Source& model, const Options& options, const Layout& layout) {
+  if (!layout.takes_clusters()) {
+    return error(Code::kInvalidArgument,
+                 "an embedding in clusters is for QSF files: OUT must end in .qsf");
+  }
+  if (options.target_bytes > 0) {
+    return error(Code::kInvalidArgument, "an embedding in clusters has its own type: no size");
+  }
+  const Result<const Recipe*> rest = find_recipe(options.cluster_embedding);
+  if (!rest.ok()) return rest.status();
+  const Result<const Tensor*> embedding = embedding_of(model.header());
+  if (!embedding.ok()) return embedding.status();
+  const gguf::TypeInfo& info = *gguf::type_info((*rest)->type);
+  if ((*embedding)->cols() % info.block_size == 0) return {};
+  return error(Code::kInvalidArgument, "rows of %llu values are no whole blocks of %s",
+               static_cast<unsigned long long>((*embedding)->cols()), info.name);
+}
+
+Status set_embedding_clusters(const Source& model, const Options& options, PieceMaker* maker,
+                              Plan* plan) {
+  if (options.cluster_embedding.empty()) return {};
+  const Result<const Tensor*> embedding = embedding_of(model.header());
+  if (!embedding.ok()) return embedding.status();
+  SLUICE_RETURN_IF_ERROR(add_embedding_clusters(model, **embedding, maker, &plan->header));
+  const Result<gguf::EmbeddingClusters> clusters = gguf::embedding_clusters(
+      plan->header, *plan->header.find_tensor(std::string(gguf::kEmbeddingRest)));
+  if (!clusters.ok()) return clusters.status();
+  plan->embedding = *clusters;
+  return {};
 }
 
 // The model's tensors in the layout's order, with what the file says besides; types are the
 // source's.
 Result<Plan> begin_plan(const Source& model, const Options& options, const Layout& layout) {
-  Plan plan = in_order(model, layout);
+  if (!options.cluster_embedding.empty()) {
+    SLUICE_RETURN_IF_ERROR(check_cluster_embedding(model, options, layout));
+  }
+  Plan plan = in_order(model, options, layout);
   SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
   if (options.cluster_head && head_of(model.header()) == nullptr) {
     return error(Code::kInvalidArgument,
@@ -141,15 +183,44 @@ Result<Plan> begin_plan(const Source& model, const Options& options, const Layou
 
 Result<std::unique_ptr<PieceMaker>> make_maker(const Source& model, const Options& options,
                                                const Layout& layout) {
-  const uint64_t held = options.held + held_for(model.header()) + layout.memory(model.header()) +
-                        (options.importance != nullptr ? options.importance->bytes() : 0) +
-                        (options.cluster_head ? cluster_memory(*head_of(model.header())) : 0);
+  const uint64_t held =
+      options.held + held_for(model.header()) + layout.memory(model.header()) +
+      (options.importance != nullptr ? options.importance->bytes() : 0) +
+      (options.cluster_head ? clustering_memory(*head_of(model.header()), kHeadGrouping) : 0) +
+      (options.cluster_embedding.empty()
+           ? 0
+           : clustering_memory(**embedding_of(model.header()), kRowGrouping));
   return PieceMaker::create(model, options.threads, options.memory_budget, held);
 }
 
 Sizer sizer_for(const Source& model, const Options& options, const Layout& layout,
                 const Plan& plan) {
-  return {layout, plan.header, options.cluster_head ? cluster_bytes(*head_of(model.header())) : 0};
+  return {layout, plan.header,
+          options.cluster_head ? clusters_bytes(*head_of(model.header()), kHeadGrouping) : 0};
+}
+
+// Matrices that the caller has a type for.
+Status apply_wanted_types(const Options& options, Plan* plan) {
+  for (const Options::WantedType& wanted : options.tensor_types) {
+    const Result<const Recipe*> recipe = find_recipe(wanted.type);
+    if (!recipe.ok()) return recipe.status();
+    bool found = false;
+    for (size_t i = 0; i < plan->from.size(); ++i) {
+      const Tensor& t = plan->header.tensors[i];
+      if (!is_quantizable(t) || t.name.find(wanted.name) == std::string_view::npos) continue;
+      const gguf::TypeInfo& info = *gguf::type_info((*recipe)->type);
+      if (t.cols() % info.block_size != 0) {
+        return error(Code::kInvalidArgument, "rows of \"%s\" are no whole blocks of %s",
+                     gguf::printable(t.name).c_str(), info.name);
+      }
+      plan->choices[i] = {(*recipe)->type};
+      found = true;
+    }
+    if (found) continue;
+    return error(Code::kInvalidArgument, "no matrix has \"%s\" in its name",
+                 gguf::printable(wanted.name).c_str());
+  }
+  return {};
 }
 
 Status choose(const Source& model, const Options& options, const Layout& layout, PieceMaker* maker,
@@ -163,6 +234,9 @@ Status choose(const Source& model, const Options& options, const Layout& layout,
     set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
   } else if (options.type.empty()) {
     plan->choices = keep_types(plan->header);
+    for (size_t i = 0; i < plan->from.size(); ++i) {  // nothing smaller holds the sum of two parts
+      if (model.joins(plan->from[i])) plan->choices[i].type = gguf::TensorType::kF16;
+    }
   } else {
     const Result<const Recipe*> recipe = find_recipe(options.type);
     if (!recipe.ok()) return recipe.status();
@@ -170,7 +244,14 @@ Status choose(const Source& model, const Options& options, const Layout& layout,
         choose_types(plan->header, **recipe, options.pure, options.importance != nullptr);
     set_file_type((*recipe)->file_type, &plan->header);
   }
+  SLUICE_RETURN_IF_ERROR(apply_wanted_types(options, plan));
+  if (options.type.empty() && !options.tensor_types.empty()) {
+    set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
+  }
   for (size_t i = 0; i < plan->from.size(); ++i) {
+    if (plan->header.tensors[i].name == gguf::kEmbeddingRest) {
+      plan->choices[i] = {(*find_recipe(options.cluster_embedding))->type};
+    }
     SLUICE_RETURN_IF_ERROR(check_readable(plan->from[i], plan->choices[i].type));
     plan->header.tensors[i].type = plan->choices[i].type;
     SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&plan->header.tensors[i]));
@@ -246,6 +327,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
   SLUICE_RETURN_IF_ERROR(choose(model, options, *layout, maker->get(), &plan));
   SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker->get(), &plan));
   SLUICE_RETURN_IF_ERROR(write_by_cluster(model, options, *layout, &plan));
+  SLUICE_RETURN_IF_ERROR(set_embedding_clusters(model, options, maker->get(), &plan));
 
   Output output(sink, options);
   SLUICE_RETURN_IF_ERROR(layout->begin(&plan.header, &output));
@@ -254,8 +336,13 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
   for (size_t i = 0; i < plan.header.tensors.size(); ++i) {
     const Tensor& from = plan.from[i];
     const gguf::TensorType to = plan.header.tensors[i].type;
-    const Result<const std::vector<float>*> importance = importance_of(options, from);
+    const bool rest = plan.header.tensors[i].name == gguf::kEmbeddingRest;
+    const Result<const std::vector<float>*> importance =
+        rest ? nullptr : importance_of(options, from);
     if (!importance.ok()) return importance.status();
+    RowForm form;
+    if (rest) form.clusters = &*plan.embedding;
+    if (plan.header.tensors[i].name == gguf::kHeadByCluster) form.order = &plan.by_cluster;
     TensorReport& line = report.tensors.emplace_back();
     line.name = std::string(plan.header.tensors[i].name);
     line.from = from.type;
@@ -265,8 +352,7 @@ Result<Report> write_model(const Source& model, const Options& options, Layout* 
     SLUICE_RETURN_IF_ERROR(layout->start(i));
     SLUICE_RETURN_IF_ERROR((*maker)->make(
         from, to, *importance,
-        [layout](std::span<const uint8_t> bytes) { return layout->write(bytes); }, &line,
-        line.name == gguf::kHeadByCluster ? &plan.by_cluster : nullptr));
+        [layout](std::span<const uint8_t> bytes) { return layout->write(bytes); }, &line, form));
     line.outliers = outliers_of(line, plan.choices[i], options);
     report.bytes_before += line.bytes_before;
   }

@@ -40,6 +40,10 @@ enum class Packing : uint8_t {
 struct Options {
   std::string type;  // a recipe's name; empty: every tensor keeps its type
   bool pure = false;
+  struct WantedType {
+    std::string name, type;  // a part of names, a recipe's name
+  };
+  std::vector<WantedType> tensor_types;  // of matrices by name, whatever `type` gives them
   uint64_t target_bytes =
       0;  // of the file; types are then chosen by what they lose, tensor by tensor
   double least_cosine = 0.99;  // of a tensor and its weights as decoded, for those chosen types
@@ -51,6 +55,9 @@ struct Options {
   std::vector<float> layers;  // importance by layer, which the file is to say; empty: as the source
   std::vector<float> exits;   // likewise gguf::kExitWeights
   bool cluster_head = false;  // finds clusters of the output vectors (model/head_clusters.h)
+  // The type of what is left of the embedding's rows without the centres of their clusters
+  // (gguf/embedding_clusters.h), for QSF; empty: they stay whole.
+  std::string cluster_embedding;
   // Told now and then, in bytes of the output.
   std::function<void(uint64_t done, uint64_t total)> on_progress;
 };

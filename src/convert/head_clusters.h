@@ -2,22 +2,19 @@
 // (model/head_clusters.h).
 #pragma once
 
-#include "convert/pieces.h"
+#include "convert/clusters.h"
 
 namespace sluice::convert {
+
+// Twice as many as others at most: a centre that is the mean of many is shorter and so nearer to
+// most vectors, until a few clusters have everything.
+inline constexpr Grouping kHeadGrouping = {.least_members = 4, .most_over_even = 2};
 
 // The tensor that makes logits; null: none that can be clustered.
 [[nodiscard]] const gguf::Tensor* head_of(const gguf::Header& header);
 
-// What finding clusters holds.
-[[nodiscard]] uint64_t cluster_memory(const gguf::Tensor& head);
-
-// What the file says of them, in bytes, at most.
-[[nodiscard]] uint64_t cluster_bytes(const gguf::Tensor& head);
-
 // Finds clusters of `head` as it will be in the file, of type `to`, and adds what the file is to
-// say of them to `header`. Which vector goes where may differ in the last bits from one instruction
-// set to another; the radii hold on each. Errors: PieceMaker's.
+// say of them to `header`. Errors: find_clusters'.
 [[nodiscard]] Status add_clusters(const Source& model, const gguf::Tensor& head,
                                   gguf::TensorType to, const std::vector<float>* importance,
                                   PieceMaker* maker, gguf::Header* header);

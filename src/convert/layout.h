@@ -37,7 +37,8 @@ class Layout {
   // Where a tensor stands among others in such a file: lower numbers first, equal ones in the order
   // of use.
   [[nodiscard]] virtual int32_t place(std::string_view /*tensor*/) const { return 0; }
-  // Whether such a file has the output vectors once more by cluster (gguf/head_clusters.h).
+  // Whether such a file may have what other programs do not know: the output vectors once more, by
+  // cluster (gguf/head_clusters.h), and an embedding in two parts (gguf/embedding_clusters.h).
   [[nodiscard]] virtual bool takes_clusters() const { return false; }
   // What it holds while it writes tensors like these.
   [[nodiscard]] virtual uint64_t memory(const gguf::Header& /*source*/) const { return 0; }

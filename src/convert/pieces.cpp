@@ -83,20 +83,25 @@ Status PieceMaker::copy(const gguf::Tensor& tensor, const Put& put, const RowOrd
 
 void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, uint64_t first, uint64_t n,
-                            const RowOrder* order, const Bounds& bounds, Slot* slot, Room* room) {
+                            const RowForm& form, const Bounds& bounds, Slot* slot, Room* room) {
   const gguf::TypeInfo& info = *gguf::type_info(type);
   const auto kernel_type = static_cast<kernels::Type>(type);
   slot->errors = {};
   slot->bytes = n / info.block_size * info.block_bytes;
-  slot->status = model_.read(tensor, first, n, slot->in, room->x.data(), order);
+  slot->status = model_.read(tensor, first, n, slot->in, room->x.data(), form.order);
   if (!slot->status.ok()) return;
   if (importance != nullptr) weigh(tensor, *importance, first, n, room->w.data());
   const auto count = static_cast<int64_t>(n);
+  if (form.clusters != nullptr) form.clusters->add(first, n, -1, room->x.data());
   const auto beyond = [](float x) { return std::fabs(x) > kMostInBlocks; };
   const bool held =
       info.block_size == 1 || std::none_of(room->x.begin(), room->x.begin() + count, beyond);
   quantizers_.of(kernel_type)(room->x.data(), room->w.data(), count, slot->out.data());
   kernels::best().dequantize(kernel_type, slot->out.data(), count, room->y.data());
+  if (form.clusters != nullptr) {  // errors are of whole rows
+    form.clusters->add(first, n, 1, room->x.data());
+    form.clusters->add(first, n, 1, room->y.data());
+  }
   quantizers_.add_errors(room->x.data(), room->y.data(), room->w.data(), count, bounds,
                          &slot->errors);
   if (!held || !std::isfinite(slot->errors.yy)) {
@@ -107,12 +112,14 @@ void PieceMaker::make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
 
 Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
                         const std::vector<float>* importance, const Put& put, TensorReport* report,
-                        const RowOrder* order) {
+                        const RowForm& form) {
   report->values = tensor.ne[0] * tensor.rows();
   report->bytes_before = tensor.bytes;
   report->bytes =
       report->values / gguf::type_info(type)->block_size * gguf::type_info(type)->block_bytes;
-  if (type == tensor.type && model_.as_stored(tensor)) return copy(tensor, put, order);
+  if (type == tensor.type && form.clusters == nullptr && model_.as_stored(tensor)) {
+    return copy(tensor, put, form.order);
+  }
   report->weighted = importance != nullptr;
   if (importance == nullptr) forget_weights();
   Bounds bounds;
@@ -129,7 +136,7 @@ Status PieceMaker::make(const gguf::Tensor& tensor, gguf::TensorType type,
     pool_.parallel_for(n, [&](int64_t i, int thread) {
       const auto at = static_cast<size_t>(i);
       const uint64_t from = first + at * piece_;
-      make_piece(tensor, type, importance, from, std::min(piece_, report->values - from), order,
+      make_piece(tensor, type, importance, from, std::min(piece_, report->values - from), form,
                  bounds, &slots_[at], &rooms_[static_cast<size_t>(thread)]);
     });
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
@@ -180,7 +187,7 @@ Status PieceMaker::measure(const gguf::Tensor& tensor, gguf::TensorType type,
   return sample(
       tensor, kErrorWindows,
       [&](uint64_t first, uint64_t n, Slot* slot, Room* room) {
-        make_piece(tensor, type, importance, first, n, nullptr, bounds, slot, room);
+        make_piece(tensor, type, importance, first, n, {}, bounds, slot, room);
       },
       [errors](const Slot& slot) { errors->add(slot.errors); });
 }

@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "convert/convert.h"
 #include "convert/quantize.h"
+#include "gguf/embedding_clusters.h"
 
 namespace sluice::convert {
 
@@ -17,6 +18,12 @@ inline constexpr uint64_t kPieceValues = 1 << 16;  // whole blocks of every type
 void weigh(const gguf::Tensor& tensor, const std::vector<float>& importance, uint64_t first,
            uint64_t n, float* w);
 
+// How the rows of a tensor are written.
+struct RowForm {
+  const RowOrder* order = nullptr;                    // in this one
+  const gguf::EmbeddingClusters* clusters = nullptr;  // less the centres of their clusters
+};
+
 class PieceMaker {
  public:
   // Memory for at most `bytes`; fewer threads and smaller pieces where that is little.
@@ -25,11 +32,11 @@ class PieceMaker {
                                                                   uint64_t budget, uint64_t held);
 
   using Put = std::function<Status(std::span<const uint8_t>)>;
-  // Writes `tensor` as `type`, its rows in that order; importance may be null. Fills values, bytes
+  // Writes `tensor` as `type`, its rows in that form; importance may be null. Fills values, bytes
   // and errors of *report.
   [[nodiscard]] Status make(const gguf::Tensor& tensor, gguf::TensorType type,
                             const std::vector<float>* importance, const Put& put,
-                            TensorReport* report, const RowOrder* order = nullptr);
+                            TensorReport* report, const RowForm& form = {});
   // The errors of `type`, measured on a few thousand blocks that lie evenly in the tensor: the same
   // ones whatever the budget and the threads.
   [[nodiscard]] Status measure(const gguf::Tensor& tensor, gguf::TensorType type,
@@ -61,7 +68,7 @@ class PieceMaker {
   [[nodiscard]] Status copy(const gguf::Tensor& tensor, const Put& put, const RowOrder* order);
   void make_piece(const gguf::Tensor& tensor, gguf::TensorType type,
                   const std::vector<float>* importance, uint64_t first, uint64_t n,
-                  const RowOrder* order, const Bounds& bounds, Slot* slot, Room* room);
+                  const RowForm& form, const Bounds& bounds, Slot* slot, Room* room);
   void forget_weights();
 
   const Source& model_;

@@ -68,6 +68,7 @@ Result<Source> Source::create(const gguf::Header& header, Sources sources) {
   out.rotate_half_ = header.get_bool("sluice.rope_neox").value_or(false);
   out.norm_offset_ = static_cast<float>(header.get_f64("sluice.norm_offset").value_or(0));
   out.head_size_ = header.get_u64(std::string(arch) + ".attention.key_length").value_or(0);
+  SLUICE_RETURN_IF_ERROR(out.join_embedding());
   SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&out.header_));
   for (const Tensor& t : out.header_.tensors) {
     const uint64_t rows = out.turn_of(t).head_rows;
@@ -79,6 +80,21 @@ Result<Source> Source::create(const gguf::Header& header, Sources sources) {
     }
   }
   return out;
+}
+
+// The rest takes the embedding's name.
+Status Source::join_embedding() {
+  for (Tensor& t : header_.tensors) {
+    if (t.name != gguf::kEmbeddingRest) continue;
+    const Result<gguf::EmbeddingClusters> clusters = gguf::embedding_clusters(header_, t);
+    if (!clusters.ok()) return clusters.status();
+    clusters_ = *clusters;
+    t.name = kEmbedding;
+  }
+  std::erase_if(header_.metadata, [](const gguf::KeyValue& kv) {
+    return kv.key == gguf::kEmbeddingClusterOf || kv.key == gguf::kEmbeddingCentres;
+  });
+  return {};
 }
 
 Source::Turn Source::turn_of(const Tensor& tensor) const {
@@ -93,7 +109,7 @@ Source::Turn Source::turn_of(const Tensor& tensor) const {
 
 bool Source::as_stored(const Tensor& tensor) const {
   const Turn turn = turn_of(tensor);
-  return turn.head_rows == 0 && turn.offset == 0;
+  return turn.head_rows == 0 && turn.offset == 0 && !joins(tensor);
 }
 
 bool Source::readable(TensorType type) {
@@ -149,6 +165,7 @@ Status Source::read(const Tensor& tensor, uint64_t first, uint64_t n, std::span<
       done += count;
     }
   }
+  if (joins(tensor)) clusters_.add(first, n, 1, out);
   bool finite = true;
   for (uint64_t i = 0; i < n; i++) {
     out[i] += turn.offset;

@@ -1,7 +1,7 @@
 // The model that is converted, as a GGUF file has it: what a Hugging Face checkpoint stores
 // otherwise (queries and keys in rotate-half order, norms as w - 1) is turned on reading, and the
-// keys that told the engine of it are gone. So whoever writes a file copies, and no other program
-// has to know.
+// keys that told the engine of it are gone; so are an embedding's clusters. So whoever writes a
+// file copies, and no other program has to know.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "gguf/embedding_clusters.h"
 #include "gguf/gguf.h"
 #include "io/byte_source.h"
 
@@ -30,6 +31,10 @@ class Source {
   [[nodiscard]] const gguf::Header& header() const { return header_; }
   // Whether the bytes of `tensor` may be copied as they are.
   [[nodiscard]] bool as_stored(const gguf::Tensor& tensor) const;
+  // Whether it is an embedding whose rows are put together from centres and a rest of its type.
+  [[nodiscard]] bool joins(const gguf::Tensor& tensor) const {
+    return clusters_.cols > 0 && tensor.name == kEmbedding;
+  }
   // Whether values of this type can be read.
   [[nodiscard]] static bool readable(gguf::TensorType type);
 
@@ -45,6 +50,8 @@ class Source {
   static constexpr uint64_t kMostValueBytes = 4;
 
  private:
+  static constexpr std::string_view kEmbedding = "token_embd.weight";
+  [[nodiscard]] Status join_embedding();
   struct Turn {  // of a matrix whose rows are in rotate-half order
     uint64_t head_rows = 0;
     float offset = 0;  // added to every value
@@ -56,6 +63,7 @@ class Source {
 
   gguf::Header header_;
   std::span<const std::unique_ptr<io::ByteSource>> sources_;
+  gguf::EmbeddingClusters clusters_;  // of the embedding; of no columns: none
   bool rotate_half_ = false;
   float norm_offset_ = 0;
   uint64_t head_size_ = 0;

@@ -78,4 +78,15 @@ class MetadataWriter {
   std::shared_ptr<Arena> arena_;
 };
 
+// Adds to metadata of another origin; what the rest of it points into lives on.
+template <class Add>
+void add_keys(Header* header, const Add& add) {
+  const std::shared_ptr<const void> owned = header->owned;
+  MetadataWriter writer(header);
+  add(writer);
+  header->owned =
+      std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
+          owned, header->owned);
+}
+
 }  // namespace sluice::gguf

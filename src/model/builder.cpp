@@ -68,7 +68,15 @@ int32_t Builder::add_rope(const RopeHParams& rope, bool factors) {
 }
 
 void Builder::embed(float scale, int32_t positions, int32_t types) {
-  p.embedding = mat(-1, "token_embd", hp().n_vocab, hp().n_embd);
+  const gguf::Tensor* rest = header_.find_tensor(gguf::kEmbeddingRest);
+  p.embedding =
+      mat(-1, rest != nullptr ? "token_embd_rest" : "token_embd", hp().n_vocab, hp().n_embd);
+  if (rest != nullptr) {
+    const Result<gguf::EmbeddingClusters> clusters = gguf::embedding_clusters(header_, *rest);
+    if (!clusters.ok()) return fail(clusters.status());
+    p.centres = {{clusters->of.begin(), clusters->of.end()},
+                 {clusters->centres.begin(), clusters->centres.end()}};
+  }
   p.tables.push_back(p.embedding);
   embed_tokens(scale, positions, types);
   if (positions >= 0) p.max_context = hp().n_ctx_train;  // the table's rows
@@ -241,7 +249,7 @@ void Builder::head(NormKind kind, const char* norm_name) {
   select(hp().n_embd);
   norm(-1, norm_name, Buf::kX, Buf::kH, kind, "result_norm");
   if (p.decoder == 0) p.hidden = static_cast<int32_t>(p.ops.size());
-  p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, true);
+  p.head = mat(-1, "output", hp().n_vocab, hp().n_embd, p.centres.of.empty());
   if (p.head < 0) p.head = p.embedding;
   const int32_t bias = vec(-1, "output", hp().n_vocab, true, ".bias");
   matmul(-1, Buf::kH, Buf::kLogits, {{p.head, bias, 0}}, false, 1 / hp().logit_scale);

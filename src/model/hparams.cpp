@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "gguf/embedding_clusters.h"
 #include "gguf/printable.h"
 #include "model/families.h"
 #include "model/hparams_reader.h"
@@ -248,7 +249,9 @@ void read_t5(Reader& r, HParams& hp) {
 }
 
 int64_t vocabulary_size(const gguf::Header& header, Reader& r) {
-  if (const gguf::Tensor* embedding = header.find_tensor("token_embd.weight")) {
+  const gguf::Tensor* embedding = header.find_tensor("token_embd.weight");
+  if (embedding == nullptr) embedding = header.find_tensor(gguf::kEmbeddingRest);
+  if (embedding != nullptr) {
     if (embedding->ne[1] <= static_cast<uint64_t>(kMaxVocab)) {
       return static_cast<int64_t>(embedding->ne[1]);
     }

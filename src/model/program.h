@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "gguf/embedding_clusters.h"
 #include "model/early_exit.h"
 #include "model/head_clusters.h"
 #include "model/hparams.h"
@@ -122,6 +123,16 @@ struct Tail {
   int32_t width = 0;  // of a result; 0: the model has no such tail
 };
 
+// See gguf/embedding_clusters.h.
+struct RowCentres {
+  std::vector<uint8_t> of, centres;
+
+  [[nodiscard]] uint64_t bytes() const { return of.size() + centres.size(); }
+  [[nodiscard]] gguf::EmbeddingClusters view(int64_t cols) const {
+    return {of, centres, static_cast<uint64_t>(cols)};
+  }
+};
+
 struct Program {
   HParams hp;
   std::vector<Op> ops;
@@ -164,6 +175,7 @@ struct Program {
 
   std::vector<int32_t> skipped;  // layers that have nothing here: their output is their input
   HeadClusters head_clusters;    // where not all of the head is multiplied
+  RowCentres centres;            // of the embedding's rows, where its mat has but their rest
   EarlyExits exits;              // where tokens may leave before the last layer
   Nextn nextn;                   // what guesses the token after the next
 };

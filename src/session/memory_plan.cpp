@@ -210,7 +210,7 @@ uint64_t program_bytes(const Program& p) {
   const uint64_t bytes = p.ops.size() * sizeof(model::Op) + p.marks.size() * sizeof(model::Mark) +
                          p.mats.size() * (sizeof(model::Mat) + kName) +
                          p.vecs.size() * (sizeof(model::Vec) + kName);
-  return (bytes > kAllowed ? bytes - kAllowed : 0) + p.head_clusters.bytes();
+  return (bytes > kAllowed ? bytes - kAllowed : 0) + p.head_clusters.bytes() + p.centres.bytes();
 }
 
 uint64_t vector_bytes(const Program& p) {

@@ -28,6 +28,7 @@ class RowFeed {
   void read(size_t table, int32_t t, int64_t col, int64_t n, float* out) const;
 
  private:
+  void read_stored(size_t table, int32_t t, int64_t col, int64_t n, float* out) const;
   struct Asked {
     int32_t rows = 0;  // of the batch's tokens, so far
     bool looked_at = false;

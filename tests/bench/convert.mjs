@@ -2,10 +2,12 @@
 // file's bytes, the mean squared error of its weights, and against the model itself on stretches of a held-out
 // text the normalized error of logits, perplexity and the divergence of the next token's distribution (KL, nats a
 // token). Then --target-size at the sizes of five mixtures, with a calibration on the other half of the text
-// and without. With --importance all types once more with that text's importance matrix. With --speed, the seconds that a large model takes. Where a program `llama-quantize` is given,
-// its files are measured alike, and its seconds in turns with ours.
+// and without. With --importance all types once more with that text's importance matrix. With --embedding, the
+// embedding alone as each of these types, its rows whole and as a cluster's centre and a rest. With --speed, the
+// seconds that a large model takes. Where a program `llama-quantize` is given, its files are measured alike, and its
+// seconds in turns with ours.
 //   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
-//                            [--sizes a,b,…] [--importance] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
+//                            [--sizes a,b,…] [--importance] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
 //                            [--llama-quantize PROGRAM] [--no-build]
 // PROGRAM IN OUT TYPE [THREADS [IMATRIX]] is what is called; tests/bench/peer/quantize.py is llama.cpp's library so.
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -25,6 +27,7 @@ const { values } = parseArgs({
     types: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q5_1,q5_0,q4_k_m,q4_k_s,q4_1,iq4_nl,iq4_xs,q4_0,mxfp4,q3_k_m,q2_k,tq2_0,tq1_0' },
     sizes: { type: 'string', default: 'q8_0,q6_k,q5_k_m,q4_k_m,q3_k_m' },
     importance: { type: 'boolean' },
+    embedding: { type: 'string' },
     speed: { type: 'string' },
     threads: { type: 'string', default: '2' },
     rounds: { type: 'string', default: '2' },
@@ -81,15 +84,14 @@ async function measured(file) {
   return { bytes: statSync(file).size, perplexity, ...compare(file) };
 }
 
-async function converted(args) {
-  const out = join(folder, 'made.gguf');
-  const report = await jsonOf(sluice, ['convert', values.model, out, '--json', ...args]);
+async function converted(args, { from = values.model, out = join(folder, 'made.gguf') } = {}) {
+  const report = await jsonOf(sluice, ['convert', from, out, '--json', ...args]);
   let count = 0, squared = 0;
   for (const t of report.tensors) {
     count += t.values;
     squared += t.values * t.mse;
   }
-  return { mse: squared / count, ...await measured(out) };
+  return { report, mse: squared / count, ...await measured(out) };
 }
 
 const figure = (x) => (x === 0 ? '0' : x === undefined ? '' : x < 0.001 ? x.toExponential(1) : x.toPrecision(3));
@@ -145,6 +147,24 @@ for (const type of sizes) {
   rows.push([type, ...pair(mixture), ...pair(plain), ...pair(read)]);
 }
 if (sizes.length > 0) print(['mixture', 'bytes', 'KL', 'NMSE', '--target-size: bytes', 'KL', 'NMSE', 'calibrated: bytes', 'KL', 'NMSE'], rows);
+
+if (values.embedding) {
+  // A head that is the embedding would change with it: it becomes a matrix of its own first.
+  const parts = join(folder, 'parts.qsf'), untied = join(folder, 'untied.gguf');
+  await jsonOf(sluice, ['convert', values.model, parts, '--cluster-embedding', 'f32', '--json']);
+  await jsonOf(sluice, ['convert', parts, untied, '--json']);
+  const as = async (...args) => {
+    const made = await converted(args, { from: untied, out: join(folder, 'made.qsf') });
+    const embedding = made.report.tensors.find((t) => t.name.startsWith('token_embd'));
+    return [made.bytes, figure(embedding.mse), figure(made.nmse), figure(made.divergence)];
+  };
+  const rows = [];
+  for (const type of values.embedding.split(',')) {
+    rows.push([type, ...await as('--tensor-type', `token_embd=${type}`), ...await as('--cluster-embedding', type)]);
+  }
+  console.log('\nthe embedding alone, whole and in two parts\n');
+  print(['type', 'bytes', 'MSE of it', 'NMSE', 'KL', 'in two parts: bytes', 'MSE of it', 'NMSE', 'KL'], rows);
+}
 
 if (values.speed) {
   const large = modelFile(values.speed), out = join(folder, 'timed.gguf');

@@ -614,7 +614,10 @@ std::vector<OperationsCase> operations_cases() {
   Reference clusters;
   clusters.name = "clusters";
   clusters.path = own_folder("qsf") + "/clusters.qsf";
-  add({clusters});
+  Reference embedding;
+  embedding.name = "embedding";
+  embedding.path = own_folder("qsf") + "/embedding.qsf";
+  add({clusters, embedding});
   Reference exits;
   exits.name = "exits";  // its path: made_model()
   Reference by_cluster;

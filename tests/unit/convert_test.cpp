@@ -409,6 +409,23 @@ TEST(ConvertOutliers, RaiseTheTypeWhereTheyAreMany) {
   EXPECT_EQ(forced.report.tensors[0].outliers, Outliers::kKept);
 }
 
+TEST(ConvertFile, GivesMatricesTheTypesThatAreWanted) {
+  Options options;
+  options.type = "q8_0";
+  options.tensor_types = {{"token", "q4_k"}, {"ffn_down", "q6_k"}, {"exps", "q5_0"}};
+  const Converted made = convert_file(source_file(), options);
+  ASSERT_TRUE(made.status.ok()) << made.status.message();
+  EXPECT_EQ(made.report.tensors[0].to, TensorType::kQ4_K);
+  EXPECT_EQ(made.report.tensors[1].to, TensorType::kF32);   // a vector
+  EXPECT_EQ(made.report.tensors[2].to, TensorType::kQ5_0);  // the last one counts
+  EXPECT_EQ(made.report.tensors[3].to, TensorType::kQ8_0);
+  for (const auto& [name, type] :
+       {std::pair("attn_norm", "q4_0"), {"nothing", "q4_0"}, {"token", "q9"}}) {
+    options.tensor_types = {{name, type}};
+    EXPECT_EQ(convert_file(source_file(), options).status.code(), Code::kInvalidArgument) << name;
+  }
+}
+
 TEST(ConvertFile, OwnTypesAreCopied) {
   Options options;
   options.type = "q4_k_m";

@@ -89,6 +89,17 @@ describe('in Node', () => {
     await engine.dispose();
   });
 
+  test('an embedding in two parts', async () => {
+    const source = path('embedding');
+    const { logits } = await measureLogits({ source, tokens, options: { threads: 2 } });
+    const power = (values) => values.reduce((sum, x) => sum + x * x, 0);
+    const error = power(logits.map((x, i) => x - wanted.none[i])) / power(wanted.none);
+    assert.ok(error > 0 && error < 1e-3, `${error}`);
+    const streamed = await measureLogits({ source, tokens, smallest: true, options: { threads: 2 } });
+    assert.equal(streamed.resident, false);
+    assert.deepEqual(streamed.logits, logits);
+  });
+
   test('a layer that arrives damaged is fetched again, and an error if it stays so', async () => {
     const file = readFileSync(path('zstd'));
     const at = Math.floor(file.length / 2);

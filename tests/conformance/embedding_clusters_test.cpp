@@ -1,0 +1,193 @@
+// An embedding as centres of clusters and a rest: the logits are those of the rows put together, to
+// the bit, whatever the budget, the threads and the passes; converting puts them together again.
+#include "gguf/embedding_clusters.h"
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <filesystem>
+#include <functional>
+
+#include "convert/convert.h"
+#include "file_sink_util.h"
+#include "fixtures_util.h"
+
+namespace sluice::test {
+namespace {
+
+const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
+
+class EmbeddingClusters : public testing::Test {
+ protected:
+  ~EmbeddingClusters() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+  [[nodiscard]] std::string at(const std::string& name) const { return folder_ + "/" + name; }
+  static Result<convert::Report> convert(const std::string& from, const std::string& to,
+                                         convert::Options options) {
+    Result<native::ModelHeader> model = native::read_header(from, {});
+    if (!model.ok()) return model.status();
+    const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
+    if (!source.ok()) return source.status();
+    options.threads = 2;
+    FileSink file(to);
+    return to.ends_with(".qsf") ? convert::to_qsf(*source, options, convert::Packing::kNone, &file)
+                                : convert::to_gguf(*source, options, &file);
+  }
+  static session::EngineOptions options() {
+    session::EngineOptions o;
+    o.n_ctx = 64;
+    o.logits_rows = o.n_batch = 12;
+    o.n_threads = 2;
+    return o;
+  }
+  static std::vector<float> logits(const std::string& path, const session::EngineOptions& o,
+                                   size_t step = 12) {
+    Opened opened = open_model(path, o);
+    return opened.session == nullptr ? std::vector<float>() : all_logits(opened, kTokens, step);
+  }
+
+  const std::string sample_ =
+      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-F16.gguf";
+  const std::string folder_ = [] {
+    std::string folder = testing::TempDir() + "embedding-" + std::to_string(getpid());
+    std::filesystem::create_directories(folder);
+    return folder;
+  }();
+};
+
+TEST_F(EmbeddingClusters, GiveTheLogitsOfTheirRowsPutTogether) {
+  for (const char* type : {"q4_0", "q3_k", "f16"}) {
+    SCOPED_TRACE(type);
+    convert::Options parts;
+    parts.cluster_embedding = type;
+    const Result<convert::Report> made = convert(sample_, at("parts.qsf"), parts);
+    ASSERT_TRUE(made.ok()) << made.status().message();
+    convert::Options whole;
+    whole.tensor_types = {{"token_embd", "f32"}};
+    ASSERT_TRUE(convert(at("parts.qsf"), at("whole.gguf"), whole).ok());
+    const std::vector<float> wanted = logits(at("whole.gguf"), options());
+    ASSERT_FALSE(wanted.empty());
+    for (const size_t step : {size_t{1}, size_t{5}, size_t{12}}) {
+      EXPECT_EQ(logits(at("parts.qsf"), options(), step), wanted) << step;
+    }
+    session::EngineOptions o = options();
+    o.n_threads = 1;
+    EXPECT_EQ(logits(at("parts.qsf"), o), wanted);
+    o.logits_rows = o.n_batch = 1;
+    o.memory_budget = smallest_budget(at("parts.qsf"), o);
+    const Opened opened = open_model(at("parts.qsf"), o);
+    ASSERT_TRUE(opened.model);
+    const session::Engine& engine = opened.model->engine();
+    EXPECT_FALSE(engine.plan().weights.embedding_held);
+    EXPECT_GE(engine.plan().total(), engine.program().centres.bytes());
+    EXPECT_LE(engine.plan().total(), o.memory_budget);
+    EXPECT_GE(engine.program().centres.bytes(), 2 * 272u + 1152);
+    EXPECT_EQ(logits(at("parts.qsf"), o, 1), wanted);
+  }
+}
+
+TEST_F(EmbeddingClusters, LoseLessThanWholeRowsOfTheType) {
+  convert::Options parts, whole;
+  parts.cluster_embedding = "q4_0";
+  whole.tensor_types = {{"token_embd", "q4_0"}};
+  const Result<convert::Report> in_parts = convert(sample_, at("parts.qsf"), parts);
+  const Result<convert::Report> in_one = convert(sample_, at("whole.gguf"), whole);
+  ASSERT_TRUE(in_parts.ok() && in_one.ok());
+  const auto line = [](const convert::Report& report, std::string_view name) {
+    for (const convert::TensorReport& t : report.tensors) {
+      if (t.name == name) return t;
+    }
+    ADD_FAILURE() << name;
+    return convert::TensorReport{};
+  };
+  const convert::TensorReport rest = line(*in_parts, gguf::kEmbeddingRest);
+  EXPECT_LT(rest.mean_squared_error * 2, line(*in_one, "token_embd.weight").mean_squared_error);
+  EXPECT_GT(rest.mean_squared_error, 0);
+  EXPECT_EQ(rest.to, gguf::TensorType::kQ4_0);
+  // The head, which they cannot be, is a matrix of its own: as it was.
+  EXPECT_EQ(line(*in_parts, "output.weight").to, gguf::TensorType::kF16);
+}
+
+TEST_F(EmbeddingClusters, GoWithAHeadInClusters) {
+  convert::Options both;
+  both.type = "q8_0";
+  both.cluster_embedding = "q4_0";
+  both.cluster_head = true;
+  ASSERT_TRUE(convert(sample_, at("both.qsf"), both).ok());
+  session::EngineOptions o = options();
+  const std::vector<float> whole = logits(at("both.qsf"), o);
+  o.head.kind = model::HeadPolicy::Kind::kSome;
+  o.head.clusters = model::kMostClusters;
+  EXPECT_EQ(logits(at("both.qsf"), o), whole);
+  o.head.clusters = 4;
+  EXPECT_NE(logits(at("both.qsf"), o), whole);
+  ASSERT_FALSE(whole.empty());
+}
+
+TEST_F(EmbeddingClusters, AreForQsfOfNoGivenSize) {
+  convert::Options parts;
+  parts.cluster_embedding = "q4_0";
+  EXPECT_EQ(convert(sample_, at("no.gguf"), parts).status().code(), Code::kInvalidArgument);
+  parts.target_bytes = 1 << 20;
+  EXPECT_EQ(convert(sample_, at("no.qsf"), parts).status().code(), Code::kInvalidArgument);
+  parts.target_bytes = 0;
+  parts.cluster_embedding = "q4";
+  EXPECT_EQ(convert(sample_, at("no.qsf"), parts).status().code(), Code::kInvalidArgument);
+}
+
+TEST_F(EmbeddingClusters, OfWrongNumbersAreRefused) {
+  convert::Options parts;
+  parts.cluster_embedding = "q4_0";
+  ASSERT_TRUE(convert(sample_, at("parts.qsf"), parts).ok());
+  using Change = std::function<void(std::string*, gguf::Value*)>;
+  const auto code_of = [this](std::string_view key, const Change& change) {
+    Result<native::ModelHeader> model = native::read_header(at("parts.qsf"), {});
+    std::string own;
+    for (gguf::KeyValue& kv : model->header.metadata) {
+      if (kv.key != key) continue;
+      own.assign(reinterpret_cast<const char*>(kv.value.bytes.data()), kv.value.bytes.size());
+      change(&own, &kv.value);
+      kv.value.bytes = {reinterpret_cast<const uint8_t*>(own.data()), own.size()};
+    }
+    const Code code = session::inspect(model->header, options()).status().code();
+    EXPECT_EQ(convert::Source::create(model->header, model->sources).status().code(), code);
+    return code;
+  };
+  const Change shorter = [](std::string* bytes, gguf::Value* value) {
+    bytes->pop_back();
+    --value->count;
+  };
+  const Change empty = [](std::string* bytes, gguf::Value* value) {
+    bytes->clear();
+    value->count = 0;
+  };
+  const Change other = [](std::string*, gguf::Value* value) {
+    value->element = gguf::ValueType::kBool;
+  };
+  for (const std::string_view key : {gguf::kEmbeddingClusterOf, gguf::kEmbeddingCentres}) {
+    for (const Change& change : {shorter, empty, other}) {
+      EXPECT_EQ(code_of(key, change), Code::kBadHeader) << key;
+    }
+  }
+  EXPECT_EQ(code_of(gguf::kEmbeddingClusterOf,
+                    [](std::string* bytes, gguf::Value*) { bytes->back() = '\xff'; }),
+            Code::kBadHeader);
+  EXPECT_EQ(code_of(gguf::kEmbeddingCentres,
+                    [](std::string* bytes, gguf::Value*) {
+                      (*bytes)[0] = (*bytes)[1] = '\xff';  // a scale that is no number
+                    }),
+            Code::kBadHeader);
+  EXPECT_EQ(code_of("", shorter), Code::kOk);
+
+  Result<native::ModelHeader> model = native::read_header(at("parts.qsf"), {});
+  ASSERT_TRUE(model.ok());
+  std::erase_if(model->header.tensors,
+                [](const gguf::Tensor& t) { return t.name == "output.weight"; });
+  ASSERT_TRUE(gguf::index_tensors(&model->header).ok());
+  EXPECT_EQ(session::inspect(model->header, options()).status().code(), Code::kMissingTensor);
+}
+
+}  // namespace
+}  // namespace sluice::test
