@@ -1,6 +1,7 @@
 // Fuzzes what a header says of less work a token: which layers may go, how its output vectors lie
-// in clusters, what tells that a token is settled. The first byte chooses the switches, the rest is
-// the beginning of a GGUF file. Any header gives a typed error, or numbers that can be run with.
+// and its embedding's rows lie in clusters, what tells that a token is settled. The first byte
+// chooses the switches, the rest is the beginning of a GGUF file. Any header gives a typed error,
+// or numbers that can be run with.
 #include <cmath>
 #include <cstdlib>
 
@@ -18,6 +19,14 @@ bool sound(const HeadClusters& c, int64_t n_vocab) {
   for (const int32_t token : c.tokens) good = good && token >= 0 && token < n_vocab;
   if (c.in_order && c.most == c.n()) good = false;
   for (const float radius : c.radii) good = good && std::isfinite(radius);
+  return good;
+}
+
+bool sound(const sluice::model::RowCentres& c, const Program& p) {
+  if (c.of.empty()) return c.centres.empty();
+  const size_t row = static_cast<size_t>(p.hp.n_embd) / 32 * 34;
+  bool good = c.of.size() == static_cast<size_t>(p.hp.n_vocab) && p.head != p.embedding;
+  for (const uint8_t cluster : c.of) good = good && (cluster + size_t{1}) * row <= c.centres.size();
   return good;
 }
 
@@ -60,7 +69,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         p.mats[static_cast<size_t>(p.head)].rows != static_cast<int64_t>(p.hp.n_vocab)) {
       std::abort();
     }
-    if (!sound(p.head_clusters, p.hp.n_vocab) || !sound(p)) std::abort();
+    if (!sound(p.head_clusters, p.hp.n_vocab) || !sound(p.centres, p) || !sound(p)) std::abort();
     if (which == 1 && p.head_clusters.most == 0) std::abort();
     if (which == 2 && p.exits.needed.empty()) std::abort();
   }
