@@ -2,9 +2,10 @@
 // draft model on a target that agrees with it as often as was asked for.
 //   node tests/bench/drafts.mjs [--model FILE|SHAPE:TYPE] [--budget 512M] [--past-cache] [--threads 2]
 //     [--rounds 3] [--tokens N] [--scenes summary,edit,prose] [--draft SMALLER_MODEL] [--tab]
-// --tokens cuts the answers short. --draft compares on what the model itself writes, without scenes. --tab does that in
-// Chromium, with the package as it is built: plainly, with n-grams and, with --draft, by that model; --budget may then
-// be a list, and 0 is as much as the models want. What streams comes from the browser's store.
+// --tokens cuts scenes short, and says how long a model's own text is (128). --draft compares on what the model itself
+// writes, without scenes. --tab does that in Chromium, with the package as it is built: plainly, with n-grams and, with
+// --draft, by that model; --budget may then be a list, and 0 is as much as the models want. What streams comes from the
+// browser's store.
 import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
@@ -17,7 +18,7 @@ import { scenes } from './scenes.mjs';
 
 const { values: options } = parseArgs({ options: {
   model: { type: 'string', default: 'tinyllama-1.1b:q4_0' }, budget: { type: 'string' }, 'past-cache': { type: 'boolean', default: false },
-  threads: { type: 'string', default: '2' }, rounds: { type: 'string', default: '3' }, tokens: { type: 'string', default: '1000' },
+  threads: { type: 'string', default: '2' }, rounds: { type: 'string', default: '3' }, tokens: { type: 'string' },
   scenes: { type: 'string', default: 'summary,edit,prose' }, draft: { type: 'string' }, tab: { type: 'boolean' },
 } });
 const sluice = inRoot('build', 'native', 'sluice');
@@ -43,6 +44,7 @@ async function measure(name, drafts, more) {
 }
 
 const kPrompt = 32;
+const nTokens = Number(options.tokens ?? 128); // of what a model writes itself
 
 /** In the page: the best of some answers to the prompt that the native program takes. */
 async function answerInTab({ url, draft, memoryBudget, threads, prompt, tokens, rounds }) {
@@ -80,7 +82,7 @@ async function measureTab() {
       for (const draft of ['', 'ngram', ...(small ? [`/draft/${basename(small)}`] : [])]) {
         const { result } = await bench.run(answerInTab, {
           url: `/model/${basename(model)}`, draft, memoryBudget: parseBytes(budget) || whole, threads: Number(options.threads),
-          prompt: kPrompt, tokens: Math.min(options.tokens, 128), rounds: Number(options.rounds),
+          prompt: kPrompt, tokens: nTokens, rounds: Number(options.rounds),
         });
         plain ??= result.rate;
         rows.push([`its own, ${budget === '0' ? 'resident' : budget}`, draft.split('/').pop() || 'off', result.rate, result.rate / plain, result.tokensPerPass,
@@ -95,12 +97,12 @@ async function measureTab() {
 
 try {
   if (options.tab) await measureTab();
-  else if (options.draft) await measure('its own', `off,${options.draft}`, ['-p', `${kPrompt}`, '-n', `${Math.min(options.tokens, 128)}`]);
+  else if (options.draft) await measure('its own', `off,${options.draft}`, ['-p', `${kPrompt}`, '-n', `${nTokens}`]);
   else {
     for (const name of options.scenes.split(',')) {
       const scene = join(folder, `${name}.json`);
       const prompt = await ids(scenes[name].prompt);
-      const answer = (await ids(scenes[name].answer)).slice(1, 1 + Number(options.tokens));
+      const answer = (await ids(scenes[name].answer)).slice(1, 1 + Number(options.tokens ?? 1000));
       writeFileSync(scene, JSON.stringify({ prompt, answer }));
       await measure(name, 'off,ngram', ['--scene', scene]);
     }
