@@ -1,0 +1,254 @@
+// Types and sizes are known before the first weight is read, because they follow from shapes; so
+// the file is written front to back.
+#include "convert/plan.h"
+
+#include <algorithm>
+
+#include "convert/embedding_clusters.h"
+#include "convert/head_clusters.h"
+#include "gguf/early_exit.h"
+#include "gguf/head_clusters.h"
+#include "gguf/layer_importance.h"
+#include "gguf/metadata_writer.h"
+#include "gguf/printable.h"
+
+namespace sluice::convert {
+namespace {
+
+using gguf::Header;
+using gguf::Tensor;
+
+constexpr uint32_t kQuantizationVersion = 2;  // of ggml's block formats
+
+uint64_t bytes_of(const Header& header) {
+  uint64_t bytes = header.tensors.size() * (2 * sizeof(Tensor) + sizeof(TensorReport) + 64);
+  for (const gguf::KeyValue& kv : header.metadata) {
+    bytes += 64 + 2 * (kv.key.size() + kv.value.bytes.size());  // as it was read and to be written
+  }
+  return bytes;
+}
+
+// What the file says of its types, instead of what the source said.
+void set_file_type(uint32_t file_type, Header* header) {
+  std::erase_if(header->metadata, [](const gguf::KeyValue& kv) {
+    return kv.key == "general.file_type" || kv.key == "general.quantization_version";
+  });
+  gguf::add_keys(header, [file_type](gguf::MetadataWriter& writer) {
+    writer.number("general.file_type", file_type);
+    writer.number("general.quantization_version", kQuantizationVersion);
+  });
+}
+
+void set_floats(std::string_view key, std::span<const float> values, Header* header) {
+  if (values.empty()) return;
+  std::erase_if(header->metadata, [key](const gguf::KeyValue& kv) { return kv.key == key; });
+  gguf::add_keys(header, [&](gguf::MetadataWriter& writer) { writer.floats(key, values); });
+}
+
+// Clusters are of the vectors that the file will have.
+Status set_head_clusters(const Source& model, const Options& options, PieceMaker* maker,
+                         Plan* plan) {
+  const Tensor *head = head_of(model.header()), *written = head_of(plan->header);
+  if (head == nullptr) return {};
+  if (options.cluster_head) {
+    const Result<const std::vector<float>*> importance = importance_of(options, *head);
+    if (!importance.ok()) return importance.status();
+    return add_clusters(model, *head, written->type, *importance, maker, &plan->header);
+  }
+  if (written->type != head->type) drop_clusters(&plan->header);
+  return {};
+}
+
+// Behind all other tensors of its place. A file that is to have a size has no room for it.
+Status write_by_cluster(const Source& model, const Options& options, const Layout& layout,
+                        Plan* plan) {
+  if (!options.cluster_head || options.target_bytes > 0 || !layout.takes_clusters()) return {};
+  const Tensor* head = head_of(model.header());
+  Tensor copy = *head_of(plan->header);
+  copy.name = gguf::kHeadByCluster;
+  const auto behind = [&layout, &copy](const Tensor& t) {
+    return layout.place(t.name) > layout.place(copy.name);
+  };
+  const auto at = std::find_if(plan->header.tensors.begin(), plan->header.tensors.end(), behind) -
+                  plan->header.tensors.begin();
+  plan->header.tensors.insert(plan->header.tensors.begin() + at, copy);
+  plan->from.insert(plan->from.begin() + at, *head);
+  plan->choices.insert(plan->choices.begin() + at, Choice{copy.type});
+  plan->by_cluster = order_by_cluster(plan->header);
+  return gguf::index_tensors(&plan->header);
+}
+
+Status check_readable(const Tensor& tensor, gguf::TensorType to) {
+  if (tensor.type == to || Source::readable(tensor.type)) return {};
+  return error(Code::kUnsupportedType,
+               "tensor \"%s\" has the type %s, whose values this program cannot read",
+               gguf::printable(tensor.name).c_str(), gguf::type_info(tensor.type)->name);
+}
+
+// An embedding that is written as a rest cannot be the head too: that is a tensor of its own then.
+Plan in_order(const Source& model, const Options& options, const Layout& layout) {
+  struct Entry {
+    Tensor as, from;
+  };
+  std::vector<Entry> entries;
+  for (const uint32_t i : order_of_use(model.header())) {
+    const Tensor& t = model.header().tensors[i];
+    Tensor as = t;
+    if (!options.cluster_embedding.empty() && t.name == "token_embd.weight") {
+      if (model.header().find_tensor("output.weight") == nullptr) {
+        as.name = "output.weight";
+        entries.push_back({as, t});
+      }
+      as.name = gguf::kEmbeddingRest;
+    }
+    entries.push_back({as, t});
+  }
+  std::stable_sort(entries.begin(), entries.end(), [&layout](const Entry& a, const Entry& b) {
+    return layout.place(a.as.name) < layout.place(b.as.name);
+  });
+  Plan plan;
+  plan.header = model.header();
+  plan.header.tensors.clear();
+  for (const Entry& e : entries) {
+    plan.header.tensors.push_back(e.as);
+    plan.from.push_back(e.from);
+  }
+  return plan;
+}
+
+// Whether an embedding may be written as a rest.
+Status check_cluster_embedding(const Source& model, const Options& options, const Layout& layout) {
+  if (!layout.takes_clusters()) {
+    return error(Code::kInvalidArgument,
+                 "an embedding in clusters is for QSF files: OUT must end in .qsf");
+  }
+  if (options.target_bytes > 0) {
+    return error(Code::kInvalidArgument, "an embedding in clusters has its own type: no size");
+  }
+  const Result<const Recipe*> rest = find_recipe(options.cluster_embedding);
+  if (!rest.ok()) return rest.status();
+  const Result<const Tensor*> embedding = embedding_of(model.header());
+  if (!embedding.ok()) return embedding.status();
+  const gguf::TypeInfo& info = *gguf::type_info((*rest)->type);
+  if ((*embedding)->cols() % info.block_size == 0) return {};
+  return error(Code::kInvalidArgument, "rows of %llu values are no whole blocks of %s",
+               static_cast<unsigned long long>((*embedding)->cols()), info.name);
+}
+
+Status set_embedding_clusters(const Source& model, const Options& options, PieceMaker* maker,
+                              Plan* plan) {
+  if (options.cluster_embedding.empty()) return {};
+  const Result<const Tensor*> embedding = embedding_of(model.header());
+  if (!embedding.ok()) return embedding.status();
+  SLUICE_RETURN_IF_ERROR(add_embedding_clusters(model, **embedding, maker, &plan->header));
+  const Result<gguf::EmbeddingClusters> clusters =
+      gguf::embedding_clusters(plan->header, *plan->header.find_tensor(gguf::kEmbeddingRest));
+  if (!clusters.ok()) return clusters.status();
+  plan->embedding = *clusters;
+  return {};
+}
+
+// Matrices that the caller has a type for.
+Status apply_wanted_types(const Options& options, Plan* plan) {
+  for (const Options::WantedType& wanted : options.tensor_types) {
+    const Result<const Recipe*> recipe = find_recipe(wanted.type);
+    if (!recipe.ok()) return recipe.status();
+    bool found = false;
+    for (size_t i = 0; i < plan->from.size(); ++i) {
+      const Tensor& t = plan->header.tensors[i];
+      if (!is_quantizable(t) || t.name.find(wanted.name) == std::string_view::npos) continue;
+      const gguf::TypeInfo& info = *gguf::type_info((*recipe)->type);
+      if (t.cols() % info.block_size != 0) {
+        return error(Code::kInvalidArgument, "rows of \"%s\" are no whole blocks of %s",
+                     gguf::printable(t.name).c_str(), info.name);
+      }
+      plan->choices[i] = {(*recipe)->type};
+      found = true;
+    }
+    if (found) continue;
+    return error(Code::kInvalidArgument, "no matrix has \"%s\" in its name",
+                 gguf::printable(wanted.name).c_str());
+  }
+  return {};
+}
+
+Status choose(const Source& model, const Options& options, const Layout& layout, PieceMaker* maker,
+              Plan* plan) {
+  if (options.target_bytes > 0) {
+    Result<Sized> sized =
+        types_for_size(plan->header, sizer_for(model, options, layout, *plan), options, maker);
+    if (!sized.ok()) return sized.status();
+    plan->choices = std::move(sized->choices);
+    plan->sensitivities = std::move(sized->sensitivities);
+    set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
+  } else if (options.type.empty()) {
+    plan->choices = keep_types(plan->header);
+    for (size_t i = 0; i < plan->from.size(); ++i) {  // nothing smaller holds the sum of two parts
+      if (model.joins(plan->from[i])) plan->choices[i].type = gguf::TensorType::kF16;
+    }
+  } else {
+    const Result<const Recipe*> recipe = find_recipe(options.type);
+    if (!recipe.ok()) return recipe.status();
+    plan->choices =
+        choose_types(plan->header, **recipe, options.pure, options.importance != nullptr);
+    set_file_type((*recipe)->file_type, &plan->header);
+  }
+  SLUICE_RETURN_IF_ERROR(apply_wanted_types(options, plan));
+  if (options.type.empty() && !options.tensor_types.empty()) {
+    set_file_type(file_type_of(commonest(plan->header, plan->choices)), &plan->header);
+  }
+  for (size_t i = 0; i < plan->from.size(); ++i) {
+    if (plan->header.tensors[i].name == gguf::kEmbeddingRest) {
+      plan->choices[i] = {(*find_recipe(options.cluster_embedding))->type};
+    }
+    SLUICE_RETURN_IF_ERROR(check_readable(plan->from[i], plan->choices[i].type));
+    plan->header.tensors[i].type = plan->choices[i].type;
+    SLUICE_RETURN_IF_ERROR(gguf::set_tensor_bytes(&plan->header.tensors[i]));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Plan> begin_plan(const Source& model, const Options& options, const Layout& layout) {
+  if (!options.cluster_embedding.empty()) {
+    SLUICE_RETURN_IF_ERROR(check_cluster_embedding(model, options, layout));
+  }
+  Plan plan = in_order(model, options, layout);
+  SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
+  if (options.cluster_head && head_of(model.header()) == nullptr) {
+    return error(Code::kInvalidArgument,
+                 "the output vectors of this model cannot be put into clusters");
+  }
+  set_floats(gguf::kLayerImportance, options.layers, &plan.header);
+  set_floats(gguf::kExitWeights, options.exits, &plan.header);
+  if (options.target_bytes > 0) set_file_type(0, &plan.header);  // which one takes the same room
+  return plan;
+}
+
+Sizer sizer_for(const Source& model, const Options& options, const Layout& layout,
+                const Plan& plan) {
+  return {layout, plan.header,
+          options.cluster_head ? clusters_bytes(*head_of(model.header()), kHeadGrouping) : 0};
+}
+
+uint64_t held_for(const Source& model, const Options& options, const Layout& layout) {
+  const Header& header = model.header();
+  uint64_t bytes = options.held + bytes_of(header) + layout.memory(header);
+  if (options.importance != nullptr) bytes += options.importance->bytes();
+  if (options.cluster_head) bytes += clustering_memory(*head_of(header), kHeadGrouping);
+  if (!options.cluster_embedding.empty()) {
+    bytes += clustering_memory(**embedding_of(header), kRowGrouping);
+  }
+  return bytes;
+}
+
+Status finish_plan(const Source& model, const Options& options, const Layout& layout,
+                   PieceMaker* maker, Plan* plan) {
+  SLUICE_RETURN_IF_ERROR(choose(model, options, layout, maker, plan));
+  SLUICE_RETURN_IF_ERROR(set_head_clusters(model, options, maker, plan));
+  SLUICE_RETURN_IF_ERROR(write_by_cluster(model, options, layout, plan));
+  return set_embedding_clusters(model, options, maker, plan);
+}
+
+}  // namespace sluice::convert
