@@ -49,7 +49,7 @@ void set_floats(std::string_view key, std::span<const float> values, Header* hea
 Status set_head_clusters(const Source& model, const Options& options, PieceMaker* maker,
                          Plan* plan) {
   const Tensor *head = head_of(model.header()), *written = head_of(plan->header);
-  if (head == nullptr) return {};
+  if (written == nullptr) return {};
   if (options.cluster_head) {
     const Result<const std::vector<float>*> importance = importance_of(options, *head);
     if (!importance.ok()) return importance.status();
@@ -91,11 +91,14 @@ Plan in_order(const Source& model, const Options& options, const Layout& layout)
     Tensor as, from;
   };
   std::vector<Entry> entries;
+  const std::string_view arch =
+      model.header().get_string("general.architecture").value_or(std::string_view());
+  const bool makes_logits = arch.find("bert") == std::string_view::npos && arch != "t5encoder";
   for (const uint32_t i : order_of_use(model.header())) {
     const Tensor& t = model.header().tensors[i];
     Tensor as = t;
     if (!options.cluster_embedding.empty() && t.name == "token_embd.weight") {
-      if (model.header().find_tensor("output.weight") == nullptr) {
+      if (makes_logits && model.header().find_tensor("output.weight") == nullptr) {
         as.name = "output.weight";
         entries.push_back({as, t});
       }
@@ -216,7 +219,7 @@ Result<Plan> begin_plan(const Source& model, const Options& options, const Layou
   }
   Plan plan = in_order(model, options, layout);
   SLUICE_RETURN_IF_ERROR(gguf::index_tensors(&plan.header));
-  if (options.cluster_head && head_of(model.header()) == nullptr) {
+  if (options.cluster_head && head_of(plan.header) == nullptr) {
     return error(Code::kInvalidArgument,
                  "the output vectors of this model cannot be put into clusters");
   }

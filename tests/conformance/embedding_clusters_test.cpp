@@ -126,6 +126,19 @@ TEST_F(EmbeddingClusters, GoWithAHeadInClusters) {
   ASSERT_FALSE(whole.empty());
 }
 
+TEST_F(EmbeddingClusters, OfAnEncoderNeedNoHead) {
+  const std::string encoder = shared_folder("embeddings") + "/bert-cls.gguf";
+  if (!std::filesystem::exists(encoder)) GTEST_SKIP() << "../shared/fixtures is not here";
+  convert::Options parts;
+  parts.cluster_embedding = "q8_0";
+  const Result<convert::Report> made = convert(encoder, at("encoder.qsf"), parts);
+  ASSERT_TRUE(made.ok()) << made.status().message();
+  for (const convert::TensorReport& t : made->tensors) EXPECT_NE(t.name, "output.weight");
+  EXPECT_NE(open_model(at("encoder.qsf"), options()).model, nullptr);
+  parts.cluster_head = true;
+  EXPECT_EQ(convert(encoder, at("encoder.qsf"), parts).status().code(), Code::kInvalidArgument);
+}
+
 TEST_F(EmbeddingClusters, AreForQsfOfNoGivenSize) {
   convert::Options parts;
   parts.cluster_embedding = "q4_0";
