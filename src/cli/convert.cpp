@@ -361,9 +361,10 @@ void add_convert(CLI::App& app, int* status) {
              "--target-size", options->target_size,
              "most bytes of the file; types are chosen by what they lose, tensor by tensor")
           ->excludes(type);
-  sub->add_option("--tensor-type", options->tensor_types,
-                  "NAME=TYPE: the type of all matrices with NAME in their names, such as "
-                  "attn_v=q6_k; may be given several times")
+  sub->add_option(
+         "--tensor-type", options->tensor_types,
+         "NAME=TYPE: the type of all matrices with NAME in their names, such as "
+         "attn_v=q6_k; may be given several times, the last one that names a matrix counts")
       ->allow_extra_args(false)
       ->excludes(target);
   sub->add_option("--sensitivity", options->sensitivity,

@@ -151,26 +151,32 @@ Status set_embedding_clusters(const Source& model, const Options& options, Piece
   return {};
 }
 
-// Matrices that the caller has a type for.
+// Matrices that the caller has a type for: the last one that names a matrix counts.
 Status apply_wanted_types(const Options& options, Plan* plan) {
-  for (const Options::WantedType& wanted : options.tensor_types) {
-    const Result<const Recipe*> recipe = find_recipe(wanted.type);
-    if (!recipe.ok()) return recipe.status();
-    bool found = false;
-    for (size_t i = 0; i < plan->from.size(); ++i) {
-      const Tensor& t = plan->header.tensors[i];
-      if (!is_quantizable(t) || t.name.find(wanted.name) == std::string_view::npos) continue;
-      const gguf::TypeInfo& info = *gguf::type_info((*recipe)->type);
-      if (t.cols() % info.block_size != 0) {
-        return error(Code::kInvalidArgument, "rows of \"%s\" are no whole blocks of %s",
-                     gguf::printable(t.name).c_str(), info.name);
-      }
-      plan->choices[i] = {(*recipe)->type};
-      found = true;
+  std::vector<bool> names_one(options.tensor_types.size());
+  for (size_t i = 0; i < plan->from.size(); ++i) {
+    const Tensor& t = plan->header.tensors[i];
+    if (!is_quantizable(t)) continue;
+    const Options::WantedType* wanted = nullptr;
+    for (size_t n = 0; n < names_one.size(); ++n) {
+      if (t.name.find(options.tensor_types[n].name) == std::string_view::npos) continue;
+      wanted = &options.tensor_types[n];
+      names_one[n] = true;
     }
-    if (found) continue;
+    if (wanted == nullptr) continue;
+    const Result<const Recipe*> recipe = find_recipe(wanted->type);
+    if (!recipe.ok()) return recipe.status();
+    const gguf::TypeInfo& info = *gguf::type_info((*recipe)->type);
+    if (t.cols() % info.block_size != 0) {
+      return error(Code::kInvalidArgument, "rows of \"%s\" are no whole blocks of %s",
+                   gguf::printable(t.name).c_str(), info.name);
+    }
+    plan->choices[i] = {(*recipe)->type};
+  }
+  for (size_t n = 0; n < names_one.size(); ++n) {
+    if (names_one[n]) continue;
     return error(Code::kInvalidArgument, "no matrix has \"%s\" in its name",
-                 gguf::printable(wanted.name).c_str());
+                 gguf::printable(options.tensor_types[n].name).c_str());
   }
   return {};
 }

@@ -389,6 +389,36 @@ TEST_F(Convert, SaysWhereSensitivitiesCannotBeMeasured) {
   EXPECT_FALSE(fs::exists(at("no")));
 }
 
+TEST_F(Convert, TakesTypesByNameAndAnEmbeddingInTwoParts) {
+  const Ran ran = run({"convert", "--tensor-type", "attn=q6_k", kSample, "--tensor-type",
+                       "attn_output=q8_0", at("out.qsf"), "--cluster-embedding", "q4_0", "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto report = nlohmann::json::parse(ran.out);
+  size_t found = 0;
+  for (const auto& t : report["tensors"]) {
+    const std::string name = t["name"];
+    const char* wanted = name == "token_embd_rest.weight"       ? "Q4_0"
+                         : name.ends_with("attn_output.weight") ? "Q8_0"
+                         : name.ends_with("attn_q.weight")      ? "Q6_K"
+                         : name == "output.weight"              ? "F16"
+                                                                : nullptr;
+    if (wanted == nullptr) continue;
+    EXPECT_EQ(t["type"], wanted) << name;
+    ++found;
+  }
+  EXPECT_EQ(found, 10u);  // of four layers
+  EXPECT_LT(error_of(logits(at("out.qsf")), logits(kSample)), 0.01);
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--tensor-type", "attn"},
+                                                {"--tensor-type", "=q4_0"},
+                                                {"--tensor-type", "attn_q=q5"},
+                                                {"--tensor-type", "attn_x=q4_0"},
+                                                {"--cluster-embedding", "q4"}}) {
+    const Ran bad = run({"convert", kSample, at("bad.qsf"), wrong[0], wrong[1]});
+    EXPECT_NE(bad.err.find("INVALID_ARGUMENT"), std::string::npos) << wrong[1] << bad.err;
+    EXPECT_FALSE(fs::exists(at("bad.qsf")));
+  }
+}
+
 TEST_F(Convert, RefusesToWriteOverItsSource) {
   fs::copy_file(kSample, at("model.gguf"));
   fs::create_symlink(at("model.gguf"), at("link.gguf"));
