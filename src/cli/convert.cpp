@@ -10,6 +10,7 @@
 #include "cli/calibrate.h"
 #include "cli/cli.h"
 #include "cli/output.h"
+#include "cli/scoring.h"
 #include "cli/sensitivity.h"
 #include "gguf/printable.h"
 #include "platform/console.h"
@@ -21,7 +22,7 @@ using Known = convert::Sensitivity::Known;
 
 struct ConvertOptions {
   std::string in, out, type, imatrix, save_imatrix, calibrate, memory_budget, cache_dir,
-      target_size, compress, cluster_embedding;
+      target_size, compress, cluster_embedding, perplexity;
   std::string sensitivity;
   std::vector<std::string> tensor_types;
   double least_cosine = 0.99;
@@ -99,6 +100,7 @@ struct Measured {
   Calibrated calibrated;
   MeasuredSensitivity sensitivity;
   std::string unmeasured;  // why sensitivities are not known, where they were asked for
+  std::optional<Scored> before, after;  // of the text for --perplexity
 };
 
 void print_report(const convert::Report& report, const Measured& measured) {
@@ -139,6 +141,12 @@ void print_report(const convert::Report& report, const Measured& measured) {
     std::printf("sensitivities were not measured, relative errors count alike: %s\n",
                 measured.unmeasured.c_str());
   }
+  if (measured.after.has_value()) {
+    const Scored &before = *measured.before, &after = *measured.after;
+    std::printf("perplexity %.4f +- %.4f before, %.4f +- %.4f after, of %zu tokens\n",
+                before.perplexity(), before.perplexity() * before.error, after.perplexity(),
+                after.perplexity() * after.error, after.scores.size());
+  }
   std::printf("%s of weights became a file of %s\n", human_bytes(report.bytes_before).c_str(),
               human_bytes(report.bytes).c_str());
 }
@@ -152,6 +160,16 @@ nlohmann::json sensitivity_json(const Measured& measured) {
           {"tokens", s.tokens},
           {"compared", s.positions},
           {"ownText", s.own_text}};
+}
+
+nlohmann::json perplexity_json(const Measured& measured) {
+  if (!measured.after.has_value()) return nullptr;
+  const auto one = [](const Scored& s) -> nlohmann::json {
+    return {{"perplexity", s.perplexity()}, {"standardError", s.perplexity() * s.error}};
+  };
+  return {{"before", one(*measured.before)},
+          {"after", one(*measured.after)},
+          {"tokens", measured.after->scores.size()}};
 }
 
 void print_report_json(const convert::Report& report, const Measured& measured) {
@@ -187,6 +205,7 @@ void print_report_json(const convert::Report& report, const Measured& measured) 
               {"layers", layers},
               {"exits", exits},
               {"sensitivity", sensitivity_json(measured)},
+              {"perplexity", perplexity_json(measured)},
               {"bytesBefore", report.bytes_before},
               {"bytes", report.bytes},
               {"memory", report.memory}},
@@ -219,6 +238,25 @@ Status look_at_sensitivity(const ConvertOptions& options, convert::Options* want
   }
   if (how == "measured" || !says_unmeasurable(read.status())) return read.status();
   measured->unmeasured = read.status().message();
+  return {};
+}
+
+// How well `model` predicts the text of --perplexity; none where there is none.
+Status look_at_perplexity(const ConvertOptions& options, const std::string& model,
+                          const std::string& text, const convert::Options& wanted,
+                          std::optional<Scored>* out) {
+  if (options.perplexity.empty()) return {};
+  Common common;
+  common.model = model;
+  common.memory_budget = std::to_string(wanted.memory_budget);
+  common.threads = options.threads;
+  common.cache_dir = options.cache_dir;
+  Scoring scoring;
+  scoring.text = text;
+  Result<Scored> scored = score_text(common, scoring);
+  if (!scored.ok()) return scored.status();
+  scored->model.reset();
+  *out = std::move(*scored);
   return {};
 }
 
@@ -295,6 +333,13 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
     const auto as = qsf ? std::optional(*packing) : std::nullopt;
     SLUICE_RETURN_IF_ERROR(check_target(options, wanted, as));
   }
+  std::string text;  // is read once: it may be standard input
+  if (!options.perplexity.empty()) {
+    Result<std::string> read = read_text(options.perplexity);
+    if (!read.ok()) return read.status();
+    text = std::move(*read);
+  }
+  SLUICE_RETURN_IF_ERROR(look_at_perplexity(options, options.in, text, wanted, &measured->before));
   if (!options.calibrate.empty()) {
     Calibration from;
     from.model = options.in;
@@ -339,7 +384,7 @@ Status convert_model(const ConvertOptions& options, convert::Report* report, Mea
   if (!made.ok()) return made.status();
   SLUICE_RETURN_IF_ERROR(file->finish());
   *report = std::move(*made);
-  return {};
+  return look_at_perplexity(options, options.out, text, wanted, &measured->after);
 }
 
 }  // namespace
@@ -396,6 +441,10 @@ void add_convert(CLI::App& app, int* status) {
   sub->add_option("--compress", options->compress,
                   "of a QSF file's layers: none (default), lz4, lz4hc, zstd, or auto, which is "
                   "zstd where it pays: for bf16");
+  sub->add_option(
+      "--perplexity", options->perplexity,
+      "a text, or - for standard input; the report says how well the model predicts it before "
+      "and after");
   sub->add_option("--memory-budget", options->memory_budget,
                   "bytes that the conversion may hold (default: 512M)");
   sub->add_option("--threads", options->threads, "threads (default: chosen)")

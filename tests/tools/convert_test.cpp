@@ -419,6 +419,28 @@ TEST_F(Convert, TakesTypesByNameAndAnEmbeddingInTwoParts) {
   }
 }
 
+TEST_F(Convert, SaysThePerplexityBeforeAndAfter) {
+  std::ofstream(at("text")) << "Once upon a time there was a little fox who lived in the forest.";
+  const Ran ran =
+      run({"convert", kSample, at("out"), "--type", "q2_k", "--perplexity", at("text"), "--json"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  const auto told = nlohmann::json::parse(ran.out)["perplexity"];
+  const auto of = [this](const std::string& model) {
+    const Ran measured = run({"perplexity", model, "--file", at("text"), "--json"});
+    return nlohmann::json::parse(measured.out)["perplexity"].get<double>();
+  };
+  const double before = told["before"]["perplexity"], after = told["after"]["perplexity"];
+  EXPECT_NEAR(before, of(kSample), 1e-6);
+  EXPECT_NEAR(after, of(at("out")), 1e-6);
+  EXPECT_NE(before, after);
+  EXPECT_GT(told["tokens"].get<int>(), 10);
+  std::ofstream(at("empty"));
+  for (const char* text : {"empty", "nowhere"}) {  // before anything is written
+    EXPECT_NE(run({"convert", kSample, at("none"), "--perplexity", at(text)}).status, 0);
+    EXPECT_FALSE(fs::exists(at("none")));
+  }
+}
+
 TEST_F(Convert, RefusesToWriteOverItsSource) {
   fs::copy_file(kSample, at("model.gguf"));
   fs::create_symlink(at("model.gguf"), at("link.gguf"));
