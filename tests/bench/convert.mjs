@@ -5,11 +5,12 @@
 // and without. With --importance all types once more with that text's importance matrix. With --embedding, the
 // embedding alone as each of these types, its rows whole and as a cluster's centre and a rest. With --speed, the
 // seconds that a large model takes. Where a program `llama-quantize` is given, its files are measured alike, and its
-// seconds in turns with ours.
+// seconds in turns with ours. With --llama-logits, how far llama.cpp's logits of our files are from our own.
 //   npm run bench:convert -- [--model FILE] [--text FILE] [--stretches 12] [--tokens 400] [--types a,b,…]
 //                            [--sizes a,b,…] [--importance] [--embedding a,b,…] [--speed FILE|SHAPE:TYPE] [--threads 2] [--rounds 2]
-//                            [--llama-quantize PROGRAM] [--no-build]
-// PROGRAM IN OUT TYPE [THREADS [IMATRIX]] is what is called; tests/bench/peer/quantize.py is llama.cpp's library so.
+//                            [--llama-quantize PROGRAM] [--llama-logits PROGRAM] [--no-build]
+// PROGRAM IN OUT TYPE [THREADS [IMATRIX]] and PROGRAM MODEL TOKENS OUT are what is called; quantize.py and logits.py of
+// tests/bench/peer are llama.cpp's library so.
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -32,6 +33,7 @@ const { values } = parseArgs({
     threads: { type: 'string', default: '2' },
     rounds: { type: 'string', default: '2' },
     'llama-quantize': { type: 'string' },
+    'llama-logits': { type: 'string' },
     'no-build': { type: 'boolean' },
   },
 });
@@ -48,9 +50,10 @@ const tokens = await jsonOf(sluice, ['tokenize', values.model, '--text-file', te
 const length = Number(values.tokens);
 const starts = Array.from({ length: Number(values.stretches) }, (_, i) => i * length).filter((at) => at + length <= tokens.length);
 
-function logitsOf(file, start) {
-  const out = join(folder, 'logits');
-  run(sluice, ['logits', file, '--tokens', tokens.slice(start, start + length).join(), '--out', out], { stdio: 'ignore' });
+function logitsOf(file, start, program) {
+  const out = join(folder, 'logits'), ids = tokens.slice(start, start + length).join();
+  if (program) run(program, [file, ids, out], { stdio: 'ignore' });
+  else run(sluice, ['logits', file, '--tokens', ids, '--out', out], { stdio: 'ignore' });
   const bytes = readFileSync(out);
   return new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
 }
@@ -136,6 +139,25 @@ if (values.importance) {
     console.log('\nllama-quantize with the same one\n');
     print(head, await theirs([values.threads, matrix]));
   }
+}
+
+if (values['llama-logits']) {
+  const rows = [];
+  for (const type of ['f32', 'f16', ...types]) {
+    const out = join(folder, 'made.gguf');
+    await jsonOf(sluice, ['convert', values.model, out, '--type', type, '--json']);
+    let error = 0, power = 0;
+    for (const start of starts) {
+      const ours = logitsOf(out, start), theirs = logitsOf(out, start, values['llama-logits']);
+      for (let i = 0; i < ours.length; i++) {
+        error += (ours[i] - theirs[i]) ** 2;
+        power += theirs[i] ** 2;
+      }
+    }
+    rows.push([type, figure(error / power)]);
+  }
+  console.log('\nour files in llama.cpp: the normalized error of our logits against its own\n');
+  print(['type', 'NMSE'], rows);
 }
 
 if (sizes.length > 0) console.log('\n--target-size\n');

@@ -26,6 +26,15 @@ class Importance(ctypes.Structure):
     _fields_ = [("name", ctypes.c_char_p), ("data", ctypes.POINTER(ctypes.c_float)), ("size", ctypes.c_size_t)]
 
 
+def load_library():
+    here = os.path.dirname(os.path.abspath(__file__))
+    found = glob.glob(f"{here}/node_modules/@node-llama-cpp/linux-x64/bins/linux-x64/libllama.*so")
+    path = os.environ.get("LIBLLAMA") or (found[0] if found else sys.exit("npm install @node-llama-cpp/linux-x64 first"))
+    base = ctypes.CDLL(glob.glob(f"{os.path.dirname(path)}/libggml.*so")[0], mode=ctypes.RTLD_GLOBAL)
+    base.ggml_backend_load_all_from_path(os.path.dirname(path).encode())
+    return ctypes.CDLL(path)
+
+
 def importance_of(path):
     """The file of `sluice convert --save-imatrix`: a GGUF of one-dimensional f32 tensors, whose counts are 1."""
     with open(path, "rb") as file:
@@ -76,12 +85,7 @@ def main():
     importance = importance_of(sys.argv[5]) if len(sys.argv) > 5 else None
     if kind not in FILE_TYPES:
         sys.exit(f"llama.cpp has no file type {kind}")
-    here = os.path.dirname(os.path.abspath(__file__))
-    found = glob.glob(f"{here}/node_modules/@node-llama-cpp/linux-x64/bins/linux-x64/libllama.*so")
-    path = os.environ.get("LIBLLAMA") or (found[0] if found else sys.exit("npm install @node-llama-cpp/linux-x64 first"))
-    base = ctypes.CDLL(glob.glob(f"{os.path.dirname(path)}/libggml.*so")[0], mode=ctypes.RTLD_GLOBAL)
-    base.ggml_backend_load_all_from_path(os.path.dirname(path).encode())
-    library = ctypes.CDLL(path)
+    library = load_library()
     library.llama_model_quantize_default_params.restype = Params
     library.llama_model_quantize.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(Params)]
     library.llama_model_quantize.restype = ctypes.c_uint32
@@ -93,4 +97,5 @@ def main():
         sys.exit(f"llama.cpp refuses {kind}")
 
 
-main()
+if __name__ == "__main__":
+    main()
