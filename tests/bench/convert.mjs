@@ -63,11 +63,11 @@ function logSum(row) {
   return top + Math.log(row.reduce((sum, x) => sum + Math.exp(x - top), 0));
 }
 
-/** Against the model itself: the normalized error of logits, and the divergence of distributions in nats a token. */
-function compare(file) {
+/** Against the model itself, or other logits by start: the normalized error, and the divergence of distributions in nats a token. */
+function compare(file, others = (start) => logitsOf(values.model, start)) {
   let error = 0, power = 0, divergence = 0;
   for (const start of starts) {
-    const whole = logitsOf(values.model, start), made = logitsOf(file, start);
+    const whole = others(start), made = logitsOf(file, start);
     const width = whole.length / length;
     for (let at = 0; at < whole.length; at += width) {
       const p = whole.subarray(at, at + width), q = made.subarray(at, at + width);
@@ -146,15 +146,7 @@ if (values['llama-logits']) {
   for (const type of ['f32', 'f16', ...types]) {
     const out = join(folder, 'made.gguf');
     await jsonOf(sluice, ['convert', values.model, out, '--type', type, '--json']);
-    let error = 0, power = 0;
-    for (const start of starts) {
-      const ours = logitsOf(out, start), theirs = logitsOf(out, start, values['llama-logits']);
-      for (let i = 0; i < ours.length; i++) {
-        error += (ours[i] - theirs[i]) ** 2;
-        power += theirs[i] ** 2;
-      }
-    }
-    rows.push([type, figure(error / power)]);
+    rows.push([type, figure(compare(out, (start) => logitsOf(out, start, values['llama-logits'])).nmse)]);
   }
   console.log('\nour files in llama.cpp: the normalized error of our logits against its own\n');
   print(['type', 'NMSE'], rows);

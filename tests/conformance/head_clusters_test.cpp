@@ -7,15 +7,14 @@
 
 #include <cmath>
 #include <cstring>
-#include <deque>
 #include <filesystem>
-#include <functional>
 
 #include "../sanitized.h"
 #include "convert/convert.h"
 #include "file_sink_util.h"
 #include "fixtures_util.h"
 #include "gguf/head_clusters.h"
+#include "metadata_change_util.h"
 
 namespace sluice::test {
 namespace {
@@ -278,34 +277,16 @@ TEST_P(HeadClusters, AreOfTheVectorsInTheFile) {
 
 TEST_P(HeadClusters, OfWrongNumbersAreRefused) {
   make(true);
-  using Change = std::function<void(std::string*, gguf::Value*)>;
-  const auto refused = [this](std::initializer_list<std::string_view> keys, const Change& change) {
+  const auto refused = [this](std::initializer_list<std::string_view> keys,
+                              const MetadataChange& change) {
     Result<native::ModelHeader> model = native::read_header(path_, {});
-    std::deque<std::string> own;
-    for (gguf::KeyValue& kv : model->header.metadata) {
-      if (std::find(keys.begin(), keys.end(), kv.key) == keys.end()) continue;
-      std::string& bytes = own.emplace_back(reinterpret_cast<const char*>(kv.value.bytes.data()),
-                                            kv.value.bytes.size());
-      change(&bytes, &kv.value);
-      kv.value.bytes = {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()};
-    }
+    const std::deque<std::string> own = change_values(&model->header, keys, change);
     const Status status = session::inspect(model->header, options(Wanted::kExact)).status();
     EXPECT_EQ(own.size(), keys.size());
     return status.code() == Code::kBadHeader;
   };
-  const Change shorter = [](std::string* bytes, gguf::Value* value) {
-    bytes->resize(bytes->size() - gguf::value_type_bytes(value->element));
-    --value->count;
-  };
-  const Change empty = [](std::string* bytes, gguf::Value* value) {
-    bytes->clear();
-    value->count = 0;
-  };
-  const Change other = [](std::string*, gguf::Value* value) {
-    value->element = gguf::ValueType::kBool;
-  };
   for (const std::string_view key : {gguf::kHeadClusterOf, gguf::kHeadCentres, gguf::kHeadRadii}) {
-    for (const Change& change : {shorter, empty, other}) {
+    for (const MetadataChange& change : {kShorter, kEmpty, kOfAnotherType}) {
       EXPECT_TRUE(refused({key}, change)) << key;
     }
   }
@@ -325,7 +306,7 @@ TEST_P(HeadClusters, OfWrongNumbersAreRefused) {
       }));
   EXPECT_TRUE(
       refused({gguf::kHeadType}, [](std::string* bytes, gguf::Value*) { (*bytes)[0] = 30; }));
-  EXPECT_FALSE(refused({}, shorter));
+  EXPECT_FALSE(refused({}, kShorter));
 }
 
 const std::vector<const char*> kTypes =
