@@ -30,8 +30,10 @@ if(SLUICE_EDIT_LIBRARY)
   target_include_directories(sluice SYSTEM PRIVATE ${SLUICE_EDIT_DIR})
 endif()
 target_compile_definitions(sluice PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
-# What CLI11 makes of a command costs a compiler seconds in each file, much of it again and again.
-set_target_properties(sluice PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+# What CLI11 makes of a command costs a compiler seconds in each file, much of it again and again:
+# two files for two cores, and little optimization, since all that takes time is in the libraries.
+set_target_properties(sluice PROPERTIES UNITY_BUILD_BATCH_SIZE 14)
+target_compile_options(sluice PRIVATE -O1)
 target_precompile_headers(sluice PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
 if(SLUICE_SANITIZE)
   # CLI11 under sanitizers takes a compiler 20 s a file; the rooms behind it are watched for all.

@@ -32,6 +32,7 @@ struct Iq4 {
   template <class F>
   static F code(const F& y) {
     F value = all<F>(kernels::kIq4Values[0]);
+#pragma GCC unroll 16  // so that the constants are constants
     for (int i = 1; i < 16; ++i) {
       const float low = kernels::kIq4Values[i - 1], high = kernels::kIq4Values[i];
       value += y > all<F>((low + high) / 2) ? all<F>(high - low) : F{};

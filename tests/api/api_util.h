@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "api/sluice.h"
 
 namespace sluice::test {
 
-inline const std::string kSample =
-    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+inline const std::string kSample = source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
 inline constexpr const char* kPrompt = "Once upon a time there was a girl";
 
 // The call succeeds, or the test says why it did not.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../paths.h"
 #include "api_util.h"
 
 namespace sluice::test {
@@ -33,7 +34,7 @@ TEST(ApiExamples, TellTheStory) {
   const std::string prompt = "Once upon a time";
   const Answer expected = answer(create(engine), prompt, options);
 
-  const std::string story = "'" SLUICE_STORY "' ";
+  const std::string story = "'" + program_path("tests/example_story") + "' ";
   const Ran told = run(story + kSample + " '" + prompt + "' 1000000 40 2>&1 >/dev/null");
   EXPECT_EQ(told.code, 0) << told.out;
   EXPECT_NE(told.out.find("of a budget of 1000000"), std::string::npos) << told.out;
@@ -51,7 +52,7 @@ TEST(ApiExamples, ReadAModelOutOfAnotherFile) {
     std::ofstream out(archive, std::ios::binary);
     out << std::string(1000, 'x') << model.rdbuf();
   }
-  const std::string reader = "'" SLUICE_READER "' '" + archive + "' ";
+  const std::string reader = "'" + program_path("tests/example_reader") + "' '" + archive + "' ";
   const Ran told = run(reader + "1000 'Once upon a time' 2>&1");
   EXPECT_EQ(told.code, 0) << told.out;
   EXPECT_EQ(told.out.substr(0, 16), "Once upon a time");

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <utility>
 
+#include "../paths.h"
 #include "api_util.h"
 
 namespace sluice::test {
@@ -11,7 +12,7 @@ namespace {
 
 // The logits of the last token of a prompt of 48, as a reference computed them in double precision.
 TEST(ApiLoading, AddsAdaptersInTheirScales) {
-  const std::string fixtures = SLUICE_SHARED_DIR "/fixtures/";
+  const std::string fixtures = shared_dir() + "/fixtures/";
   const std::string adapter = fixtures + "lora/llama.a.lora.gguf";
   if (!std::filesystem::exists(adapter)) GTEST_SKIP() << "no shared fixtures";
   constexpr int32_t kPrompt[] = {1,   88,  68,  244, 67,  48, 142, 237, 225, 152, 35,  23,

@@ -1,6 +1,7 @@
 // Wrong calls that load models, ask engines, and turn text to tokens and back.
 #include <cmath>
 
+#include "../paths.h"
 #include "misuse.h"
 
 namespace sluice::test {
@@ -45,7 +46,9 @@ std::vector<Misuse> wrong_loading() {
        [](Rig& r) { return sluice_load("/nowhere/x.gguf", nullptr, &r.made_engine); },
        SLUICE_NOT_FOUND},
       {"sluice_load", "not a model",
-       [](Rig& r) { return sluice_load(SLUICE_SOURCE_DIR "/LICENSE", nullptr, &r.made_engine); },
+       [](Rig& r) {
+         return sluice_load((source_dir() + "/LICENSE").c_str(), nullptr, &r.made_engine);
+       },
        SLUICE_NOT_GGUF},
       wrong_load("early_exit", [](sluice_load_options& o) { o.early_exit = 1.5; }),
       wrong_load("early_exit NAN", [](sluice_load_options& o) { o.early_exit = NAN; }),

@@ -8,6 +8,8 @@
 #include <regex>
 #include <set>
 
+#include "../paths.h"
+
 namespace sluice::test {
 namespace {
 
@@ -71,7 +73,7 @@ TEST(ApiMisuse, FromACallbackIsAnError) {
 }
 
 TEST(ApiMisuse, CoversEveryFunction) {
-  std::ifstream file(std::string(SLUICE_SOURCE_DIR) + "/src/api/sluice.h");
+  std::ifstream file(source_dir() + "/src/api/sluice.h");
   const std::string header{std::istreambuf_iterator<char>(file), {}};
   std::set<std::string> functions{"sluice_status_name", "sluice_last_error", "sluice_version"};
   for (const Misuse& misuse : all()) functions.insert(misuse.function);

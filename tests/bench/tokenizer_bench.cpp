@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "tokenizer/tokenizer.h"
 
 namespace {
@@ -28,7 +29,7 @@ std::string read_file(const std::filesystem::path& path) {
 // The text of all files below `folder` with this extension, repeated or cut to kTextBytes.
 std::string text_of(const std::string& folder, const std::string& extension) {
   std::vector<std::filesystem::path> paths;
-  const auto root = std::filesystem::path(SLUICE_SOURCE_DIR) / folder;
+  const auto root = std::filesystem::path(sluice::test::source_dir()) / folder;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     if (entry.path().extension() == extension) paths.push_back(entry.path());
   }
@@ -94,8 +95,8 @@ int register_all() {
   static std::vector<std::unique_ptr<Tokenizer>> loaded;
   std::vector<std::filesystem::path> paths;
   std::error_code none;
-  for (const char* folder :
-       {SLUICE_SHARED_DIR "/fixtures/tokenizer", SLUICE_SOURCE_DIR "/tests/data/tokenizer"}) {
+  for (const char* folder : {sluice::test::shared_dir() + "/fixtures/tokenizer",
+                             sluice::test::source_dir() + "/tests/data/tokenizer"}) {
     for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
       if (entry.path().extension() == ".gguf") paths.push_back(entry.path());
     }

@@ -11,12 +11,13 @@
 #include <iterator>
 #include <regex>
 
+#include "../paths.h"
 #include "tests/conformance/fixtures_util.h"
 
 namespace sluice::test {
 namespace {
 
-const std::string kData = std::string(SLUICE_SOURCE_DIR) + "/tests/data/";
+const std::string kData = source_dir() + "/tests/data/";
 const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 5};
 constexpr int64_t kTokenRow = 5;  // of the embedding
 

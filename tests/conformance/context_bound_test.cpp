@@ -2,6 +2,7 @@
 // there, a longer one is refused by name, and the last row is reached.
 #include <gtest/gtest.h>
 
+#include "../paths.h"
 #include "tests/conformance/fixtures_util.h"
 
 namespace sluice::test {
@@ -10,7 +11,7 @@ namespace {
 constexpr int32_t kRows = 512;
 
 TEST(ContextBound, IsThePositionTable) {
-  const std::string path = std::string(SLUICE_SOURCE_DIR) + "/tests/data/arch/gpt2.gguf";
+  const std::string path = source_dir() + "/tests/data/arch/gpt2.gguf";
   session::EngineOptions options;
   options.n_ctx = kRows + 1;
   const auto longer = native::Model::open(path, {options, {}});
@@ -33,7 +34,7 @@ TEST(ContextBound, IsThePositionTable) {
 }
 
 TEST(ContextBound, IsNoneWherePositionsRotate) {
-  const std::string path = std::string(SLUICE_SOURCE_DIR) + "/tests/data/arch/llama-gqa.gguf";
+  const std::string path = source_dir() + "/tests/data/arch/llama-gqa.gguf";
   session::EngineOptions options;
   options.n_ctx = 6000;  // beyond what it was trained with
   EXPECT_TRUE(native::Model::open(path, {options, {}}).ok());

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "../paths.h"
 #include "native/model_file.h"
 
 namespace sluice {
@@ -107,7 +108,7 @@ Told run(const Setting& setting) {
 // A model and a mixture of experts.
 class DirectReadsTest : public testing::TestWithParam<const char*> {
  protected:
-  const std::string model_ = std::string(SLUICE_SOURCE_DIR) + GetParam();
+  const std::string model_ = sluice::test::source_dir() + GetParam();
   void SetUp() override {
     session::EngineOptions options;
     options.n_ctx = 64;
@@ -186,8 +187,8 @@ TEST_P(DirectReadsTest, MayFailAtAnyMoment) {
 
 // The experts that a pass waited for when it was given up keep no slots from the next one.
 TEST(MixtureOfExperts, GoesOnAfterAPassThatWasGivenUp) {
-  auto header = native::read_header(
-      std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/qwen3moe.gguf", {});
+  auto header =
+      native::read_header(sluice::test::source_dir() + "/tests/data/families/qwen3moe.gguf", {});
   ASSERT_TRUE(header.ok());
   session::EngineOptions options;
   options.n_ctx = 64;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 
+#include "../paths.h"
 #include "convert/convert.h"
 #include "file_sink_util.h"
 #include "fixtures_util.h"
@@ -14,7 +15,7 @@
 namespace sluice::test {
 namespace {
 
-const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
+const std::vector<int32_t> kClusterPrompt = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 
 class EmbeddingClusters : public testing::Test {
  protected:
@@ -44,11 +45,11 @@ class EmbeddingClusters : public testing::Test {
   static std::vector<float> logits(const std::string& path, const session::EngineOptions& o,
                                    size_t step = 12) {
     Opened opened = open_model(path, o);
-    return opened.session == nullptr ? std::vector<float>() : all_logits(opened, kTokens, step);
+    return opened.session == nullptr ? std::vector<float>()
+                                     : all_logits(opened, kClusterPrompt, step);
   }
 
-  const std::string sample_ =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-F16.gguf";
+  const std::string sample_ = source_dir() + "/examples/models/sluice-tales-F16.gguf";
   const std::string folder_ = [] {
     std::string folder = testing::TempDir() + "embedding-" + std::to_string(getpid());
     std::filesystem::create_directories(folder);

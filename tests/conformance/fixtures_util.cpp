@@ -8,22 +8,24 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "../paths.h"
+
 namespace sluice::test {
 
 std::string shared_folder(const std::string& folder) {
-  const std::string path = std::string(SLUICE_SHARED_DIR) + "/fixtures/" + folder;
+  const std::string path = shared_dir() + "/fixtures/" + folder;
   return std::filesystem::exists(path) ? path : "";
 }
 
 std::string fixture_folder(const std::string& folder) {
   const std::string shared = shared_folder(folder);
   if (!shared.empty()) return shared;
-  const std::string own = std::string(SLUICE_SOURCE_DIR) + "/tests/data/" + folder;
+  const std::string own = source_dir() + "/tests/data/" + folder;
   return std::filesystem::exists(own) ? own : "";
 }
 
 std::string sample_model() {
-  return std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  return source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
 }
 
 std::vector<float> read_floats(const std::string& path) {
@@ -36,7 +38,7 @@ std::vector<float> read_floats(const std::string& path) {
 }
 
 std::string own_folder(const std::string& folder) {
-  return std::string(SLUICE_SOURCE_DIR) + "/tests/data/" + folder;
+  return source_dir() + "/tests/data/" + folder;
 }
 
 std::vector<std::string> further_families() {

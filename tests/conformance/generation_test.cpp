@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../paths.h"
 #include "../sanitized.h"
 #include "answer_util.h"
 #include "fixtures_util.h"
@@ -23,7 +24,7 @@ using session::Step;
 using session::Token;
 
 constexpr float kBan = -std::numeric_limits<float>::infinity();
-const std::string kRecurrent = std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/lfm2.gguf";
+const std::string kRecurrent = source_dir() + "/tests/data/families/lfm2.gguf";
 
 session::EngineOptions small_engine(int32_t n_ctx = 128) {
   session::EngineOptions options;

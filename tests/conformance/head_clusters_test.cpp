@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "../paths.h"
 #include "../sanitized.h"
 #include "convert/convert.h"
 #include "file_sink_util.h"
@@ -24,7 +25,7 @@ using Wanted = model::HeadPolicy::Kind;
 const std::vector<int32_t> kTokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
 
 std::string sample_of(const std::string& type) {
-  return std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-" + type + ".gguf";
+  return source_dir() + "/examples/models/sluice-tales-" + type + ".gguf";
 }
 
 class HeadClusters : public testing::TestWithParam<const char*> {

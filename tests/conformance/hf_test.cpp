@@ -10,6 +10,7 @@
 #include <fstream>
 #include <regex>
 
+#include "../paths.h"
 #include "native/model_file.h"
 
 namespace sluice::native {
@@ -18,7 +19,7 @@ namespace {
 const std::vector<session::Token> kTokens = {1, 5, 9, 40, 70, 101, 200, 3, 3, 17, 250, 99};
 
 std::filesystem::path folder(const std::string& name) {
-  return std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data/hf" / name;
+  return std::filesystem::path(sluice::test::source_dir()) / "tests/data/hf" / name;
 }
 
 std::vector<float> read_floats(const std::filesystem::path& path) {

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "../paths.h"
 #include "../sanitized.h"
 #include "fixtures_util.h"
 
@@ -22,7 +23,7 @@ namespace {
 
 constexpr size_t kWindow = 512, kStep = 128;
 constexpr uint64_t kHead = 32;
-const std::string kFolder = SLUICE_SOURCE_DIR "/examples/models/";
+const std::string kFolder = source_dir() + "/examples/models/";
 
 std::string bytes_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

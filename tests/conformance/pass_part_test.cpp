@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "../paths.h"
 #include "deep_util.h"
 #include "fixtures_util.h"
 #include "model/skipping.h"
@@ -14,7 +15,7 @@
 namespace sluice::test {
 namespace {
 
-constexpr size_t kTokens = 11;
+constexpr size_t kPassTokens = 11;
 
 struct Parts {
   Opened opened;
@@ -46,7 +47,7 @@ struct Parts {
   std::vector<float> logits(const std::vector<float>& states) {
     EXPECT_TRUE(run({tail, static_cast<size_t>(program().pool), states, nullptr}).ok());
     std::vector<float> out;
-    for (size_t i = 0; i < kTokens; ++i) {
+    for (size_t i = 0; i < kPassTokens; ++i) {
       const auto row = opened.session->logits(static_cast<int32_t>(i));
       out.insert(out.end(), row.begin(), row.end());
     }
@@ -62,21 +63,22 @@ TEST(PassPart, IsThePassAndTheModelWithoutALayer) {
     SCOPED_TRACE(reference.name);
     session::EngineOptions options;
     options.n_ctx = 64;
-    options.logits_rows = options.n_batch = options.min_batch = kTokens;
+    options.logits_rows = options.n_batch = options.min_batch = kPassTokens;
     options.n_threads = 2;
     Result<native::ModelHeader> model = native::read_header(reference.path, {});
     ASSERT_TRUE(model.ok());
     const auto found = session::inspect(model->header, options);
     if (!found.ok()) continue;
     const std::vector<int32_t> may = model::skippable_layers(found->program);
-    if (may.empty() || reference.prompt.size() < kTokens) continue;
-    const std::vector<int32_t> text(reference.prompt.begin(), reference.prompt.begin() + kTokens);
+    if (may.empty() || reference.prompt.size() < kPassTokens) continue;
+    const std::vector<int32_t> text(reference.prompt.begin(),
+                                    reference.prompt.begin() + kPassTokens);
     std::vector<std::vector<float>> wanted;
     for (size_t i = 0; i <= may.size(); ++i) {
       options.skip = i == 0 ? std::span<const int32_t>() : std::span(may).subspan(i - 1, 1);
       Opened opened = open_model(reference.path, options);
       ASSERT_NE(opened.session, nullptr);
-      wanted.push_back(all_logits(opened, text, kTokens));
+      wanted.push_back(all_logits(opened, text, kPassTokens));
     }
     options.skip = {};
     for (const bool streaming : {false, true}) {
@@ -107,8 +109,7 @@ TEST(PassPart, OfWrongRowsIsRefused) {
   options.n_ctx = 64;
   options.logits_rows = 2;
   options.n_batch = 8;
-  const std::string path =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+  const std::string path = source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
   Parts parts(path, options, {1, 2, 3, 4});
   ASSERT_NE(parts.opened.session, nullptr);
   const auto end = static_cast<size_t>(parts.program().pool);

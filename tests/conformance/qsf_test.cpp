@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "../paths.h"
 #include "../sanitized.h"
 #include "convert/convert.h"
 #include "file_sink_util.h"
@@ -56,7 +57,7 @@ void expect_same(const std::string& path, const std::vector<int32_t>& tokens,
 }
 
 TEST(Qsf, GivesTheSampleModelsLogits) {
-  const std::string folder = std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-";
+  const std::string folder = source_dir() + "/examples/models/sluice-tales-";
   const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
   expect_same(folder + "F16.gguf", tokens, {Packing::kZstd});
   expect_same(folder + "Q8_0.gguf", tokens,
@@ -66,8 +67,7 @@ TEST(Qsf, GivesTheSampleModelsLogits) {
 // Blocks of QSF's own: the same logits resident, in the smallest budget and one by one, about those
 // of the source.
 TEST(Qsf, TypesOfItsOwnGiveTheSameLogitsUnderEveryBudget) {
-  const std::string path =
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-F16.gguf";
+  const std::string path = source_dir() + "/examples/models/sluice-tales-F16.gguf";
   const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 77, 5, 9, 200, 41};
   Result<native::ModelHeader> model = native::read_header(path, {});
   ASSERT_TRUE(model.ok()) << model.status().message();
@@ -101,7 +101,7 @@ TEST(Qsf, TypesOfItsOwnGiveTheSameLogitsUnderEveryBudget) {
 
 // Files that were written before.
 TEST(Qsf, OpensWhatIsCommitted) {
-  const std::string data = std::string(SLUICE_SOURCE_DIR) + "/tests/data/";
+  const std::string data = source_dir() + "/tests/data/";
   const std::pair<const char*, const char*> files[] = {
       {"none", "llama4-chunks"}, {"lz4", "llama4-chunks"}, {"zstd", "qwen3moe"}};
   const std::vector<int32_t> tokens = {1, 17, 29, 45, 31, 8, 12, 50};

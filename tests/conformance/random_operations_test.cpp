@@ -17,6 +17,7 @@
 #include <optional>
 #include <random>
 
+#include "../paths.h"
 #include "deep_util.h"
 #include "exits_util.h"
 #include "file_limit_util.h"
@@ -580,8 +581,8 @@ std::string model_with_exits() {
 // The sample model with its output vectors by cluster; made anew by each process.
 std::string model_by_cluster() {
   const std::string path = testing::TempDir() + "in-order-" + std::to_string(getpid()) + ".qsf";
-  Result<native::ModelHeader> model = native::read_header(
-      std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf", {});
+  Result<native::ModelHeader> model =
+      native::read_header(source_dir() + "/examples/models/sluice-tales-Q8_0.gguf", {});
   if (!model.ok()) return {};
   const Result<convert::Source> source = convert::Source::create(model->header, model->sources);
   convert::Options options;

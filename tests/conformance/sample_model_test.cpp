@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "native/model_file.h"
 
 namespace sluice {
@@ -18,7 +19,7 @@ namespace {
 
 using session::Token;
 
-const std::string kFolder = std::string(SLUICE_SOURCE_DIR) + "/examples/models/";
+const std::string kFolder = sluice::test::source_dir() + "/examples/models/";
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

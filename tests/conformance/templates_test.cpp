@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../paths.h"
 #include "chat/template.h"
 
 namespace sluice::chat {
@@ -15,7 +16,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 const std::filesystem::path kFolder =
-    std::filesystem::path(SLUICE_SHARED_DIR) / "fixtures" / "templates";
+    std::filesystem::path(sluice::test::shared_dir()) / "fixtures" / "templates";
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

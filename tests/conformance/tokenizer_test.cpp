@@ -16,12 +16,13 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "tokenizer/utf8.h"
 
 namespace sluice::tokenizer {
 namespace {
 
-const std::string kFixtures = std::string(SLUICE_SHARED_DIR) + "/fixtures";
+const std::string kFixtures = sluice::test::shared_dir() + "/fixtures";
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -66,7 +67,7 @@ std::vector<std::vector<Token>> read_ids(const std::string& path) {
 
 std::vector<std::string> vocabulary_files() {
   std::vector<std::string> files;
-  const std::string own = std::string(SLUICE_SOURCE_DIR) + "/tests/data";
+  const std::string own = sluice::test::source_dir() + "/tests/data";
   for (const std::string& folder : {kFixtures, own}) {
     std::error_code ignored;
     for (const auto& entry : std::filesystem::directory_iterator(folder + "/tokenizer", ignored)) {

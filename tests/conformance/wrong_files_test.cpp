@@ -9,12 +9,13 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "../paths.h"
 #include "native/model_file.h"
 
 namespace sluice::test {
 namespace {
 
-const std::string kRoot = std::string(SLUICE_SOURCE_DIR) + "/";
+const std::string kRoot = source_dir() + "/";
 
 std::string read_bytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "../paths.h"
 #include "native/model_file.h"
 
 namespace sluice::serve {
@@ -16,7 +17,7 @@ class ServeAnswer : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     const std::string model =
-        std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+        sluice::test::source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
     Result<native::ModelHeader> header = native::read_header(model, {});
     ASSERT_TRUE(header.ok()) << header.status().message();
     tokenizer_ = std::move(*tokenizer::Tokenizer::create(header->header));

@@ -10,6 +10,7 @@
 #include <csignal>
 #include <thread>
 
+#include "../paths.h"
 #include "base/clock.h"
 
 namespace sluice::serve {
@@ -41,7 +42,7 @@ class ServeThreads : public testing::Test {
     options.engine.parallel = parallel;
     options.on_header = [this](const gguf::Header& header) { texts_ = chat::read_texts(header); };
     auto opened = native::Model::open(
-        std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf", options);
+        sluice::test::source_dir() + "/examples/models/sluice-tales-Q8_0.gguf", options);
     ASSERT_TRUE(opened.ok()) << opened.status().message();
     model_ = std::move(*opened);
     template_ = std::make_unique<chat::Template>(std::move(*chat::Template::create(texts_)));

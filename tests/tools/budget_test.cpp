@@ -10,6 +10,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "../paths.h"
+
 namespace sluice::tools {
 namespace {
 
@@ -58,15 +60,28 @@ TEST(Budget, BoundsTheResidentMemoryOfAModelFourTimesItsSize) {
 #endif
   const fs::path file =
       fs::temp_directory_path() / ("sluice-budget-" + std::to_string(getpid()) + ".gguf");
-  const std::string make = std::string(SLUICE_MAKE_MODEL) + " -q -s tinyllama-1.1b -t q4_0 " +
-                           "--layers 10 --vocab 4000 " + file.string();
+  const std::string make = sluice::test::program_path("sluice-make-model") +
+                           " -q -s tinyllama-1.1b -t q4_0 " + "--layers 10 --vocab 4000 " +
+                           file.string();
   ASSERT_EQ(std::system(make.c_str()), 0);
   EXPECT_GT(fs::file_size(file), 3 * kBudget);
   std::string prompt;
   for (int i = 0; i < 30; ++i) prompt += "the river ran past a small mill ";
-  const std::vector<std::string> whole = {
-      SLUICE_PROGRAM, "run",          file.string(), "-p",  prompt,      "-n", "4", "--temp", "0",
-      "--json",       "--ignore-eos", "--ctx",       "512", "--threads", "2"};
+  const std::vector<std::string> whole = {sluice::test::program_path("sluice"),
+                                          "run",
+                                          file.string(),
+                                          "-p",
+                                          prompt,
+                                          "-n",
+                                          "4",
+                                          "--temp",
+                                          "0",
+                                          "--json",
+                                          "--ignore-eos",
+                                          "--ctx",
+                                          "512",
+                                          "--threads",
+                                          "2"};
   std::vector<std::string> bounded = whole;
   bounded.insert(bounded.end(), {"--memory-budget", std::to_string(kBudget)});
   const Ran all = run(whole), some = run(bounded);

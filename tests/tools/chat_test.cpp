@@ -17,13 +17,13 @@
 #include <sstream>
 #include <thread>
 
+#include "../paths.h"
 #include "../sanitized.h"
 
 namespace sluice::tools {
 namespace {
 
-const std::string kModel =
-    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+const std::string kModel = sluice::test::source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
 
 struct Ran {
   int status = -1;
@@ -46,7 +46,8 @@ std::filesystem::path folder() {
 }
 
 std::vector<std::string> arguments(const std::vector<std::string>& more) {
-  std::vector<std::string> all = {SLUICE_PROGRAM, "chat", kModel, "--temp", "0", "--threads", "1"};
+  std::vector<std::string> all = {
+      sluice::test::program_path("sluice"), "chat", kModel, "--temp", "0", "--threads", "1"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
@@ -55,7 +56,7 @@ std::vector<std::string> arguments(const std::vector<std::string>& more) {
   std::vector<char*> argv;
   for (std::string& arg : args) argv.push_back(arg.data());
   argv.push_back(nullptr);
-  execv(SLUICE_PROGRAM, argv.data());
+  execv(argv[0], argv.data());
   _exit(127);
 }
 

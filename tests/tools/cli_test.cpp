@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "gguf/gguf.h"
 #include "gguf/printable.h"
 #include "program_util.h"
@@ -19,8 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kModel =
-    std::string(SLUICE_SOURCE_DIR) + "/tests/data/families/llama-biases.gguf";
+const std::string kModel = sluice::test::source_dir() + "/tests/data/families/llama-biases.gguf";
 
 void write_bytes(const fs::path& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
@@ -159,7 +159,7 @@ TEST_F(Cli, OutputsAreNeverTheModel) {
                  "INVALID_ARGUMENT", "of the model itself");
   EXPECT_EQ(bytes_of(at("index.txt")), good);
 
-  fs::copy(std::string(SLUICE_SOURCE_DIR) + "/tests/data/hf/qwen3", at("hf"));
+  fs::copy(sluice::test::source_dir() + "/tests/data/hf/qwen3", at("hf"));
   const std::string weights = bytes_of(at("hf/model.safetensors"));
   ASSERT_FALSE(weights.empty());
   expect_refused({"logits", at("hf"), "--tokens", "1,2", "--out", at("hf/model.safetensors")},
@@ -303,8 +303,7 @@ TEST_F(Cli, StringsOfAFileCannotDriveTheTerminal) {
 }
 
 TEST_F(Cli, WeightsThatAreNoNumbersAreNamed) {
-  std::string bytes =
-      bytes_of(std::string(SLUICE_SOURCE_DIR) + "/tests/data/quant/llama-Q8_0.gguf");
+  std::string bytes = bytes_of(sluice::test::source_dir() + "/tests/data/quant/llama-Q8_0.gguf");
   gguf::Header header;
   const auto parsed = gguf::parse_header(
       {reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, bytes.size(), &header);

@@ -11,6 +11,7 @@
 #include <fstream>
 #include <limits>
 
+#include "../paths.h"
 #include "tools/checkpoints.h"
 
 namespace sluice::tools {
@@ -43,8 +44,9 @@ class Compare : public testing::Test {
   }
   // Exit status and what the program printed.
   std::pair<int, std::string> run(const std::string& options = "") {
-    const std::string command = SLUICE_COMPARE " " + (base_ / "ours").string() + " " +
-                                (base_ / "reference").string() + " " + options + " 2>&1";
+    const std::string command = sluice::test::program_path("sluice-compare") + " " +
+                                (base_ / "ours").string() + " " + (base_ / "reference").string() +
+                                " " + options + " 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
     std::string text;
     std::array<char, 256> buffer;

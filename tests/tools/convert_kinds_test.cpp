@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "../sanitized.h"
 #include "program_util.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kSource = SLUICE_SOURCE_DIR;
+const std::string kSource = sluice::test::source_dir();
 const std::string kFixtures = kSource + "/../shared/fixtures/";
 const std::string kSample = kSource + "/examples/models/sluice-tales-F16.gguf";
 constexpr const char* kTokens = "2,17,29,45,31,8,12,77,100,9,61,3";
@@ -41,7 +42,7 @@ class ConvertKinds : public ProgramTest {
   // A mixture whose rows are whole blocks of every type.
   [[nodiscard]] std::string made_mixture() const {
     const std::string command =
-        std::string(SLUICE_MAKE_MODEL) +
+        sluice::test::program_path("sluice-make-model") +
         " -q -s tiny --arch qwen3moe --experts 4 --experts-used 2 --embd 256 --ff 256 --layers 2"
         " --vocab 512 --heads 4 --heads-kv 2 -t f16 " +
         at("mixture.gguf");

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "../sanitized.h"
 #include "../unit/torch_file.h"
 #include "gguf/gguf.h"
@@ -23,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kSource = SLUICE_SOURCE_DIR;
+const std::string kSource = sluice::test::source_dir();
 const std::string kSample = kSource + "/examples/models/sluice-tales-F16.gguf";
 constexpr const char* kTokens = "1,300,17,42,250,611,9,33,120,400,77,18,505,260,31,90";
 

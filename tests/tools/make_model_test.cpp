@@ -12,6 +12,7 @@
 #include <map>
 #include <unordered_set>
 
+#include "../paths.h"
 #include "kernels/reference/reference.h"
 #include "tools/gguf_writer.h"
 #include "tools/made_vocabulary.h"
@@ -184,7 +185,9 @@ class MakeModel : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   int run(const std::string& arguments) {
-    return std::system((SLUICE_MAKE_MODEL " " + arguments + " > /dev/null 2>&1").c_str());
+    return std::system(
+        (sluice::test::program_path("sluice-make-model") + " " + arguments + " > /dev/null 2>&1")
+            .c_str());
   }
   std::string made(const char* name, const std::string& arguments) {
     const fs::path path = folder_ / name;

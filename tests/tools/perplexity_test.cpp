@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "../sanitized.h"
 
 namespace sluice::tools {
@@ -20,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kModels = std::string(SLUICE_SOURCE_DIR) + "/examples/models/";
+const std::string kModels = sluice::test::source_dir() + "/examples/models/";
 
 class Perplexity : public testing::Test {
  protected:
@@ -36,7 +37,7 @@ class Perplexity : public testing::Test {
   }
   // Exit status and what the program printed.
   static std::pair<int, std::string> run(const std::string& file, const std::string& options = "") {
-    const std::string command = std::string(SLUICE_PROGRAM) + " perplexity " + kModels +
+    const std::string command = sluice::test::program_path("sluice") + " perplexity " + kModels +
                                 "sluice-tales-F16.gguf --file " + file + " " + options + " 2>&1";
     FILE* pipe = popen(command.c_str(), "r");
     std::string printed;

@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "../paths.h"
+
 namespace sluice::tools {
 
 // The program with pipes on its three ends.
@@ -27,7 +29,7 @@ class Program {
     EXPECT_EQ(
         pipe2(in.data(), O_CLOEXEC) + pipe2(out.data(), O_CLOEXEC) + pipe2(err.data(), O_CLOEXEC),
         0);
-    args.insert(args.begin(), {SLUICE_PROGRAM, command});
+    args.insert(args.begin(), {sluice::test::program_path("sluice"), command});
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
@@ -36,7 +38,7 @@ class Program {
       dup2(in[0], 0);
       dup2(out_path != nullptr ? open(out_path, O_WRONLY) : out[1], 1);
       dup2(err[1], 2);
-      execv(SLUICE_PROGRAM, argv.data());
+      execv(argv[0], argv.data());
       _exit(127);
     }
     close(in[0]);

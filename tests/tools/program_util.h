@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
+
 namespace sluice::tools {
 
 inline std::string bytes_of(const std::filesystem::path& path) {
@@ -57,7 +59,7 @@ class ProgramTest : public testing::Test {
 
   [[nodiscard]] Ran run(const std::vector<std::string>& arguments,
                         const std::string& redirect = "") const {
-    std::string command = SLUICE_PROGRAM;
+    std::string command = sluice::test::program_path("sluice");
     for (const std::string& a : arguments) command += " '" + a + "'";
     command += " 2>" + at("stderr") + (redirect.empty() ? "" : " >" + redirect);
     Ran ran;

@@ -13,12 +13,14 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "../paths.h"
+
 namespace sluice::tools {
 namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kData = SLUICE_SOURCE_DIR "/tests/data/";
+const std::string kData = sluice::test::source_dir() + "/tests/data/";
 
 struct Ran {
   int status;
@@ -47,9 +49,8 @@ TEST(References, GiveTheStoredLogits) {
   const std::string interpreter = python();
   if (interpreter.empty()) GTEST_SKIP() << "no python3 with numpy: the references are not run";
   for (const char* folder : {"arch", "families"}) {
-    const Ran ran = run("OPENBLAS_NUM_THREADS=1 " + interpreter +
-                        " " SLUICE_SOURCE_DIR "/tests/reference/reference.py " + kData + folder +
-                        "/manifest.json");
+    const Ran ran = run("OPENBLAS_NUM_THREADS=1 " + interpreter + " " + sluice::test::source_dir() +
+                        "/tests/reference/reference.py " + kData + folder + "/manifest.json");
     EXPECT_EQ(ran.status, 0) << ran.text;
   }
 }
@@ -77,11 +78,12 @@ class SafetensorsPass : public testing::Test {
 
 TEST_F(SafetensorsPass, EveryLayerIsCloseToTheReference) {
   const std::string prompt = listed(expected_["prompt"].get<std::vector<int>>());
-  const Ran dumped = run(SLUICE_PROGRAM " dump " + model() + " --layer all --tokens " + prompt +
-                         " --out " + out_.string());
+  const Ran dumped = run(sluice::test::program_path("sluice") + " dump " + model() +
+                         " --layer all --tokens " + prompt + " --out " + out_.string());
   ASSERT_EQ(dumped.status, 0) << dumped.text;
-  const Ran compared = run(SLUICE_COMPARE " --measure mse --tolerance 1e-8 " + out_.string() + " " +
-                           model() + "/checkpoints");
+  const Ran compared =
+      run(sluice::test::program_path("sluice-compare") + " --measure mse --tolerance 1e-8 " +
+          out_.string() + " " + model() + "/checkpoints");
   EXPECT_EQ(compared.status, 0) << compared.text;
   EXPECT_NE(compared.text.find("all 15 checkpoints agree"), std::string::npos) << compared.text;
 }
@@ -92,8 +94,8 @@ TEST_F(SafetensorsPass, GreedyTokensAreTheReferences) {
   const auto greedy = expected_["greedy"].get<std::vector<int>>();
   tokens.insert(tokens.end(), greedy.begin(), greedy.end());
   const std::string path = (out_ / "logits.f32").string();
-  const Ran ran =
-      run(SLUICE_PROGRAM " logits " + model() + " --tokens " + listed(tokens) + " --out " + path);
+  const Ran ran = run(sluice::test::program_path("sluice") + " logits " + model() + " --tokens " +
+                      listed(tokens) + " --out " + path);
   ASSERT_EQ(ran.status, 0) << ran.text;
   const size_t n_vocab = 320;
   std::vector<float> logits(tokens.size() * n_vocab);
@@ -111,7 +113,8 @@ TEST_F(SafetensorsPass, TextsBecomeTheExpectedTokens) {
   for (const auto& text : expected_["texts"]) {
     const std::string path = (out_ / "text").string();
     std::ofstream(path, std::ios::binary) << text["text"].get<std::string>();
-    const Ran ran = run(SLUICE_PROGRAM " tokenize " + model() + " --text-file " + path);
+    const Ran ran =
+        run(sluice::test::program_path("sluice") + " tokenize " + model() + " --text-file " + path);
     ASSERT_EQ(ran.status, 0) << ran.text;
     EXPECT_EQ(nlohmann::json::parse(ran.text), text["ids"]) << text["text"];
   }

@@ -19,13 +19,13 @@
 #include <thread>
 #include <vector>
 
+#include "../paths.h"
 #include "program.h"
 
 namespace sluice::tools {
 namespace {
 
-const std::string kModel =
-    std::string(SLUICE_SOURCE_DIR) + "/examples/models/sluice-tales-Q8_0.gguf";
+const std::string kModel = sluice::test::source_dir() + "/examples/models/sluice-tales-Q8_0.gguf";
 
 std::string greedy_text(std::vector<std::string> args) {
   args.insert(args.end(), {"-p", "Once upon a time", "--temp", "0", "--json"});

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "../paths.h"
 #include "gguf_builder.h"
 #include "model/program.h"
 
@@ -24,7 +25,7 @@ std::vector<uint8_t> bytes_of(const std::filesystem::path& path) {
 std::vector<std::filesystem::path> fixtures() {
   std::vector<std::filesystem::path> out;
   for (const char* folder : {"families", "arch"}) {
-    const auto at = std::filesystem::path(SLUICE_SOURCE_DIR) / "tests/data" / folder;
+    const auto at = std::filesystem::path(sluice::test::source_dir()) / "tests/data" / folder;
     for (const auto& entry : std::filesystem::directory_iterator(at)) {
       if (entry.path().extension() == ".gguf") out.push_back(entry.path());
     }
@@ -227,7 +228,7 @@ TEST(Builder, AMatrixMayHaveOneScale) {
 
 TEST(Builder, WindowsByLayerMustHaveAPeriod) {
   const auto gemma3 = [](const std::vector<uint8_t>& local) {
-    EachTensor each(std::filesystem::path(SLUICE_SOURCE_DIR) /
+    EachTensor each(std::filesystem::path(sluice::test::source_dir()) /
                     "tests/data/families/gemma3-scaled.gguf");
     gguf::Header header = each.header();
     gguf::KeyValue kv;

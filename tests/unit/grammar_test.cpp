@@ -13,6 +13,7 @@
 #include <random>
 #include <sstream>
 
+#include "../paths.h"
 #include "grammar/json.h"
 #include "grammar/matcher.h"
 
@@ -45,7 +46,7 @@ std::string read(const std::filesystem::path& path) {
   return out.str();
 }
 
-const std::filesystem::path kFixtures = SLUICE_SHARED_DIR "/fixtures";
+const std::filesystem::path kFixtures = sluice::test::shared_dir() + "/fixtures";
 
 TEST(Gbnf, TakesTheDialect) {
   struct Case {

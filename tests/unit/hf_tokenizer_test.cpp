@@ -6,6 +6,7 @@
 #include <random>
 #include <unordered_map>
 
+#include "../paths.h"
 #include "hf/tokenizer.h"
 #include "hf_tiny_model.h"
 #include "tokenizer/tokenizer.h"
@@ -392,7 +393,8 @@ std::string tokenizer_json_of(const Header& h, const std::string& steps) {
 }
 
 void expect_same_ids(const char* name, const std::string& steps) {
-  const std::filesystem::path dir = std::filesystem::path(SLUICE_SHARED_DIR) / "fixtures/tokenizer";
+  const std::filesystem::path dir =
+      std::filesystem::path(sluice::test::shared_dir()) / "fixtures/tokenizer";
   if (!std::filesystem::exists(dir)) GTEST_SKIP() << "fixtures are absent";
   const std::string file = read_text(dir / (std::string("ggml-vocab-") + name + ".gguf"));
   Header h;

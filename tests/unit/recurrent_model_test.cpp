@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 
+#include "../paths.h"
 #include "model/program.h"
 
 namespace sluice::model {
@@ -22,7 +23,8 @@ struct Fixture {
 
 // Those of ../shared/fixtures/families; none where that is absent.
 std::vector<Fixture> fixtures() {
-  const auto folder = std::filesystem::path(SLUICE_SOURCE_DIR) / "../shared/fixtures/families";
+  const auto folder =
+      std::filesystem::path(sluice::test::source_dir()) / "../shared/fixtures/families";
   std::vector<Fixture> out;
   for (const char* name : {"mamba", "mamba2", "falcon-h1", "granitehybrid-dense", "granitehybrid",
                            "nemotron_h", "nemotron_h_moe", "jamba", "qwen35", "qwen35moe",

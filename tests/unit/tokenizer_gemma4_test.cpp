@@ -6,7 +6,6 @@ namespace {
 
 using Ids = std::vector<Token>;
 constexpr tokenizer::EncodeOptions kBare{.add_bos = false};
-const std::string kMark = "\xE2\x96\x81";
 
 TEST(Gemma4, MergesAsListedWithNewlinesApart) {
   VocabFile file = sentencepiece_vocab();  // <unk> <s> </s> and the bytes, 3 to 258

@@ -10,7 +10,6 @@ namespace {
 using Ids = std::vector<Token>;
 
 constexpr tokenizer::EncodeOptions kPlain{.add_bos = false, .parse_special = true};
-const std::string kMark = "\xE2\x96\x81";  // SentencePiece's space
 
 // A mebibyte of what makes naive merging quadratic. Nothing is timed: a quadratic case would take
 // hours here, so that finishing is the proof.

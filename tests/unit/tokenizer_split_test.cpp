@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../paths.h"
 #include "tokenizer/pretokenize.h"
 #include "tokenizer/unicode.h"
 
@@ -40,7 +41,7 @@ std::string unescape(const std::string& word) {
 }
 
 TEST(PreTokenizer, CutsAsThePublishedExpressions) {
-  std::ifstream file(SLUICE_SOURCE_DIR "/tests/data/pretokenize.txt", std::ios::binary);
+  std::ifstream file(sluice::test::source_dir() + "/tests/data/pretokenize.txt", std::ios::binary);
   int lines = 0;
   for (std::string line; std::getline(file, line); ++lines) {
     const size_t tab = line.find('\t');

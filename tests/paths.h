@@ -1,0 +1,13 @@
+// Where tests find the checkout, the fixtures beside it and the programs of this build. One file
+// alone is compiled with these paths, so that a compiler cache serves every checkout.
+#pragma once
+
+#include <string>
+
+namespace sluice::test {
+
+std::string source_dir();                           // the checkout
+std::string shared_dir();                           // "../shared", which may be absent
+std::string program_path(const std::string& name);  // of this build: "sluice", "sluice-compare" ...
+
+}  // namespace sluice::test
