@@ -3,10 +3,12 @@
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLUICE_SANITIZED 1
+#ifndef SLUICE_SANITIZED
+#define SLUICE_SANITIZED
+#endif
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SLUICE_SANITIZED 1
+#define SLUICE_SANITIZED
 #endif
 #endif
 

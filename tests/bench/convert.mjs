@@ -14,7 +14,7 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { inRoot, run } from '../../web/scripts/lib.mjs';
 import { scratchFolder } from './browser.mjs';
 import { jsonOf, modelFile, modelLabel } from './lib.mjs';

@@ -7,7 +7,8 @@
 import { existsSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { build, cmakeBuild } from '../../web/scripts/build.mjs';
+import { build } from '../../web/scripts/build.mjs';
+import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { chromiumArgs, chromiumPath, inRoot, run } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { setup } from '../../web/scripts/setup.mjs';

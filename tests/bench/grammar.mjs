@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { capture, inRoot } from '../../web/scripts/lib.mjs';
 import { buildProgram } from '../wasm/gtest.mjs';
 import { Bench } from './browser.mjs';
@@ -223,7 +223,7 @@ const wants = (...parts) => parts.some((part) => values.part.includes(part));
 if (!values['no-build']) {
   if (wants('masks')) cmakeBuild('native', { targets: ['grammar_bench'], variables: ['-DSLUICE_BENCH=ON', '-DSLUICE_TESTS=ON'] });
   if (wants('decode')) cmakeBuild('native', { targets: ['sluice'] });
-  if (wants('tab')) buildProgram('grammar_bench', 'simd128', { below: 'bench/', variables: ['-DSLUICE_BENCH=ON'] });
+  if (wants('tab')) await buildProgram('grammar_bench', ['simd128'], { below: 'bench/', variables: ['-DSLUICE_BENCH=ON'] });
 }
 if (wants('tab') && !values['ours-only']) installPeer('@mlc-ai/web-xgrammar');
 const folder = mkdtempSync(join(tmpdir(), 'sluice-grammar-'));

@@ -3,7 +3,7 @@
 // the same run, and the best of several rounds counts, so that a busy machine hurts both alike.
 import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { capture, inRoot, run } from '../../web/scripts/lib.mjs';
 
 export const modelFolder = process.env.SLUICE_BENCH_MODELS ?? inRoot('.cache', 'bench');

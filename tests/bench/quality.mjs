@@ -11,7 +11,7 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { inRoot, run, write } from '../../web/scripts/lib.mjs';
 import { scratchFolder } from './browser.mjs';
 import { drawPanels } from './panels.mjs';

@@ -4,18 +4,21 @@
 // does not know it, so that binary runs in Chromium and Firefox. 'strict' has the same tables with
 // functions of plain SIMD: it runs anywhere, with signed products.
 import { readFileSync } from 'node:fs';
-import { cmakeBuild, finishBinary } from '../../web/scripts/build.mjs';
-import { inRoot } from '../../web/scripts/lib.mjs';
+import { inRoot, inTurns, jobs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
+import { cmakeBuild, finishBinary } from '../../web/scripts/wasm.mjs';
 
 const folder = inRoot('build', 'wasm', 'tests');
 const linked = (name, variant) => (variant === 'simd128' ? name : `${name}_relaxed`);
 
-/** Builds one variant of the program; its finished binary lies beside the linked one. */
-export function buildProgram(name, variant, { below = '', variables = [] } = {}) {
-  cmakeBuild('wasm', { targets: [linked(name, variant)], variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
-  const program = `${folder}/${below}${linked(name, variant)}`;
-  finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
+/** Builds these variants of the program; the finished binaries lie beside the linked ones. */
+export async function buildProgram(name, chosen, { below = '', variables = [] } = {}) {
+  const targets = [...new Set(chosen.map((variant) => linked(name, variant)))];
+  cmakeBuild('wasm', { targets, variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
+  await inTurns(chosen.map((variant) => () => {
+    const program = `${folder}/${below}${linked(name, variant)}`;
+    return finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
+  }), jobs);
 }
 
 // The same few lines start the program in both places. Sent to the browser as text.

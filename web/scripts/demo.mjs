@@ -9,7 +9,7 @@ import { existsSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { build } from './build.mjs';
+import { buildDemo } from './build.mjs';
 import { chromiumArgs, chromiumPath, inRoot, parseBytes } from './lib.mjs';
 import { serve } from './serve.mjs';
 import { setup } from './setup.mjs';
@@ -103,12 +103,14 @@ async function runHeadless(server, options, url) {
 async function main() {
   const options = readOptions();
   setup('demo');
-  if (!options['no-build']) await build(['wasm', 'web']);
+  // Without a build: what `npm run build` made, with an engine for every kind of browser.
+  const { dist, site } = options['no-build'] ? { dist: inRoot('dist'), site: inRoot('site') } : await buildDemo();
+  if (!existsSync(site)) throw new Error('there is no site/ yet: npm run build makes it');
   const mounts = [
     ...(options.file ? [['/model/', dirname(options.file)]] : []),
-    ['/dist/', inRoot('dist')],
+    ['/dist/', dist],
     ['/models/', inRoot('examples', 'models')],
-    ['/', existsSync(inRoot('site')) ? inRoot('site') : inRoot('examples', 'browser')],
+    ['/', site],
   ];
   const server = await serve(mounts, {
     port: Number(options.port),

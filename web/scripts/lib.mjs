@@ -41,10 +41,9 @@ export function runQuiet(command, args, options = {}) {
 }
 
 const behind = new Set();
-process.on('exit', () => behind.forEach((child) => kill(child)));
+process.on('exit', () => behind.forEach(kill));
 
 function kill(child) {
-  if (!behind.has(child)) return child.kill('SIGKILL');
   try {
     process.kill(-child.pid, 'SIGKILL');  // it leads a group of its own
   } catch {
@@ -52,39 +51,77 @@ function kill(child) {
   }
 }
 
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) {
+  process.once(signal, () => {
+    behind.forEach(kill);
+    process.kill(process.pid, signal);
+  });
+}
+
+// Runs a command and writes to descriptor 3 what it and its children took of the processor.
+const timed = ['-c', '"$@" 3>&-; code=$?; times >&3; exit $code', 'sh'];
+// The same with the time that nobody else wants, where Linux groups processes by session too.
+const timedIdle = ['-c', `echo 19 2>/dev/null >/proc/self/autogroup; renice -n 19 $$ >/dev/null; ${timed[1]}`, 'sh'];
+
+/** Seconds in the last line of the shell's `times`: user and system, of its children. */
+function childSeconds(text) {
+  const values = [...(text.trimEnd().split('\n').at(-1) ?? '').matchAll(/(\d+)m([\d.]+)s/g)];
+  return values.reduce((sum, [, minutes, seconds]) => sum + 60 * Number(minutes) + Number(seconds), 0);
+}
+
 /**
- * The same without blocking the event loop; resolves to { code, output } and never throws.
- * idle: it gets the time that nobody else wants, where Linux groups processes by session too.
+ * The same without blocking the event loop; resolves to { code, output, cpuSeconds } and never throws.
+ * idle: at the lowest priority.
  */
 export function capture(command, args, { echo = false, timeoutMs = 0, idle = false, ...options } = {}) {
   return new Promise((resolve) => {
     let output = '';
-    const lowered = ['-c', 'echo 19 2>/dev/null >/proc/self/autogroup; exec nice -n 19 "$@"', 'sh', command, ...args];
-    const child = spawn(idle ? 'sh' : command, idle ? lowered : args, {
-      cwd: root, stdio: ['ignore', 'pipe', 'pipe'], detached: idle, ...options,
+    let times = '';
+    const child = spawn('sh', [...(idle ? timedIdle : timed), command, ...args], {
+      cwd: root, stdio: ['ignore', 'pipe', 'pipe', 'pipe'], detached: true, ...options,
       env: { ...process.env, ...options.env },
     });
-    if (idle) behind.add(child);
+    behind.add(child);
     const take = (chunk) => {
       output += chunk;
       if (echo) process.stdout.write(chunk);
     };
     child.stdout.setEncoding('utf8').on('data', take);
     child.stderr.setEncoding('utf8').on('data', take);
+    child.stdio[3].setEncoding('utf8').on('data', (chunk) => (times += chunk));
     const timer = timeoutMs
       ? setTimeout(() => {
           output += `\n${command}: no end after ${timeoutMs / 1000} s, stopped\n`;
           kill(child);
-          for (const stream of [child.stdout, child.stderr]) stream.destroy();  // its children may hold them
+          for (const stream of child.stdio) stream?.destroy();  // its children may hold them
         }, timeoutMs)
       : undefined;
     child.on('error', (e) => take(`${command}: ${e.message}\n`));
     child.on('close', (code, signal) => {
       clearTimeout(timer);
       behind.delete(child);
-      resolve({ code: code ?? signal ?? 1, output });
+      resolve({ code: code ?? signal ?? 1, output, cpuSeconds: childSeconds(times) });
     });
   });
+}
+
+/** runQuiet() without blocking the event loop. */
+export async function runAside(command, args, options) {
+  const { code, output } = await capture(command, args, options);
+  if (code === 0) return output;
+  process.stderr.write(output);
+  throw new Error(`${[command, ...args].join(' ')} ended with ${code}`);
+}
+
+/** Calls the functions, so many at a time; resolves to their results in order. */
+export async function inTurns(functions, together) {
+  const out = [];
+  let next = 0;
+  const worker = async () => {
+    for (let i = next++; i < functions.length; i = next++) out[i] = await functions[i]();
+  };
+  await Promise.all(Array.from({ length: together }, worker));
+  return out;
 }
 
 export function write(path, content) {

@@ -1,0 +1,81 @@
+// What is compiled for which suite. Compilers work through what the chosen suites want from the start,
+// at the lowest priority: they take the time that tests spend waiting for browsers, servers and disks.
+import { readFileSync, readdirSync } from 'node:fs';
+import { inRoot, jobs } from '../../web/scripts/lib.mjs';
+import { all } from '../extent.mjs';
+import { measured, minute, must } from './processes.mjs';
+
+async function cmake(preset, targets = [], variables = []) {
+  await must('cmake', ['--preset', preset, ...variables]);
+  const chosen = targets.length ? ['--target', ...targets] : [];
+  await must('cmake', ['--build', '--preset', preset, '-j', String(jobs), ...chosen], { idle: true, timeoutMs: 85 * minute });
+}
+
+const native = (...targets) => cmake('native', targets, ['-DSLUICE_TESTS=ON', '-DSLUICE_WERROR=ON']);
+
+/** Names of tests of where threads meet, which run under the thread sanitizer. */
+export const threaded = ['Thread', 'Pool', 'Concurren', 'Driver', 'Session', 'Stream'];
+
+/** The files that have such tests; no others are compiled. */
+function threadedFiles(folders) {
+  const pattern = new RegExp(`^TEST(_F|_P)?\\([^)]*(${threaded.join('|')})`, 'm');
+  return folders.flatMap((folder) => readdirSync(inRoot('tests', folder))
+    .filter((f) => f.endsWith('_test.cpp') && pattern.test(readFileSync(inRoot('tests', folder, f), 'utf8')))
+    .map((f) => `${folder}/${f.slice(0, -9)}`));
+}
+
+/** The short suite's files under the address and undefined-behaviour sanitizers: units, what is hostile, what is random. */
+const addressed = ['unit/[a-z0-9_]+', 'api/misuse', 'conformance/(bad_weights|random_operations|session_swap|wrong_files)'];
+/** Under emulation: NEON's kernels, and models of a few families and all weight types (suites.mjs). */
+const emulated = 'kernels/[a-z_]+|api/api|conformance/(families|quantized)';
+
+const sources = (expression) => [`-DSLUICE_TEST_SOURCES=${expression}`];
+
+const package_ = () => must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web'], { idle: true });
+
+/** By suite, what it needs, in the order in which it is compiled. */
+const wanted = {
+  unit: [['native', () => native('unit_tests')]],
+  native: [['native-tests', () => native('all')]],
+  package: [['package', package_]],
+  web: [['package', package_], ['programs', () => native('sluice', 'sluice-make-model')]],
+  serve: [['package', package_], ['programs', () => native('sluice', 'sluice-make-model')]],
+  asan: [['asan', () => (all ? cmake('asan', [], [...sources('.*'), '-DSLUICE_SANITIZE_KERNELS=ON'])
+    : cmake('asan', ['unit_tests', 'conformance_tests', 'api_tests', 'fuzz_regressions'],
+      [...sources(addressed.join('|')), '-DSLUICE_SANITIZE_KERNELS=OFF']))]],
+  tsan: [['tsan', () => {
+    const folders = ['unit', 'conformance', 'api', 'serve'];
+    return cmake('tsan', folders.map((folder) => `${folder}_tests`), sources(threadedFiles(folders).join('|')));
+  }]],
+  windows: [
+    ['windows', () => cmake('windows-tests', ['sluice', 'unit_tests', 'kernels_tests', 'conformance_tests', 'api_tests'])],
+    ['programs', () => native('sluice', 'sluice-make-model')], // which the other is compared with
+  ],
+  aarch64: [['aarch64', () => cmake('aarch64', ['kernels_tests', 'conformance_tests'], sources(emulated))]],
+};
+
+const started = new Map();
+let last = Promise.resolve();
+
+/** Starts what the suites want, one build after another. */
+export function startBuilds(suites) {
+  for (const [name, build] of suites.flatMap((suite) => wanted[suite] ?? [])) {
+    if (started.has(name)) continue;
+    const result = last.then(() => measured(build));
+    started.set(name, result);
+    last = result.catch(() => {}); // its suite reports it
+  }
+}
+
+const counted = new Set();
+
+/** Resolves when all that the suite wants is built, to the processor seconds that it took, each build counted once. */
+export async function built(suite) {
+  let cpu = 0;
+  for (const [name] of wanted[suite] ?? []) {
+    const spent = await started.get(name);
+    if (!counted.has(name)) cpu += spent.cpu;
+    counted.add(name);
+  }
+  return cpu;
+}

@@ -1,0 +1,39 @@
+// Runs compilers and test programs and counts the processor time that they take, for the suite in
+// whose measured() they were started.
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { capture, inRoot } from '../../web/scripts/lib.mjs';
+
+export const minute = 60_000;
+export const results = inRoot('build', 'test-results');
+
+/** A suite that could not be built or run; its message is what the user gets to see. */
+export class SuiteError extends Error {}
+
+export const lastLines = (text, n) => text.trimEnd().split('\n').slice(-n).join('\n');
+
+const meter = new AsyncLocalStorage();
+
+/** Runs `work`; resolves to { value, cpu, wall }, both in seconds. */
+export async function measured(work) {
+  const spent = { cpu: 0 };
+  const start = Date.now();
+  const value = await meter.run(spent, work);
+  return { value, cpu: spent.cpu, wall: (Date.now() - start) / 1000 };
+}
+
+/** As capture() of web/scripts/lib.mjs: resolves to { code, output } and never throws. */
+export async function execute(command, args, options) {
+  const { cpuSeconds, ...result } = await capture(command, args, options);
+  const spent = meter.getStore();
+  if (spent) spent.cpu += cpuSeconds;
+  return result;
+}
+
+/** The same for commands that must not fail; resolves to their output. */
+export async function must(command, args, options = {}) {
+  const { code, output } = await execute(command, args, { timeoutMs: 40 * minute, ...options });
+  if (code !== 0) {
+    throw new SuiteError(`${[command, ...args].join(' ').slice(0, 160)}\n${lastLines(output, 60)}`);
+  }
+  return output;
+}

@@ -1,0 +1,92 @@
+// The suites by name, in the order in which they run: each resolves to its counts. What it needs is
+// built by then (builds.mjs).
+import { existsSync } from 'node:fs';
+import { inRoot } from '../../web/scripts/lib.mjs';
+import { all } from '../extent.mjs';
+import { threaded } from './builds.mjs';
+import { add, none } from './counts.mjs';
+import { fuzzRegressions, gtest, gtestAll, inTurns, shards } from './gtest.mjs';
+import { nodeTests } from './node.mjs';
+import { minute, must } from './processes.mjs';
+
+/** Models whose budgets are tried under emulation, where everything is slow. */
+const streamed = ['llama_gqa', 'gemma2', 'phi3_longrope_partial', 'gpt2', 'lfm2', 'qwen3moe'];
+
+/** NEON's arithmetic on weight types and families; in the short suite on some families. */
+const emulatedModels = [
+  'Kernels/Quantized.*/neon',
+  ...(all ? ['Families/*.LogitsOf*_neon', 'Families/*.Greedy*_neon'] : []),
+  ...streamed.flatMap((model) => [`Families/*.Budget*/${model}_neon`, `Families/*.LogitsOf*/${model}_neon`]),
+].join(':');
+
+export const suites = {
+  async format() {
+    const files = (await must('git', ['ls-files', '*.h', '*.cpp'])).trim().split('\n').filter(existsSync);
+    await must('clang-format', ['--dry-run', '-Werror', ...files]);
+    return { ...none(), passed: 1 };
+  },
+  rooms: () => nodeTests('rooms'),
+  faults: () => nodeTests('faults'),
+  async types() {
+    const projects = ['web/tsconfig.json', 'tests/web/tsconfig.json'];
+    for (const project of projects) await must(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '-p', project]);
+    return { ...none(), passed: projects.length };
+  },
+  unit: () => inTurns(shards(inRoot('build', 'native', 'tests', 'unit_tests'), { label: 'native-unit_tests' })),
+  package: () => nodeTests('package'),
+  web: () => nodeTests('web'),
+  serve: () => nodeTests('serve'),
+  async native() {
+    const count = add(await gtestAll('native', { filters: { unit_tests: null } }), await fuzzRegressions('native'));
+    return add(count, await nodeTests('api')); // what `cmake --install` gives
+  },
+  async asan() {
+    const env = { ASAN_OPTIONS: 'detect_leaks=1', UBSAN_OPTIONS: 'print_stacktrace=1', SLUICE_RANDOM_OPERATIONS: '3' };
+    return add(await gtestAll('asan', { env }), await fuzzRegressions('asan'));
+  },
+  tsan: () => gtestAll('tsan', {
+    filter: threaded.map((word) => `*${word}*`).join(':'), env: { TSAN_OPTIONS: 'halt_on_error=1' },
+  }),
+  aarch64: () => inTurns(['kernels_tests', 'conformance_tests'].flatMap((name) =>
+    shards(inRoot('build', 'aarch64', 'tests', name), {
+      wrapper: ['qemu-aarch64-static'], label: `aarch64-${name}`, filter: name === 'conformance_tests' ? emulatedModels : undefined,
+    }))),
+  async wasm() {
+    const { buildProgram, countLines, runInBrowser, runInNode } = await import('../wasm/gtest.mjs');
+    const { launchChromium, launchFirefox, launchWebKit } = await import('../web/drivers.mjs');
+    const name = 'kernels_tests';
+    await buildProgram(name, all ? ['simd128', 'relaxed', 'strict'] : ['simd128', 'relaxed']);
+    return inTurns([
+      () => runInNode(name, 'simd128'),
+      () => runInBrowser(launchChromium, name, 'simd128'),
+      () => runInBrowser(launchChromium, name, 'relaxed'),
+      ...(all ? [
+        () => runInNode(name, 'strict'),
+        () => runInBrowser(launchWebKit, name, 'simd128'),
+        () => runInBrowser(launchFirefox, name, 'relaxed'),
+      ] : []),
+    ].map((run) => async () => countLines(await run())));
+  },
+  async windows() {
+    const { wine, wineEnvironment } = await import('../windows/wine.mjs');
+    const env = wineEnvironment();
+    const timeoutMs = 6 * minute;
+    await must(wine(), ['cmd', '/c', 'exit'], { env, timeoutMs }); // a Windows of the tests' own makes itself
+    // The preset compiles the tests of what a system decides. Families run on one instruction set, some streamed.
+    const filters = {
+      unit_tests: '*',
+      kernels_tests: '*',
+      api_tests: '*',
+      conformance_tests: ['*FamilyTest.LogitsOf*_avx2', '*FamilyTest.Greedy*_avx2',
+        ...['llama_gqa', 'gemma2', 'lfm2', 'qwen3moe'].flatMap((model) =>
+          [`*FamilyTest.Budget*/${model}_avx2`, `*BatchTest.*_${model}`, `*RandomOperationsTest.*/${model}_*`]),
+        '*DirectReads*', 'Generating.*', '*Hf*', '*PromptCache*', 'SampleModel.*', 'StoriesTest.Checkpoints*'].join(':'),
+    };
+    const total = await inTurns(Object.entries(filters).map(([name, filter]) => () =>
+      gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), { wrapper: [wine()], filter, env, timeoutMs, label: `windows-${name}` })));
+    return add(total, await nodeTests('windows', { timeoutMs }));
+  },
+};
+
+/** Suites of `npm run test:all` alone. */
+export const longSuites = ['windows'];
