@@ -2,6 +2,7 @@
 // of its table is one. And the page that talks, with the card switched on.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { longOnly } from '../extent.mjs';
 import { launchChromiumGpu } from './gpu-drivers.mjs';
 import { lowContrast, tooWide, unnamed } from './page-checks.mjs';
 import { idle, load, openSite, say, shows, until } from './page-site.mjs';
@@ -10,7 +11,7 @@ let pages;
 before(async () => (pages = await openSite('site-bench', { start: launchChromiumGpu })));
 after(() => pages.close());
 
-test('measures CPU and card, and prints a table to copy', () =>
+test('measures CPU and card, and prints a table to copy', { skip: longOnly }, () =>
   pages.withTabs(async (open, context) => {
     await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: pages.server.url });
     const page = await open('bench.html');
@@ -50,7 +51,7 @@ test('a model that is not there is said', () =>
     await shows(page, '#now', /404/);
   }, { expected: /404/ }));
 
-test('the page that talks shows the card and its memory where it is switched on', () =>
+test('the page that talks shows the card and its memory where it is switched on', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const page = await open('?model=/models/sluice-tales-Q8_0.gguf');
     await page.selectOption('#context', '128');

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
 import {
@@ -13,7 +14,8 @@ import {
 import { root } from './helpers.mjs';
 
 const limits = { timeout: 300_000 };
-const forever = { timeout: 3_600_000 }; // as often as one asks
+const long = { ...limits, skip: longOnly };
+const forever = { timeout: 3_600_000, skip: longOnly }; // as often as one asks
 const named = (folder, ...names) => models(folder).filter(({ name }) => names.includes(name));
 const plain = named('arch', 'llama-gqa', 'qwen3', 'gemma2', 'gpt2');
 const [llama] = plain;
@@ -50,7 +52,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
 
   const kept = {};
   for (const model of [...plain, lfm2, mixture, quantized]) {
-    test(`the card computes ${model.name}`, limits, async () => {
+    test(`the card computes ${model.name}`, model === llama ? limits : long, async () => {
       const result = (kept[model.name] = await measured(model, { count: model.greedy.length && kFewTokens }));
       assert.equal(result.device, 'webgpu');
       assert.ok(result.counts.cardPasses > 0);
@@ -60,7 +62,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   }
 
   for (const model of [quantized, ...coded]) {
-    test(`activations as codes, ${model.name}`, limits, async () => {
+    test(`activations as codes, ${model.name}`, long, async () => {
       const result = await measured(model, { kernels: kCodes, positions: model.prompt.length });
       assert.deepEqual(result.cardKernels, { ...kCodes, subgroups: false });
       checkLogits(result, model, kNmse + 10 * model.llama_cpp_nmse);
@@ -69,12 +71,12 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     });
   }
 
-  test('codes stream with the same bits', limits, async () => {
+  test('codes stream with the same bits', long, async () => {
     const ways = (options) => measured(quantized, { options, kernels: kCodes });
     await checkQuarter(ways, await ways({}), 2);
   });
 
-  test('without halves of its own the card says nearly the same', limits, async () => {
+  test('without halves of its own the card says nearly the same', long, async () => {
     const result = await measured(llama, { kernels: { ...kPlain, f16: false } });
     assert.deepEqual(result.cardKernels, { ...kPlain, subgroups: false, f16: false });
     assert.deepEqual(kept[llama.name].cardKernels, { ...kPlain, subgroups: false });
@@ -82,7 +84,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     assert.deepEqual(result.tokens, kept[llama.name].tokens);
   });
 
-  test('whether codes are faster is measured, and said', limits, async () => {
+  test('whether codes are faster is measured, and said', long, async () => {
     const result = await measured(quantized, { kernels: 'measured' });
     assert.deepEqual(Object.values(result.cardKernels.int8).map((pays) => typeof pays), ['boolean', 'boolean']);
     checkLogits(result, quantized, kNmse + 10 * quantized.llama_cpp_nmse);
@@ -91,12 +93,12 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
   });
 
   for (const model of [lfm2]) {
-    test(`${model.name} within a quarter of the room gives the same bits`, limits, () =>
+    test(`${model.name} within a quarter of the room gives the same bits`, long, () =>
       checkQuarter((options) => measured(model, { options }), kept[model.name], 2));
   }
 
   for (const model of [lfm2]) {
-    test(`the first layers of ${model.name} on the card, the others on the CPU`, limits, async () => {
+    test(`the first layers of ${model.name} on the card, the others on the CPU`, long, async () => {
       const result = await measured(model, { options: { gpuLayers: 2 } });
       assert.deepEqual([result.device, result.gpuLayers], ['webgpu', 2]);
       assert.ok(result.counts.cardPasses > 0);
@@ -105,7 +107,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
       assert.deepEqual(result.tokens, model.greedy.slice(0, kFewTokens));
     });
 
-    test(`as many layers of ${model.name} as fit in a quarter of the room, the CPU's layers streaming`, limits, async () => {
+    test(`as many layers of ${model.name} as fit in a quarter of the room, the CPU's layers streaming`, long, async () => {
       const least = await page.evaluate((source) => Engine.inspect(source, { cache: 'none', contextLength: 256 }).then(({ plan }) => plan.minimum), addressOf(files, model));
       const measuredWith = (options) => measured(model, { options: { memoryBudget: least + (1 << 14), ...options } });
       const room = async (gpuLayers) => Number(/they take (\d+) bytes/.exec(await measuredWith({ gpuLayers, gpuBudget: 1 << 16 }).catch((error) => error.message))[1]);
@@ -120,7 +122,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     });
   }
 
-  test('an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told', limits, async () => {
+  test('an answer is given up, a session forks and moves to the CPU and back, and the engine goes when it is told', long, async () => {
     const told = await page.evaluate(async ([source, prompt, expected]) => {
       const card = await cardOf(source);
       const control = new AbortController();
@@ -152,7 +154,7 @@ describe('models on the card in Firefox', { skip: noLavapipe }, () => {
     assert.ok(third[0].length > 0 && third.every((tokens) => `${tokens}` === `${third[0]}`), JSON.stringify(third));
   });
 
-  test('the CPU has all layers where the card that had some is lost', limits, async () => {
+  test('the CPU has all layers where the card that had some is lost', long, async () => {
     checkLosses(await page.evaluate((args) => loseCards(...args), [addressOf(files, llama), llama.prompt, { times: 3, seed: 9, count: 6, options: { gpuLayers: 2 } }]), 3);
   });
 

@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { build } from 'esbuild';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
+import { extent } from '../extent.mjs';
 import { wgsl } from '../../web/scripts/wgsl.mjs';
 import { servePages } from './chromium.mjs';
 import { launchChromiumGpu, launchFirefoxGpu, noLavapipe } from './gpu-drivers.mjs';
@@ -13,6 +14,7 @@ const out = join(root, 'build', 'web-tests', 'gpu-kernels');
 // SwiftShader takes seconds to compile what lavapipe has in a moment: there each form is seen, here in every size.
 const forms = ['everyRow', 'products', 'norms', 'vectors', 'attention', 'experts', 'recurrent', 'layer'];
 const all = [...forms, 'everyType', 'moreProducts', 'rows', 'moreAttention'];
+const some = extent([...forms, 'everyType', 'rows'], all);
 const coded = { few: true, many: true };
 const limits = { timeout: 300_000 };
 
@@ -60,7 +62,7 @@ checkIn('Chromium on SwiftShader', false, launchChromiumGpu, async (browser, url
 ]);
 
 checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [
-  { path: 'with halves', options: {}, feature: 'shader-f16', groups: all },
-  { path: 'without halves', options: { f16: false }, groups: ['products', 'rows', 'attention', 'layer'] },
-  { path: 'with codes', options: { coded }, groups: ['everyType', 'products', 'moreProducts', 'experts'] },
+  { path: 'with halves', options: {}, feature: 'shader-f16', groups: some },
+  { path: 'without halves', options: { f16: false }, groups: extent(['products', 'layer'], ['products', 'rows', 'attention', 'layer']) },
+  { path: 'with codes', options: { coded }, groups: extent(['everyType', 'products', 'experts'], ['everyType', 'products', 'moreProducts', 'experts']) },
 ]);

@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { crossOrigin, openPage } from './chromium.mjs';
 import { launchChromiumGpu } from './gpu-drivers.mjs';
 import { addressOf, checkLogits, checkLosses, checkTwins, kNmse, losses, models, mountsOf, pageSetup } from './gpu-page.mjs';
@@ -48,10 +49,11 @@ const measured = (model, options, more) =>
   inPage(([args]) => measure(args), { source: address(model), prompt: model.prompt.slice(0, 4), positions: 3, count: 4, options: { ...kShort, ...options }, ...more });
 
 /** Other models of the fixtures are split behind their first layer; those that cannot be are refused by name. */
-const others = process.env.SLUICE_GPU_MODELS === 'all' ? [...arch, ...families].filter((model) => ![llama, lfm2, mixture].includes(model)) : [];
+const everyModel = process.env.SLUICE_GPU_MODELS === 'all';
+const others = everyModel ? [...arch, ...families].filter((model) => ![llama, lfm2, mixture].includes(model)) : [];
 for (const [model, ...cuts] of [[llama, 1], [lfm2, 2], [mixture, 1], ...others.map((model) => [model, 1])]) {
   for (const gpuLayers of cuts) {
-    test(`the first ${gpuLayers} layers of ${model.name} on the card`, async (t) => {
+    test(`the first ${gpuLayers} layers of ${model.name} on the card`, { skip: model !== llama && !everyModel && longOnly }, async (t) => {
       const result = await measured(model, { gpuLayers }).catch((error) => error.message);
       if (typeof result === 'string' && others.includes(model)) {
         t.diagnostic(result);
@@ -79,7 +81,7 @@ for (const [model, ...cuts] of [[llama, 1], [lfm2, 2], [mixture, 1], ...others.m
   }
 }
 
-test('no layers are the CPU, all of them the card, to the bit', async () => {
+test('no layers are the CPU, all of them the card, to the bit', { skip: longOnly }, async () => {
   const whole = await measured(plain);
   const all = await measured(plain, { gpuLayers: kLayers });
   assert.deepEqual([whole.gpuLayers, all.gpuLayers, all.gpu], [kLayers, kLayers, whole.gpu]);
@@ -90,7 +92,7 @@ test('no layers are the CPU, all of them the card, to the bit', async () => {
   assert.deepEqual([none.logits, none.tokens], [cpu.logits, cpu.tokens]);
 });
 
-test('as many layers as fit stay on the card, within its budget, and tokens upload nothing', async () => {
+test('as many layers as fit stay on the card, within its budget, and tokens upload nothing', { skip: longOnly }, async () => {
   const result = await inPage(async ([source, prompt, options]) => {
     const ask = (more) => load(source, { ...options, ...more }).then(async (engine) => {
       const { gpuLayers } = engine.stats();
@@ -132,12 +134,12 @@ test('what cannot be split is refused by name, and so is a split without a card'
 });
 
 for (const [model, gpuLayers] of [[llama, 2], [lfm2, 1]]) {
-  test(`sessions of ${model.name} with ${gpuLayers} layers on the card fork, go back, are saved and change places with the CPU's`, async () => {
+  test(`sessions of ${model.name} with ${gpuLayers} layers on the card fork, go back, are saved and change places with the CPU's`, { skip: longOnly }, async () => {
     checkTwins(await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 7, operations: 24, options: { gpuLayers, contextLength: 160 } }));
   });
 }
 
-test('adapters, texts to embed and answers that are given up leave the next answer right', async () => {
+test('adapters, texts to embed and answers that are given up leave the next answer right', { skip: longOnly }, async () => {
   const out = await inPage(async ([source, prompt]) => {
     const card = await cardOf(source, { gpuLayers: 2, contextLength: 160 });
     const cpu = await loadCpu(source, { contextLength: 160 });
@@ -167,7 +169,7 @@ test('adapters, texts to embed and answers that are given up leave the next answ
   assert.deepEqual(out.warnings, ['NOT_ON_CARD']);
 });
 
-test('where the card is lost the CPU computes all layers from the same position, within a tight budget too', async () => {
+test('where the card is lost the CPU computes all layers from the same position, within a tight budget too', { skip: longOnly }, async () => {
   const times = losses(3);
   const prompt = plain.prompt.slice(0, 3);
   const lose = (options) => inPage(([source, ...more]) => loseCards(source, ...more), address(plain), prompt, { times, seed: 13, count: 5, options: { ...kShort, ...options } });

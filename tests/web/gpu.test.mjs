@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { chromiumArgs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
 import {
   addressOf, budgetOf, checkLogits, checkLosses, checkQuarter, checkTwins, kCodes, kFewTokens, kNmse, kPositions, loads, losses, models, mountsOf, pageSetup,
@@ -88,11 +89,11 @@ for (const model of arch) {
 }
 
 for (const model of quant) {
-  test(`weights of ${model.name}`, { skip: !all && model.name !== 'Q4_K' && 'SLUICE_GPU_MODELS=all runs it' }, () =>
+  test(`weights of ${model.name}`, { skip: !all && (model.name === 'Q4_K' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') }, () =>
     check(model, kNmse + 10 * model.llama_cpp_nmse));
 }
 
-test('activations as codes', async () => {
+test('activations as codes', { skip: longOnly }, async () => {
   const model = quant.find(({ name }) => name === 'Q4_0');
   const { cardKernels } = await check(model, kNmse + 10 * model.llama_cpp_nmse, { kernels: kCodes });
   assert.deepEqual(cardKernels, { ...kCodes, f16: false });
@@ -102,14 +103,14 @@ test('activations as codes', async () => {
 const kBeyond = /^(qwen35moe|nemotron_h_moe)$/;
 // Softmax before and after the choice, sigmoid, groups, experts beside those that all tokens have.
 for (const model of families.filter(({ name }) => /moe/.test(name))) {
-  test(`the card computes the mixture ${model.name}`, { skip: !all && model.name !== 'qwen3moe' && 'SLUICE_GPU_MODELS=all runs it' }, async () => {
+  test(`the card computes the mixture ${model.name}`, { skip: !all && (model.name === 'qwen3moe' ? longOnly : 'SLUICE_GPU_MODELS=all runs it') }, async () => {
     const result = await check(model, Math.max(kNmse, 10 * (model.llama_cpp_f16_nmse ?? 0)));
     assert.equal(result !== undefined, !kBeyond.test(model.name), 'refused, or not');
     if (result) assert.deepEqual(result.tokens, model.greedy.slice(0, result.tokens.length));
   });
 }
 
-test('experts that stream give the same bits', async () => {
+test('experts that stream give the same bits', { skip: longOnly }, async () => {
   const mixture = families.find(({ name }) => name === 'qwen3moe');
   const under = (more) => measured(mixture, { prompt: mixture.prompt.slice(0, 3), ...kBrief, options: { ...kShort, ...more } });
   const resident = await under();
@@ -139,7 +140,8 @@ test('one submit a token, at most eight dispatches a layer', async () => {
 // --- timelines ------------------------------------------------------------------------------------
 
 for (const model of [llama, lfm2]) {
-  test(`answers of ${model.name} that go back, are saved and move between card and CPU are those of the CPU`, async () => {
+  const limits = { skip: model !== llama && longOnly };
+  test(`answers of ${model.name} that go back, are saved and move between card and CPU are those of the CPU`, limits, async () => {
     const wrong = await inPage(async ([source, prompt]) => {
       const wrong = [];
       const card = await cardOf(source);
@@ -189,14 +191,14 @@ for (const model of [llama, lfm2]) {
     assert.deepEqual(wrong, []);
   });
 
-  test(`sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`, async () => {
+  test(`sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`, limits, async () => {
     checkTwins(await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 7, operations: 24 }));
   });
 }
 
 // Codes for a token, for a prompt, for both: what one of them has computed the other goes on with.
 for (const int8 of [{ few: true, many: false }, { few: false, many: true }]) {
-  test(`sessions with activations as codes (${JSON.stringify(int8)}) say the same as the CPU's wherever codes tell tokens apart`, async () => {
+  test(`sessions with activations as codes (${JSON.stringify(int8)}) say the same as the CPU's wherever codes tell tokens apart`, { skip: longOnly }, async () => {
     const model = quant.find(({ name }) => name === 'Q4_0');
     const options = { contextLength: 160 };
     const told = await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 5, operations: 20, options, kernels: { ...kCodes, int8 }, gap: kCodesGap });
@@ -281,10 +283,12 @@ test('an answer is given up within a moment, and the next one is right', async (
   assert.deepEqual(result, { aborted: 'AbortError', before: right, after: right });
 });
 
-test('the same bits under a quarter of the budget', async () => {
-  const under = (more) => measured(llama, { prompt: llama.prompt.slice(0, 3), ...kBrief, options: { ...kShort, ...more } });
-  await checkQuarter(under, await under(), 3);
-});
+for (const model of [plain, llama]) {
+  test(`${model.name} under a quarter of the budget gives the same bits`, { skip: model !== plain && longOnly }, async () => {
+    const under = (more) => measured(model, { prompt: model.prompt.slice(0, 3), ...kBrief, options: { ...kShort, ...more } });
+    await checkQuarter(under, await under(), 3);
+  });
+}
 
 test('the CPU goes on where the card is lost, whenever that is', async (t) => {
   const times = losses(3);
@@ -354,7 +358,7 @@ const kCounted = `
 `;
 
 for (const more of [{}, { gpuLayers: 1 }]) {
-  test(`the budget of memory changes under a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the card`, async () => {
+  test(`the budget of memory changes under a session, ${more.gpuLayers ? 'one layer' : 'all layers'} on the card`, { skip: longOnly }, async () => {
     const told = await inPage(async ([source, script, more]) => {
       const held = new Map();
       let most = 0;
@@ -441,7 +445,7 @@ test('what is measured decides: against a card that is a program, the CPU', asyn
   assert.deepEqual(Object.keys(measured.cardKernels), ['subgroups', 'f16', 'int8']);
 });
 
-test('prompts on the card, and the tokens after them on the CPU, are the CPU\'s', async () => {
+test('prompts on the card, and the tokens after them on the CPU, are the CPU\'s', { skip: longOnly }, async () => {
   const result = await inPage(async ([source, prompt, script]) => {
     const cpu = await loadCpu(source);
     const engine = await load(source, { workerUrl: workerAfter(script), contextLength: 8 });
