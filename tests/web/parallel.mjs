@@ -65,14 +65,56 @@ export async function together({ Engine, source, count = 8, parallel = 8, how = 
   });
 }
 
+/** A context in which an answer goes on for as long as a test looks at it. */
+const kEndless = 8192;
+
+/**
+ * Forward passes, and the tokens that they computed, while every one of these answers is being generated: counted
+ * from where each has said something, for 40 passes at least, whenever they began. None may end by itself before.
+ */
+async function passesOfAll(engine, answers) {
+  let left = false;
+  const followed = answers.map((pieces) => {
+    const answer = { said: 0, ended: false };
+    answer.done = (async () => {
+      for await (const _ of pieces) {
+        answer.said++;
+        if (left) break;
+      }
+      answer.ended = true;
+    })();
+    return answer;
+  });
+  const until = async (holds) => {
+    while (!holds()) {
+      check(followed.every(({ ended }) => !ended), 'one ended before', followed.map(({ said }) => said));
+      await Promise.race([sleep(5), ...followed.map(({ done }) => done)]); // which throws what failed
+    }
+  };
+  const counted = () => {
+    const { passes, engine: { tokens } } = engine.stats();
+    return { passes, tokens };
+  };
+  await until(() => followed.every(({ said }) => said > 0));
+  const seen = counted(); // at some time before
+  await until(() => counted().passes > seen.passes);
+  const from = counted();
+  await until(() => counted().passes >= from.passes + 40);
+  const to = counted();
+  left = true;
+  await Promise.all(followed.map(({ done }) => done));
+  return { passes: to.passes - from.passes, tokens: to.tokens - from.tokens };
+}
+
 /** One pass computes a token of each. */
 export async function shared({ Engine, source }) {
-  await using(Engine, [[source, { parallel: 8 }]], async (engine) => {
-    const results = await Promise.all(kTexts.map((text) => engine.session().generate(text, { maxTokens: 100, temperature: 0, ignoreEos: true }).result));
-    const { passes, engine: { tokens } } = engine.stats();
+  await using(Engine, [[source, { parallel: 8, contextLength: kEndless }]], async (engine) => {
+    const results = await Promise.all(kTexts.map((text) => engine.session().generate(text, { maxTokens: 20, temperature: 0, ignoreEos: true }).result));
+    const computed = engine.stats().engine.tokens;
     const sum = results.reduce((all, { usage }) => all + usage.promptTokens + usage.completionTokens - 1, 0);
-    check(tokens === sum, `${tokens} tokens were computed, not ${sum}`);
-    check(passes < 300, `${passes} passes for ${tokens} tokens`);
+    check(computed === sum, `${computed} tokens were computed, not ${sum}`);
+    const { passes, tokens } = await passesOfAll(engine, kTexts.map((text) => engine.session().generate(text, { temperature: 0, ignoreEos: true })));
+    check(tokens > 7.5 * passes, `${passes} passes for ${tokens} tokens of eight answers`);
   });
 }
 
@@ -113,7 +155,8 @@ export async function apart({ Engine, source, how = {} }) {
 /** Calls of one session, and of the engine's own timeline, keep their order; chats do not wait for each other. */
 export async function ordered({ Engine, source }) {
   const greedy = { maxTokens: 12, temperature: 0, ignoreEos: true };
-  await using(Engine, [[source, {}], [source, { parallel: 4 }]], async (roomy, engine) => {
+  const long = { contextLength: kEndless };
+  await using(Engine, [[source, long], [source, { ...long, parallel: 4 }]], async (roomy, engine) => {
     const tell = async (engine) => {
       const [session, ends] = [engine.session(), []];
       const all = [
@@ -128,16 +171,18 @@ export async function ordered({ Engine, source }) {
     same(found, right, 'turns');
     same(found.orders, [[0, 1, 2], [3, 4]], 'the order of turns');
     const chats = (engine) => Promise.all(kTexts.slice(0, 6).map((prompt) => engine.completions.create({ prompt, max_tokens: 100, temperature: 0, logit_bias: { 2: -100 } })));
-    const before = engine.stats().passes;
     const texts = (answers) => answers.map(({ choices }) => choices[0].text);
     const first = await chats(engine);
     same(texts(first), texts(await chats(roomy)), 'completions');
-    const [passes, tokens] = [engine.stats().passes - before, first.reduce((sum, { usage }) => sum + usage.completion_tokens, 0)];
-    check(passes < 0.7 * tokens, `${passes} passes for ${tokens} tokens`);
     // Each goes on from where its own text was.
     const again = await chats(engine);
     const cached = again.map(({ usage }) => usage.prompt_tokens_details?.cached_tokens ?? 0);
     check(cached.filter(Boolean).length >= 3, 'tokens that were cached:', cached);
+    const endTokens = await engine.tokenize('<|endoftext|><|end|>', { addBos: false });
+    const how = { stream: true, temperature: 0, max_tokens: kEndless, logit_bias: Object.fromEntries(Array.from(endTokens, (id) => [id, -100])) };
+    const streams = kTexts.slice(0, 4).map((prompt) => engine.completions.create({ prompt, ...how }));
+    const { passes, tokens } = await passesOfAll(engine, await Promise.all(streams));
+    check(tokens > 3.5 * passes, `${passes} passes for ${tokens} tokens of four completions`);
   });
 }
 
@@ -189,10 +234,12 @@ export async function budgets({ Engine, source }) {
       return session;
     }));
     same(await more(sessions), await more(others), 'after a move');
-    const last = kTexts.map((text) => failure(engine.session().generate(text, { ...greedy, maxTokens: 250 }).result));
-    await sleep(20);
+    const last = kTexts.map((text) => engine.session().generate(text, { ...greedy, maxTokens: 250 }));
+    const ends = last.map(({ result }) => result.then(({ finishReason }) => finishReason, ({ code }) => code));
+    await last[0][Symbol.asyncIterator]().next(); // some go on, and some wait
     await engine.dispose();
-    same((await Promise.all(last)).map(({ code }) => code), kTexts.map(() => 'DISPOSED'), 'what was going on');
+    const codes = await Promise.all(ends);
+    check(codes.includes('DISPOSED') && codes.every((code) => code === 'DISPOSED' || code === 'length'), 'what was going on ended with', codes);
   });
   for (const wrong of [{ parallel: 0 }, { parallel: 1.5 }, { parallel: 65 }, { parallel: '2x' }, { parallel: 2, device: 'webgpu' }]) {
     const { code } = await failure(Engine.inspect(source, { ...kOptions, ...wrong }));

@@ -4,6 +4,7 @@
 import { basename, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { extent, longOnly } from '../extent.mjs';
 import { inTab, launch, testMounts } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { foreignState, randomOperations } from './random-operations.mjs';
@@ -24,12 +25,12 @@ const cases = [
 ].map(([path, share, threads, parallel = 1, template = false, draft], i) => ({ path, share, threads, parallel, template, draft, name: basename(path, '.gguf'), contextLength: [700, 300, 1100][i % 3] }));
 const shares = cases.reduce((sum, { share }) => sum + share, 0);
 
-/** A test for each model; `run` does the operations. */
-function sequences(count, run) {
+/** A test for each model; `run` does the operations. The short suite runs those that are named in `few`. */
+function sequences(count, few, run) {
   for (const [i, { share, threads, ...rest }] of cases.entries()) {
     const name = `${rest.name}${rest.parallel > 1 ? `, ${rest.parallel} at once` : ''}${rest.draft ? ', guessed for' : ''}`;
     const settings = { ...rest, threads, seed: (seed + i) >>> 0, count: Math.ceil((count * share) / shares) };
-    test(`${name}, ${threads} thread(s), SLUICE_RANDOM_SEED=${seed}`, async (t) => {
+    test(`${name}, ${threads} thread(s), SLUICE_RANDOM_SEED=${seed}`, { skip: !few.includes(name) && longOnly }, async (t) => {
       const done = await run(settings).catch((error) => {
         throw new Error(`SLUICE_RANDOM_SEED=${seed}, ${name}, ${threads} thread(s), context ${settings.contextLength}: ${error.message}`, { cause: error });
       });
@@ -43,7 +44,7 @@ const other = (path) => (path === cases[0].path ? cases[3].path : cases[0].path)
 
 describe('in Node', () => {
   const foreign = new Map();
-  sequences(total(330), async ({ path, ...settings }) => {
+  sequences(total(extent(200, 330)), ['lfm2, 3 at once', 'sluice-tales-Q4_0, 4 at once', 'gemma2', 'sluice-tales-F16, 3 at once, guessed for'], async ({ path, ...settings }) => {
     if (!foreign.has(other(path))) foreign.set(other(path), await foreignState(Engine, other(path)));
     return randomOperations({ Engine, source: path, foreign: foreign.get(other(path)), ...settings });
   });
@@ -55,7 +56,7 @@ describe('in Chromium', () => {
   after(() => browser?.close());
   const address = (path) => path.replace(root, '/data/').replaceAll('\\', '/');
 
-  sequences(total(170), ({ path, ...settings }) => inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
+  sequences(total(extent(110, 170)), ['lfm2, 3 at once', 'sluice-tales-F16, 3 at once, guessed for'], ({ path, ...settings }) => inTab(browser, join(root, 'dist'), { mounts: testMounts }, ({ page }) =>
     page.evaluate(async ({ source, stranger, settings }) => {
       const { foreignState, randomOperations } = await import('/tests/random-operations.mjs');
       return randomOperations({ Engine, source, foreign: await foreignState(Engine, stranger), ...settings });

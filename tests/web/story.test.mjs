@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
+import { extent, longOnly } from '../extent.mjs';
 import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { check, sample, story, tell } from './telling.mjs';
@@ -116,7 +117,7 @@ describe('in Chromium', () => {
   const url = () => `${files.url}/sluice-tales-F16.gguf`;
 
   for (const isolation of [true, false]) {
-    test(`the budget changes while loaded ${isolation ? 'with' : 'without'} isolation`, () =>
+    test(`the budget changes while loaded ${isolation ? 'with' : 'without'} isolation`, { skip: isolation && longOnly }, () =>
       telling({ isolation }, async (_, { page }) => {
         const size = statSync(sample).size;
         const budgets = [0.8, 1.6, 0.7, 0.9].map((share) => Math.floor(share * size));
@@ -138,7 +139,7 @@ describe('in Chromium', () => {
         assert.deepEqual(seen.flatMap(({ tokens }) => tokens), story.tokens.slice(0, 6 * seen.length));
         assert.ok(seen.every(({ fits }) => fits));
       }));
-    test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from the store, from a Blob`, () =>
+    test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from the store, from a Blob`, { skip: !isolation && longOnly }, () =>
       telling({ isolation }, async (run) => {
         const memoryBudget = Math.floor(statSync(sample).size * 0.8);
         const base = { ...story, source: url(), maxTokens: story.tokens.length };
@@ -156,7 +157,7 @@ describe('in Chromium', () => {
         }
       }));
   }
-  test("llama.cpp's story of stories260K", { skip }, () =>
+  test("llama.cpp's story of stories260K", { skip: skip || longOnly }, () =>
     telling({}, async (run) => {
       for (const expected of stories()) {
         for (const memoryBudget of [undefined, ...streamed(join(fixtures, expected.file))]) {
@@ -183,7 +184,8 @@ describe('in Chromium', () => {
       assert.ok(stored.storeBytesPerSecond > 0 && stored.downloadSeconds === 0);
       assert.ok(stored.tokensPerSecond > 0 && stored.tokensPerSecond <= stored.computeTokensPerSecond);
     }));
-  test('100 loads and disposals leave no worker and no memory behind', () =>
+  const [first, further] = extent([5, 20], [20, 80]);
+  test(`${first + further} loads and disposals leave no worker and no memory behind`, () =>
     telling({}, async (run, { page }) => {
       const cdp = await browser.newBrowserCDPSession();
       const workers = async () =>
@@ -201,13 +203,13 @@ describe('in Chromium', () => {
             await engine.dispose();
           }
         }, [`${files.url}/sluice-tales-Q4_0.gguf`, times]);
-      await load(20);
+      await load(first);
       const before = await renderers();
-      await load(80);
+      await load(further);
       // The last one's workers take their time to end; a worker that leaks stays for good.
       for (let i = 0; i < 100 && (await workers()) > 0; i++) await new Promise((ok) => setTimeout(ok, 200));
       assert.equal(await workers(), 0, 'workers are left');
       const grown = (await renderers()) - before;
-      assert.ok(grown < 60e6, `${Math.round(grown / 1e6)} MB more after 80 further loads`);
+      assert.ok(grown < 60e6, `${Math.round(grown / 1e6)} MB more after ${further} further loads`);
     }));
 });

@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Bench, scratchFolder } from '../bench/browser.mjs';
+import { extent } from '../extent.mjs';
 import { cmakeBuild } from '../../web/scripts/build.mjs';
 import { inRoot, run } from '../../web/scripts/lib.mjs';
 
@@ -31,12 +32,12 @@ after(() => bench?.close());
 
 // Threads read where the file comes at the speed of memory, which a busy machine may show late: `until` so many
 // answers, at most.
-async function generate({ url, until = 3, last = false, ...options }) {
+async function generate({ url, maxTokens, until = 3, last = false, ...options }) {
   const { Engine } = await import('/dist/index.js');
   const engine = await Engine.load(new URL(url, location.href), { contextLength: 64, ...options });
   const texts = [];
   const answer = async () => {
-    const { text } = await engine.generate('the mill', { maxTokens: 12, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
+    const { text } = await engine.generate('the mill', { maxTokens, temperature: 0, ignoreEos: true, reusePrefix: false }).result;
     texts.push(text);
   };
   await answer();
@@ -52,7 +53,8 @@ async function generate({ url, until = 3, last = false, ...options }) {
 }
 
 test('within the budget, the tokens of a model that fits, whoever reads it', async () => {
-  const { result: resident } = await bench.run(generate, { url, memoryBudget: 512 * MiB, threads: 2 });
+  const maxTokens = extent(4, 12);
+  const { result: resident } = await bench.run(generate, { url, maxTokens, memoryBudget: 512 * MiB, threads: 2 });
   assert.ok(resident.plan.resident);
   assert.equal(new Set(resident.texts).size, 1);
   const memoryBudget = 64 * MiB;
@@ -63,7 +65,7 @@ test('within the budget, the tokens of a model that fits, whoever reads it', asy
     ['no I/O worker', { threads: 2, ioWorker: false }, false],
     ['threads that read, from nothing', { threads: 2, cache: 'reload', last: true }, true],
   ]) {
-    const { result, memory } = await bench.run(generate, { url, memoryBudget, until: own ? 60 : 3, ...options });
+    const { result, memory } = await bench.run(generate, { url, maxTokens, memoryBudget, until: own ? 720 / maxTokens : 3, ...options });
     assert.deepEqual(result.texts, resident.texts, name);
     assert.equal(result.plan.resident, false, name);
     assert.ok(result.heap <= memoryBudget, `${name}: heap ${result.heap}`);
@@ -92,7 +94,7 @@ async function last({ url, times, ...options }) {
 
 test('the renderer holds no more after many answers than after one', async (t) => {
   const memoryBudget = 64 * MiB;
-  const { result } = await bench.run(last, { url: '/model/tall.gguf', times: 12, memoryBudget });
+  const { result } = await bench.run(last, { url: '/model/tall.gguf', times: extent(6, 12), memoryBudget });
   const { held, resident, ...counts } = result;
   const mb = held.map((bytes) => Math.round(bytes / MiB));
   t.diagnostic(`${mb} MB ${JSON.stringify(counts)}`);
