@@ -1,8 +1,9 @@
-// A hundred conversations in turn on one engine (conversations.mjs), in Node at the smallest budget there
+// Many conversations in turn on one engine (conversations.mjs), in Node at the smallest budget there
 // is and in Chromium in 256 MB: none forgets, none exceeds, all equal to one alone.
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { extent, longOnly } from '../extent.mjs';
 import { inTab, launch, testMounts } from './chromium.mjs';
 import { manyConversations } from './conversations.mjs';
 import { root } from './helpers.mjs';
@@ -12,7 +13,7 @@ const model = ['examples', 'models', 'sluice-tales-Q4_0.gguf'];
 const settings = { contextLength: 256, threads: 1 };
 const print = (t, { budget, heap, tokens }) => t.diagnostic(`${tokens} tokens, heap ${heap} of ${budget} bytes`);
 
-for (const [kvType, count] of [['f16', 100], ['q4_0', 20]]) {
+for (const [kvType, count] of [['f16', extent(41, 100)], ['q4_0', 20]]) {
   test(`in Node, ${count} with ${kvType}`, async (t) => {
     print(t, await manyConversations({ Engine, source: join(root, ...model), kvType, count, ...settings }));
   });
@@ -24,7 +25,7 @@ describe('in Chromium', () => {
   after(() => browser?.close());
 
   for (const [budget, count] of [[null, 11], [256 << 20, 100]]) {
-    test(`${count} ${budget ? 'in 256 MB' : 'at the smallest budget'}`, (t) => inTab(browser, join(root, 'dist'), { mounts: testMounts }, async ({ page }) => {
+    test(`${count} ${budget ? 'in 256 MB' : 'at the smallest budget'}`, { skip: budget !== null && longOnly }, (t) => inTab(browser, join(root, 'dist'), { mounts: testMounts }, async ({ page }) => {
       print(t, await page.evaluate(async (given) => {
         const { manyConversations } = await import('/tests/conversations.mjs');
         return manyConversations({ Engine, ...given });

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
+import { all, longOnly } from '../extent.mjs';
 import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { root } from './helpers.mjs';
 
@@ -60,9 +61,9 @@ function checkLogits(name, logits) {
   }
 }
 
-/** All directories by `source`, resident and at the smallest budget. */
-async function checkAll(run, source, cache) {
-  for (const name of names) {
+/** Directories by `source`, resident and at the smallest budget. */
+async function checkAll(run, source, cache, which = names) {
+  for (const name of which) {
     const resident = await run({ source: source(name), tokens, options: { threads: 1, cache } });
     checkLogits(name, resident.logits);
     assert.equal(resident.info.name, name);
@@ -112,7 +113,7 @@ describe('in Node', () => {
   });
   test('from a server, then from the store, then without the server', async () => {
     const files = await serve([['/', data]]);
-    const args = { source: `${files.url}/qwen3/`, options: { threads: 1, cacheDir: join(temporary, 'cache') } };
+    const args = { source: `${files.url}/qwen3/`, options: { threads: 1, cacheDir: join(temporary, 'cache'), tuning: { retryMs: 1, retryMaxMs: 5 } } };
     const first = await checkQwen3(measure, args);
     assert.ok(first.fetched > 1e6);
     const second = await checkQwen3(measure, args);
@@ -177,9 +178,10 @@ describe('in Chromium', () => {
     });
 
   for (const isolation of [true, false]) {
-    test(`every directory from a server, ${isolation ? 'with' : 'without'} isolation`, () =>
-      measuring({ isolation }, (run) => checkAll(run, (name) => `${files.url}/${name}/`, 'none')));
-    test(`download, store and picked files, ${isolation ? 'with' : 'without'} isolation`, () =>
+    const which = all ? names : ['llama3']; // in shards
+    test(`${which} from a server, ${isolation ? 'with' : 'without'} isolation`, { skip: !isolation && longOnly }, () =>
+      measuring({ isolation }, (run) => checkAll(run, (name) => `${files.url}/${name}/`, 'none', which)));
+    test(`download, store and picked files, ${isolation ? 'with' : 'without'} isolation`, { skip: isolation && longOnly }, () =>
       measuring({ isolation }, async (run) => {
         const args = { source: `${files.url}/qwen3/`, options: {} };
         await checkQwen3(run, args);

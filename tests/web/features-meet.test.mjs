@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { longOnly } from '../extent.mjs';
 import { root } from './helpers.mjs';
 
 const dist = join(root, 'dist');
@@ -41,7 +42,7 @@ for (const [name, path] of Object.entries(models)) {
       return got.usage.cachedTokens;
     }
 
-    for (const threads of [1, 2]) test(`the budget up after a long prompt, and down to the minimum, ${threads} thread(s)`, async () => {
+    for (const threads of [1, 2]) test(`the budget up after a long prompt, and down to the minimum, ${threads} thread(s)`, { skip: threads !== (name === 'llama' ? 2 : 1) && longOnly }, async () => {
       const { minimum } = (await Engine.inspect(path, { contextLength, threads })).plan;
       const engine = await Engine.load(path, { memoryBudget: minimum, contextLength, threads });
       const tokens = prompt(500, 1);

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
 import { root } from './helpers.mjs';
 import { peftOf, readGguf } from './peft.mjs';
@@ -95,7 +96,7 @@ describe('in Node', { skip }, () => {
   });
 
   for (const model of [...new Set(cases.map(({ model }) => model))]) {
-    test(model, () => checkAll(measure, place, cases.filter((one) => one.model === model && /\.(a05|ab)$/.test(one.name))));
+    test(model, { skip: !/llama-gqa|qwen3moe/.test(model) && longOnly }, () => checkAll(measure, place, cases.filter((one) => one.model === model && /\.(a05|ab)$/.test(one.name))));
   }
 
   test('sessions go on with other adapters, and with another budget', async () => {

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { crossOrigin, inTab, launch } from './chromium.mjs';
 import { importWeb, measureLogits, random, root } from './helpers.mjs';
 
@@ -137,7 +138,7 @@ describe('in Chromium', () => {
   after(() => Promise.all([browser.close(), files.close()]));
 
   for (const isolation of [true, false]) {
-    test(`over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`, () => inTab(browser, dist, { isolation }, async ({ page }) => {
+    test(`over ranges and from the store, ${isolation ? 'with' : 'without'} isolation`, { skip: !isolation && longOnly }, () => inTab(browser, dist, { isolation }, async ({ page }) => {
       const run = (args) => page.evaluate(measureLogits, { tokens, options: {}, ...args });
       for (const packing of packings) {
         const { logits: wanted } = await run({ source: `${files.url}/families/${models[packing]}.gguf`, options: { cache: 'none' } });

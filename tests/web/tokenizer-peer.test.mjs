@@ -1,15 +1,16 @@
-// Hugging Face directories against the library that their tokenizer.json was written for: the ids of five
-// thousand odd texts each, put together from what tokenizers stumble over.
+// Hugging Face directories against the library that their tokenizer.json was written for: the ids of
+// thousands of odd texts each, put together from what tokenizers stumble over.
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { Tokenizer } from '@huggingface/tokenizers';
+import { extent } from '../extent.mjs';
 import { root } from './helpers.mjs';
 import { random } from './random.mjs';
 
-const kTexts = 5000;
+const kTexts = extent(1500, 5000);
 const parts = ['a', 'b', 'the ', 'The', ' ', '  ', '\n', '\r\n', '\t', '.', '...', '!?', "'s", "'LL", '1', '22', '333', '4444', 'é', 'e\u0301',
   'ﬁ', 'Å', 'Å', '中', '文字', '가', '\u1100\u1161', 'ا', 'ש', 'हि', '🙂', '👩‍👩‍👧', '\u200d', '\u200b', '\u00a0', '\u3000', 'ß', 'İ', 'ı', 'ſ', '_', '-',
   '<', '>', '<|', '|>', '{', '}', '\\', '/', 'http://x.y', '\u0000', '\u007f', '\ufeff', '\ue000', '𝔘', '0x1F', '\u0301', 'ñ', 'Straße', 'MiXeD',

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { crossOrigin, launch, openPage } from './chromium.mjs';
 import { faultyServer, root } from './helpers.mjs';
 
@@ -49,7 +50,7 @@ test('wrong files are refused by name in Node', async () => {
   await checkAll(refuse);
 });
 
-test('wrong files are refused by name in Chromium', async () => {
+test('wrong files are refused by name in Chromium', { skip: longOnly }, async () => {
   const browser = await launch();
   const tab = await openPage(browser, dist);
   try {
