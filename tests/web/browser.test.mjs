@@ -1,6 +1,7 @@
 // The package over the fake engine in Chromium: file store, tabs, isolation, quota, crashes.
 import assert from 'node:assert/strict';
 import { after, before, test as plainTest } from 'node:test';
+import { extent, longOnly } from '../extent.mjs';
 import { inTab, launch, openPage } from './chromium.mjs';
 import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
 
@@ -10,7 +11,7 @@ const kChunk = 16384;
 const tuning = { chunkSize: kChunk, streamBytes: 131072, retryMs: 1, retryMaxMs: 5, stallMs: 2000 };
 let browser;
 let server;
-const test = (name, work) => plainTest(name, { timeout: 300_000 }, work); // one that hangs is named
+const test = (name, work, more) => plainTest(name, { timeout: 300_000, ...more }, work); // one that hangs is named
 let expected;
 
 before(async () => {
@@ -101,7 +102,7 @@ for (const isolation of [true, false]) {
       }, [server.url, tuning]);
       const all = [true, true, true, true];
       assert.deepEqual(found, { kept: all, texts: all, waiting: [2, 2], left: 0, isolated: isolation });
-    }));
+    }), { skip: !isolation && longOnly });
 }
 
 test('a strict content security policy', () =>
@@ -222,8 +223,9 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
       const next = random(4);
       const last = await open();
       const size = () => last.evaluate(() => Engine.store.size());
+      const rounds = extent(12, 50);
       let patience = 1;
-      for (let i = 0; i < 50; i++) {
+      for (let i = 0; i < rounds || (i < 100 && (await size()) === 0); i++) {
         if (i % 10 === 9 && (await size()) === 0) patience *= 2; // too short a life on a busy machine
         const doomed = await open();
         const options = { memoryBudget: 700_000, tuning };

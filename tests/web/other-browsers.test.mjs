@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { buildSite } from '../../examples/browser/build.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
+import { all, longOnly } from '../extent.mjs';
 import { crossOrigin, servePages } from './chromium.mjs';
 import { launchFirefox, launchWebKit, missing } from './drivers.mjs';
 import { root } from './helpers.mjs';
@@ -15,11 +16,12 @@ const dist = join(root, 'dist');
 const models = join(root, 'examples', 'models');
 const memoryBudget = Math.floor(statSync(sample).size * 0.8);
 const limits = { timeout: 300_000 }; // one that hangs is named
+const long = { ...limits, skip: longOnly };
 const site = join(root, 'build', 'web-tests', 'site-for-others');
 const shots = join(root, 'build', 'screenshots');
 
 before(async () => {
-  await buildSite({ site });
+  if (all) await buildSite({ site });
   mkdirSync(shots, { recursive: true });
 });
 
@@ -92,7 +94,7 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
     after(() => browser?.close());
 
     for (const isolation of [true, false]) {
-      test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from a Blob`, limits, () =>
+      test(`the sample model ${isolation ? 'with' : 'without'} isolation: resident, streamed, from a Blob`, isolation ? limits : long, () =>
         inPage(browser, isolation, async ({ page, run, url }) => {
           const has = await page.evaluate(capabilities);
           assert.equal(has.isolated, isolation);
@@ -114,17 +116,17 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
         }));
     }
 
-    test('what is stored works when the host is gone; without a store the error says so', limits, () =>
+    test('what is stored works when the host is gone; without a store the error says so', long, () =>
       inPage(browser, true, async ({ page, files, run, url }) => {
         const { store } = await page.evaluate(capabilities);
         check(await run({ source: url, options: { contextLength: 128 } }), story, 'online');
         await files.close();
-        const offline = run({ source: url, options: { contextLength: 128 } });
+        const offline = run({ source: url, options: { contextLength: 128, tuning: { retryMs: 1, retryMaxMs: 5 } } });
         if (store) check(await offline, story, 'offline');
         else await assert.rejects(offline, /NETWORK/);
       }));
 
-    test('chat, abort and break; wrong files are named', limits, () =>
+    test('chat, abort and break; wrong files are named', long, () =>
       inPage(browser, true, async ({ page, files, url }) => {
         const seen = await page.evaluate(async ([source, base]) => {
           const code = (promise) => promise.then(() => 'resolved', (e) => (e.name === 'SluiceError' ? e.code : e.name));
@@ -160,7 +162,7 @@ for (const [name, launch] of [['firefox', launchFirefox], ['webkit', launchWebKi
         });
       }));
 
-    test('the example page loads the sample model and answers', limits, async () => {
+    test('the example page loads the sample model and answers', long, async () => {
       const server = await serve([['/models/', models], ['/', site]]);
       let page;
       try {
