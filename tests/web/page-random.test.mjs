@@ -4,10 +4,11 @@
 //   SEED=n node --test tests/web/page-random.test.mjs      the same clicks once more
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { extent } from '../extent.mjs';
 import { random } from './helpers.mjs';
 import { eventually, idle, openSite, records } from './page-site.mjs';
 
-const kMs = 20_000;
+const kMs = extent(4000, 20_000);
 const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 let pages;
 before(async () => (pages = await openSite('site-random', { fake: true })));

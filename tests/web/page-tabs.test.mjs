@@ -2,6 +2,7 @@
 // and shown in both. Over the stand-in of page-engine/, since all of it is the page's own.
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { longOnly } from '../extent.mjs';
 import { ask, eventually, idle, kept, listed, load, model, noticed, openSite, records, remove, rename, say, titles, until, users } from './page-site.mjs';
 
 let pages;
@@ -109,7 +110,7 @@ test('a tab that has not heard of a deletion cannot bring the conversation back'
     await a.waitForSelector('#no-talks:visible');
   }));
 
-test('edited instructions are kept, told to the model, and shown in the other tab; an answer under way goes on', () =>
+test('edited instructions are kept, told to the model, and shown in the other tab; an answer under way goes on', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
     await a.click('.settings summary');
@@ -147,7 +148,7 @@ test('"Answer again" in one tab replaces the answer in both', () =>
     assert.equal(await a.locator('[aria-label="Answer again"]').count(), 1, 'only the last answer');
   }));
 
-test('a name being typed and a deletion being confirmed survive answers that are stored meanwhile', () =>
+test('a name being typed and a deletion being confirmed survive answers that are stored meanwhile', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
     await a.click('#new-talk');
@@ -175,7 +176,7 @@ test('a name being typed and a deletion being confirmed survive answers that are
     await listed(a, 1);
   }));
 
-test('settings of two tabs are kept side by side', () =>
+test('settings of two tabs are kept side by side', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const [a, b] = [await open(), await open()];
     for (const [page, name, value] of [[a, 'topK', '7'], [b, 'maxTokens', '99']]) {

@@ -5,6 +5,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { root } from './helpers.mjs';
 import { lowContrast, smallTargets, tooWide, unnamed } from './page-checks.mjs';
 import { ask, eventually, good, kept, listed, load, model, noticed, openSite, plant, records, remove, rename, say, titles, until, users } from './page-site.mjs';
@@ -286,7 +287,7 @@ test('where threads need a reload, a page on which something was begun is left a
 
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 for (const [name, options] of Object.entries({ light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' }, phone })) {
-  test(`notices, a link's word and a failed move can be read and dismissed: ${name}`, () =>
+  test(`notices, a link's word and a failed move can be read and dismissed: ${name}`, { skip: name !== 'phone' && longOnly }, () =>
     pages.withTabs(async (open) => {
       const a = await open(model);
       const holds = async (label) => {
