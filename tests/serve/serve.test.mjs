@@ -68,7 +68,7 @@ class Server {
 
   /** Waits until a value is what it should be. */
   async until(name, wanted) {
-    for (let i = 0; i < 500; i++) {
+    for (const end = Date.now() + 60_000; Date.now() < end;) {
       if (wanted(await this.metric(name))) return;
       await sleep(10);
     }

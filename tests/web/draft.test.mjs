@@ -130,10 +130,12 @@ describe('a smaller model', () => {
       }
     }));
 
-  test('cancelled, left early, aborted: the next answer is a fresh one', () =>
+  // Random operations do the same in the short suite, and the next one.
+  test('cancelled, left early, aborted: the next answer is a fresh one', { skip: longOnly }, () =>
     using([[target, options], [target, { ...load, ...slow('F16'), memoryBudget: 3_000_000 }]], async (plain, drafting) => {
       const how = { temperature: 0, ignoreEos: true };
       const expected = await plain.generate(prompt, { ...how, maxTokens: 100 }).text();
+      const ends = [];
       for (let i = 0; i < 12; i++) {
         const control = new AbortController();
         const generation = drafting.generate(prompt, { ...how, signal: control.signal });
@@ -145,17 +147,17 @@ describe('a smaller model', () => {
         } else {
           await sleep(5 * i);
           control.abort();
-          await assert.rejects(generation.result, { name: 'AbortError' });
-          continue;
         }
-        const { text, finishReason } = await generation.result;
-        assert.equal(finishReason, 'cancelled');
+        const { text, finishReason } = await generation.result.catch(({ name }) => ({ text: '', finishReason: name }));
+        ends.push(finishReason); // whole where a busy machine has slept for longer
+        assert.ok(finishReason === (i % 3 === 2 ? 'AbortError' : 'cancelled') || finishReason === 'length', finishReason);
         assert.ok(expected.startsWith(text.slice(0, expected.length)));
       }
+      for (const end of ['cancelled', 'AbortError']) assert.ok(ends.includes(end), ends.join());
       assert.equal(await drafting.generate(prompt, { ...how, maxTokens: 100 }).text(), expected);
     }));
 
-  test('conversations, moves of the budget amid answers, embeddings and logits between them', () =>
+  test('conversations, moves of the budget amid answers, embeddings and logits between them', { skip: longOnly }, () =>
     using([[target, options], [target, { ...load, ...slow('F16'), memoryBudget: 3_000_000 }]], async (plain, drafting) => {
       const how = { temperature: 0, ignoreEos: true, maxTokens: 24 };
       const [mine, theirs] = [drafting, plain].map((engine) => [engine.session(), engine.session()]);
@@ -178,9 +180,9 @@ describe('a smaller model', () => {
     }));
 
   test('disposed of amid an answer', async () => {
-    const engine = await Engine.load(target, { ...load, ...slow('F16'), memoryBudget: 3_000_000 });
+    const engine = await Engine.load(target, { ...load, ...slow('F16', kPays), memoryBudget: 3_000_000 });
     const generation = engine.generate(prompt, { temperature: 0, ignoreEos: true });
-    await sleep(60);
+    await generation[Symbol.asyncIterator]().next();
     await engine.dispose();
     await assert.rejects(generation.result, { code: 'DISPOSED' });
   });

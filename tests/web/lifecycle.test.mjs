@@ -49,7 +49,7 @@ async function abortAfter(ms, work) {
 }
 
 const phases = {
-  'a long prompt': (signal) => engine.generate('x'.repeat(20_000), { ...greedy, reusePrefix: false, signal }).text(),
+  'a long prompt': (signal) => engine.generate('x'.repeat(80_000), { ...endless, reusePrefix: false, signal }).text(),
   'an answer': (signal) => engine.generate('hello', { ...endless, signal }).text(),
   'a session': (signal) => engine.session().generate('hello', { ...endless, signal }).text(),
   'the waiting behind another generation': (signal) => {

@@ -1,0 +1,27 @@
+// Whether a text could still become JSON: what an answer that was cut off must be.
+
+const tails = [
+  '', '"', 'n"', '0"', '00"', '000"', '0000"', 'u0000"', '0', '"":0', // a string, an escape, a number, a member
+  ...['true', 'false', 'null'].flatMap((word) => Array.from(word.slice(1), (_, i) => word.slice(i + 1))),
+];
+
+const parses = (text) => {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+};
+
+/** Tries what could come next, and closes what is open. */
+export function isJsonPrefix(text) {
+  const open = [];
+  const bare = text.replace(/"(\\.|[^"\\])*("|\\?$)/gs, ''); // without its strings
+  for (const char of bare) {
+    if (char === '{') open.unshift('}');
+    else if (char === '[') open.unshift(']');
+    else if (char === '}' || char === ']') open.shift();
+  }
+  return tails.some((tail) => ['', ':0'].some((value) => parses(text + tail + value + open.join(''))));
+}
