@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
+import { longOnly } from '../extent.mjs';
 import { launch } from '../web/chromium.mjs';
 import { online, pack, project, run, scratch, storyInNode } from './tarball.mjs';
 
@@ -87,7 +88,7 @@ test('Vite, built', { skip }, async () => {
   assert.equal(await tells(join(at, 'dist'), { isolation: false }), 1);
 });
 
-test('webpack 5', { skip }, async () => {
+test('webpack 5', { skip: skip || longOnly }, async () => {
   const build = `import webpack from 'webpack';
     webpack({ mode: 'production', entry: './main.js', output: { clean: true }, performance: { hints: false } }, (error, stats) => {
       if (error || stats.hasErrors() || stats.hasWarnings()) { console.error(error ?? stats.toString()); process.exit(1); }
@@ -105,7 +106,7 @@ function copyAssets(at, out) {
   writeFileSync(join(at, out, 'index.html'), html('/main.js'));
 }
 
-test('Next.js, with Turbopack', { skip }, async () => {
+test('Next.js, with Turbopack', { skip: skip || longOnly }, async () => {
   const page = `'use client';
     import { useEffect } from 'react';
     export default function Page() {
@@ -130,7 +131,7 @@ test('esbuild, with the worker and the wasm beside the bundle', { skip }, async 
   await tells(join(at, 'out'));
 });
 
-test('Rollup, with the worker and the wasm beside the bundle', { skip }, async () => {
+test('Rollup, with the worker and the wasm beside the bundle', { skip: skip || longOnly }, async () => {
   const at = project(join(folder, 'rollup'), { 'main.js': source('sluice-llm') }, [tarball, 'rollup@4.68.7', '@rollup/plugin-node-resolve@16.0.3']);
   run(at, 'npx', ['rollup', 'main.js', '-d', 'out', '-f', 'es', '-p', 'node-resolve={browser:true}']);
   copyAssets(at, 'out');

@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { inRoot, root } from '../../web/scripts/lib.mjs';
+import { longOnly } from '../extent.mjs';
 import { reference, undocumented } from '../../web/scripts/reference.mjs';
 
 const kB = 1024;
@@ -66,7 +67,7 @@ test('the plain binary asks for nothing beyond fixed-width SIMD, threads and the
   assert.deepEqual([...modules].sort(), ['env', 'wasi_snapshot_preview1']);
 });
 
-test('the relaxed binaries have their instructions inlined, each its own product', () => {
+test('the relaxed binaries have their instructions inlined, each its own product', { skip: longOnly }, () => {
   const products = { relaxed: /i32x4\.\w*dot_i8x16_i7x16_add_s/g, relaxed16: /i16x8\.\w*dot_i8x16_i7x16_s/g };
   for (const name of Object.keys(products)) {
     const text = spawnSync(inRoot('node_modules', '.bin', 'wasm-dis'), [inRoot('dist', `engine.${name}.wasm`)],
