@@ -34,7 +34,6 @@ target_compile_definitions(sluice PRIVATE SLUICE_VERSION="${PROJECT_VERSION}")
 # two files for two cores, and little optimization, since all that takes time is in the libraries.
 set_target_properties(sluice PROPERTIES UNITY_BUILD_BATCH_SIZE 14)
 target_compile_options(sluice PRIVATE -O1)
-target_precompile_headers(sluice PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp>)
 if(SLUICE_SANITIZE)
   # CLI11 under sanitizers takes a compiler 20 s a file; the rooms behind it are watched for all.
   target_compile_options(sluice PRIVATE -O0 -fno-sanitize=undefined)

@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { inRoot } from '../../web/scripts/lib.mjs';
 import { longOnly } from '../extent.mjs';
 import { inTab, launch, testMounts } from './chromium.mjs';

@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { Bench, scratchFolder } from '../bench/browser.mjs';
 import { extent } from '../extent.mjs';
-import { cmakeBuild } from '../../web/scripts/build.mjs';
+import { cmakeBuild } from '../../web/scripts/wasm.mjs';
 import { inRoot, run } from '../../web/scripts/lib.mjs';
 
 const MiB = 1 << 20;

@@ -15,6 +15,9 @@ export const chromiumArgs = [
 
 if (!process.env.CMAKE_CXX_COMPILER_LAUNCHER && existsSync('/usr/bin/ccache')) {
   process.env.CMAKE_CXX_COMPILER_LAUNCHER = 'ccache';
+  process.env.CCACHE_BASEDIR ??= root; // one checkout's results serve another
+  process.env.CCACHE_NOHASHDIR ??= '1';
+  process.env.CCACHE_SLOPPINESS ??= 'pch_defines,time_macros,include_file_ctime,include_file_mtime'; // precompiled headers
 }
 
 /** Runs to the end with the terminal's own output; throws on failure. */
