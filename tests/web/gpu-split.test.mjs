@@ -179,7 +179,7 @@ test('where the card is lost the CPU computes all layers from the same position,
 });
 
 test('memory is for the layers that are the CPU\'s, and for all of them where the card is lost', async () => {
-  const { whole, split, lost, tokens } = await inPage(async ([source, prompt, options]) => {
+  const { whole, split, lost, ahead, tokens } = await inPage(async ([source, prompt, options]) => {
     await dropCards(); // all of them hear of a loss
     const { plan } = await Engine.inspect(source, { cache: 'none', ...options });
     const memoryBudget = plan.minimum + (1 << 17);
@@ -199,9 +199,10 @@ test('memory is for the layers that are the CPU\'s, and for all of them where th
     await loseCard();
     const lost = await reads(card);
     await card.dispose();
-    return { whole, split, lost, tokens };
+    return { whole, split, lost, ahead: plan.ring, tokens };
   }, address(plain), plain.prompt.slice(0, 3), kShort);
   assert.deepEqual(tokens, tokens.map(() => tokens[0]));
   assert.ok(split < whole / 2, `${split} bytes read for ${whole}`);
-  assert.ok(lost < 1.05 * whole, `${lost} bytes read for ${whole}`);
+  // Reads go ahead of the pass that is counted, by as much as the buffer holds.
+  assert.ok(lost < 1.05 * whole + ahead, `${lost} bytes read for ${whole}, and ${ahead} ahead`);
 });
