@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { inRoot, jobs } from '../../web/scripts/lib.mjs';
+import { extent } from '../extent.mjs';
 import { SuiteError, execute, lastLines, minute, results } from './processes.mjs';
 
 function countTap(text) {
@@ -14,7 +15,7 @@ function countTap(text) {
 }
 
 /** The whole folder; two files at a time, since much of their time they wait for browsers and servers. */
-export async function nodeTests(folder, { env = {}, timeoutMs = 60 * minute } = {}) {
+export async function nodeTests(folder, { env = {}, timeoutMs = extent(20, 90) * minute } = {}) {
   const files = existsSync(inRoot('tests', folder))
     ? readdirSync(inRoot('tests', folder)).filter((f) => f.endsWith('.test.mjs')).sort()
     : [];

@@ -27,12 +27,17 @@ function alone(prompt, tokens) {
 }
 
 class Server {
+  static running = new Set();
   log = '';
 
   static async start(...options) {
     const server = new Server();
     server.child = spawn(program, [...first, 'serve', model, '--port', '0', '--threads', '1', '--json', ...options], { stdio: ['ignore', 'pipe', 'pipe'] });
-    server.exit = new Promise((resolve) => server.child.once('exit', (code, signal) => resolve(code ?? signal)));
+    Server.running.add(server.child);
+    server.exit = new Promise((resolve) => server.child.once('exit', (code, signal) => {
+      Server.running.delete(server.child);
+      resolve(code ?? signal);
+    }));
     server.child.stderr.setEncoding('utf8').on('data', (text) => (server.log += text));
     const line = await new Promise((resolve, reject) => {
       server.child.stdout.setEncoding('utf8').once('data', resolve);
@@ -111,7 +116,10 @@ before(async () => {
   assert.equal(tokens.length, 2);
   endless = Object.fromEntries(tokens.map((token) => [token, -100]));
 });
-after(() => server.stop());
+after(async () => {
+  await server.stop();
+  for (const child of Server.running) child.kill('SIGKILL'); // of tests that failed
+});
 
 test('health, models, tokens and metrics', async () => {
   const health = await fetch(`${server.url}/health`);
@@ -277,11 +285,14 @@ test('eight streams in one pass, and the choices of one', async () => {
     return (await events(response)).map(({ choices }) => choices[0].text).join('');
   }));
   for (const [i, text] of streams.entries()) if (text !== null) assert.equal(text, wanted[i % 4]);
-  const chunks = await events(await wide.post('/v1/completions', { ...ask, prompt: prompts.slice(0, 2), n: 3 }));
+  // Long enough that the first does not end before the last begins.
+  const long = 160;
+  const longWanted = prompts.slice(0, 2).map((prompt) => alone(prompt, long));
+  const chunks = await events(await wide.post('/v1/completions', { ...ask, max_tokens: long, prompt: prompts.slice(0, 2), n: 3 }));
   const order = chunks.map(({ choices }) => choices[0].index);
   assert.notDeepEqual(order, order.toSorted((a, b) => a - b)); // side by side, not one after the other
   for (let i = 0; i < 6; i++) {
-    assert.equal(chunks.filter(({ choices }) => choices[0].index === i).map(({ choices }) => choices[0].text).join(''), wanted[Math.floor(i / 3)]);
+    assert.equal(chunks.filter(({ choices }) => choices[0].index === i).map(({ choices }) => choices[0].text).join(''), longWanted[Math.floor(i / 3)]);
   }
   assert.equal(await wide.stop(), 0);
 });
