@@ -33,7 +33,7 @@ struct Embedding {
   std::vector<Also> also;
 };
 
-std::vector<Embedding> references() {
+std::vector<Embedding> embedding_references() {
   std::vector<Embedding> out;
   const std::string folder = shared_folder("embeddings");
   std::ifstream file(folder + "/manifest.json");
@@ -84,7 +84,7 @@ struct EmbeddingCase {
 
 std::vector<EmbeddingCase> embedding_cases() {
   std::vector<EmbeddingCase> out;
-  for (const Embedding& r : references()) {
+  for (const Embedding& r : embedding_references()) {
     for (const char* const* name = kernels::available(); *name != nullptr; ++name) {
       out.push_back({r, *name});
       if (kSanitized) break;  // the best alone
