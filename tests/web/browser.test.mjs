@@ -224,7 +224,7 @@ test('tabs killed at random moments of a download lose no stored chunk', () =>
       const next = random(4);
       const last = await open();
       const size = () => last.evaluate(() => Engine.store.size());
-      const rounds = extent(12, 50);
+      const rounds = extent(6, 50);
       let patience = 1;
       for (let i = 0; i < rounds || (i < 100 && (await size()) === 0); i++) {
         if (i % 10 === 9 && (await size()) === 0) patience *= 2; // too short a life on a busy machine
@@ -248,7 +248,7 @@ test('aborts at random moments of a load leave the store to the load that follow
   withSlowServer((slow) =>
     inTab(browser, dist, {}, async ({ page }) => {
       const next = random(8);
-      const delays = Array.from({ length: 10 }, () => 100 + next() * 300);
+      const delays = Array.from({ length: extent(4, 10) }, () => 100 + next() * 300);
       const names = await page.evaluate(async ([url, list, options]) => {
         const out = [];
         for (const delay of list) {

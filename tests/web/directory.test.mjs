@@ -86,6 +86,7 @@ async function checkQwen3(run, args) {
 }
 
 describe('in Node', () => {
+  const whichInNode = all ? names : ['llama3', 'gemma3']; // shards, and another tokenizer
   let Engine;
   let temporary;
   before(async () => {
@@ -105,7 +106,7 @@ describe('in Node', () => {
   const refused = (folder) => Engine.load(folder, { contextLength: 64, threads: 1 }).then(
     (engine) => engine.dispose().then(() => assert.fail('it loaded')), (error) => error);
 
-  test('every directory from a path', () => checkAll(measure, (name) => join(data, name)));
+  test(`${whichInNode} from a path`, () => checkAll(measure, (name) => join(data, name), undefined, whichInNode));
   test('texts and greedy tokens; config.json or the safetensors name the directory too', async () => {
     for (const file of ['', 'config.json', 'model.safetensors']) {
       await checkQwen3(measure, { source: join(data, 'qwen3', file), options: { threads: 1 } });

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
+import { extent } from '../extent.mjs';
 import { buildFakePackage, fakeModel, faultyServer, random } from './helpers.mjs';
 
 const { Engine, SluiceError } = await import(join(await buildFakePackage(), 'node.js'));
@@ -399,7 +400,7 @@ test('an abort while loading rejects and leaves nothing behind', async () => {
 test('random faults: every load gives the same text', async () => {
   const next = random(7);
   const kinds = ['cut', 'short', 'long', 'wrong-range', '429', '503', 'reset', 'expired', 'redirect', '200', 'stall'];
-  for (let i = 0; i < 25; i++) {
+  for (let i = 0; i < extent(8, 25); i++) {
     const fault = () => (next() < 0.3 ? kinds[Math.floor(next() * kinds.length)] : null);
     const faulty = await faultyServer({ bytes, etag: '"1"' }, fault);
     const memoryBudget = 350_000 + Math.floor(next() * 1.2e6);

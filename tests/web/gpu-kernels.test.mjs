@@ -58,7 +58,7 @@ checkIn('Chromium on SwiftShader', false, launchChromiumGpu, async (browser, url
 }, [
   { path: 'by subgroups', options: {}, feature: 'subgroups', groups: process.env.SLUICE_GPU_MODELS === 'all' ? all : forms },
   { path: 'without subgroups', options: { subgroups: false }, groups: ['norms'] }, // what adds up, and Firefox has the rest
-  { path: 'with codes', options: { coded }, groups: ['products', 'experts'] },
+  { path: 'with codes', options: { coded }, groups: extent(['experts'], ['products', 'experts']) },
 ]);
 
 checkIn('Firefox on lavapipe', noLavapipe, launchFirefoxGpu, (browser, url) => browser.open(url), [

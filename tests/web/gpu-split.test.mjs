@@ -50,10 +50,10 @@ const measured = (model, options, more) =>
 
 /** Other models of the fixtures are split behind their first layer; those that cannot be are refused by name. */
 const everyModel = process.env.SLUICE_GPU_MODELS === 'all';
-const others = everyModel ? [...arch, ...families].filter((model) => ![llama, lfm2, mixture].includes(model)) : [];
-for (const [model, ...cuts] of [[llama, 1], [lfm2, 2], [mixture, 1], ...others.map((model) => [model, 1])]) {
+const others = everyModel ? [...arch, ...families].filter((model) => ![plain, llama, lfm2, mixture].includes(model)) : [];
+for (const [model, ...cuts] of [[plain, 1], [llama, 1], [lfm2, 2], [mixture, 1], ...others.map((model) => [model, 1])]) {
   for (const gpuLayers of cuts) {
-    test(`the first ${gpuLayers} layers of ${model.name} on the card`, { skip: model !== llama && !everyModel && longOnly }, async (t) => {
+    test(`the first ${gpuLayers} layers of ${model.name} on the card`, { skip: model !== plain && !everyModel && longOnly }, async (t) => {
       const result = await measured(model, { gpuLayers }).catch((error) => error.message);
       if (typeof result === 'string' && others.includes(model)) {
         t.diagnostic(result);
@@ -178,7 +178,7 @@ test('where the card is lost the CPU computes all layers from the same position,
   checkLosses(await lose({ gpuLayers: 1, memoryBudget: least + (1 << 17) }), times);
 });
 
-test('memory is for the layers that are the CPU\'s, and for all of them where the card is lost', async () => {
+test('memory is for the layers that are the CPU\'s, and for all of them where the card is lost', { skip: longOnly }, async () => {
   const { whole, split, lost, ahead, tokens } = await inPage(async ([source, prompt, options]) => {
     await dropCards(); // all of them hear of a loss
     const { plan } = await Engine.inspect(source, { cache: 'none', ...options });

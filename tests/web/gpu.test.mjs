@@ -143,8 +143,7 @@ test('one submit a token, at most eight dispatches a layer', async () => {
 // --- timelines ------------------------------------------------------------------------------------
 
 for (const model of [llama, lfm2]) {
-  const limits = { skip: model !== llama && longOnly };
-  test(`answers of ${model.name} that go back, are saved and move between card and CPU are those of the CPU`, limits, async () => {
+  test(`answers of ${model.name} that go back, are saved and move between card and CPU are those of the CPU`, { skip: longOnly }, async () => {
     const wrong = await inPage(async ([source, prompt]) => {
       const wrong = [];
       const card = await cardOf(source);
@@ -194,7 +193,7 @@ for (const model of [llama, lfm2]) {
     assert.deepEqual(wrong, []);
   });
 
-  test(`sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`, limits, async () => {
+  test(`sessions of ${model.name} that fork, go back, are saved and change places say the same on card and CPU`, { skip: model !== llama && longOnly }, async () => {
     checkTwins(await inPage(([source, ...more]) => twinSessions(source, ...more), address(model), model.prompt, { seed: 7, operations: 24 }));
   });
 }
@@ -300,7 +299,7 @@ test('the CPU goes on where the card is lost, whenever that is', async (t) => {
   t.diagnostic(`${results.filter(({ label }) => label.endsWith('opened')).length} of ${results.length} were lost while the card was opened`);
 });
 
-test('loads and disposals, at whatever moment, leave nothing behind', async () => {
+test('loads and disposals, at whatever moment, leave nothing behind', { skip: longOnly }, async () => {
   const results = await inPage(([source, ...more]) => disposals(source, ...more), address(plain), plain.prompt.slice(0, 3), { times: loads(2), seed: 7, ...kBrief });
   assert.equal(results.length, 1, results.join('\n'));
 });

@@ -34,7 +34,7 @@ async function storing(page) {
   await eventually(async () => (await length()) > before, () => 'nothing more is stored');
 }
 
-test('a name given in one tab and turns added in another are both kept, and shown in both', () =>
+test('a name given in one tab and turns added in another are both kept, and shown in both', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
     await ask(b, 'Second');
@@ -91,7 +91,7 @@ test('what one tab deletes is gone in the other, which says so and ends its answ
     assert.deepEqual((await records(a)).filter(({ turns }) => turns).map(({ title }) => title), ['Something new']);
   }));
 
-test('a tab that has not heard of a deletion cannot bring the conversation back', () =>
+test('a tab that has not heard of a deletion cannot bring the conversation back', { skip: longOnly }, () =>
   pages.withTabs(async (open, context) => {
     const a = await open(model);
     await load(a);
@@ -135,7 +135,7 @@ test('edited instructions are kept, told to the model, and shown in the other ta
     assert.equal((await records(b))[0].system, 'Be long.');
   }));
 
-test('"Answer again" in one tab replaces the answer in both', () =>
+test('"Answer again" in one tab replaces the answer in both', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const [a, b] = await two(open);
     const before = (await records(a))[0].turns.map(({ id }) => id);

@@ -34,7 +34,7 @@ test('damaged records are left out and counted; the rest is there', () =>
     assert.equal((await records(a)).length, 8, 'nothing was thrown away');
   }));
 
-test('a record that the browser itself cannot read takes no other one with it', () =>
+test('a record that the browser itself cannot read takes no other one with it', { skip: longOnly }, () =>
   pages.withTabs(async (open, context) => {
     const a = await open();
     await a.waitForSelector('#no-talks:visible');
@@ -65,7 +65,7 @@ for (const [what, spoil] of [
     };
   }],
 ]) {
-  test(`a database ${what}: the page works without it, and says so`, () =>
+  test(`a database ${what}: the page works without it, and says so`, { skip: what !== 'that throws' && longOnly }, () =>
     pages.withTabs(async (open, context) => {
       await context.addInitScript(spoil);
       const a = await open(model);
@@ -132,7 +132,7 @@ test('a link fills the fields and asks nothing of anybody before a click', () =>
     }
   }));
 
-test('the model of the last visit is reported from the store alone', () =>
+test('the model of the last visit is reported from the store alone', { skip: longOnly }, () =>
   pages.withTabs(async (open, context) => {
     await context.addInitScript(() => location.protocol === 'http:' && localStorage.setItem('last-model', 'https://host.example/m.gguf'));
     await context.route('**/dist/index.js', async (route) => {
@@ -191,7 +191,7 @@ test('a budget that cannot be moved to: the error is shown, and one press loads 
     assert.deepEqual(await a.evaluate(() => fake.sessions.at(-1).messages.filter((m) => m.role === 'user').map((m) => m.content)), ['First', 'Second', 'Fourth']);
   }));
 
-test('the smallest budget that is offered is taken by one press, however soon it comes', () =>
+test('the smallest budget that is offered is taken by one press, however soon it comes', { skip: longOnly }, () =>
   pages.withTabs(async (open) => {
     const a = await open(`${model}&budget=1000`);
     await a.evaluate(async () => {
@@ -287,7 +287,7 @@ test('where threads need a reload, a page on which something was begun is left a
 
 const phone = { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true };
 for (const [name, options] of Object.entries({ light: { colorScheme: 'light' }, dark: { colorScheme: 'dark' }, phone })) {
-  test(`notices, a link's word and a failed move can be read and dismissed: ${name}`, { skip: name !== 'phone' && longOnly }, () =>
+  test(`notices, a link's word and a failed move can be read and dismissed: ${name}`, { skip: name !== 'light' && longOnly }, () =>
     pages.withTabs(async (open) => {
       const a = await open(model);
       const holds = async (label) => {

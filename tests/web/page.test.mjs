@@ -112,7 +112,7 @@ test('the theme follows the system until it is switched, and the switch is remem
     assert.equal(await background(), dark);
   }));
 
-test('on a phone of 360 pixels every pane fits and can be tapped', () =>
+test('on a phone of 360 pixels every pane fits and can be tapped', { skip: longOnly }, () =>
   withPage(phone, async (page) => {
     await ready(page);
     await limit(page, 30);
@@ -204,7 +204,7 @@ test('a conversation that is deleted while its answer is written does not come b
     assert.equal(await page.locator('#talk-list li').count(), 0);
   }, endless));
 
-test('a reload in the middle of an answer keeps what had come', () =>
+test('a reload in the middle of an answer keeps what had come', { skip: longOnly }, () =>
   withPage({}, async (page) => {
     await beginText(page, 60);
     await kept(page, ([talk]) => talk?.turns[1]?.content.length > 40); // it is stored once a second
@@ -422,7 +422,7 @@ test('a file that is dropped anywhere is taken', () =>
     await ready(page);
   }));
 
-test('the copy button gives the answer, "again" another one, code stays code', () =>
+test('the copy button gives the answer, "again" another one, code stays code', { skip: longOnly }, () =>
   withPage({ permissions: ['clipboard-read', 'clipboard-write'] }, async (page) => {
     await ready(page);
     await limit(page, 12);

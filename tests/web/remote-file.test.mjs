@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, writeFileSync, rmSync, readdirSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { extent } from '../extent.mjs';
 import { fakeModel, faultyServer, importWeb, random } from './helpers.mjs';
 
 const { RemoteFile } = await importWeb('io/remote-file');
@@ -347,12 +348,13 @@ test('the store lists, measures, deletes and evicts', async () => {
   });
 });
 
-test('200 loads with random faults: the bytes are always right', async () => {
+const loads = extent(60, 200);
+test(`${loads} loads with random faults: the bytes are always right`, async () => {
   const kinds = ['cut', 'stall', 'short', 'long', 'wrong-range', '429', '503', '500', 'reset', 'expired', 'redirect',
     '200', 'no-content-range'];
   const next = random(2026);
   const small = fakeModel({ units: 4, unitBytes: 32768, header: 20000 });
-  for (let i = 0; i < 200; i++) {
+  for (let i = 0; i < loads; i++) {
     const rate = next() * 0.5;
     const fault = () => (next() < rate ? kinds[Math.floor(next() * kinds.length)] : null);
     await withServer({ bytes: small, etag: next() < 0.5 ? '"1"' : undefined }, fault, async ({ url }) => {

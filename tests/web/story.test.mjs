@@ -86,7 +86,7 @@ describe('in Node', () => {
     assert.deepEqual(sizes, Array(layers).fill(sizes[0]), 'equal layers have equally many');
     assert.ok(sizes[0] > 1 && plan.layerUnits[layers] < plan.units);
   });
-  test("llama.cpp's story of stories260K", { skip }, async () => {
+  test("llama.cpp's story of stories260K", { skip: skip || longOnly }, async () => {
     for (const expected of stories()) {
       const source = join(fixtures, expected.file);
       for (const memoryBudget of [undefined, ...streamed(source)]) {
@@ -184,7 +184,7 @@ describe('in Chromium', () => {
       assert.ok(stored.storeBytesPerSecond > 0 && stored.downloadSeconds === 0);
       assert.ok(stored.tokensPerSecond > 0 && stored.tokensPerSecond <= stored.computeTokensPerSecond);
     }));
-  const [first, further] = extent([5, 20], [20, 80]);
+  const [first, further] = extent([4, 8], [20, 80]);
   test(`${first + further} loads and disposals leave no worker and no memory behind`, () =>
     telling({}, async (run, { page }) => {
       const cdp = await browser.newBrowserCDPSession();

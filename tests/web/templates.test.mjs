@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
+import { longOnly } from '../extent.mjs';
 import { importWeb } from './helpers.mjs';
 
 const { ChatTemplate, strftime } = await importWeb('chat/templates');
@@ -104,8 +105,8 @@ const hostile = {
   'white space': `{{ 1 }}${' '.repeat(1 << 19)}x`,
   'deep lists': `{{ ${'['.repeat(200000)} }}`,
 };
-for (const [name, source] of Object.entries(hostile)) {
-  test(`a hostile template ends: ${name}`, () => {
+for (const [i, [name, source]] of Object.entries(hostile).entries()) {
+  test(`a hostile template ends: ${name}`, { skip: i % 2 === 1 && longOnly }, () => {
     assert.throws(() => render(source), /too (much|many|far)|call stack|not a function/);
   });
 }
