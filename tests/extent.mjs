@@ -1,5 +1,5 @@
 // How far tests go: `npm test` runs the short suite, `npm run test:all` the long one, with
-// SLUICE_TEST_ALL=1 in the environment of everything that it starts (in C++: extent.h).
+// SLUICE_TEST_ALL=1 in the environment of everything that it starts.
 
 /** Whether this is the long suite. */
 export const all = process.env.SLUICE_TEST_ALL === '1';

@@ -31,15 +31,19 @@ const emulated = 'kernels/[a-z_]+|api/api|conformance/(families|quantized)';
 
 const sources = (expression) => [`-DSLUICE_TEST_SOURCES=${expression}`];
 
-const package_ = () => must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web'], { idle: true });
+const npmPackage = () => must(process.execPath, [inRoot('web', 'scripts', 'build.mjs'), 'wasm', 'web'], { idle: true });
+
+/** The kernels' tests as WebAssembly. */
+const kernelsTests = () => must(process.execPath,
+  [inRoot('tests', 'wasm', 'gtest.mjs'), 'kernels_tests', 'simd128', 'relaxed', ...(all ? ['strict'] : [])], { idle: true });
 
 /** By suite, what it needs, in the order in which it is compiled. */
 const wanted = {
   unit: [['native', () => native('unit_tests')]],
   native: [['native-tests', () => native('all')]],
-  package: [['package', package_]],
-  web: [['package', package_], ['programs', () => native('sluice', 'sluice-make-model')]],
-  serve: [['package', package_], ['programs', () => native('sluice', 'sluice-make-model')]],
+  package: [['package', npmPackage]],
+  web: [['package', npmPackage], ['programs', () => native('sluice', 'sluice-make-model')]],
+  serve: [['package', npmPackage], ['programs', () => native('sluice', 'sluice-make-model')]],
   asan: [['asan', () => (all ? cmake('asan', [], [...sources('.*'), '-DSLUICE_SANITIZE_KERNELS=ON'])
     : cmake('asan', ['unit_tests', 'conformance_tests', 'api_tests', 'fuzz_regressions'],
       [...sources(addressed.join('|')), '-DSLUICE_SANITIZE_KERNELS=OFF']))]],
@@ -47,6 +51,7 @@ const wanted = {
     const folders = ['unit', 'conformance', 'api', 'serve'];
     return cmake('tsan', folders.map((folder) => `${folder}_tests`), sources(threadedFiles(folders).join('|')));
   }]],
+  wasm: [['kernels-wasm', kernelsTests]],
   windows: [
     ['windows', () => cmake('windows-tests', ['sluice', 'unit_tests', 'kernels_tests', 'conformance_tests', 'api_tests'])],
     ['programs', () => native('sluice', 'sluice-make-model')], // which the other is compared with

@@ -3,15 +3,15 @@
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
-import { inRoot, inTurns as callInTurns, jobs } from '../../web/scripts/lib.mjs';
+import { concurrently, inRoot, jobs } from '../../web/scripts/lib.mjs';
 import { add, none } from './counts.mjs';
 import { SuiteError, execute, lastLines, minute, results } from './processes.mjs';
 
 const together = Math.min(jobs, 4);
 
 /** The sum of what the runs count. */
-export async function inTurns(runs) {
-  return (await callInTurns(runs, together)).reduce(add, none());
+export async function sumOf(runs) {
+  return (await concurrently(runs, together)).reduce(add, none());
 }
 
 function countReport(file) {
@@ -70,7 +70,7 @@ const programsOf = (preset) => {
 export async function gtestAll(preset, { filters = {}, ...options } = {}) {
   const programs = programsOf(preset).filter(([name]) => filters[name] !== null);
   if (programs.length === 0) throw new SuiteError(`no test programs in build/${preset}/tests`);
-  return inTurns(programs.flatMap(([name, path]) =>
+  return sumOf(programs.flatMap(([name, path]) =>
     shards(path, { filter: filters[name], ...options, label: `${preset}-${name}` })));
 }
 
@@ -80,7 +80,7 @@ export async function fuzzRegressions(preset) {
   const programs = existsSync(folder)
     ? readdirSync(folder).filter((f) => f.endsWith('_fuzz_regression')) : [];
   if (programs.length === 0) throw new SuiteError(`no fuzz targets in build/${preset}/tests/fuzz`);
-  return inTurns(programs.map((program) => async () => {
+  return sumOf(programs.map((program) => async () => {
     const corpus = inRoot('tests', 'fuzz', 'corpus', program.replace('_fuzz_regression', ''));
     const { code, output } = await execute(join(folder, program), existsSync(corpus) ? [corpus] : []);
     return code === 0 ? { ...none(), passed: 1 }

@@ -1,11 +1,11 @@
 // The suites by name, in the order in which they run: each resolves to its counts. What it needs is
 // built by then (builds.mjs).
 import { existsSync } from 'node:fs';
-import { inRoot } from '../../web/scripts/lib.mjs';
+import { bin, inRoot } from '../../web/scripts/lib.mjs';
 import { all } from '../extent.mjs';
 import { threaded } from './builds.mjs';
 import { add, none } from './counts.mjs';
-import { fuzzRegressions, gtest, gtestAll, inTurns, shards } from './gtest.mjs';
+import { fuzzRegressions, gtest, gtestAll, shards, sumOf } from './gtest.mjs';
 import { nodeTests } from './node.mjs';
 import { minute, must } from './processes.mjs';
 
@@ -29,10 +29,10 @@ export const suites = {
   faults: () => nodeTests('faults'),
   async types() {
     const projects = ['web/tsconfig.json', 'tests/web/tsconfig.json'];
-    for (const project of projects) await must(inRoot('node_modules', '.bin', 'tsc'), ['--noEmit', '-p', project]);
+    for (const project of projects) await must(bin('tsc'), ['--noEmit', '-p', project]);
     return { ...none(), passed: projects.length };
   },
-  unit: () => inTurns(shards(inRoot('build', 'native', 'tests', 'unit_tests'), { label: 'native-unit_tests' })),
+  unit: () => sumOf(shards(inRoot('build', 'native', 'tests', 'unit_tests'), { label: 'native-unit_tests' })),
   package: () => nodeTests('package'),
   web: () => nodeTests('web'),
   serve: () => nodeTests('serve'),
@@ -47,16 +47,15 @@ export const suites = {
   tsan: () => gtestAll('tsan', {
     filter: threaded.map((word) => `*${word}*`).join(':'), env: { TSAN_OPTIONS: 'halt_on_error=1' },
   }),
-  aarch64: () => inTurns(['kernels_tests', 'conformance_tests'].flatMap((name) =>
+  aarch64: () => sumOf(['kernels_tests', 'conformance_tests'].flatMap((name) =>
     shards(inRoot('build', 'aarch64', 'tests', name), {
       wrapper: ['qemu-aarch64-static'], label: `aarch64-${name}`, filter: name === 'conformance_tests' ? emulatedModels : undefined,
     }))),
   async wasm() {
-    const { buildProgram, countLines, runInBrowser, runInNode } = await import('../wasm/gtest.mjs');
+    const { countLines, runInBrowser, runInNode } = await import('../wasm/gtest.mjs');
     const { launchChromium, launchFirefox, launchWebKit } = await import('../web/drivers.mjs');
     const name = 'kernels_tests';
-    await buildProgram(name, all ? ['simd128', 'relaxed', 'strict'] : ['simd128', 'relaxed']);
-    return inTurns([
+    return sumOf([
       () => runInNode(name, 'simd128'),
       () => runInBrowser(launchChromium, name, 'simd128'),
       () => runInBrowser(launchChromium, name, 'relaxed'),
@@ -82,7 +81,7 @@ export const suites = {
           [`*FamilyTest.Budget*/${model}_avx2`, `*BatchTest.*_${model}`, `*RandomOperationsTest.*/${model}_*`]),
         '*DirectReads*', 'Generating.*', '*Hf*', '*PromptCache*', 'SampleModel.*', 'StoriesTest.Checkpoints*'].join(':'),
     };
-    const total = await inTurns(Object.entries(filters).map(([name, filter]) => () =>
+    const total = await sumOf(Object.entries(filters).map(([name, filter]) => () =>
       gtest(inRoot('build', 'windows-tests', 'tests', `${name}.exe`), { wrapper: [wine()], filter, env, timeoutMs, label: `windows-${name}` })));
     return add(total, await nodeTests('windows', { timeoutMs }));
   },

@@ -3,8 +3,10 @@
 // can be told to accept relaxed SIMD, but its dot product forgets the accumulator, and Debian's WebKit
 // does not know it, so that binary runs in Chromium and Firefox. 'strict' has the same tables with
 // functions of plain SIMD: it runs anywhere, with signed products.
+//   node tests/wasm/gtest.mjs PROGRAM VARIANT...      builds these
 import { readFileSync } from 'node:fs';
-import { inRoot, inTurns, jobs } from '../../web/scripts/lib.mjs';
+import { fileURLToPath } from 'node:url';
+import { concurrently, inRoot, jobs } from '../../web/scripts/lib.mjs';
 import { serve } from '../../web/scripts/serve.mjs';
 import { cmakeBuild, finishBinary } from '../../web/scripts/wasm.mjs';
 
@@ -15,7 +17,7 @@ const linked = (name, variant) => (variant === 'simd128' ? name : `${name}_relax
 export async function buildProgram(name, chosen, { below = '', variables = [] } = {}) {
   const targets = [...new Set(chosen.map((variant) => linked(name, variant)))];
   cmakeBuild('wasm', { targets, variables: ['-DSLUICE_TESTS=ON', ...variables], quiet: true });
-  await inTurns(chosen.map((variant) => () => {
+  await concurrently(chosen.map((variant) => () => {
     const program = `${folder}/${below}${linked(name, variant)}`;
     return finishBinary(`${program}.wasm`, variant === 'relaxed', `${program}.${variant}.wasm`);
   }), jobs);
@@ -98,3 +100,5 @@ export function countLines({ code, output }) {
   if (result.failed) result.details = output.split('\n').slice(-60).join('\n');
   return result;
 }
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await buildProgram(process.argv[2], process.argv.slice(3));

@@ -2,16 +2,15 @@
 //   node web/scripts/build.mjs [native] [wasm] [web] [--tools]     nothing named: all three
 // --tools: sluice-make-model and sluice-compare, which tests and benchmarks use, beside the program.
 // web: esbuild bundles, tsc writes the declarations.
-import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
-import { inRoot, root, run } from './lib.mjs';
+import { bin, inRoot, root, run } from './lib.mjs';
 import { setup } from './setup.mjs';
 import { buildWasm, cmakeBuild, finished, marked, variants } from './wasm.mjs';
 import { wgsl } from './wgsl.mjs';
 
-const bin = (name) => inRoot('node_modules', '.bin', name);
 const glueFile = inRoot('build', 'wasm-glue', 'glue.js');
 
 const glueAtBuild = (glue) => ({
@@ -86,7 +85,7 @@ async function buildWeb() {
   await esbuild.build({ ...common, entryPoints: [{ in: 'web/io/safetensors.ts', out: 'safetensors' }], minify: true });
   await esbuild.build({ ...common, entryPoints: ['node', 'worker-node', 'cli'].map((name) => `web/${name}.ts`), platform: 'node' });
   variants.forEach(({ name }, number) => writeEngine(dist, name, name, number));
-  writeFileSync(join(dist, 'safetensors.wasm'), readFileSync(finished('safetensors')));
+  copyFileSync(finished('safetensors'), join(dist, 'safetensors.wasm'));
   await esbuild.build({
     ...common, entryPoints: ['web/inline.ts'], minify: true, sourcemap: false, banner: { js: rendererNotice },
     plugins: [inlinedFiles(esbuild, common)],

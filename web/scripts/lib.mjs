@@ -116,14 +116,14 @@ export async function runAside(command, args, options) {
   throw new Error(`${[command, ...args].join(' ')} ended with ${code}`);
 }
 
-/** Calls the functions, so many at a time; resolves to their results in order. */
-export async function inTurns(functions, together) {
+/** Calls the functions, at most `limit` of them at a time; resolves to their results in order. */
+export async function concurrently(functions, limit) {
   const out = [];
   let next = 0;
   const worker = async () => {
     for (let i = next++; i < functions.length; i = next++) out[i] = await functions[i]();
   };
-  await Promise.all(Array.from({ length: together }, worker));
+  await Promise.all(Array.from({ length: limit }, worker));
   return out;
 }
 
@@ -133,6 +133,9 @@ export function write(path, content) {
 }
 
 export const inRoot = (...parts) => join(root, ...parts);
+
+/** A program of an npm package. */
+export const bin = (name) => inRoot('node_modules', '.bin', name);
 
 /** '64M', '1.5G', '300k' or plain bytes, as the program's --memory-budget takes them. */
 export function parseBytes(text) {

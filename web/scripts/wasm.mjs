@@ -2,9 +2,7 @@
 // makes them small, and writes the JavaScript beside them (glue.mjs).
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { makeGlue, missingFunctions } from './glue.mjs';
-import { inRoot, inTurns, jobs, run, runAside, runQuiet, write } from './lib.mjs';
-
-const bin = (name) => inRoot('node_modules', '.bin', name);
+import { bin, concurrently, inRoot, jobs, run, runAside, runQuiet, write } from './lib.mjs';
 
 export function cmakeBuild(preset, { targets = [], variables = [], quiet = false } = {}) {
   runQuiet('cmake', ['--preset', preset, ...variables]);
@@ -96,6 +94,6 @@ export async function buildWasm({ engines = variants, safetensors = true, glue }
   cmakeBuild('wasm', { targets: safetensors ? [...targets, 'safetensors'] : targets });
   // binaryen's programs of npm use one core each.
   const parts = engines.map((engine) => () => finishEngine(engine));
-  const binaries = await inTurns(safetensors ? [...parts, finishSafetensors] : parts, jobs);
+  const binaries = await concurrently(safetensors ? [...parts, finishSafetensors] : parts, jobs);
   write(glue, makeGlue(binaries.slice(0, engines.length)));
 }
